@@ -4,16 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::cascade;
-use super::guards::{Group, Hold, Job, JobGuard};
+use super::guards::{Group, Job, JobGuard};
 use super::key::Stored;
 use super::node::{Node, Own, Ready, ShutdownNode};
 use super::spec::{Kind, NodeSpec};
 use crate::clock::Clock;
-use crate::outcome::{BoxError, Panic, Rejected, contain, drop_contained};
+use crate::outcome::{BoxError, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, Mutex, OnceLock, lock, thread};
 use crate::threads;
 
@@ -45,7 +45,7 @@ use crate::threads;
 #[must_use = "a node is made by the last call: `job`, `thread`, `future`, `group` or `merge`"]
 pub struct ShutdownNodeBuilder {
     spec: NodeSpec,
-    has_clock: bool,
+    clock: Option<Clock>,
     own: Own,
     ready: Ready,
     children: Vec<ShutdownNode>,
@@ -53,7 +53,7 @@ pub struct ShutdownNodeBuilder {
 }
 
 impl ShutdownNodeBuilder {
-    pub(super) fn new(kind: Kind, own: Own, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNodeBuilder {
+    pub(super) fn new(kind: Kind, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNodeBuilder {
         let spec = NodeSpec {
             kind,
             name: None,
@@ -68,7 +68,7 @@ impl ShutdownNodeBuilder {
             counts: false,
         };
         let children = children.into_iter().collect();
-        ShutdownNodeBuilder { spec, has_clock: false, own, ready: Ready::Always, children, after: None }
+        ShutdownNodeBuilder { spec, clock: None, own: Own::Nothing, ready: Ready::Yes, children, after: None }
     }
 
     pub(super) fn value(mut self, value: Stored) -> ShutdownNodeBuilder {
@@ -76,30 +76,25 @@ impl ShutdownNodeBuilder {
         self
     }
 
-    pub(super) fn make(self) -> Arc<Node> {
-        let ShutdownNodeBuilder { mut spec, has_clock, own, ready, children, after } = self;
-        let below: Vec<&NodeSpec> = after.iter().chain(&children).map(|node| &node.node().spec).collect();
+    pub(super) fn make_node(self) -> ShutdownNode {
+        let ShutdownNodeBuilder { mut spec, clock, own, ready, children, after } = self;
+        let below: Vec<&NodeSpec> = after.iter().chain(&children).map(|node| &node.node.spec).collect();
         spec.is_inert = own == Own::Nothing && below.iter().all(|below| below.is_inert);
         spec.has_value = spec.value.is_some() || below.iter().any(|below| below.has_value);
         spec.counts = matches!(spec.kind, Kind::Counted | Kind::Group) || below.iter().any(|below| below.counts);
         // A manual clock anywhere below is used by all nodes above it. So a test sets it once.
-        if !has_clock && let Some(below) = below.iter().find(|below| below.clock.is_manual()) {
-            spec.clock = below.clock.clone();
-        }
-        let children = children.iter().map(|child| child.node().clone()).collect();
-        let after = after.map(|after| after.node().clone());
-        cascade::after(|moves| Node::new(spec, own, ready, children, after, moves))
-    }
-
-    pub(super) fn make_node(self) -> ShutdownNode {
-        ShutdownNode::of(self.make())
+        let manual = || below.iter().map(|below| &below.clock).find(|clock| clock.is_manual()).cloned();
+        spec.clock = clock.or_else(manual).unwrap_or_default();
+        let children = children.iter().map(|child| child.node.clone()).collect();
+        let after = after.map(|after| after.node.clone());
+        ShutdownNode { node: cascade::after(|moves| Node::new(spec, own, ready, children, after, moves)) }
     }
 
     /// Builds the node, and the hold that keeps it from ending by itself.
-    pub(super) fn make_held(self) -> (ShutdownNode, Arc<Hold>) {
-        let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make();
-        let hold = Hold::new(&node);
-        (ShutdownNode::of(node), hold)
+    pub(super) fn make_held(self) -> (ShutdownNode, Arc<JobGuard>) {
+        let node = ShutdownNodeBuilder { own: Own::Held, ..self }.make_node();
+        let guard = Arc::new(JobGuard::new(node.node.clone()));
+        (node, guard)
     }
 
     /// Names the node in errors and reports, like an annotation. A thread of the node has this name, too.
@@ -117,7 +112,7 @@ impl ShutdownNodeBuilder {
 
     /// Sets the clock for the limits of the node, and for the times in reports.
     pub fn clock(mut self, clock: Clock) -> ShutdownNodeBuilder {
-        (self.spec.clock, self.has_clock) = (clock, true);
+        self.clock = Some(clock);
         self
     }
 
@@ -161,8 +156,9 @@ impl ShutdownNodeBuilder {
     /// Builds a job: its node, and the guard for the work.
     pub fn job(mut self) -> (ShutdownNode, JobGuard) {
         (self.spec.kind, self.own) = (Kind::Job, Own::Works);
-        let node = self.make();
-        (ShutdownNode::of(node.clone()), JobGuard::new(node))
+        let node = self.make_node();
+        let guard = JobGuard::new(node.node.clone());
+        (node, guard)
     }
 
     /// Builds a job that is done by a thread of its own.
@@ -186,17 +182,14 @@ impl ShutdownNodeBuilder {
             let work = lock(&taken).take();
             let _ = worker.set(thread::current().id());
             if let Some((work, guard)) = work {
-                work_for(&guard, work);
+                let result = contain(|| work(guard.job()));
+                guard.fail_on(result.unwrap_or_else(|panic| Err(panic.into())));
             }
         });
-        match started {
-            Ok(_) => Ok(node),
-            Err(error) => match lock(&work).take() {
-                Some((work, _guard)) => Err(Rejected::new(work, error)),
-                // The thread did start.
-                None => Ok(node),
-            },
-        }
+        let Err(error) = started else { return Ok(node) };
+        let work = lock(&work).take();
+        // Without work, the thread did start.
+        work.map_or(Ok(node), |(work, _guard)| Err(Rejected::new(work, error)))
     }
 
     /// Builds a job that is done by a future.
@@ -240,17 +233,6 @@ impl ShutdownNodeBuilder {
     }
 }
 
-fn work_for(guard: &JobGuard, work: impl FnOnce(Job) -> Result<(), BoxError>) {
-    conclude(guard, contain(|| work(guard.job())));
-}
-
-fn conclude(guard: &JobGuard, result: Result<Result<(), BoxError>, Panic>) {
-    match result {
-        Ok(result) => drop(guard.fail_on(result)),
-        Err(panic) => drop(guard.fail(panic)),
-    }
-}
-
 impl fmt::Debug for ShutdownNodeBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShutdownNodeBuilder")
@@ -265,6 +247,7 @@ impl fmt::Debug for ShutdownNodeBuilder {
 /// It completes when the work has completed, failed or panicked. The error is in the node.
 #[must_use = "a future does nothing unless it is polled; dropping this says that the job is done"]
 pub struct JobFuture<W> {
+    // The work is dropped before the guard.
     running: Option<(Pin<Box<W>>, JobGuard)>,
 }
 
@@ -274,24 +257,15 @@ impl<W: Future<Output = Result<(), BoxError>>> Future for JobFuture<W> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some((work, guard)) = &mut self.running else { return Poll::Ready(()) };
         let result = match contain(|| work.as_mut().poll(cx)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(result)) => Ok(result),
-            Err(panic) => Err(panic),
+            Ok(poll) => ready!(poll),
+            Err(panic) => Err(panic.into()),
         };
-        conclude(guard, result);
+        guard.fail_on(result);
         // Drops the work before the job counts as done.
         if let Some((work, _guard)) = self.running.take() {
             drop_contained(work);
         }
         Poll::Ready(())
-    }
-}
-
-impl<W> Drop for JobFuture<W> {
-    fn drop(&mut self) {
-        if let Some((work, _guard)) = self.running.take() {
-            drop(work);
-        }
     }
 }
 

@@ -6,41 +6,24 @@
 //! needs no deep stack, because latches bound the depth of callbacks. A callback that hangs blocks its thread, and
 //! the remaining work of that thread.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
-
 use super::closing::Closing;
-use super::error::NodeError;
-use super::node::{Edge, Life, Move, Moves, Node, Notice};
+use super::node::{Life, Move, Moves, Node, Notice};
 use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
-use crate::primitives::{Arc, Weak, thread_local};
+use crate::primitives::{Arc, Weak};
 
-/// Carries out the consequences of an arrow, and their consequences.
-pub(super) fn run(mut moves: Moves) {
+/// Carries out the consequences of an arrow, and gives the notices.
+pub(super) fn run(moves: Moves) {
+    change_tree(moves).iter().for_each(Notice::give);
+}
+
+/// Carries out the consequences of an arrow, and their consequences. Returns the notices to give.
+pub(super) fn change_tree(mut moves: Moves) -> Vec<Notice> {
     while let Some(next) = moves.next.pop_front() {
         step(next, &mut moves);
     }
     moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
-    let mut notices = moves.notices;
-    let _ = LATER.try_with(|later| {
-        if let Some(later) = &mut *later.borrow_mut() {
-            later.extend(notices.drain(..));
-        }
-    });
-    notices.iter().for_each(Notice::give);
-}
-
-thread_local! {
-    // The notices that the calling thread keeps back.
-    static LATER: RefCell<Option<Vec<Notice>>> = RefCell::default();
-}
-
-/// Changes the tree, and returns the notices, which the caller has another thread give.
-pub(super) fn keep_back(change: impl FnOnce()) -> Vec<Notice> {
-    let before = LATER.try_with(|later| later.replace(Some(Vec::new()))).ok().flatten();
-    change();
-    LATER.try_with(|later| later.replace(before)).ok().flatten().unwrap_or_default()
+    moves.notices
 }
 
 /// Makes an arrow, and carries out its consequences.
@@ -56,42 +39,6 @@ pub(super) fn ask(node: &Arc<Node>) {
     after(|moves| node.ask(&Arc::default(), moves));
 }
 
-/// Ends the own work of a node.
-pub(super) fn end_own(node: &Arc<Node>) {
-    if after(|moves| node.end_own(moves)) {
-        drop(settle(node));
-    }
-}
-
-/// Handles a job that was given up and has now ended: groups that contain it, or a node above it, remove it.
-///
-/// Returns the removed edges and the visited nodes. They may be the last references, so dropping them may drop user
-/// values.
-fn settle(node: &Arc<Node>) -> (Vec<Edge>, Vec<Arc<Node>>) {
-    // Visited nodes are held, so that no other node gets the same address.
-    let (mut seen, mut held, mut ahead) = (HashSet::new(), Vec::new(), vec![node.clone()]);
-    let mut left = Vec::new();
-    while let Some(node) = ahead.pop() {
-        if seen.insert(Arc::as_ptr(&node)) {
-            for (parent, edge) in node.hangs_at() {
-                left.extend(let_go(&parent, edge));
-                // A parent that has not ended itself keeps all above it. When it ends, it comes here.
-                if !parent.lock().hangs() {
-                    ahead.push(parent);
-                }
-            }
-        }
-        held.push(node);
-    }
-    (left, held)
-}
-
-/// Removes a child that was given up, if all of it has ended.
-fn let_go(parent: &Arc<Node>, edge: u64) -> Option<Edge> {
-    let _has_ended = parent.overdue(edge).filter(|child| !walk::is_open(child))?;
-    parent.let_go(edge, walk::error)
-}
-
 /// Sets the node's own error, if it has none. Returns whether it had none.
 pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
     after(|moves| node.set_error(error, moves)).map_err(drop_contained).is_ok()
@@ -100,21 +47,16 @@ pub(super) fn set_error(node: &Arc<Node>, error: Failure) -> bool {
 fn step(next: Move, moves: &mut Moves) {
     match next {
         Move::Ask(node, closing) => node.ask(&closing, moves),
-        Move::Fail(node) => node.fail(moves),
-        Move::Strike { parent, edge, forced, failed } => {
-            let kept = failed.then(|| error_of_leaver(&parent, edge)).flatten();
-            drop(parent.strike(edge, (forced, failed), kept, moves));
-            if forced {
-                // It may have ended before it was struck.
-                drop(let_go(&parent, edge));
-            }
+        Move::Fail(node) => {
+            node.lock().fail(&node, moves);
         }
-        Move::Release(node, closing) => drop((node, closing)),
+        Move::Strike { parent, edge, forced, failed } => {
+            let leaver = (failed && !forced).then(|| parent.leaver(edge)).flatten();
+            let kept = leaver.and_then(|child| walk::error(&child));
+            drop(parent.strike(edge, (forced, failed), kept, moves));
+        }
+        Move::Release(last) => drop(last),
     }
-}
-
-fn error_of_leaver(parent: &Arc<Node>, edge: u64) -> Option<NodeError> {
-    walk::error(&parent.leaver(edge)?)
 }
 
 /// Begins the limits of a job that has been told to end. If the job ends in time, they fire without effect.

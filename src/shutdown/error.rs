@@ -17,7 +17,7 @@ pub(super) fn write_names(f: &mut fmt::Formatter<'_>, names: &[Arc<str>]) -> fmt
 /// An error of a node, as seen from the node that was asked.
 ///
 /// It reads `outer: inner: cause`. Its source is the original error, which can be downcast.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct NodeError {
     names: Names,
     failure: Failure,
@@ -54,12 +54,6 @@ impl fmt::Display for NodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_names(f, &self.names)?;
         fmt::Display::fmt(self.error(), f)
-    }
-}
-
-impl fmt::Debug for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeError").field("names", &self.names).field("error", &self.failure).finish()
     }
 }
 

@@ -6,10 +6,10 @@ use std::ops::Deref;
 
 use super::cascade;
 use super::error::{AddError, Because, JobPanicError};
-use super::node::{Condition, Life, Node, Own, Ready, ShutdownNode};
+use super::node::{Condition, Life, Moves, Node, Notice, Ready, ShutdownNode};
 use super::walk;
 use crate::cancel::CancelToken;
-use crate::outcome::{BoxError, Failure, Rejected};
+use crate::outcome::{BoxError, Failure, Rejected, drop_contained};
 use crate::primitives::Arc;
 
 /// A job's handle of its node: it has the end signal, and reports errors, readiness and the end of the job.
@@ -23,6 +23,7 @@ pub struct Job {
 /// Marks a job as done when it is dropped. It is a [`Job`], too.
 ///
 /// If it is dropped while the thread is unwinding, it first sets the error [`JobPanicError`].
+// The other guards of this file share one. It keeps their node from ending by itself.
 #[derive(Debug)]
 #[must_use = "dropping this says that the job is done"]
 pub struct JobGuard {
@@ -60,24 +61,28 @@ impl Job {
     ///
     /// Only jobs that begin [unready](super::ShutdownNodeBuilder::unready) need this. A second call does nothing.
     pub fn ready(&self) {
-        say_ready(&self.node, Ready::Yes);
+        cascade::after(|moves| self.node.lock().set_ready(Ready::Yes, moves));
     }
 
     /// Marks the job as done. A second call does nothing.
     ///
     /// A job may be done before it is told to end. A shutdown still closes the nodes that it depends on.
     pub fn done(&self) {
-        finish(&self.node);
+        cascade::after(|moves| self.node.end_own(moves));
     }
-}
 
-impl Job {
     /// Marks a part of the library as done, with an error if there is one.
     pub(crate) fn over(&self, error: Option<Failure>) {
-        if let Some(error) = error {
-            cascade::set_error(&self.node, error);
-        }
-        self.done();
+        self.over_apart(error).iter().for_each(Notice::give);
+    }
+
+    /// As [`over`](Self::over), but returns the notices, which the caller has another thread give.
+    pub(super) fn over_apart(&self, error: Option<Failure>) -> Vec<Notice> {
+        let mut moves = Moves::default();
+        let refused = error.and_then(|error| self.node.set_error(error, &mut moves).err());
+        self.node.end_own(&mut moves);
+        drop_contained(refused);
+        cascade::change_tree(moves)
     }
 }
 
@@ -102,57 +107,23 @@ impl Deref for JobGuard {
 
 impl Drop for JobGuard {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.job.node.lock().own != Own::Ended {
+        if std::thread::panicking() && self.job.node.lock().own.is_unfinished_job() {
             self.job.fail(JobPanicError);
         }
         self.job.done();
     }
 }
 
-fn say_ready(node: &Arc<Node>, ready: Ready) {
-    cascade::after(|moves| {
-        let mut inner = node.lock();
-        if inner.ready == Ready::NotYet {
-            inner.ready = ready;
-            inner.reach(Condition::Ready, moves);
-        }
-    });
-}
-
-/// Ends the own work of a node. If the node is not ready now, it never will be.
-fn finish(node: &Arc<Node>) {
-    cascade::end_own(node);
-    say_ready(node, Ready::Never);
-}
-
-/// Keeps a node from ending by itself.
-#[derive(Debug)]
-pub(super) struct Hold {
-    node: Arc<Node>,
-}
-
-impl Hold {
-    pub(super) fn new(node: &Arc<Node>) -> Arc<Hold> {
-        Arc::new(Hold { node: node.clone() })
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        finish(&self.node);
-    }
-}
-
 /// Sets the error of a node. The first one counts. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct ErrorGuard {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<JobGuard>,
 }
 
 impl ErrorGuard {
     /// Sets the error. Returns whether it was the first. Later errors are dropped.
     pub fn set(&self, error: impl Into<BoxError>) -> bool {
-        cascade::set_error(&self.hold.node, Failure::from(error.into()))
+        self.hold.fail(error)
     }
 
     /// Sets an error that reads `text: cause`, with the cause as its source. Returns whether it was the first.
@@ -162,7 +133,7 @@ impl ErrorGuard {
 
     /// Returns the value of a result, or sets its error.
     pub fn set_on<T>(&self, result: Result<T, impl Into<BoxError>>) -> Option<T> {
-        result.map_err(|error| self.set(error)).ok()
+        self.hold.fail_on(result)
     }
 }
 
@@ -172,27 +143,27 @@ impl ErrorGuard {
 /// get an error.
 #[derive(Clone, Debug)]
 pub struct ReadyGuard {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<JobGuard>,
 }
 
 impl ReadyGuard {
     /// Marks the node as ready. A second call does nothing.
     pub fn ok(&self) {
-        say_ready(&self.hold.node, Ready::Yes);
+        self.hold.ready();
     }
 }
 
 /// Counts the work that a node waits for. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct Counter {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<JobGuard>,
 }
 
 /// One piece of counted work. Dropping it lowers the count.
 #[derive(Debug)]
 #[must_use = "dropping this lowers the count"]
 pub struct CountGuard {
-    hold: Arc<Hold>,
+    hold: Arc<JobGuard>,
 }
 
 impl Counter {
@@ -232,7 +203,7 @@ impl Drop for CountGuard {
 /// Clones belong to the same group. A group does not end until all of them are dropped, unless it is shut down.
 #[derive(Clone, Debug)]
 pub struct Group {
-    pub(super) hold: Arc<Hold>,
+    pub(super) hold: Arc<JobGuard>,
 }
 
 impl Group {
@@ -244,7 +215,7 @@ impl Group {
     /// # Errors
     /// Returns the node if the group is closed, or if the group is below the node.
     pub fn add(&self, state: ShutdownNode) -> Result<(), Rejected<ShutdownNode, AddError>> {
-        let (group, child) = (&self.hold.node, state.node());
+        let (group, child) = (&self.hold.node, &state.node);
         let Some(edge) = group.begin_add(child) else { return Err(Rejected::new(state, AddError::Closed)) };
         if walk::is_below(group, child) {
             cascade::after(|moves| group.release(edge, moves));

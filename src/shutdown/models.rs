@@ -20,7 +20,7 @@ impl Watched {
         let (told, early) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counts, sees) = (told.clone(), early.clone());
         let callback = tail.end().on_cancel(move |_| {
-            if below.iter().any(|state| state.node().lock().life != Life::Done) {
+            if below.iter().any(|state| state.node.lock().life != Life::Done) {
                 sees.fetch_add(1, Ordering::Relaxed);
             }
             counts.fetch_add(1, Ordering::Relaxed);
@@ -110,6 +110,33 @@ fn a_state_is_taken_in_while_its_group_is_asked() {
     });
 }
 
+/// Fails if the edge is not marked as one that leaves before the child has its link: the strike may come in between.
+#[test]
+fn a_node_is_done_while_it_is_taken_in() {
+    loom::model(|| {
+        let (state, group) = ShutdownNode::group([]);
+        let (child, tail) = ShutdownNode::job([]);
+        let other = loom::thread::spawn(move || drop(tail));
+        group.add(child).unwrap();
+        other.join().unwrap();
+        assert_eq!(state.report().nodes().len(), 1, "a node that is done leaves");
+    });
+}
+
+/// Fails if a strike by force that comes second counts, or if the node is not struck again when it has ended.
+#[test]
+fn a_job_ends_while_it_is_given_up() {
+    loom::model(|| {
+        let (job, tail) = ShutdownNode::job([]);
+        let above = ShutdownNode::merge([job.clone()]);
+        above.request_shutdown();
+        let other = loom::thread::spawn(move || drop(tail));
+        cascade::after(|moves| job.node.give_up(moves));
+        other.join().unwrap();
+        assert!(above.is_closed() && above.node.lock().settled);
+    });
+}
+
 /// Fails if an error is marked upward from a node that is just getting a parent, and the parent misses it.
 #[test]
 fn an_error_is_set_while_a_parent_is_made() {
@@ -161,13 +188,13 @@ fn what_was_given_up_fails_while_it_ends_after_all() {
         group.add(job.clone()).unwrap();
         drop(group);
         state.request_shutdown();
-        cascade::after(|moves| job.node().give_up(moves));
+        cascade::after(|moves| job.node.give_up(moves));
         assert!(state.is_closed());
         let fails = tail.job();
         let other = loom::thread::spawn(move || fails.fail("late"));
         tail.done();
         other.join().unwrap();
-        let failed = state.node().lock().failed;
+        let failed = state.node.lock().failed;
         assert_eq!(state.err().is_some(), failed, "who was told of an error finds it");
     });
 }

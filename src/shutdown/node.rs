@@ -16,7 +16,7 @@
 //! | arrow | made by | from | does |
 //! |---|---|---|---|
 //! | `ask` | a shutdown, an asked parent, a closing group | `Open` | to `Closing`; asks open children; then *goes on* |
-//! | `strike` | a child that is done, once for each link | any | the edge is closed; then *goes on* |
+//! | `strike` | a child that is done or has settled, for each link | any | the edge is closed; then *goes on* |
 //! | `end_own` | the guard: done, or dropped | any | the own work has ended; then *goes on* |
 //! | `give_up` | a limit | `Told` | the own work counts as ended, by force; then *goes on* |
 //! | `release` | a group that refuses a node after all | any | the edge is taken away; then *goes on* |
@@ -24,6 +24,13 @@
 //! *Goes on*, in the same critical section: `Closing` with no child open becomes `Told`. Then, `Told` or `Open` (not
 //! `Closing`, where children are open) with nothing open at all becomes `Done`, and its links are struck. A node that
 //! becomes `Done` from `Open` has ended by itself. A node whose guard was not dropped does not end by itself.
+//!
+//! **By force.** After `give_up` the job still runs. The node is `Done` *by force*, and strikes its links by force. A
+//! strike by force closes the edge, and records that the branch still runs. A node has *settled* when it is `Done`,
+//! was not given up or has ended since, and no branch of it still runs. A node that is not `Done` by force settles
+//! when it becomes `Done`. Any other one settles later, in `end_own` or in a strike. It then strikes its links once
+//! more, without force. Different threads carry out the two strikes of a link, so the second may come first. Then the
+//! first finds the edge closed, and changes nothing.
 //!
 //! **Told once.** Only `goes on` makes `Told`, from `Closing`, and nothing leads back to `Closing`. **Done once**:
 //! likewise, and nothing leads out of `Done`.
@@ -40,10 +47,10 @@
 //! is checked. If the group was asked in the meantime, the adding thread asks the child, too. Two threads that would
 //! make a cycle together both see it, because each looks after it has entered its edge.
 //!
-//! **Leaving.** The child of a group is removed by its strike, and its error is kept in that critical section. After
-//! a strike by force the child stays, because a job there still runs. It is removed when that job has ended. The
-//! thread that ends the job looks for the groups above after that. The thread that strikes by force looks at the
-//! child after its strike. One of the two finds it.
+//! **Leaving.** The child of a group is removed by its strike without force, and its error is kept in that critical
+//! section. So a child that is done by force stays until it has settled. Its link to the group goes in the critical
+//! section in which it settles. An error that is set before that is told by the strike, and is found, because the
+//! strike removes the child. An error that is set after that is not told to the group.
 //!
 //! **Ownership.** A node holds the nodes below it. Its handles and its guard hold the node. From `ask` until `Done`
 //! it holds itself: its children will strike it, and it must then tell others even if no handle is left.
@@ -66,8 +73,9 @@ use crate::outcome::{Failure, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Mutex, MutexGuard, OnceLock, Weak, lock};
 
 /// The phase of a node in the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Life {
+    #[default]
     Open,
     Closing,
     Told,
@@ -75,8 +83,9 @@ pub(super) enum Life {
 }
 
 /// The state of the node's own work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Own {
+    #[default]
     Nothing,
     /// There is a guard that needs no end signal. It only keeps the node from ending by itself.
     Held,
@@ -89,18 +98,24 @@ pub(super) enum Own {
     Ended,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Own {
+    /// Whether it is a job that has not reported its end.
+    pub(super) fn is_unfinished_job(self) -> bool {
+        matches!(self, Own::Works | Own::Cancelled | Own::GivenUp)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ready {
-    Always,
-    NotYet,
+    #[default]
     Yes,
+    NotYet,
     /// The guard was dropped before it marked the node as ready.
     Never,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    pub(super) made: Instant,
     pub(super) asked: Option<Instant>,
     pub(super) told: Option<Instant>,
     pub(super) done: Option<Instant>,
@@ -124,18 +139,10 @@ pub(super) enum Condition {
 /// The page of the module [`shutdown`](crate::shutdown) explains the tree.
 #[derive(Clone, Debug)]
 pub struct ShutdownNode {
-    node: Arc<Node>,
+    pub(super) node: Arc<Node>,
 }
 
 impl ShutdownNode {
-    pub(super) fn of(node: Arc<Node>) -> ShutdownNode {
-        ShutdownNode { node }
-    }
-
-    pub(super) fn node(&self) -> &Arc<Node> {
-        &self.node
-    }
-
     /// Returns the name (or annotation) of this node itself.
     pub fn name(&self) -> Option<&str> {
         self.node.spec.name.as_deref()
@@ -144,12 +151,14 @@ impl ShutdownNode {
 
 pub(super) struct Node {
     pub(super) spec: NodeSpec,
+    pub(super) made: Instant,
     // The signals of a job. They are made when they are first requested.
     end: OnceLock<CancelToken>,
     cancel: OnceLock<CancelToken>,
     inner: Mutex<Inner>,
 }
 
+#[derive(Default)]
 pub(super) struct Inner {
     pub(super) life: Life,
     pub(super) own: Own,
@@ -160,8 +169,10 @@ pub(super) struct Inner {
     pub(super) edges: NumberedList<Edge>,
     links: NumberedList<Link>,
     pub(super) times: Times,
-    /// Whether this node or one below was given up.
-    pub(super) forced: bool,
+    /// The number of edges that were struck by force, and whose branches still run.
+    running: usize,
+    /// Whether the node is done, and no job that was given up still runs here or below.
+    pub(super) settled: bool,
     /// Whether there is an error here or below. It never becomes false again.
     pub(super) failed: bool,
     pub(super) error: Option<Failure>,
@@ -173,9 +184,9 @@ pub(super) struct Inner {
     pub(super) raised: u64,
     /// A latch for each condition that a thread waits for.
     latches: Option<Box<[Option<Latch<()>>; 5]>>,
-    closing: Option<Arc<Closing>>,
-    /// The node itself, from the request until it is done: a shutdown goes on even if there is no handle of the tree.
-    held: Option<Arc<Node>>,
+    /// The shutdown, and the node itself, from the request until it is done. So a shutdown goes on even if there is no
+    /// handle of the tree.
+    closing: Option<(Arc<Closing>, Arc<Node>)>,
 }
 
 pub(super) struct Edge {
@@ -183,8 +194,10 @@ pub(super) struct Edge {
     /// The number of the link in the child, once there is one.
     link: Option<u64>,
     open: bool,
+    /// Whether the edge was struck by force, and its branch still runs.
+    runs: bool,
     checked: bool,
-    /// Whether the edge is removed when the child is done.
+    /// Whether the edge is removed when the child has settled.
     leaves: bool,
     after: bool,
 }
@@ -199,7 +212,7 @@ struct Link {
 #[derive(Default)]
 pub(super) struct Moves {
     pub(super) next: VecDeque<Move>,
-    pub(super) notices: VecDeque<Notice>,
+    pub(super) notices: Vec<Notice>,
     /// Jobs that have been told to end. Their limits begin.
     pub(super) limits: Vec<(Arc<Node>, Arc<Closing>)>,
 }
@@ -214,7 +227,7 @@ pub(super) enum Move {
     },
     Fail(Arc<Node>),
     /// A node is done. This may be the last reference to it and its shutdown, and is dropped here.
-    Release(Arc<Node>, Arc<Closing>),
+    Release((Arc<Closing>, Arc<Node>)),
 }
 
 /// A signal to be given. Giving it runs user code.
@@ -256,34 +269,16 @@ impl Node {
         moves: &mut Moves,
     ) -> Arc<Node> {
         let now = spec.clock.now();
-        let mut inner = Inner {
-            life: Life::Open,
-            own,
-            ready,
-            before: 0,
-            after: 0,
-            edges: NumberedList::new(),
-            links: NumberedList::new(),
-            times: Times { made: now, asked: None, told: None, done: None },
-            forced: false,
-            failed: false,
-            error: None,
-            kept: None,
-            closes_on_error: false,
-            count: 0,
-            raised: 0,
-            latches: None,
-            closing: None,
-            held: None,
-        };
+        let mut inner = Inner { own, ready, ..Inner::default() };
         // The node that closes after the children comes first, because errors and values are searched there first.
         let after = after.map(|child| (child, true));
         let edges: Vec<(u64, Arc<Node>)> = after
             .into_iter()
             .chain(children.into_iter().map(|child| (child, false)))
-            .map(|(child, after)| (inner.enter(child.clone(), after), child))
+            .map(|(child, after)| (inner.enter(child.clone(), after, false), child))
             .collect();
-        let node = Arc::new(Node { spec, end: OnceLock::new(), cancel: OnceLock::new(), inner: Mutex::new(inner) });
+        let (end, cancel) = (OnceLock::new(), OnceLock::new());
+        let node = Arc::new(Node { spec, made: now, end, cancel, inner: Mutex::new(inner) });
         edges.iter().for_each(|(edge, child)| node.attach(child, *edge, false, moves));
         node.lock().go_on(&node, now, moves);
         node
@@ -306,33 +301,24 @@ impl Node {
     /// Links an entered edge to its child, in one critical section of the child. From now on the edge counts as
     /// checked.
     pub(super) fn attach(self: &Arc<Node>, child: &Arc<Node>, edge: u64, leaves: bool, moves: &mut Moves) {
-        let (link, done, forced, failed) = {
+        let (link, done, settled, failed) = {
             let mut inner = child.lock();
-            let done = inner.life == Life::Done;
+            let settled = inner.settled;
             let link =
-                (!(leaves && done)).then(|| inner.links.push(Link { parent: Arc::downgrade(self), edge, leaves }));
-            (link, done, inner.forced, inner.failed)
+                (!(leaves && settled)).then(|| inner.links.push(Link { parent: Arc::downgrade(self), edge, leaves }));
+            (link, inner.life == Life::Done, settled, inner.failed)
         };
         if failed {
             moves.next.push_back(Move::Fail(self.clone()));
         }
         let mut inner = self.lock();
         if let Some(edge) = inner.edges.get_mut(edge) {
-            edge.link = link;
-            edge.checked = true;
-            // A value that never had anything to end stays as long as the group, so that it can be found.
-            edge.leaves = leaves && !(child.spec.is_inert && child.spec.has_value);
+            (edge.link, edge.checked) = (link, true);
         }
         if done {
-            moves.next.push_back(Move::Strike { parent: self.clone(), edge, forced, failed });
-        } else if let Some(closing) = &inner.closing {
+            moves.next.push_back(Move::Strike { parent: self.clone(), edge, forced: !settled, failed });
+        } else if let Some((closing, _)) = &inner.closing {
             moves.next.push_back(Move::Ask(child.clone(), closing.clone()));
-        }
-    }
-
-    fn unlink(&self, number: Option<u64>) {
-        if let Some(number) = number {
-            drop(self.lock().links.remove(number));
         }
     }
 
@@ -345,7 +331,7 @@ impl Node {
         }
         inner.life = Life::Closing;
         inner.times.asked = Some(now);
-        (inner.closing, inner.held) = (Some(closing.clone()), Some(self.clone()));
+        inner.closing = Some((closing.clone(), self.clone()));
         inner.reach(Condition::Asked, moves);
         for edge in inner.edges.iter().filter(|edge| edge.open && edge.checked && !edge.after) {
             moves.next.push_back(Move::Ask(edge.child.clone(), closing.clone()));
@@ -377,16 +363,16 @@ impl Node {
         left
     }
 
-    /// Arrow: the guard has reported the end, or was dropped. Returns whether the job had been given up.
-    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) -> bool {
+    /// Arrow: the guard has reported the end, or was dropped.
+    pub(super) fn end_own(self: &Arc<Node>, moves: &mut Moves) {
         let now = self.spec.clock.now();
         let mut inner = self.lock();
-        let was_given_up = inner.own == Own::GivenUp;
         if inner.own != Own::Nothing {
             inner.own = Own::Ended;
+            // If the node is not ready now, it never will be.
+            inner.set_ready(Ready::Never, moves);
             inner.go_on(self, now, moves);
         }
-        was_given_up
     }
 
     /// Tells the job to cancel, because a limit is over.
@@ -394,7 +380,7 @@ impl Node {
         let mut inner = self.lock();
         if inner.own == Own::Works && inner.life == Life::Told {
             inner.own = Own::Cancelled;
-            moves.notices.push_back(Notice::Cancel(self.clone()));
+            moves.notices.push(Notice::Cancel(self.clone()));
         }
     }
 
@@ -407,14 +393,8 @@ impl Node {
             return false;
         }
         inner.own = Own::GivenUp;
-        inner.forced = true;
         inner.go_on(self, now, moves);
         true
-    }
-
-    /// Records an error here or below.
-    pub(super) fn fail(self: &Arc<Node>, moves: &mut Moves) {
-        self.lock().fail(self, moves);
     }
 
     /// Sets the node's own error. If there is one already, returns the new one.
@@ -444,25 +424,25 @@ impl Node {
 
 impl Inner {
     /// Enters an edge to a child. It is neither linked nor checked yet.
-    fn enter(&mut self, child: Arc<Node>, after: bool) -> u64 {
+    fn enter(&mut self, child: Arc<Node>, after: bool, leaves: bool) -> u64 {
         *(if after { &mut self.after } else { &mut self.before }) += 1;
-        self.edges.push(Edge { child, link: None, open: true, checked: false, leaves: false, after })
+        self.edges.push(Edge { child, link: None, open: true, runs: false, checked: false, leaves, after })
     }
 
-    /// Closes an edge. Returns `None` if it was closed already, and otherwise the child if it is removed.
+    /// Closes an edge. Returns `None` if this changes nothing, and otherwise the child if it is removed.
     fn strike(&mut self, number: u64, forced: bool) -> Option<Option<Arc<Node>>> {
-        let edge = self.edges.get_mut(number).filter(|edge| edge.open)?;
-        edge.open = false;
+        let edge = self.edges.get_mut(number).filter(|edge| edge.open || edge.runs && !forced)?;
+        let open = if edge.after { &mut self.after } else { &mut self.before };
+        *open -= usize::from(std::mem::take(&mut edge.open));
+        self.running += usize::from(forced);
+        self.running -= usize::from(std::mem::replace(&mut edge.runs, forced));
         // A job that was given up has not ended. Its branch stays, and can be inspected.
-        let (leaves, after) = (edge.leaves && !forced, edge.after);
-        let open = if after { &mut self.after } else { &mut self.before };
-        *open -= 1;
-        self.forced |= forced;
+        let leaves = edge.leaves && !forced;
         Some(leaves.then(|| self.edges.remove(number).map(|edge| edge.child)).flatten())
     }
 
-    /// Tells the parents of an error, if it is the first.
-    fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
+    /// Records an error here or below. Tells the parents of it, if it is the first.
+    pub(super) fn fail(&mut self, node: &Arc<Node>, moves: &mut Moves) {
         if self.failed {
             return;
         }
@@ -480,9 +460,9 @@ impl Inner {
         if self.life == Life::Closing && self.before == 0 {
             self.life = Life::Told;
             self.times.told = Some(now);
-            if let Some(closing) = &self.closing {
+            if let Some((closing, _)) = &self.closing {
                 if self.own == Own::Works {
-                    moves.notices.push_back(Notice::End(node.clone()));
+                    moves.notices.push(Notice::End(node.clone()));
                     if node.spec.has_limits() {
                         moves.limits.push((node.clone(), closing.clone()));
                     }
@@ -498,20 +478,21 @@ impl Inner {
             Own::Works | Own::Cancelled => false,
         };
         let nothing_is_open = self.before == 0 && self.after == 0 && own_has_ended;
-        if matches!(self.life, Life::Open | Life::Told) && nothing_is_open {
+        let ends = matches!(self.life, Life::Open | Life::Told) && nothing_is_open;
+        if ends {
             self.life = Life::Done;
             self.times.done = Some(now);
             self.reach(Condition::Done, moves);
-            if let Some((closing, held)) = self.closing.take().zip(self.held.take()) {
-                moves.next.push_back(Move::Release(held, closing));
-            }
+            moves.next.extend(self.closing.take().map(Move::Release));
+        }
+        let forced = self.own == Own::GivenUp || self.running > 0;
+        if ends || self.life == Life::Done && !forced && !self.settled {
+            self.settled = !forced;
             for link in self.links.iter() {
                 if let Some(parent) = link.parent.upgrade() {
-                    let strike = Move::Strike { parent, edge: link.edge, forced: self.forced, failed: self.failed };
-                    moves.next.push_back(strike);
+                    moves.next.push_back(Move::Strike { parent, edge: link.edge, forced, failed: self.failed });
                 }
             }
-            let forced = self.forced;
             self.links.retain(|link| forced || !link.leaves);
         }
     }
@@ -533,16 +514,15 @@ impl Inner {
 
     pub(super) fn reach(&mut self, condition: Condition, moves: &mut Moves) {
         if let Some(latch) = self.latches.as_mut().and_then(|latches| latches[condition as usize].take()) {
-            moves.notices.push_back(Notice::Reached(latch));
+            moves.notices.push(Notice::Reached(latch));
         }
     }
 
-    /// Whether its job was told to end and has not ended, or was given up.
-    pub(super) fn hangs(&self) -> bool {
-        match self.own {
-            Own::Works | Own::Cancelled => self.life == Life::Told,
-            Own::GivenUp => true,
-            Own::Nothing | Own::Held | Own::Ended => false,
+    /// Decides whether the node is ready. The first decision counts.
+    pub(super) fn set_ready(&mut self, ready: Ready, moves: &mut Moves) {
+        if self.ready == Ready::NotYet {
+            self.ready = ready;
+            self.reach(Condition::Ready, moves);
         }
     }
 
@@ -553,7 +533,7 @@ impl Inner {
 
     /// Returns how many nodes a group has taken in that are still there.
     pub(super) fn taken_in(&self) -> usize {
-        self.edges.iter().filter(|edge| edge.open && edge.leaves).count()
+        self.edges.iter().filter(|edge| edge.open && edge.checked && edge.leaves).count()
     }
 }
 
@@ -562,7 +542,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let mut below = self.take_edges();
         while let Some((child, link)) = below.pop() {
-            child.unlink(link);
+            if let Some(link) = link {
+                drop(child.lock().links.remove(link));
+            }
             if let Some(node) = Arc::into_inner(child) {
                 below.extend(node.take_edges());
             }
@@ -571,6 +553,7 @@ impl Drop for Node {
         let (error, kept, latches) = (inner.error.take(), inner.kept.take(), inner.latches.take());
         drop(inner);
         // One by one: if one destructor panics, no other may run while it unwinds.
+        drop_contained(self.spec.value.take());
         drop_contained(self.spec.detail.take());
         drop_contained(self.spec.inside.take());
         drop_contained(error);
@@ -606,7 +589,7 @@ impl Node {
             return None;
         }
         inner.raised += u64::from(child.spec.counts);
-        Some(inner.enter(child.clone(), false))
+        Some(inner.enter(child.clone(), false, child.spec.leaves_groups()))
     }
 
     /// Arrow: removes the edge again.
@@ -620,35 +603,9 @@ impl Node {
         }
     }
 
-    /// Returns the child that its strike removes, if it has an error to keep.
+    /// Returns the child that a strike without force removes.
     pub(super) fn leaver(&self, edge: u64) -> Option<Arc<Node>> {
         let mut inner = self.lock();
-        inner.edges.get_mut(edge).filter(|edge| edge.open && edge.leaves).map(|edge| edge.child.clone())
-    }
-
-    /// Returns the parents of the node, with the edges from them.
-    pub(super) fn hangs_at(&self) -> Vec<(Arc<Node>, u64)> {
-        let inner = self.lock();
-        inner.links.iter().filter_map(|link| Some((link.parent.upgrade()?, link.edge))).collect()
-    }
-
-    /// Returns the child of an edge that was struck by force. It is removed when it has ended.
-    pub(super) fn overdue(&self, edge: u64) -> Option<Arc<Node>> {
-        let mut inner = self.lock();
-        inner.edges.get_mut(edge).filter(|edge| !edge.open && edge.leaves).map(|edge| edge.child.clone())
-    }
-
-    /// Removes a child that was given up and has ended. Keeps its error. The caller drops it with no lock held.
-    pub(super) fn let_go(&self, edge: u64, error: impl FnOnce(&Arc<Node>) -> Option<NodeError>) -> Option<Edge> {
-        let (child, link) = self.lock().edges.get_mut(edge).map(|edge| (edge.child.clone(), edge.link))?;
-        // This comes first. A thread that sets an error after it does not tell this node. An error that was told
-        // before is found now: the way to it exists as long as the edge.
-        child.unlink(link);
-        let kept = error(&child);
-        let mut inner = self.lock();
-        if inner.kept.is_none() {
-            inner.kept = kept;
-        }
-        inner.edges.remove(edge)
+        inner.edges.get_mut(edge).filter(|edge| edge.leaves).map(|edge| edge.child.clone())
     }
 }

@@ -12,7 +12,6 @@
 
 use std::time::Duration;
 
-use super::cascade;
 use super::guards::JobGuard;
 use super::node::{Notice, ShutdownNode};
 use crate::cancel::CancelCallback;
@@ -81,7 +80,7 @@ impl Part {
     /// The same, but callbacks are not called. Returns them, to be called by another thread, if there are any.
     pub(crate) fn over_apart(&self, error: Option<Failure>) -> Option<impl FnOnce() + Send + 'static> {
         let standing = self.standing.get()?;
-        let notices = cascade::keep_back(|| standing.tail.over(error));
+        let notices = standing.tail.over_apart(error);
         (!notices.is_empty()).then_some(move || notices.iter().for_each(Notice::give))
     }
 }

@@ -1,12 +1,13 @@
 //! Reports on the whole tree, and on the nodes that keep a shutdown from ending.
 
 use std::fmt;
+use std::ops::ControlFlow::Continue;
 use std::time::Duration;
 
 use super::error::{Names, write_names};
 use super::node::{Life, Node, Own, Ready};
 use super::spec::Kind;
-use super::walk::{Go, walk};
+use super::walk::walk;
 use crate::inside::WaitError;
 use crate::outcome::Failure;
 use crate::primitives::Arc;
@@ -82,25 +83,17 @@ pub struct NodeReport {
 
 impl Report {
     pub(super) fn of(root: &Arc<Node>) -> Report {
-        Report::with_hanging(root).0
-    }
-
-    /// As `of`, and returns the indices of the nodes that were told to end and have not ended.
-    fn with_hanging(root: &Arc<Node>) -> (Report, Vec<usize>) {
-        let (mut nodes, mut hanging): (Vec<NodeReport>, _) = (Vec::new(), Vec::new());
-        walk(root, |place| {
+        let mut nodes: Vec<NodeReport> = Vec::new();
+        walk::<()>(root, |place| {
             let depth = place.above.map_or(0, |above| nodes[above].depth + 1);
-            let (mut node, hangs, below) = node_report(place.node, place.above, depth);
-            if matches!(node.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp) {
+            let (mut node, below) = node_report(place.node, place.above, depth);
+            if node.was_told() {
                 node.detail = place.node.spec.detail();
             }
-            if hangs {
-                hanging.push(nodes.len());
-            }
             nodes.push(node);
-            Go::<()>::On(below)
+            Continue(below)
         });
-        (Report { nodes: nodes.into() }, hanging)
+        Report { nodes: nodes.into() }
     }
 
     /// Returns the nodes, beginning with the one that was asked.
@@ -119,8 +112,8 @@ impl Report {
     }
 }
 
-/// Reports on one node, whether it was told to end and has not ended, and the nodes below it.
-fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, bool, Vec<Arc<Node>>) {
+/// Reports on one node, and returns the nodes below it.
+fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeReport, Vec<Arc<Node>>) {
     let now = node.spec.clock.now();
     let inner = node.lock();
     let times = inner.times;
@@ -130,7 +123,7 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         (Own::Cancelled, _) => (Phase::Cancelled, times.told),
         (_, Life::Told) => (Phase::Told, times.told),
         (_, Life::Closing) => (Phase::Closing, times.asked),
-        (_, Life::Open) => (Phase::Running, Some(times.made)),
+        (_, Life::Open) => (Phase::Running, Some(node.made)),
     };
     let report = NodeReport {
         name: node.spec.name.clone(),
@@ -138,18 +131,25 @@ fn node_report(node: &Arc<Node>, above: Option<usize>, depth: usize) -> (NodeRep
         above,
         depth,
         phase,
-        for_time: now.saturating_duration_since(since.unwrap_or(times.made)),
+        for_time: now.saturating_duration_since(since.unwrap_or(node.made)),
         ending_took: times
             .told
             .filter(|_| node.spec.kind == Kind::Job)
             .zip(times.done)
             .map(|(told, done)| done.saturating_duration_since(told)),
         error: inner.error.clone(),
-        is_ready: matches!(inner.ready, Ready::Always | Ready::Yes),
+        is_ready: inner.ready == Ready::Yes,
         count: inner.count,
         detail: None,
     };
-    (report, inner.hangs(), inner.below())
+    (report, inner.below())
+}
+
+impl NodeReport {
+    /// Whether it was told to end and has not ended.
+    fn was_told(&self) -> bool {
+        matches!(self.phase, Phase::Told | Phase::Cancelled | Phase::GivenUp)
+    }
 }
 
 /// The deepest indentation. A list that is indented further cannot be read.
@@ -200,10 +200,6 @@ impl fmt::Display for NodeReport {
 /// It reads `server: database: timeout expired`, with all nodes that hang. Its alternate form (`{:#}`) appends the
 /// whole tree.
 pub struct ShutdownTimeout {
-    found: Box<Found>,
-}
-
-struct Found {
     why: WaitError,
     // The names on the way to the node that waits for the calling thread, if there is one.
     inside: Option<Names>,
@@ -273,20 +269,22 @@ impl fmt::Display for OpenNode {
 
 impl ShutdownTimeout {
     pub(super) fn of(root: &Arc<Node>, why: WaitError, inside: Option<Names>) -> ShutdownTimeout {
-        let (report, hanging) = Report::with_hanging(root);
-        let open = hanging.into_iter().map(|place| OpenNode { tree: report.clone(), place }).collect();
+        let report = Report::of(root);
+        // The other nodes that were told wait for these.
+        let hanging = report.nodes.iter().enumerate().filter(|(_, node)| node.kind == Kind::Job && node.was_told());
+        let open = hanging.map(|(place, _)| OpenNode { tree: report.clone(), place }).collect();
         let why = if inside.is_some() { WaitError::Inside } else { why };
-        ShutdownTimeout { found: Box::new(Found { why, inside, open, report }) }
+        ShutdownTimeout { why, inside, open, report }
     }
 
     /// Returns the nodes that were told to end and have not ended. It omits nodes that only wait for those.
     pub fn open(&self) -> &[OpenNode] {
-        &self.found.open
+        &self.open
     }
 
     /// Returns the tree as it was.
     pub fn report(&self) -> &Report {
-        &self.found.report
+        &self.report
     }
 
     /// Returns why the call has ended.
@@ -294,7 +292,7 @@ impl ShutdownTimeout {
     /// It is [`WaitError::TimedOut`] also if a job was given up. With [`WaitError::Inside`] and
     /// [`WaitError::InsideStep`] the call did not wait.
     pub fn why(&self) -> WaitError {
-        self.found.why
+        self.why
     }
 
     /// Whether everything is closed except jobs that were given up.
@@ -323,12 +321,12 @@ impl ShutdownTimeout {
 
 impl fmt::Display for ShutdownTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.found.inside {
+        match &self.inside {
             Some(names) => {
                 write_names(f, names)?;
                 f.write_str("called from inside, and would wait for its own caller")?;
             }
-            None if self.found.why == WaitError::InsideStep => write!(f, "{}", self.found.why)?,
+            None if self.why == WaitError::InsideStep => write!(f, "{}", self.why)?,
             None => self.write_open(f)?,
         }
         if f.alternate() {

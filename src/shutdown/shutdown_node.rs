@@ -1,18 +1,19 @@
 //! The public methods of a node of the shutdown tree.
 
 use std::io;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use super::builder::ShutdownNodeBuilder;
 use super::cascade;
 use super::error::{NodeError, NotReadyError};
 use super::guards::{Counter, ErrorGuard, Group, Job, JobGuard, ReadyGuard};
-use super::key::{Key, Stored};
-use super::node::{Condition, Life, Own, ShutdownNode};
+use super::key::{Key, Pair};
+use super::node::{Condition, Life, Ready, ShutdownNode};
 use super::report::{Report, ShutdownTimeout};
 use super::spec::Kind;
 use super::wait::{self, ClosedFuture, Subscription};
-use super::walk;
+use super::walk::{self, walk};
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, Failure, Rejected};
 use crate::primitives::Arc;
@@ -21,12 +22,12 @@ use crate::primitives::Arc;
 impl ShutdownNode {
     /// Returns a builder, for options such as a name, a clock and limits.
     pub fn builder() -> ShutdownNodeBuilder {
-        ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, [])
+        ShutdownNodeBuilder::new(Kind::Merge, [])
     }
 
     /// Makes an empty node: closed, ready, without error or value. Use it if there is nothing to shut down.
     pub fn empty() -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Empty, Own::Nothing, []).make_node()
+        ShutdownNodeBuilder::new(Kind::Empty, []).make_node()
     }
 
     /// Makes one node of several. Use `flatten` to skip absent ones:
@@ -39,7 +40,7 @@ impl ShutdownNode {
     /// # all.shutdown().unwrap();
     /// ```
     pub fn merge(children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Merge, Own::Nothing, children).make_node()
+        ShutdownNodeBuilder::new(Kind::Merge, children).make_node()
     }
 
     /// Makes a job: background work that is told to end when its children are done. Its guard reports its end.
@@ -67,13 +68,13 @@ impl ShutdownNode {
 
     /// Makes a node with a count. [`wait`](Self::wait) returns when the count is zero.
     pub fn counted(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, Counter) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Counted, Own::Held, children).make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Counted, children).make_held();
         (node, Counter { hold })
     }
 
     /// Makes a node that is not ready until its guard says so.
     pub fn readiness(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ReadyGuard) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, Own::Held, children).unready().make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Readiness, children).unready().make_held();
         (node, ReadyGuard { hold })
     }
 
@@ -87,22 +88,24 @@ impl ShutdownNode {
         result: Result<T, impl Into<BoxError>>,
         children: impl IntoIterator<Item = ShutdownNode>,
     ) -> ShutdownNode {
-        let node = ShutdownNodeBuilder::new(Kind::Error, Own::Nothing, children).make_node();
+        let node = ShutdownNodeBuilder::new(Kind::Error, children).make_node();
         if let Err(error) = result {
-            cascade::set_error(node.node(), Failure::from(error.into()));
+            cascade::set_error(&node.node, Failure::from(error.into()));
         }
         node
     }
 
     /// Makes a node whose error may be set later.
     pub fn errors(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, ErrorGuard) {
-        let (node, hold) = ShutdownNodeBuilder::new(Kind::Errors, Own::Held, children).make_held();
+        let (node, hold) = ShutdownNodeBuilder::new(Kind::Errors, children).make_held();
         (node, ErrorGuard { hold })
     }
 
     /// Makes a node with a value, which [`get`](Self::get) finds from above.
     pub fn value<K: Key>(key: K, value: K::Value, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        ShutdownNodeBuilder::new(Kind::Value, Own::Nothing, children).value(Stored::new(key, value)).make_node()
+        ShutdownNodeBuilder::new(Kind::Value, children)
+            .value(Box::new(Pair { key, value: Arc::new(value) }))
+            .make_node()
     }
 
     /// Gives the node a name, which precedes errors that come from it: `name: error`. An empty name adds nothing.
@@ -111,7 +114,7 @@ impl ShutdownNode {
         if name.is_empty() {
             return self;
         }
-        ShutdownNodeBuilder::new(Kind::Annotation, Own::Nothing, [self]).name(name).make_node()
+        ShutdownNodeBuilder::new(Kind::Annotation, [self]).name(name).make_node()
     }
 
     /// Makes a node in which this one closes after the given ones are closed.
@@ -122,7 +125,7 @@ impl ShutdownNode {
     /// one in separate calls do not know each other. In a shutdown of both, this node ends after the first of the
     /// two.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
-        let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, Own::Nothing, children);
+        let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, children);
         builder.after = Some(self.clone());
         builder.make_node()
     }
@@ -146,7 +149,7 @@ impl ShutdownNode {
     /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] tells these
     /// cases apart.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
-        wait::shutdown(self.node(), None)
+        wait::shutdown(&self.node, None)
     }
 
     /// As [`shutdown`](Self::shutdown), but waits no longer than `limit`.
@@ -154,22 +157,22 @@ impl ShutdownNode {
     /// # Errors
     /// As [`shutdown`](Self::shutdown), or the limit was over before.
     pub fn shutdown_timeout(&self, limit: Duration) -> Result<(), ShutdownTimeout> {
-        wait::shutdown(self.node(), Some(limit))
+        wait::shutdown(&self.node, Some(limit))
     }
 
     /// Asks this node and all below it to close, without waiting.
     pub fn request_shutdown(&self) {
-        cascade::ask(self.node());
+        cascade::ask(&self.node);
     }
 
     /// Whether the node has been asked to close.
     pub fn is_shutting_down(&self) -> bool {
-        self.node().lock().times.asked.is_some()
+        self.node.lock().times.asked.is_some()
     }
 
     /// Whether the node and all below it have ended or were given up.
     pub fn is_closed(&self) -> bool {
-        self.node().lock().life == Life::Done
+        self.node.lock().life == Life::Done
     }
 
     /// Waits until the node is closed, without asking it to close.
@@ -178,7 +181,7 @@ impl ShutdownNode {
     /// The limit was over before. Or the node is not closed and the call does not wait: the caller is a step
     /// ([`WaitError::InsideStep`]), or the node is known to wait for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self) -> Result<(), WaitError> {
-        wait::closed(self.node(), None)
+        wait::closed(&self.node, None)
     }
 
     /// As [`wait_closed`](Self::wait_closed), but waits no longer than `limit`.
@@ -186,19 +189,19 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait_closed`](Self::wait_closed), or the limit was over before.
     pub fn wait_closed_timeout(&self, limit: Duration) -> Result<(), WaitError> {
-        wait::closed(self.node(), Some(limit))
+        wait::closed(&self.node, Some(limit))
     }
 
     /// Returns a future that completes when the node is closed. It does not ask the node to close.
     pub fn closed(&self) -> ClosedFuture {
-        ClosedFuture::new(self.node())
+        ClosedFuture::new(&self.node)
     }
 
     /// Calls `callback` when the node is asked to close. If it was asked already, that is at once.
     ///
     /// The thread that asks calls it, before it tells any job below the node to end.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
-        Subscription::new(self.node().latch(Condition::Asked), Some(self.node()), callback)
+        Subscription::new(self.node.latch(Condition::Asked), Some(&self.node), callback)
     }
 }
 
@@ -209,7 +212,7 @@ impl ShutdownNode {
     /// # Errors
     /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
     pub fn wait(&self) -> Result<(), WaitError> {
-        wait::counters(self.node(), None)
+        wait::counters(&self.node, None)
     }
 
     /// As [`wait`](Self::wait), but waits no longer than `limit`.
@@ -217,12 +220,16 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait`](Self::wait), or the limit was over before.
     pub fn wait_timeout(&self, limit: Duration) -> Result<(), WaitError> {
-        wait::counters(self.node(), Some(limit))
+        wait::counters(&self.node, Some(limit))
     }
 
     /// Whether the node and all below it are ready. Visits each node below once.
     pub fn is_ready(&self) -> bool {
-        wait::is_ready(self.node())
+        let not = walk(&self.node, |place| {
+            let inner = place.node.lock();
+            if inner.ready == Ready::Yes { Continue(inner.below()) } else { Break(()) }
+        });
+        not.is_none()
     }
 
     /// Waits until the node and all below it are ready.
@@ -235,7 +242,7 @@ impl ShutdownNode {
     /// The limit was over, the node was shut down, or there was an error. Or a `ReadyGuard` or a job was dropped
     /// before it said that it is ready. Or the caller is a step ([`NotReadyError::InsideStep`]).
     pub fn wait_ready(&self) -> Result<(), NotReadyError> {
-        wait::ready(self.node(), None)
+        wait::ready(&self.node, None)
     }
 
     /// As [`wait_ready`](Self::wait_ready), but waits no longer than `limit`.
@@ -243,7 +250,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait_ready`](Self::wait_ready), or the limit was over before.
     pub fn wait_ready_timeout(&self, limit: Duration) -> Result<(), NotReadyError> {
-        wait::ready(self.node(), Some(limit))
+        wait::ready(&self.node, Some(limit))
     }
 
     /// Returns the first error. A node's own error comes before errors below it. Below it, the order is from left to
@@ -251,7 +258,7 @@ impl ShutdownNode {
     ///
     /// In a dependency, the dependent node comes before the nodes that it depends on.
     pub fn err(&self) -> Option<NodeError> {
-        walk::error(self.node())
+        walk::error(&self.node)
     }
 
     /// Waits until there is an error here or below, and returns the first.
@@ -259,7 +266,7 @@ impl ShutdownNode {
     /// # Errors
     /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
     pub fn failed(&self) -> Result<NodeError, WaitError> {
-        wait::failed(self.node(), None)
+        wait::failed(&self.node, None)
     }
 
     /// As [`failed`](Self::failed), but waits no longer than `limit`.
@@ -267,14 +274,14 @@ impl ShutdownNode {
     /// # Errors
     /// As [`failed`](Self::failed), or the limit was over before.
     pub fn failed_timeout(&self, limit: Duration) -> Result<NodeError, WaitError> {
-        wait::failed(self.node(), Some(limit))
+        wait::failed(&self.node, Some(limit))
     }
 
     /// Calls `callback` with the first error here or below. If there is one, that is at once. The thread that sets the
     /// error calls it.
     pub fn on_error(&self, callback: impl FnOnce(&NodeError) + Send + 'static) -> Subscription {
-        let weak = Arc::downgrade(self.node());
-        Subscription::new(self.node().latch(Condition::Failed), Some(self.node()), move || {
+        let weak = Arc::downgrade(&self.node);
+        Subscription::new(self.node.latch(Condition::Failed), Some(&self.node), move || {
             if let Some(error) = weak.upgrade().and_then(|node| walk::error(&node)) {
                 callback(&error);
             }
@@ -286,12 +293,12 @@ impl ShutdownNode {
     /// If there is an error already, it does so at once.
     pub fn shutdown_on_error(self) -> ShutdownNode {
         let failed = {
-            let mut inner = self.node().lock();
+            let mut inner = self.node.lock();
             inner.closes_on_error = true;
             inner.failed
         };
         if failed {
-            cascade::ask(self.node());
+            cascade::ask(&self.node);
         }
         self
     }
@@ -300,11 +307,17 @@ impl ShutdownNode {
     ///
     /// In a dependency, the dependent node comes before the nodes that it depends on.
     pub fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
-        walk::value(self.node(), key)
+        walk(&self.node, |place| {
+            match place.node.spec.value.as_ref().and_then(|stored| stored.downcast_ref::<Pair<K>>()) {
+                // The key's `eq` is user code.
+                Some(pair) if pair.key == *key => Break(pair.value.clone()),
+                _ => Continue(place.node.lock().below()),
+            }
+        })
     }
 
     /// Reports on this node and all below it: each with its phase, the time in it, and its error.
     pub fn report(&self) -> Report {
-        Report::of(self.node())
+        Report::of(&self.node)
     }
 }

@@ -74,6 +74,12 @@ impl NodeSpec {
         self.inside.as_ref().is_some_and(|inside| contain(inside).unwrap_or(false))
     }
 
+    /// Whether a group removes the node when it has ended. A value that never had anything to end stays as long as the
+    /// group, so that it can be found.
+    pub(super) fn leaves_groups(&self) -> bool {
+        !(self.is_inert && self.has_value)
+    }
+
     pub(super) fn has_limits(&self) -> bool {
         self.cancel_after.is_some() || self.give_up_after.is_some()
     }

@@ -42,7 +42,7 @@ fn look(node: &Arc<Node>) -> (Life, Own) {
 fn act(node: &Arc<Node>, arrow: &str) {
     cascade::after(|moves: &mut Moves| match arrow {
         "ask" => node.ask(&Arc::default(), moves),
-        "end_own" => drop(node.end_own(moves).then_some(())),
+        "end_own" => node.end_own(moves),
         "cancel" => node.cancel(moves),
         "give_up" => drop(node.give_up(moves).then_some(())),
         other => panic!("there is no arrow {other}"),
@@ -86,22 +86,22 @@ fn each_arrow_leads_from_each_phase_where_the_table_says() {
             _ => (ShutdownNode::merge(children), Box::new(())),
         };
         for (arrow, life, own_then) in *arrows {
-            act(state.node(), arrow);
+            act(&state.node, arrow);
             assert_eq!(
-                look(state.node()),
+                look(&state.node),
                 (*life, *own_then),
                 "{own:?}, child {has_child}, after {arrow} of {arrows:?}"
             );
         }
         // The last arrow: the child is done.
-        let before = look(state.node());
+        let before = look(&state.node);
         drop(child_tail);
         let then = match before {
             (Open, Ended | Nothing) | (Closing, Ended | Nothing | Held) => Done,
             (Closing, Works) => Told,
             (life, _) => life,
         };
-        assert_eq!(look(state.node()).0, then, "{own:?}, child {has_child}, the child is done");
+        assert_eq!(look(&state.node).0, then, "{own:?}, child {has_child}, the child is done");
     }
 }
 
@@ -109,7 +109,7 @@ fn each_arrow_leads_from_each_phase_where_the_table_says() {
 fn counters_that_hand_work_to_each_other_are_not_taken_for_idle() {
     let ((one, one_counter), (two, two_counter)) = (ShutdownNode::counted([]), ShutdownNode::counted([]));
     let all = ShutdownNode::merge([one.clone(), two.clone()]);
-    let look = |node: &ShutdownNode| wait::look(node.node(), &Clock::system(), Deadline::NEVER).unwrap();
+    let look = |node: &ShutdownNode| wait::look(&node.node, &Clock::system(), Deadline::NEVER).unwrap();
     // Two looks are the same only if no counter was raised between them.
     let idle = look(&all);
     assert!(look(&all) == idle);
@@ -143,7 +143,7 @@ fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
     let ((one, counter), (two, _two)) = (ShutdownNode::counted([]), ShutdownNode::counted([]));
     let all = ShutdownNode::merge([one, two]);
     let look = || {
-        let look = wait::look(all.node(), &Clock::system(), Deadline::NEVER).unwrap();
+        let look = wait::look(&all.node, &Clock::system(), Deadline::NEVER).unwrap();
         look.iter().map(|seen| seen.raised).collect::<Vec<_>>()
     };
     assert_eq!(look(), [0, 0]);
@@ -151,7 +151,7 @@ fn a_look_at_counters_sees_that_one_was_raised_since_and_where_it_looked() {
     assert_eq!(look(), [1, 0]);
     let guard = counter.add();
     let over = Clock::system().deadline(Duration::ZERO);
-    assert!(wait::look(all.node(), &Clock::system(), over).is_none());
+    assert!(wait::look(&all.node, &Clock::system(), over).is_none());
     let lowers = thread::spawn(move || drop(guard));
     assert_eq!(look(), [2, 0]);
     wait(lowers).unwrap();
@@ -172,9 +172,9 @@ fn a_state_that_many_depend_on_for_a_while_does_not_grow() {
         assert_eq!(*one_group.add(one).unwrap_err().reason(), AddError::Cycle);
     }
     assert_eq!(group.len(), 1_000, "they wait for the store");
-    assert_eq!(store.node().lock().links(), 1_000);
+    assert_eq!(store.node.lock().links(), 1_000);
     drop((group, _group_state));
-    assert_eq!(store.node().lock().links(), 0);
+    assert_eq!(store.node.lock().links(), 0);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn an_error_on_its_way_up_survives_the_removal_of_its_node() {
     group.add(ShutdownNode::merge([job.clone()])).unwrap();
     // One thread sets an error and is delayed. Another one reports the end in the meantime.
     let mut held_up = Moves::default();
-    assert!(job.node().set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
+    assert!(job.node.set_error(Failure::from(BoxError::from("late")), &mut held_up).is_ok());
     tail.done();
     assert!(group.is_empty());
     assert_eq!(above.err().unwrap().to_string(), "late");
@@ -219,7 +219,7 @@ fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
     job.request_shutdown();
     // The thread whose limit is over is delayed before the group is notified.
     let mut held_up = Moves::default();
-    assert!(job.node().give_up(&mut held_up));
+    assert!(job.node.give_up(&mut held_up));
     tail.done();
     cascade::run(held_up);
     assert_eq!(above.report().nodes().len(), 1);
@@ -232,9 +232,9 @@ fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
     leaving.add(passes.annotate("leaves")).unwrap();
     let all = ShutdownNode::merge([one, two.clone()]);
     let (mut tail, mut tails, mut seen) = (Some(tail), Vec::new(), 0);
-    super::walk::walk::<()>(all.node(), |place| {
+    super::walk::walk::<()>(&all.node, |place| {
         seen += 1;
-        if Arc::ptr_eq(place.node, two.node()) {
+        if Arc::ptr_eq(place.node, &two.node) {
             // The visited nodes end, and others are made in their place.
             drop(tail.take());
             for _ in 0..16 {
@@ -243,7 +243,7 @@ fn a_node_that_comes_to_where_another_one_was_is_looked_at_all_the_same() {
                 tails.push(tail);
             }
         }
-        super::walk::Go::On(place.node.lock().below())
+        std::ops::ControlFlow::Continue(place.node.lock().below())
     });
     assert_eq!(seen, 5 + 2 * coming.len());
 }
@@ -255,13 +255,13 @@ fn a_wait_for_counters_ends_at_its_limit_despite_new_counters() {
     let look = || {
         looks.set(looks.get() + 1);
         takes_in.add(ShutdownNode::counted([]).0).unwrap();
-        wait::look(group.node(), &Clock::system(), Deadline::NEVER)
+        wait::look(&group.node, &Clock::system(), Deadline::NEVER)
     };
     assert!(!wait::zeros(look, || looks.get() >= 10));
     assert_eq!(looks.get(), 10);
     let (calm, _counter) = ShutdownNode::counted([]);
     let all = ShutdownNode::merge([calm, group]);
-    let look = || wait::look(all.node(), &Clock::system(), Deadline::NEVER);
+    let look = || wait::look(&all.node, &Clock::system(), Deadline::NEVER);
     assert!(wait::zeros(look, || true), "two looks there are in any case");
 }
 

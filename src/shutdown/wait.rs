@@ -1,5 +1,6 @@
 //! Waits for the end, for counters, for readiness, and for an error.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::error::{NodeError, NotReadyError, NotReadyNode};
 use super::node::{Condition, Life, Node, Ready};
 use super::report::ShutdownTimeout;
 use super::spec::Kind;
-use super::walk::{self, Go, walk};
+use super::walk::{self, walk};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, deadline_here, is_step, refuse_step_timeout, why_not_over};
 use crate::latch::{Latch, LatchFuture};
@@ -28,21 +29,12 @@ pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
     if inside.is_none() {
         root.latch(Condition::Done).wait_until(clock, deadline_here(clock, deadline));
     }
-    if has_ended(root) {
+    if root.lock().settled {
         return Ok(());
     }
     let error = ShutdownTimeout::of(root, why_not_over(limit), inside);
     // The node may have ended while the error was made.
-    if has_ended(root) { Ok(()) } else { Err(error) }
-}
-
-/// Whether the node is closed, and no job that was given up still runs.
-fn has_ended(root: &Arc<Node>) -> bool {
-    let (life, forced) = {
-        let inner = root.lock();
-        (inner.life, inner.forced)
-    };
-    life == Life::Done && !(forced && walk::is_open(root))
+    if root.lock().settled { Ok(()) } else { Err(error) }
 }
 
 /// Waits until a node is closed.
@@ -112,9 +104,9 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
             seen.push(Seen { node: place.node.clone(), raised });
         }
         if count > 0 && !place.node.latch(Condition::Zero).wait_until(clock, deadline) {
-            return Go::Stop(());
+            return Break(());
         }
-        Go::On(below)
+        Continue(below)
     });
     late.is_none().then_some(seen)
 }
@@ -140,18 +132,6 @@ fn any(latches: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
     in_time
 }
 
-/// Whether this node and all below it are ready.
-pub(super) fn is_ready(root: &Arc<Node>) -> bool {
-    let not = walk(root, |place| {
-        let inner = place.node.lock();
-        match inner.ready {
-            Ready::Always | Ready::Yes => Go::On(inner.below()),
-            Ready::NotYet | Ready::Never => Go::Stop(()),
-        }
-    });
-    not.is_none()
-}
-
 /// Waits until this node and all below it are ready.
 pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), NotReadyError> {
     refuse_step_timeout(limit).map_err(|_| NotReadyError::InsideStep)?;
@@ -169,26 +149,26 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
             let (ready, asked) = {
                 let inner = node.lock();
                 match inner.ready {
-                    Ready::Always | Ready::Yes => return Go::On(inner.below()),
+                    Ready::Yes => return Continue(inner.below()),
                     ready => (ready, inner.times.asked.is_some()),
                 }
             };
             if failed.is_set()
                 && let Some(error) = walk::error(root)
             {
-                return Go::Stop(NotReadyError::Failed(error));
+                return Break(NotReadyError::Failed(error));
             }
             if asked || shut.is_set() {
-                return Go::Stop(NotReadyError::ShutDown);
+                return Break(NotReadyError::ShutDown);
             }
             // A node that is done without having been asked has ended by itself. Guards that were not ready then were
             // dropped.
             if ready == Ready::Never || is_done {
-                return Go::Stop(NotReadyError::Dropped(NotReadyNode { names: place.names() }));
+                return Break(NotReadyError::Dropped(NotReadyNode { names: place.names() }));
             }
             latches.extend([node.latch(Condition::Ready), node.latch(Condition::Asked)]);
             if !any(&latches, clock, deadline) {
-                return Go::Stop(NotReadyError::TimedOut(NotReadyNode { names: place.names() }));
+                return Break(NotReadyError::TimedOut(NotReadyNode { names: place.names() }));
             }
         }
     });

@@ -1,63 +1,54 @@
 //! Visits a whole tree: top to bottom, then left to right, each node once, with a list instead of recursion.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 use super::error::{Names, NodeError};
-use super::key::Key;
-use super::node::{Life, Node, Own};
+use super::node::{Node, Own};
 use crate::primitives::Arc;
 
 /// A node of the walk, with its way.
 pub(super) struct Place<'a> {
     pub(super) node: &'a Arc<Node>,
-    /// Its number in this walk, and the number of the node above.
-    pub(super) number: usize,
+    /// The number in this walk of the node above.
     pub(super) above: Option<usize>,
-    trail: &'a Trail,
+    /// All visited nodes, each with the node above it. This one is the last.
+    trail: &'a [(Option<usize>, Arc<Node>)],
 }
-
-/// The next move of a walk.
-pub(super) enum Go<R> {
-    /// Visit these.
-    On(Vec<Arc<Node>>),
-    /// Go no further down.
-    Past,
-    Stop(R),
-}
-
-/// All visited nodes, each with the node above it. They are held, so that no other node gets the same address.
-#[derive(Default)]
-struct Trail(Vec<(Option<usize>, Arc<Node>)>);
 
 impl Place<'_> {
     /// Returns the names from the top to this node, outermost first.
     pub(super) fn names(&self) -> Names {
         let mut names = Vec::new();
-        let mut next = Some(self.number);
-        while let Some((above, node)) = next.and_then(|number| self.trail.0.get(number)) {
+        let mut next = self.trail.last();
+        while let Some((above, node)) = next {
             names.extend(node.spec.name.clone());
-            next = *above;
+            next = above.and_then(|above| self.trail.get(above));
         }
         names.reverse();
         names
     }
 }
 
-/// Calls `look` for each node until it says stop. No lock is held during the call.
-pub(super) fn walk<R>(root: &Arc<Node>, mut look: impl FnMut(&Place<'_>) -> Go<R>) -> Option<R> {
+/// Calls `look` for each node. It breaks off the walk, or returns the nodes below to visit. No lock is held during the
+/// call.
+pub(super) fn walk<R>(
+    root: &Arc<Node>,
+    mut look: impl FnMut(&Place<'_>) -> ControlFlow<R, Vec<Arc<Node>>>,
+) -> Option<R> {
     let mut seen = HashSet::new();
-    let mut trail = Trail::default();
+    // The visited nodes are held, so that no other node gets the same address.
+    let mut trail = Vec::new();
     let mut ahead = vec![(root.clone(), None)];
     while let Some((node, above)) = ahead.pop() {
         if !seen.insert(Arc::as_ptr(&node)) {
             continue;
         }
-        let number = trail.0.len();
-        trail.0.push((above, node.clone()));
-        match look(&Place { node: &node, number, above, trail: &trail }) {
-            Go::On(below) => ahead.extend(below.into_iter().rev().map(|child| (child, Some(number)))),
-            Go::Past => {}
-            Go::Stop(found) => return Some(found),
+        let number = trail.len();
+        trail.push((above, node.clone()));
+        match look(&Place { node: &node, above, trail: &trail }) {
+            Continue(below) => ahead.extend(below.into_iter().rev().map(|child| (child, Some(number)))),
+            Break(found) => return Some(found),
         }
     }
     None
@@ -70,26 +61,18 @@ pub(super) fn error(root: &Arc<Node>) -> Option<NodeError> {
         let (own, kept, below) = {
             let inner = place.node.lock();
             if !inner.failed {
-                return Go::Past;
+                return Continue(Vec::new());
             }
             (inner.error.clone(), inner.kept.clone(), inner.below())
         };
         if let Some(failure) = own {
-            return Go::Stop(NodeError::new(place.names(), failure));
+            return Break(NodeError::new(place.names(), failure));
         }
         match kept {
             // Removed children were to the left of those that are there.
-            Some(error) => Go::Stop(error.below(place.names())),
-            None => Go::On(below),
+            Some(error) => Break(error.below(place.names())),
+            None => Continue(below),
         }
-    })
-}
-
-/// Returns the first value under a key.
-pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> {
-    walk(root, |place| match place.node.spec.value.as_ref().and_then(|stored| stored.get(key)) {
-        Some(value) => Go::Stop(value),
-        None => Go::On(place.node.lock().below()),
     })
 }
 
@@ -97,9 +80,9 @@ pub(super) fn value<K: Key>(root: &Arc<Node>, key: &K) -> Option<Arc<K::Value>> 
 pub(super) fn is_below(group: &Arc<Node>, top: &Arc<Node>) -> bool {
     let found = walk(top, |place| {
         if Arc::ptr_eq(place.node, group) {
-            return Go::Stop(());
+            return Break(());
         }
-        Go::On(place.node.lock().below())
+        Continue(place.node.lock().below())
     });
     found.is_some()
 }
@@ -112,21 +95,8 @@ pub(super) fn inside(root: &Arc<Node>) -> Option<Names> {
             (matches!(inner.own, Own::Works | Own::Cancelled), inner.below())
         };
         if waits && place.node.spec.is_inside() {
-            return Go::Stop(place.names());
+            return Break(place.names());
         }
-        Go::On(below)
+        Continue(below)
     })
-}
-
-/// Whether a node was told to end and has not ended, or was given up.
-pub(super) fn is_open(root: &Arc<Node>) -> bool {
-    let found = walk(root, |place| {
-        let inner = place.node.lock();
-        match inner.life {
-            Life::Done if !inner.forced => Go::Past,
-            _ if inner.hangs() => Go::Stop(()),
-            _ => Go::On(inner.below()),
-        }
-    });
-    found.is_some()
 }

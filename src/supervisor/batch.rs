@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::child::{Child, Moves, Phase};
+use super::child::{Child, Moves};
+use super::message::ChildState;
 use super::process::{Awaited, Life, Supervisor};
 use crate::StepOutput;
 
@@ -44,12 +45,12 @@ impl Supervisor {
         let before = (child.batch, child.moves());
         change(child);
         let now = (child.batch, child.moves());
-        if child.pid().is_some() && !child.is_to_stop() {
+        if child.has_process() && !child.is_to_stop() {
             self.running.insert(key);
         } else {
             self.running.remove(&key);
         }
-        if matches!(child.phase, Phase::Up { .. } | Phase::Down) {
+        if matches!(child.state, ChildState::Up | ChildState::Down) {
             self.first.remove(&key);
         }
         if now != before {
@@ -68,19 +69,23 @@ impl Supervisor {
         }
     }
 
-    /// Sets the phase of a child.
-    pub(super) fn set(&mut self, key: u64, phase: Phase) {
-        self.change(key, |child| child.phase = phase);
+    /// Sets the state of a child.
+    pub(super) fn set(&mut self, key: u64, state: ChildState) {
+        self.change(key, |child| child.state = state);
     }
 
     /// Makes the batch wait for this delay before it starts a child. An earlier delay of the batch is dropped.
     pub(super) fn delay(&mut self, number: u64, delay: Duration, out: &mut StepOutput) {
         let timer = (!delay.is_zero()).then(|| out.after(delay));
-        let before = std::mem::replace(&mut self.batches.entry(number).or_default().delay, timer);
+        // Without a delay, a batch that does not exist yet is made when a child joins it.
+        let before = match timer {
+            Some(timer) => {
+                self.awaited.insert(timer.id(), Awaited::Delay(number));
+                self.batches.entry(number).or_default().delay.replace(timer)
+            }
+            None => self.batches.get_mut(&number).and_then(|batch| batch.delay.take()),
+        };
         self.forget_timer(before, out);
-        if let Some(timer) = timer {
-            self.awaited.insert(timer.id(), Awaited::Delay(number));
-        }
     }
 
     pub(super) fn carry_on(&mut self, out: &mut StepOutput) {
@@ -102,9 +107,9 @@ impl Supervisor {
         }
         // No child is started before all children of the batch that are to be stopped have stopped.
         let Some(key) = stops.or(starts.filter(|_| delay.is_none())) else { return };
-        match self.children.get(&key).map(|child| &child.phase) {
-            Some(Phase::ToStop { pid }) => self.stop(key, *pid, out),
-            Some(Phase::Queued) => self.start(key, out),
+        match self.children.get(&key).map(|child| (child.state, child.pid)) {
+            Some((ChildState::ToStop, Some(pid))) => self.stop(key, pid, out),
+            Some((ChildState::Queued, _)) => self.start(key, out),
             // The child is already being stopped or started.
             _ => {}
         }

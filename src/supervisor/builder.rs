@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::config::{Config, Kind};
 use super::contained::Contained;
 use super::intensity::RestartWindow;
-use super::process::Supervisor;
+use super::process::{Config, Kind, Supervisor};
 use super::spec::{AutoShutdown, ChildSpec, Shutdown, SpecError, Strategy};
-use crate::Process;
+use crate::{Process, SpawnError};
 
 /// The default limit of restarts: 3 within 5 seconds.
 const RESTARTS: usize = 3;
@@ -51,7 +50,15 @@ pub struct SupervisorBuilder {
 impl Supervisor {
     /// Returns a builder for a supervisor.
     pub fn builder() -> SupervisorBuilder {
-        SupervisorBuilder::new()
+        let config = Config {
+            strategy: Strategy::default(),
+            auto: AutoShutdown::default(),
+            intensity: RestartWindow::new(RESTARTS, WITHIN),
+            backoff: None,
+            limit: None,
+            kind: None,
+        };
+        SupervisorBuilder { config, template: None, children: Vec::new() }
     }
 }
 
@@ -63,21 +70,6 @@ impl ChildSpec {
 }
 
 impl SupervisorBuilder {
-    fn new() -> SupervisorBuilder {
-        SupervisorBuilder {
-            config: Config {
-                strategy: Strategy::default(),
-                auto: AutoShutdown::default(),
-                intensity: RestartWindow::new(RESTARTS, WITHIN),
-                backoff: None,
-                limit: None,
-                kind: None,
-            },
-            template: None,
-            children: Vec::new(),
-        }
-    }
-
     /// Sets which other children are restarted with a failed one. The default is [`Strategy::OneForOne`].
     pub fn strategy(mut self, strategy: Strategy) -> SupervisorBuilder {
         self.config.strategy = strategy;
@@ -136,9 +128,8 @@ impl SupervisorBuilder {
         P: Process,
     {
         let (id, make): (Arc<str>, _) = (id.into(), Arc::new(Contained::new(make)));
-        let template = || -> P { unreachable!("it is only looked at") };
-        let template = ChildSpec::starting(id.clone(), Arc::new(Contained::new(template)));
-        self.template = Some(adjust(template));
+        let only_looked_at = ChildSpec::starting(id.clone(), Box::new(|_, _| Err(SpawnError::OutsideStep)));
+        self.template = Some(adjust(only_looked_at));
         let adjust = Contained::new(adjust);
         let of_input = move |input: Box<dyn Any + Send>, number: u64| {
             let make = make.clone();

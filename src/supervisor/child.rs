@@ -9,15 +9,30 @@ use super::spec::ChildSpec;
 use crate::command::TimerFired;
 use crate::{Exit, Pid, Reply, StepOutput, Tag};
 
+/// A child with its state.
+///
+/// | from | by | to |
+/// |---|---|---|
+/// | `Down` | it is to be started | `Queued` |
+/// | `Queued` | its turn: no child of its batch stops or is before it, and there is no delay | `Starting` |
+/// | `Starting` | its `init` has returned (of a supervisor: its children are up) | `Up` |
+/// | `Up` | it has failed in place | `Delayed` |
+/// | `Delayed` | the delay is over | `Up` |
+/// | `Starting`, `Up`, `Delayed` | it is to be stopped | `ToStop` |
+/// | `ToStop` | its turn: those behind it have stopped | `Stopping` |
+/// | any with a process | that has ended | `Down`, `Queued`, or gone |
 pub(super) struct Child {
     pub(super) spec: ChildSpec,
     /// The name and the PID of its last process, if there was one.
     pub(super) name: Option<Arc<str>>,
-    pub(super) last: Option<Pid>,
-    pub(super) phase: Phase,
+    pub(super) pid: Option<Pid>,
+    pub(super) state: ChildState,
+    /// The timer of its process: its time to stop, the delay of its restart in place, or the time until it is asked
+    /// again whether its children are up.
+    pub(super) timer: Option<Tag<TimerFired>>,
     /// The children of one batch are first stopped in reverse order, and then started in order.
     pub(super) batch: u64,
-    /// The phase of the child after it has stopped.
+    /// The state of the child after it has stopped.
     pub(super) goal: Goal,
     /// Failures in a row, without a stable time between them.
     pub(super) failures: u32,
@@ -30,44 +45,6 @@ pub(super) struct Child {
     pub(super) starters: Vec<Reply<Result<Pid, ChildError>>>,
     /// Requests to be answered when the child has stopped.
     pub(super) stoppers: Vec<Reply<Result<(), ChildError>>>,
-}
-
-/// The phase of a child.
-///
-/// | from | by | to |
-/// |---|---|---|
-/// | `Down` | it is to be started | `Queued` |
-/// | `Queued` | its turn: no child of its batch stops or is before it, and there is no delay | `Starting` |
-/// | `Starting` | its `init` has returned (of a supervisor: its children are up) | `Up` |
-/// | `Up` | it has failed in place | `InPlace` |
-/// | `InPlace` | the delay is over | `Up` |
-/// | `Starting`, `Up`, `InPlace` | it is to be stopped | `ToStop` |
-/// | `ToStop` | its turn: those behind it have stopped | `Stopping` |
-/// | any with a process | that has ended | `Down`, `Queued`, or gone |
-pub(super) enum Phase {
-    Down,
-    Queued,
-    Starting {
-        pid: Pid,
-        begun: Tag<()>,
-        /// Whether the child is a supervisor that was asked whether its children are up.
-        asked: bool,
-    },
-    Up {
-        pid: Pid,
-    },
-    InPlace {
-        pid: Pid,
-        timer: Tag<TimerFired>,
-        reply: Reply<()>,
-    },
-    ToStop {
-        pid: Pid,
-    },
-    Stopping {
-        pid: Pid,
-        limit: Option<Tag<TimerFired>>,
-    },
 }
 
 /// Whether a child is to be started or stopped.
@@ -92,8 +69,9 @@ impl Child {
         Child {
             spec,
             name: None,
-            last: None,
-            phase: Phase::Queued,
+            pid: None,
+            state: ChildState::Queued,
+            timer: None,
             batch,
             goal: Goal::Start,
             failures: 0,
@@ -105,28 +83,9 @@ impl Child {
         }
     }
 
-    /// The PID of its process, if there is one.
-    pub(super) fn pid(&self) -> Option<Pid> {
-        match self.phase {
-            Phase::Starting { pid, .. }
-            | Phase::Up { pid }
-            | Phase::InPlace { pid, .. }
-            | Phase::ToStop { pid }
-            | Phase::Stopping { pid, .. } => Some(pid),
-            Phase::Down | Phase::Queued => None,
-        }
-    }
-
-    /// The timer that delays a restart in place.
-    pub(super) fn delay(&self) -> Option<Tag<TimerFired>> {
-        match self.phase {
-            Phase::InPlace { timer, .. } => Some(timer),
-            _ => None,
-        }
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        matches!(self.phase, Phase::Up { .. })
+    /// Whether it has a process.
+    pub(super) fn has_process(&self) -> bool {
+        !matches!(self.state, ChildState::Down | ChildState::Queued)
     }
 
     pub(super) fn is_to_stop(&self) -> bool {
@@ -135,17 +94,17 @@ impl Child {
 
     /// Whether the child is to be started or stopped.
     pub(super) fn moves(&self) -> Moves {
-        match self.phase {
-            Phase::ToStop { .. } | Phase::Stopping { .. } => Moves::Down,
-            Phase::Queued | Phase::Starting { .. } => Moves::Up,
-            Phase::Down | Phase::Up { .. } | Phase::InPlace { .. } => Moves::Not,
+        match self.state {
+            ChildState::ToStop | ChildState::Stopping => Moves::Down,
+            ChildState::Queued | ChildState::Starting => Moves::Up,
+            ChildState::Down | ChildState::Up | ChildState::Delayed => Moves::Not,
         }
     }
 
     /// Writes to the log that the child is restarted, or has recovered.
     pub(super) fn tell_of_restart(&self, exit: &Exit, what: &'static str) {
         let (child, name, attempt) = (&*self.spec.id, self.name.as_deref(), self.restarts);
-        let pid = self.last.map(tracing::field::display);
+        let pid = self.pid.map(tracing::field::display);
         tell_log(|| tracing::warn!(child, name, pid, attempt, error = %exit, "{what}"));
     }
 
@@ -159,21 +118,12 @@ impl Child {
         }
     }
 
-    pub(super) fn info(&self, delayed: bool) -> ChildInfo {
-        let state = match self.phase {
-            Phase::Down => ChildState::Down,
-            Phase::Queued if delayed => ChildState::Delayed,
-            Phase::Queued => ChildState::Queued,
-            Phase::Starting { .. } => ChildState::Starting,
-            Phase::Up { .. } => ChildState::Up,
-            Phase::InPlace { .. } => ChildState::Delayed,
-            Phase::ToStop { .. } => ChildState::ToStop,
-            Phase::Stopping { .. } => ChildState::Stopping,
-        };
+    /// Describes the child. `is_delayed`: its batch waits for a delay.
+    pub(super) fn info(&self, is_delayed: bool) -> ChildInfo {
         ChildInfo {
             id: self.spec.id.clone(),
-            pid: self.pid(),
-            state,
+            pid: self.pid.filter(|_| self.has_process()),
+            state: if is_delayed && self.state == ChildState::Queued { ChildState::Delayed } else { self.state },
             restart: self.spec.restart,
             supervises: self.spec.supervises,
             restarts: self.restarts,

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::contained::{Contained, made};
-use super::message::{ChildError, InPlaceFailed, SupervisorMessage};
-use super::spec::{ChildSpec, Start, spawn_child};
+use super::message::{ChildError, Request, SupervisorMessage};
+use super::spec::{ChildSpec, spawn_child};
 use crate::sync::Latch;
 use crate::{
-    Address, Event, Events, Exit, ExitError, Pid, Process, Reason, SpawnError, SpawnOptions, Step, StepOutput,
-    StepResult, Tag, Upgrade,
+    Address, Event, Events, Exit, ExitError, Process, Reason, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
 
 /// Replaces the state machine of a failed child until the supervisor has answered.
@@ -64,7 +63,7 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
     fn step(&mut self, events: &mut Events<'_, P::Message>, out: &mut StepOutput) -> StepResult<P::Output> {
         let Some(asked) = self.asked else {
             let (pid, exit) = (out.pid(), self.exit.clone());
-            let question = |reply| SupervisorMessage::in_place_failed(InPlaceFailed { pid, exit, reply });
+            let question = |reply| SupervisorMessage { request: Request::InPlaceFailed(pid, exit, reply) };
             self.asked = Some(out.ask(self.supervisor, question, Duration::MAX));
             return Ok(Step::Wait);
         };
@@ -81,25 +80,6 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
             }
         }
         Ok(Step::Wait)
-    }
-}
-
-struct StartInPlace<F>(Arc<Contained<F>>);
-
-impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Start for StartInPlace<F> {
-    fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
-        let (make, supervisor, gives_up) = (self.0.clone(), out.pid().typed(), Latch::new());
-        let process = make.get()();
-        let options = options.recover_with(move |exit| {
-            let (make, gives_up, exit) = (make.clone(), gives_up.clone(), exit.clone());
-            let next = Failed::<P, F> { make, supervisor, exit, asked: None, gives_up, events: Vec::new() };
-            (!next.gives_up.is_set()).then(|| Upgrade::to(next))
-        });
-        spawn_child(out, process, options)
-    }
-
-    fn is_in_place(&self) -> bool {
-        true
     }
 }
 
@@ -121,6 +101,17 @@ impl ChildSpec {
     /// `"main"` without input. Other ways are: it is done, it is terminated, or the `init` of the new state machine
     /// fails.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
-        ChildSpec::starting(id.into(), Arc::new(StartInPlace(Arc::new(Contained::new(make)))))
+        let make = Arc::new(Contained::new(make));
+        let start = move |out: &mut StepOutput, options: SpawnOptions| {
+            let (make, supervisor, gives_up) = (make.clone(), out.pid().typed(), Latch::new());
+            let process = make.get()();
+            let options = options.recover_with(move |exit| {
+                let (make, gives_up, exit) = (make.clone(), gives_up.clone(), exit.clone());
+                let next = Failed { make, supervisor, exit, asked: None, gives_up, events: Vec::new() };
+                (!next.gives_up.is_set()).then(|| Upgrade::to(next))
+            });
+            spawn_child(out, process, options)
+        };
+        ChildSpec { in_place: true, ..ChildSpec::starting(id.into(), Box::new(start)) }
     }
 }

@@ -24,16 +24,9 @@ pub(super) enum Request {
     Stop(Arc<str>, Reply<Result<(), ChildError>>),
     Restart(Arc<str>, Reply<Result<Pid, ChildError>>),
     Delete(Arc<str>, Reply<Result<(), ChildError>>),
-    InPlaceFailed(InPlaceFailed),
+    /// A child that is restarted in place has failed. It waits for the reply.
+    InPlaceFailed(Pid, Exit, Reply<()>),
     Started(Reply<()>),
-}
-
-/// Reports that a child which is restarted in place has failed. The child waits for the reply.
-#[derive(Debug)]
-pub(super) struct InPlaceFailed {
-    pub(super) pid: Pid,
-    pub(super) exit: Exit,
-    pub(super) reply: Reply<()>,
 }
 
 impl SupervisorMessage {
@@ -85,10 +78,6 @@ impl SupervisorMessage {
     /// error.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Started(reply) }
-    }
-
-    pub(super) fn in_place_failed(failed: InPlaceFailed) -> SupervisorMessage {
-        SupervisorMessage { request: Request::InPlaceFailed(failed) }
     }
 }
 

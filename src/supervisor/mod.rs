@@ -53,7 +53,6 @@ mod backoff;
 mod message;
 mod in_place;
 mod child;
-mod config;
 mod process;
 mod batch;
 mod starting;

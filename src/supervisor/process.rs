@@ -1,19 +1,21 @@
 //! The supervisor: a process that reacts to the exits of other processes.
 //!
-//! An event only changes the phases of children, and the *batches* to which they belong. Then
+//! An event only changes the states of children, and the *batches* to which they belong. Then
 //! [`carry_on`](Supervisor::carry_on) does the next thing in each batch that has changed. In a batch, children are
 //! first stopped in reverse order, one after the other. When none is left to be stopped, children are started in
 //! order, one after the other. If the batch has a delay, the first start waits for it. Batches are independent of
 //! each other. A child that takes long, or waits for a delay, delays only its own batch. `carry_on` looks only at the
 //! next child, so the cost of an event does not grow with the number of children.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::child::{Child, Phase};
-use super::config::Config;
+use super::backoff::Backoff;
+use super::child::Child;
+use super::intensity::RestartWindow;
 use super::message::{SupervisorError, SupervisorMessage};
-use super::spec::ChildSpec;
+use super::spec::{AutoShutdown, ChildSpec, Strategy};
 use crate::command::TimerFired;
 use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
 
@@ -33,26 +35,44 @@ pub struct Supervisor {
     /// Children that have a process and are not to be stopped.
     pub(super) running: BTreeSet<u64>,
     /// Children that are to be stopped or started, by batch.
-    pub(super) batches: HashMap<u64, Batch>,
+    pub(super) batches: BTreeMap<u64, Batch>,
     /// Batches in which something has changed since the last `carry_on`.
     pub(super) changed: BTreeSet<u64>,
     /// Children of the specification that have not been up yet.
     pub(super) first: BTreeSet<u64>,
     /// Commands that this supervisor waits for, by tag.
-    pub(super) awaited: HashMap<u64, Awaited>,
+    pub(super) awaited: BTreeMap<u64, Awaited>,
     pub(super) numbers: u64,
     pub(super) life: Life,
     /// Requests to be answered when all initial children are up.
     pub(super) starters: Vec<Reply<()>>,
 }
 
+/// The configuration of a supervisor.
+pub(super) struct Config {
+    pub(super) strategy: Strategy,
+    pub(super) auto: AutoShutdown,
+    pub(super) intensity: RestartWindow,
+    pub(super) backoff: Option<Backoff>,
+    pub(super) limit: Option<usize>,
+    pub(super) kind: Option<Kind>,
+}
+
+/// How to make the children of a dynamic supervisor.
+pub(super) struct Kind {
+    pub(super) input: &'static str,
+    pub(super) make: Box<MakeOfKind>,
+}
+
+/// Makes a specification from an input and a number for the id. Returns `None` if the input has another type.
+type MakeOfKind = dyn Fn(Box<dyn Any + Send>, u64) -> Option<ChildSpec> + Send;
+
 pub(super) enum Life {
     New,
     Starting,
     Up,
+    /// The supervisor ends when its children have ended, with this error if there is one.
     Ending(Option<SupervisorError>),
-    /// The supervisor fails in its next step. A step that fails has no effects, and the last step may have had some.
-    Failed(Box<SupervisorError>),
 }
 
 /// Children that are first stopped, and then started, one after the other.
@@ -80,18 +100,25 @@ impl Batch {
 }
 
 /// The purpose of a command that has no answer yet.
-#[derive(Clone, Copy)]
 pub(super) enum Awaited {
-    /// The `init` of a child has returned. If the child is a supervisor, its children are up.
-    Begun(u64),
+    /// A stage in the start of the child with this number.
+    Start(u64, Pid, Stage),
     /// The delay of a batch.
     Delay(u64),
     /// The time that a child has to stop.
-    Limit(u64),
-    /// The delay of a child that is restarted in place.
-    InPlace(u64),
-    /// The time until a child supervisor is asked again whether its children are up.
-    Ask(u64, Pid, Tag<TimerFired>),
+    Limit(Pid),
+    /// The delay of a child that is restarted in place. The child waits for the reply.
+    InPlace(u64, Pid, Reply<()>),
+}
+
+/// A stage in the start of a child.
+pub(super) enum Stage {
+    /// The `init` of the child.
+    Init(Tag<()>),
+    /// The child is a supervisor. It answers when its children are up.
+    Children(Tag<()>),
+    /// The time until the child is asked again.
+    AskAgain(Tag<TimerFired>),
 }
 
 /// The batch of the initial children.
@@ -105,10 +132,10 @@ impl Supervisor {
             by_id: HashMap::new(),
             by_pid: HashMap::new(),
             running: BTreeSet::new(),
-            batches: HashMap::new(),
+            batches: BTreeMap::new(),
             changed: BTreeSet::new(),
             first: BTreeSet::new(),
-            awaited: HashMap::new(),
+            awaited: BTreeMap::new(),
             numbers: FIRST,
             life: Life::New,
             starters: Vec::new(),
@@ -122,46 +149,15 @@ impl Supervisor {
 
     fn answered(&mut self, awaited: Awaited, done: &Completion, out: &mut StepOutput) {
         match awaited {
-            Awaited::Begun(key) => self.begun(key, done, out),
+            Awaited::Start(key, pid, stage) => self.start_goes_on(key, pid, stage, done, out),
             Awaited::Delay(batch) => {
                 if let Some(batch) = self.batches.get_mut(&batch) {
                     batch.delay = None;
                 }
                 self.changed.insert(batch);
             }
-            Awaited::Limit(key) => {
-                if let Some(Phase::Stopping { pid, limit }) = self.children.get_mut(&key).map(|child| &mut child.phase)
-                {
-                    *limit = None;
-                    out.terminate(*pid);
-                }
-            }
-            // Only if it is still the same start: a new start has a new PID.
-            Awaited::Ask(key, pid, timer) => {
-                let starts = |child: &Child| matches!(child.phase, Phase::Starting { pid: now, .. } if now == pid);
-                if !self.children.get(&key).is_some_and(starts) || self.ends_with_the_runtime(out) {
-                    return;
-                }
-                match done.take(timer) {
-                    Some(Ok(_)) => self.ask_started(key, out),
-                    // There is no timer. Asking again at once would be a busy loop, so this start fails and the child
-                    // is ended.
-                    _ => {
-                        out.terminate(pid);
-                    }
-                }
-            }
-            Awaited::InPlace(key) => {
-                let Some(child) = self.children.get_mut(&key) else { return };
-                // A timer of an earlier failure must not affect this one.
-                let pid = match child.phase {
-                    Phase::InPlace { pid, timer, .. } if timer.id() == done.tag() => pid,
-                    _ => return,
-                };
-                if let Phase::InPlace { reply, .. } = std::mem::replace(&mut child.phase, Phase::Up { pid }) {
-                    self.goes_on(key, pid, reply, out);
-                }
-            }
+            Awaited::Limit(pid) => drop(out.terminate(pid)),
+            Awaited::InPlace(key, pid, reply) => self.goes_on(key, pid, reply, out),
         }
     }
 }
@@ -181,10 +177,14 @@ impl Process for Supervisor {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, SupervisorMessage>, out: &mut StepOutput) -> StepResult<()> {
-        match std::mem::replace(&mut self.life, Life::Starting) {
-            Life::New => out.trap_exits(true),
-            Life::Failed(error) => return Err(error),
-            life => self.life = life,
+        match &self.life {
+            Life::New => {
+                out.trap_exits(true);
+                self.life = Life::Starting;
+            }
+            // A step that fails has no effects, and the last step may have had some.
+            Life::Ending(Some(error)) if self.children.is_empty() => return Err(error.clone().into()),
+            _ => {}
         }
         let mut let_go = Vec::new();
         for event in events {
@@ -218,14 +218,9 @@ impl Process for Supervisor {
             }
         }
         self.carry_on(out);
-        match &mut self.life {
-            Life::Ending(why) if self.children.is_empty() => match why.take() {
-                None => Ok(Step::Done(())),
-                Some(error) => {
-                    self.life = Life::Failed(Box::new(error));
-                    Ok(Step::Continue)
-                }
-            },
+        match self.life {
+            Life::Ending(None) if self.children.is_empty() => Ok(Step::Done(())),
+            Life::Ending(Some(_)) if self.children.is_empty() => Ok(Step::Continue),
             // If a child could not be spawned, the next one may have its turn.
             _ if !self.changed.is_empty() => Ok(Step::Continue),
             _ => Ok(Step::Idle),

@@ -1,12 +1,11 @@
 //! Requests to a supervisor at run time.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use super::child::{Child, Goal};
-use super::contained::{Contained, made};
+use super::contained::made;
 use super::message::{ChildError, Request};
-use super::process::{Life, Supervisor};
+use super::process::{Kind, Life, Supervisor};
 use super::spec::{ChildSpec, SpecError};
 use crate::{Pid, Reply, StepOutput};
 
@@ -23,71 +22,58 @@ impl Supervisor {
             Request::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),
                 Life::New | Life::Starting => self.starters.push(reply),
-                Life::Ending(_) | Life::Failed(_) => {}
+                Life::Ending(_) => {}
             },
-            Request::Add(spec, reply) => match self.of_any_kind(&spec) {
-                Ok(()) => self.add(spec, reply),
-                Err(error) => out.reply(reply, Err(error)),
-            },
-            Request::AddOfKind(input, type_name, reply) => match self.of_kind(input, type_name) {
-                Ok(spec) => self.add(spec, reply),
-                Err(error) => out.reply(reply, Err(error)),
-            },
+            Request::Add(spec, reply) => self.add(reply, out, |kind, _| match kind {
+                None => Ok(spec),
+                Some(kind) => Err(format!("it makes them from a {}", kind.input)),
+            }),
+            Request::AddOfKind(input, type_name, reply) => self.add(reply, out, |kind, number| {
+                let kind = kind.ok_or_else(|| String::from("each has a specification of its own"))?;
+                let spec = input.into_inner().and_then(|input| (kind.make)(input, number));
+                spec.ok_or_else(|| format!("it makes them from a {}, and was given a {type_name}", kind.input))
+            }),
             Request::Stop(id, reply) => self.stop_by_hand(&id, Goal::Stay, reply, out),
             Request::Delete(id, reply) => self.stop_by_hand(&id, Goal::Forget, reply, out),
             Request::Restart(id, reply) => self.restart_by_hand(&id, reply, out),
-            Request::InPlaceFailed(failed) => self.failed_in_place(failed, out),
+            Request::InPlaceFailed(pid, exit, reply) => self.failed_in_place(pid, exit, reply, out),
         }
     }
 
-    fn may_add(&self) -> Result<(), ChildError> {
+    /// Adds a child. `spec` gets the kind of the supervisor's children, and a number for the id. Its error is the
+    /// reason why this is no child of that kind.
+    fn add(
+        &mut self,
+        reply: Reply<Result<Pid, ChildError>>,
+        out: &mut StepOutput,
+        spec: impl FnOnce(Option<&Kind>, u64) -> Result<ChildSpec, String>,
+    ) {
+        let number = self.number();
+        match self.accept(|kind| spec(kind, number)) {
+            Ok(spec) => {
+                self.insert(Child { is_new: true, starters: vec![reply], ..Child::new(spec, number) });
+            }
+            Err(error) => out.reply(reply, Err(error)),
+        }
+    }
+
+    /// Makes the specification of a child to be added, and checks it.
+    fn accept(&self, spec: impl FnOnce(Option<&Kind>) -> Result<ChildSpec, String>) -> Result<ChildSpec, ChildError> {
         if self.is_ending() {
             return Err(ChildError::Stopped);
         }
-        match self.config.limit.filter(|limit| self.children.len() >= *limit) {
-            Some(limit) => Err(ChildError::Limit { limit }),
-            None => Ok(()),
+        if let Some(limit) = self.config.limit.filter(|limit| self.children.len() >= *limit) {
+            return Err(ChildError::Limit { limit });
         }
-    }
-
-    fn check(&self, spec: &ChildSpec) -> Result<(), ChildError> {
+        // The function that adjusts the specification is user code.
+        let spec =
+            made(|| spec(self.config.kind.as_ref())).map_err(|message| ChildError::FactoryPanicked { message })?;
+        let spec = spec.map_err(|reason| ChildError::WrongKind { reason })?;
         spec.check(self.config.auto)?;
         if self.by_id.contains_key(&spec.id) {
             return Err(SpecError::TwoWithOneId { id: spec.id.clone() }.into());
         }
-        Ok(())
-    }
-
-    fn of_any_kind(&self, spec: &ChildSpec) -> Result<(), ChildError> {
-        self.may_add()?;
-        if let Some(kind) = &self.config.kind {
-            return Err(ChildError::WrongKind { reason: format!("it makes them from a {}", kind.input) });
-        }
-        self.check(spec)
-    }
-
-    fn of_kind(
-        &mut self,
-        input: Contained<Box<dyn Any + Send>>,
-        type_name: &'static str,
-    ) -> Result<ChildSpec, ChildError> {
-        self.may_add()?;
-        let number = self.number();
-        let Some(kind) = &self.config.kind else {
-            return Err(ChildError::WrongKind { reason: String::from("each has a specification of its own") });
-        };
-        let wrong = || format!("it makes them from a {}, and was given a {type_name}", kind.input);
-        // The function that adjusts the specification is user code.
-        let spec = made(|| (kind.make)(input.into_inner()?, number));
-        let spec = spec.map_err(|message| ChildError::FactoryPanicked { message })?;
-        let spec = spec.ok_or_else(|| ChildError::WrongKind { reason: wrong() })?;
-        self.check(&spec)?;
         Ok(spec)
-    }
-
-    fn add(&mut self, spec: ChildSpec, reply: Reply<Result<Pid, ChildError>>) {
-        let batch = self.number();
-        self.insert(Child { is_new: true, starters: vec![reply], ..Child::new(spec, batch) });
     }
 
     fn stop_by_hand(&mut self, id: &Arc<str>, goal: Goal, reply: Reply<Result<(), ChildError>>, out: &mut StepOutput) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::child::{Goal, Phase};
-use super::message::{ChildError, InPlaceFailed, SupervisorError};
+use super::child::Goal;
+use super::message::{ChildError, ChildState, SupervisorError};
 use super::process::{Awaited, Supervisor};
 use super::spec::{AutoShutdown, Restart, Strategy};
 use crate::exit::{Recovered, RecoveredBy};
@@ -12,22 +12,14 @@ use crate::{Exit, Pid, Reply, StepOutput};
 impl Supervisor {
     pub(super) fn ended(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         let Some(child) = self.children.get_mut(&key) else { return };
-        match &mut child.phase {
+        let (state, timer) = (child.state, child.timer.take());
+        self.forget_timer(timer, out);
+        match state {
             // If the child had started, the answer that says so would have come first.
-            Phase::Starting { .. } => self.not_started(key, ChildError::Ended(exit), out),
-            Phase::ToStop { .. } => self.stopped(key, out),
-            Phase::Stopping { limit, .. } => {
-                let limit = limit.take();
-                self.forget_timer(limit, out);
-                self.stopped(key, out);
-            }
-            Phase::InPlace { timer, .. } => {
-                let timer = *timer;
-                self.forget_timer(Some(timer), out);
-                self.ended_by_itself(key, exit, out);
-            }
-            Phase::Up { .. } => self.ended_by_itself(key, exit, out),
-            Phase::Down | Phase::Queued => {}
+            ChildState::Starting => self.not_started(key, ChildError::Ended(exit), out),
+            ChildState::ToStop | ChildState::Stopping => self.stopped(key, out),
+            ChildState::Up | ChildState::Delayed => self.ended_by_itself(key, exit, out),
+            ChildState::Down | ChildState::Queued => {}
         }
     }
 
@@ -47,13 +39,13 @@ impl Supervisor {
         if forget {
             self.remove(key, out)
         } else {
-            self.set(key, Phase::Down)
+            self.set(key, ChildState::Down)
         }
         if !significant || self.is_ending() {
             return;
         }
         let others_left =
-            || self.children.values().any(|child| child.spec.significant && !matches!(child.phase, Phase::Down));
+            || self.children.values().any(|child| child.spec.significant && child.state != ChildState::Down);
         let ends = match self.config.auto {
             AutoShutdown::Never => false,
             AutoShutdown::AnySignificant => true,
@@ -87,7 +79,7 @@ impl Supervisor {
     /// Restarts a child, together with the others that the strategy names.
     pub(super) fn failed(&mut self, key: u64, exit: Exit, out: &mut StepOutput) {
         // The child has no process. If the supervisor ends now, it need not stop this child.
-        self.set(key, Phase::Down);
+        self.set(key, ChildState::Down);
         if self.is_ending() {
             return self.remove(key, out);
         }
@@ -99,7 +91,7 @@ impl Supervisor {
         };
         self.delay(batch, delay, out);
         self.change(key, |child| {
-            (child.batch, child.goal, child.phase) = (batch, Goal::Start, Phase::Queued);
+            (child.batch, child.goal, child.state) = (batch, Goal::Start, ChildState::Queued);
         });
     }
 
@@ -126,11 +118,11 @@ impl Supervisor {
     }
 
     /// Handles the failure of a child that waits for permission to go on in place.
-    pub(super) fn failed_in_place(&mut self, InPlaceFailed { pid, exit, reply }: InPlaceFailed, out: &mut StepOutput) {
+    pub(super) fn failed_in_place(&mut self, pid: Pid, exit: Exit, reply: Reply<()>, out: &mut StepOutput) {
         // Returning here drops the reply, so the child ends with its failure.
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
-        if !matches!(child.phase, Phase::Up { .. }) || child.spec.restart == Restart::Temporary {
+        if child.state != ChildState::Up || child.spec.restart == Restart::Temporary {
             return;
         }
         let Some(delay) = self.count(key, exit, "a child has failed and is restarted in place", out) else { return };
@@ -138,8 +130,8 @@ impl Supervisor {
             return self.goes_on(key, pid, reply, out);
         }
         let timer = out.after(delay);
-        self.awaited.insert(timer.id(), Awaited::InPlace(key));
-        self.set(key, Phase::InPlace { pid, timer, reply });
+        self.awaited.insert(timer.id(), Awaited::InPlace(key, pid, reply));
+        self.change(key, |child| (child.state, child.timer) = (ChildState::Delayed, Some(timer)));
     }
 
     /// Counts a restart for a child that has failed and has recovered by itself.
@@ -148,13 +140,13 @@ impl Supervisor {
         let Some(&key) = self.by_pid.get(&pid) else { return };
         let Some(child) = self.children.get(&key) else { return };
         // A child that is restarted in place asks whether it may go on. That request is what counts the restart.
-        let asks = by == RecoveredBy::SpawnOption && child.spec.start.is_in_place();
-        if asks || !matches!(child.phase, Phase::Starting { .. } | Phase::Up { .. }) {
+        let asks = by == RecoveredBy::SpawnOption && child.spec.in_place;
+        if asks || !matches!(child.state, ChildState::Starting | ChildState::Up) {
             return;
         }
         if self.count(key, exit, "a child has failed and has recovered", out).is_some() {
             let now = out.now();
-            self.change(key, |child| child.up_since = child.is_up().then_some(now));
+            self.change(key, |child| child.up_since = (child.state == ChildState::Up).then_some(now));
         }
     }
 

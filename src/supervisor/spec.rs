@@ -67,7 +67,9 @@ pub enum AutoShutdown {
 #[must_use = "a specification does nothing until a supervisor has it"]
 pub struct ChildSpec {
     pub(super) id: Arc<str>,
-    pub(super) start: Arc<dyn Start>,
+    pub(super) start: Arc<Contained<Box<Start>>>,
+    /// Whether a child that has failed asks its supervisor before it ends.
+    pub(super) in_place: bool,
     pub(super) restart: Restart,
     pub(super) shutdown: Shutdown,
     pub(super) significant: bool,
@@ -76,14 +78,7 @@ pub struct ChildSpec {
 }
 
 /// Starts a child with a link to this process. The tag is answered when the child's `init` has returned.
-pub(super) trait Start: Send + Sync {
-    fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError>;
-
-    /// Whether a child that has failed asks its supervisor before it ends.
-    fn is_in_place(&self) -> bool {
-        false
-    }
-}
+pub(super) type Start = dyn Fn(&mut StepOutput, SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> + Send + Sync;
 
 /// Spawns a child with a link to its supervisor. The supervisor is notified when the child has started.
 pub(super) fn spawn_child<P: Process>(
@@ -95,22 +90,17 @@ pub(super) fn spawn_child<P: Process>(
     Ok((child.pid(), child.started.ok_or(SpawnError::OutsideStep)?))
 }
 
-impl<P: Process, F: Fn() -> P + Send + Sync> Start for Contained<F> {
-    fn start(&self, out: &mut StepOutput, options: SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> {
-        spawn_child(out, self.get()(), options)
-    }
-}
-
 impl ChildSpec {
     /// Describes a permanent child with five seconds to stop. `make` makes it anew for each start.
     pub fn new<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
-        ChildSpec::starting(id.into(), Arc::new(Contained::new(make)))
+        ChildSpec::starting(id.into(), Box::new(move |out, options| spawn_child(out, make(), options)))
     }
 
-    pub(super) fn starting(id: Arc<str>, start: Arc<dyn Start>) -> ChildSpec {
+    pub(super) fn starting(id: Arc<str>, start: Box<Start>) -> ChildSpec {
         ChildSpec {
             id,
-            start,
+            start: Arc::new(Contained::new(start)),
+            in_place: false,
             restart: Restart::default(),
             shutdown: Shutdown::default(),
             significant: false,

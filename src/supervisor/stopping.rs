@@ -1,7 +1,7 @@
 //! Stopping children, and the end of the supervisor.
 
-use super::child::{Child, Goal, Phase};
-use super::message::SupervisorError;
+use super::child::Goal;
+use super::message::{ChildState, SupervisorError};
 use super::process::{Awaited, Life, Supervisor};
 use super::spec::Shutdown;
 use crate::command::TimerFired;
@@ -11,42 +11,41 @@ impl Supervisor {
     /// Stops a child in this batch if it is up. `goal` says what follows. A child without a process has already
     /// stopped.
     pub(super) fn want_stopped(&mut self, key: u64, batch: u64, goal: Goal, out: &mut StepOutput) {
-        self.forget_timer(self.children.get(&key).and_then(Child::delay), out);
+        let Some(child) = self.children.get_mut(&key) else { return };
+        let (has_process, is_to_stop) = (child.has_process(), child.is_to_stop());
+        if !is_to_stop {
+            let timer = child.timer.take();
+            self.forget_timer(timer, out);
+        }
         let (now, stable) = (out.now(), self.config.backoff.as_ref().map(|backoff| backoff.stable));
         self.change(key, |child| {
             (child.batch, child.goal) = (batch, goal);
             child.is_up_no_more(now, stable);
-            if let (Some(pid), false) = (child.pid(), child.is_to_stop()) {
-                child.phase = Phase::ToStop { pid };
+            if has_process && !is_to_stop {
+                child.state = ChildState::ToStop;
             }
         });
-        if self.children.get(&key).is_some_and(|child| child.pid().is_none()) {
+        if !has_process {
             self.stopped(key, out);
         }
     }
 
     pub(super) fn stop(&mut self, key: u64, pid: Pid, out: &mut StepOutput) {
-        let Some(child) = self.children.get(&key) else { return };
+        let Some(child) = self.children.get_mut(&key) else { return };
         // The monitor reports the child's end even if the child has removed its link.
         let _ = out.monitor(pid);
-        let limit = match child.spec.shutdown {
-            Shutdown::AtOnce => {
-                out.terminate(pid);
-                None
-            }
-            Shutdown::Unlimited => {
-                out.cancel(pid, Reason::Shutdown);
-                None
-            }
+        match child.spec.shutdown {
+            Shutdown::AtOnce => drop(out.terminate(pid)),
+            Shutdown::Unlimited => drop(out.cancel(pid, Reason::Shutdown)),
             Shutdown::Within(limit) => {
                 // The timer is set first: the limit runs from the request and not from its arrival.
                 let timer = out.after(limit);
                 out.cancel_timeout(pid, Reason::Shutdown, limit);
-                self.awaited.insert(timer.id(), Awaited::Limit(key));
-                Some(timer)
+                self.awaited.insert(timer.id(), Awaited::Limit(pid));
+                child.timer = Some(timer);
             }
-        };
-        self.set(key, Phase::Stopping { pid, limit });
+        }
+        self.set(key, ChildState::Stopping);
     }
 
     /// Handles a child that was to be stopped and now has no process.
@@ -55,12 +54,12 @@ impl Supervisor {
         match child.goal {
             Goal::Start => {
                 child.tell_stopped(out);
-                self.set(key, Phase::Queued);
+                self.set(key, ChildState::Queued);
             }
             Goal::Stay => {
                 child.tell_down(out);
                 child.is_new = false;
-                self.set(key, Phase::Down);
+                self.set(key, ChildState::Down);
             }
             Goal::Forget => self.remove(key, out),
         }
@@ -74,7 +73,7 @@ impl Supervisor {
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self.life, Life::Ending(_) | Life::Failed(_))
+        matches!(self.life, Life::Ending(_))
     }
 
     /// If the runtime shuts down, ends the supervisor, even before it is asked to stop.

@@ -177,7 +177,6 @@ const ORDER: &[&str] = &[
     "supervisor/message",
     "supervisor/in_place",
     "supervisor/child",
-    "supervisor/config",
     "supervisor/process",
     "supervisor/batch",
     "supervisor/starting",
