@@ -157,8 +157,6 @@ impl PoolBuilder {
             hooks: self.hooks,
             hint: AtomicBool::new(false),
             pause_tokens: Mutex::default(),
-            joined: Mutex::default(),
-            reported: Mutex::default(),
             part: Part::new(self.shutdown_limit),
         };
         Ok(Pool { owner: Arc::new(Owner { shared: Arc::new(shared) }) })

@@ -1,5 +1,6 @@
 //! The pool's handle: submitting jobs, asking about them, and changing the number of workers.
 
+use std::any::Any;
 use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
@@ -78,21 +79,25 @@ impl Ticket {
     }
 }
 
-/// A reference to a pool that does not keep it alive.
+/// A reference to a pool that does not keep it alive. If it is the last of a pool, the pool has been stopped.
 #[derive(Clone)]
 pub(super) struct WeakPool {
-    owner: Weak<Owner>,
+    shared: Weak<Shared>,
     number: u64,
 }
 
 impl WeakPool {
-    pub(super) fn upgrade(&self) -> Option<Pool> {
-        self.owner.upgrade().map(|owner| Pool { owner })
+    pub(super) fn upgrade(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
     }
 
-    /// Whether the calling thread is one of the pool's. The call takes no lock and never drops the pool.
+    /// Whether the calling thread is one of the pool's. The call takes no lock and drops nothing.
     pub(super) fn is_inside(&self) -> bool {
         is_current(self.number)
+    }
+
+    pub(super) fn ticket(&self, number: u64) -> Ticket {
+        Ticket { shared: self.shared.clone(), number }
     }
 }
 
@@ -167,11 +172,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`execute`](Self::execute); also [`PoolError::Full`] if the latch was set before there was room.
-    pub(crate) fn submit_unless<W: Work + 'static>(
-        &self,
-        over: &Latch<()>,
-        work: W,
-    ) -> Result<Ticket, Rejected<W, PoolError>> {
+    pub(crate) fn submit_unless<W: Work>(&self, over: &Latch<()>, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
         self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
     }
 
@@ -180,7 +181,7 @@ impl Pool {
     ///
     /// # Errors
     /// As [`execute`](Self::execute), except for a full queue.
-    pub(crate) fn submit_beyond_bound<W: Work + 'static>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
+    pub(crate) fn submit_beyond_bound<W: Work>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
         self.place(work, Patience::Exempt).map(|number| self.ticket(number))
     }
 
@@ -190,7 +191,7 @@ impl Pool {
     }
 
     pub(super) fn downgrade(&self) -> WeakPool {
-        WeakPool { owner: Arc::downgrade(&self.owner), number: self.owner.shared.threads.pool() }
+        WeakPool { shared: Arc::downgrade(&self.owner.shared), number: self.owner.shared.threads.pool }
     }
 
     pub(super) fn ticket(&self, number: u64) -> Ticket {
@@ -199,47 +200,34 @@ impl Pool {
 
     /// Gives the job to a worker, or puts it into the queue. Returns the job's number.
     #[inline]
-    pub(super) fn place<W: Work + 'static>(
-        &self,
-        work: W,
-        patience: Patience<'_>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    pub(super) fn place<W: Work>(&self, work: W, patience: Patience<'_>) -> Result<u64, Rejected<W, PoolError>> {
         let shared = &self.owner.shared;
-        let work = Box::new(work);
-        let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::New);
-        match placed {
-            Ok((number, Placed::Queued { spin: false })) => Ok(number),
+        let claim = if let Patience::Exempt = patience { Claim::Exempt } else { Claim::New };
+        let placed = shared.lock().submit(Box::new(work), claim);
+        let placed = match placed {
+            Ok((number, Placed::Queued { spin: false })) => return Ok(number),
             Err((work, Refusal::Full)) => self.place_in_full_queue(work, patience),
             placed => shared.follow(placed),
-        }
+        };
+        placed.map_err(|(work, why)| Rejected::new(unboxed(work), why))
     }
 
     /// Waits for room for the job, if the submitter may wait.
     #[cold]
-    fn place_in_full_queue<W: Work + 'static>(
-        &self,
-        work: Box<W>,
-        patience: Patience<'_>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    fn place_in_full_queue(&self, work: Box<dyn Work>, patience: Patience<'_>) -> Followed {
         let shared = &self.owner.shared;
         let (deadline, over) = match patience {
-            Patience::Exempt => {
-                let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::Exempt);
-                return shared.follow(placed);
-            }
             Patience::Until(deadline) => (deadline, None),
-            _ if !matches!(shared.lock().limits.queue, QueuePolicy::Block(_)) => {
-                return Err(Rejected::new(*work, PoolError::Full));
-            }
+            _ if !matches!(shared.lock().limits.queue, QueuePolicy::Block(_)) => return Err((work, PoolError::Full)),
             Patience::Unless(over) => (Deadline::NEVER, Some(over)),
-            Patience::Policy => (Deadline::NEVER, None),
+            Patience::Policy | Patience::Exempt => (Deadline::NEVER, None),
         };
         if deadline.has_passed(&shared.clock) {
-            Err(Rejected::new(*work, PoolError::Full))
+            Err((work, PoolError::Full))
         } else if is_step() {
-            Err(Rejected::new(*work, PoolError::InsideStep))
+            Err((work, PoolError::InsideStep))
         } else if self.is_inside() {
-            Err(Rejected::new(*work, PoolError::Full))
+            Err((work, PoolError::Full))
         } else {
             shared.wait_for_room(work, deadline, over)
         }
@@ -329,30 +317,49 @@ impl Pool {
     }
 }
 
-type Submitted<W> = Result<(u64, Placed<Box<W>>), (Box<W>, Refusal)>;
+/// The ledger's decision about a job.
+pub(super) type Submitted = Result<(u64, Placed<Box<dyn Work>>), (Box<dyn Work>, Refusal)>;
+
+/// The number of a job that the pool has accepted. Or the job, and why the pool has refused it.
+pub(super) type Followed = Result<u64, (Box<dyn Work>, PoolError)>;
+
+/// Returns a job that the pool has refused as the submitter gave it.
+pub(super) fn unboxed<W: Work>(work: Box<dyn Work>) -> W {
+    match (work as Box<dyn Any>).downcast() {
+        Ok(work) => *work,
+        Err(_) => unreachable!("the pool hands back the job that it was given"),
+    }
+}
 
 impl Shared {
     /// Carries out the ledger's decision about a job.
-    fn follow<W: Work + 'static>(self: &Arc<Shared>, placed: Submitted<W>) -> Result<u64, Rejected<W, PoolError>> {
-        let (number, placed) = placed.map_err(|(work, refusal)| Rejected::new(*work, refusal.into()))?;
-        match placed {
-            // Ordering: Relaxed. See `spin`.
-            Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
-            Placed::Queued { spin: false } => {}
-            Placed::Wake(parker) => parker.unpark(),
-            Placed::StartWith(work) => self.start_with(number, work)?,
-            Placed::Start => self.start(),
-        }
-        Ok(number)
+    pub(super) fn follow(self: &Arc<Shared>, submitted: Submitted) -> Followed {
+        let (number, placed) = submitted.map_err(|(work, refusal)| (work, refusal.into()))?;
+        let refused = match placed {
+            Placed::Queued { spin } => {
+                if spin {
+                    // Ordering: Relaxed. See `spin`.
+                    self.hint.store(true, Ordering::Relaxed);
+                }
+                None
+            }
+            Placed::Wake(parker) => {
+                parker.unpark();
+                None
+            }
+            Placed::StartWith(work) => self.start(Some((number, work))),
+            Placed::Start => self.start(None),
+        };
+        refused.map_or(Ok(number), Err)
     }
 
     /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
-    fn wait_for_room<W: Work + 'static>(
+    fn wait_for_room(
         self: &Arc<Shared>,
-        mut work: Box<W>,
+        mut work: Box<dyn Work>,
         deadline: Deadline,
         over: Option<&Latch<()>>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    ) -> Followed {
         let parker = Parker::new();
         let _watch = parker.watch(&self.clock);
         let waiter = parker.clone();
@@ -362,7 +369,7 @@ impl Shared {
         let (placed, waiters) = loop {
             let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
             let mut ledger = self.lock();
-            match ledger.submit(work, |work| work as Box<dyn Work>, Claim::Waited(&parker)) {
+            match ledger.submit(work, Claim::Waited(&parker)) {
                 Err((back, Refusal::Full)) if !gives_up => {
                     drop(ledger);
                     work = back;

@@ -46,7 +46,7 @@ use crate::clock::Deadline;
 pub(super) enum Placed<J> {
     /// The job waits. Wake this worker for it.
     Wake(Parker),
-    /// Start a worker with this job.
+    /// Start a worker with this job, which does not wait.
     StartWith(J),
     /// The job waits. Start a worker for the queue.
     Start,
@@ -107,6 +107,17 @@ pub(super) struct Wanted {
     pub(super) start: usize,
 }
 
+/// How far the end has got of a pool without workers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    NotBegun,
+    Begun,
+    /// The shutdown node is closed, and its callbacks have returned.
+    Reported,
+    /// The threads have been joined.
+    Joined,
+}
+
 /// The time since the last job.
 pub(super) struct Quiet {
     pub(super) since: Instant,
@@ -145,6 +156,7 @@ pub(super) struct Ledger<J> {
     pub(super) watchers: Vec<Parker>,
     // Abandoned jobs whose destructors have not yet run.
     pub(super) dropping: usize,
+    pub(super) end: End,
     pub(super) submitted: u64,
     pub(super) finished: u64,
     pub(super) panicked: u64,
@@ -172,6 +184,7 @@ impl<J> Ledger<J> {
             submitters: VecDeque::new(),
             watchers: Vec::new(),
             dropping: 0,
+            end: End::NotBegun,
             submitted: 0,
             finished: 0,
             panicked: 0,
@@ -182,51 +195,41 @@ impl<J> Ledger<J> {
 
     /// Accepts a job and gives it a number, or returns it.
     #[inline]
-    pub(super) fn submit<F>(
-        &mut self,
-        job: F,
-        into_job: impl FnOnce(F) -> J,
-        claim: Claim<'_>,
-    ) -> Result<(u64, Placed<F>), (F, Refusal)> {
+    pub(super) fn submit(&mut self, job: J, claim: Claim<'_>) -> Result<(u64, Placed<J>), (J, Refusal)> {
         if self.status != PoolStatus::Running {
             return Err((job, Refusal::Ended(self.status)));
         }
         if !self.has_room(claim) {
             return Err((job, Refusal::Full));
         }
-        Ok(self.accept(job, into_job))
+        Ok(self.accept(job))
     }
 
     #[inline]
-    fn accept<F>(&mut self, job: F, into_job: impl FnOnce(F) -> J) -> (u64, Placed<F>) {
+    fn accept(&mut self, job: J) -> (u64, Placed<J>) {
         self.submitted += 1;
         let number = self.next;
         self.next += 1;
         self.quiet.broken = true;
-        if !self.pauses.is_empty() || self.queue.len() < self.awake() {
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Queued { spin: self.spinning });
-        }
-        if self.coming > 0 && !self.parked.is_empty() {
+        let placed = if !self.pauses.is_empty() || self.queue.len() < self.awake() {
+            Placed::Queued { spin: self.spinning }
+        } else if self.coming > 0 && !self.parked.is_empty() {
             // The coming worker wakes the next one, if there is work for it by then.
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Queued { spin: false });
-        }
-        if let Some(parker) = self.take_parked() {
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Wake(parker));
-        }
-        if self.workers < self.limits.max {
+            Placed::Queued { spin: false }
+        } else if let Some(parker) = self.take_parked() {
+            Placed::Wake(parker)
+        } else if self.workers < self.limits.max {
             self.workers += 1;
             if self.queue.is_empty() {
                 self.running += 1;
                 return (number, Placed::StartWith(job));
             }
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Start);
-        }
-        self.queue.push(number, into_job(job));
-        (number, Placed::Queued { spin: false })
+            Placed::Start
+        } else {
+            Placed::Queued { spin: false }
+        };
+        self.queue.push(number, job);
+        (number, placed)
     }
 
     /// Whether there is room for the submitter and it is the submitter's turn.
@@ -305,27 +308,20 @@ impl<J> Ledger<J> {
         (0..missing).map_while(|_| self.take_parked()).collect()
     }
 
-    /// Notes that a worker could not be started, perhaps with a job. Returns whether there is no other worker and
-    /// none is being started.
-    pub(super) fn start_failed(&mut self, with_job: bool) -> bool {
+    /// Notes that a worker could not be started, perhaps with a job. The job gets its place in the queue. If there is
+    /// no other worker and none is being started, or if the pool has been stopped meanwhile, the job is returned, and
+    /// counts as never submitted.
+    pub(super) fn start_failed(&mut self, job: Option<(u64, J)>) -> Option<J> {
         self.workers -= 1;
-        if with_job {
-            self.running -= 1;
+        let (number, job) = job?;
+        self.running -= 1;
+        if self.workers == 0 || self.status == PoolStatus::Stopped {
             self.submitted -= 1;
+            return Some(job);
         }
-        self.workers == 0
-    }
-
-    /// Puts a job whose worker could not be started back into its place in the queue. Returns the job if the pool has
-    /// been stopped meanwhile.
-    pub(super) fn requeue<F>(&mut self, number: u64, job: F, into_job: impl FnOnce(F) -> J) -> Result<(), F> {
-        if self.status == PoolStatus::Stopped {
-            return Err(job);
-        }
-        self.submitted += 1;
-        self.queue.insert(number, into_job(job));
+        self.queue.insert(number, job);
         self.pauses.job_came_back(number);
-        Ok(())
+        None
     }
 
     /// Abandons all waiting jobs and returns them.
@@ -482,10 +478,9 @@ impl<J> Ledger<J> {
 
     /// Takes a waiting job, which then runs on the worker of a job that waits for it.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
-        let job = self.queue.take(number)?;
-        self.pauses.job_left(number);
-        self.nested += 1;
-        Some(job)
+        let job = self.take_waiting(number);
+        self.nested += usize::from(job.is_some());
+        job
     }
 
     pub(super) fn nested_ended(&mut self, panicked: bool) {
@@ -496,9 +491,14 @@ impl<J> Ledger<J> {
 
     /// Removes a job that has not begun.
     pub(super) fn withdraw(&mut self, number: u64) -> Option<J> {
+        let job = self.take_waiting(number);
+        self.withdrawn += u64::from(job.is_some());
+        job
+    }
+
+    fn take_waiting(&mut self, number: u64) -> Option<J> {
         let job = self.queue.take(number)?;
         self.pauses.job_left(number);
-        self.withdrawn += 1;
         Some(job)
     }
 
@@ -586,6 +586,15 @@ impl<J> Ledger<J> {
         self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
     }
 
+    /// Whether the caller is to carry out what remains of the end when the last worker has exited.
+    pub(super) fn begins_end(&mut self) -> bool {
+        let begins = self.end == End::NotBegun && self.is_finished();
+        if begins {
+            self.end = End::Begun;
+        }
+        begins
+    }
+
     fn end_if_finished(&mut self) {
         if self.is_finished() {
             self.status = PoolStatus::Stopped;
@@ -619,7 +628,7 @@ impl<J> Ledger<J> {
             parkers.extend(self.submitters.front().cloned());
         }
         if !self.watchers.is_empty() {
-            let all = self.running == 0 || self.workers == 0;
+            let all = self.running == 0 || self.status == PoolStatus::Stopped && self.dropping == 0;
             if all || self.watchers.iter().any(Parker::has_waker) && self.has_unattended() {
                 parkers.extend(self.watchers.iter().filter(|parker| all || parker.has_waker()).cloned());
             }

@@ -4,15 +4,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use super::job::{After, Ran, Work, abandon_all, run_contained, tell_all_abandoned};
+use super::job::{Ran, Work, abandon_all, run_contained};
 use super::ledger::{Before, Ledger, Next, Refusal, Wanted};
 use super::parker::{Parker, unpark_all};
 use super::stats::PoolStatus;
 use super::threads::PoolThreads;
 use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
-use crate::latch::Latch;
-use crate::outcome::{Panic, Reason, Rejected, contain, drop_contained, tell_log};
+use crate::outcome::{Panic, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
 
@@ -59,10 +58,6 @@ pub(super) struct Shared {
     pub(super) hint: AtomicBool,
     // Callbacks that end pauses when a token is cancelled, by the numbers of the pauses.
     pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
-    // A latch that is set when the threads of an ended pool were joined. It is `None` until the joining has begun.
-    pub(super) joined: Mutex<Option<Latch<()>>>,
-    // Set when the callbacks of the pool's node have returned that the end calls on a helper thread. There when that has begun.
-    pub(super) reported: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 
@@ -132,69 +127,39 @@ impl Shared {
     /// Wakes and starts workers.
     pub(super) fn summon(self: &Arc<Shared>, wanted: Wanted) {
         unpark_all(wanted.wake);
-        (0..wanted.start).for_each(|_| self.start());
+        for _ in 0..wanted.start {
+            self.start(None);
+        }
     }
 
-    /// Starts a worker that begins with `job`. If no worker can be started, the job waits for the other workers.
-    pub(super) fn start_with<W: Work + 'static>(
-        self: &Arc<Shared>,
-        number: u64,
-        job: Box<W>,
-    ) -> Result<(), Rejected<W, PoolError>> {
+    /// Starts a worker, which begins with the job if there is one.
+    ///
+    /// If the worker cannot be started, the jobs wait for other workers. If there are none, the job is returned with
+    /// the error, and the waiting jobs are abandoned. The job is also returned if the pool has been stopped meanwhile.
+    pub(super) fn start(self: &Arc<Shared>, job: Option<(u64, Box<dyn Work>)>) -> Option<(Box<dyn Work>, PoolError)> {
         // If a thread cannot be started, its closure is dropped. The job can be recovered from here.
-        let first = Arc::new(Mutex::new(Some(job)));
+        let first = Arc::new(Mutex::new(job));
         let (shared, taken) = (self.clone(), first.clone());
         let started = self.threads.spawn(move |thread| {
             let job = lock(&taken).take();
             drop(taken);
-            shared.work(thread, job.map(|job| job as Box<dyn Work>));
+            shared.work(thread, job.map(|(_, job)| job));
         });
-        let Err(error) = started else { return Ok(()) };
-        let job = lock(&first).take().map(|job| (number, job));
-        match self.start_failed(job, &error) {
-            None => Ok(()),
-            Some((job, None)) => Err(Rejected::new(*job, PoolError::NoThread(error))),
-            Some((job, Some(status))) => Err(Rejected::new(*job, PoolError::Stopped(status))),
-        }
-    }
-
-    /// Starts a worker for the queue. If none can be started, the jobs wait for the other workers.
-    pub(super) fn start(self: &Arc<Shared>) {
-        let shared = self.clone();
-        if let Err(error) = self.threads.spawn(move |thread| shared.work(thread, None)) {
-            self.start_failed(None::<(u64, Box<fn()>)>, &error);
-        }
-    }
-
-    /// Handles a worker that could not be started, perhaps with a job. Returns the job if no other worker can run it.
-    /// Also returns the job if the pool has been stopped meanwhile, with the pool's status.
-    fn start_failed<W: Work + 'static>(
-        &self,
-        job: Option<(u64, Box<W>)>,
-        error: &io::Error,
-    ) -> Option<(Box<W>, Option<PoolStatus>)> {
-        let with_job = job.is_some();
-        let (refused, mut stranded, wake) = self.change(|ledger| {
-            let alone = ledger.start_failed(with_job);
-            let refused = match job {
-                Some((_, job)) if alone => Some((job, None)),
-                Some((number, job)) => {
-                    ledger.requeue(number, job, |job| job as Box<dyn Work>).err().map(|job| (job, Some(ledger.status)))
-                }
-                None => None,
-            };
-            let stranded = if alone { ledger.give_up() } else { VecDeque::new() };
+        let error = started.err()?;
+        let job = lock(&first).take();
+        let (refused, stranded, wake) = self.change(|ledger| {
+            let refused = ledger.start_failed(job);
+            let stranded = if ledger.workers == 0 { ledger.give_up() } else { VecDeque::new() };
             // Others may be parked because they counted on this worker.
             (refused, stranded, ledger.parked_wanted())
         });
         unpark_all(wake);
-        abandon_all(&mut stranded, &Reason::NoThread);
-        self.report_end();
+        let stranded = abandon_all(stranded, &Reason::NoThread);
+        self.finish();
         // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
-        tell_all_abandoned(&mut stranded);
-        stranded.into_iter().for_each(drop_contained);
-        refused
+        stranded.finish(|| ());
+        refused.map(|job| (job, PoolError::NoThread(error)))
     }
 
     /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether `done` is true.
@@ -300,13 +265,13 @@ impl Shared {
     pub(super) fn run_nested(&self, job: Box<dyn Work>) {
         let (panicked, after) = self.run_job(job);
         self.change(|ledger| ledger.nested_ended(panicked));
-        if let Some(rest) = after.and_then(After::tell) {
+        if let Some(rest) = after.and_then(Work::tell) {
             contain_logged("a waker or a destructor panicked", rest);
         }
     }
 
     #[inline]
-    fn run_job(&self, job: Box<dyn Work>) -> (bool, Option<Box<dyn After>>) {
+    fn run_job(&self, job: Box<dyn Work>) -> (bool, Option<Box<dyn Work>>) {
         let Ran { panic, after } = run_contained(job);
         let panicked = panic.is_some();
         if let Some(panic) = panic {
@@ -336,7 +301,7 @@ impl Shared {
         self.threads.leave(thread, pool_ends);
         let wanted = self.change(Ledger::left);
         self.summon(wanted);
-        self.report_end();
+        self.finish();
     }
 }
 

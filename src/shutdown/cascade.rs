@@ -6,7 +6,6 @@
 //! needs no deep stack, because latches bound the depth of callbacks. A callback that hangs blocks its thread, and
 //! the remaining work of that thread.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 
 use super::closing::Closing;
@@ -14,7 +13,7 @@ use super::error::NodeError;
 use super::node::{Edge, Life, Move, Moves, Node, Notice};
 use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
-use crate::primitives::{Arc, Weak, thread_local};
+use crate::primitives::{Arc, Weak};
 
 /// Carries out the consequences of an arrow, and their consequences.
 pub(super) fn run(mut moves: Moves) {
@@ -22,25 +21,7 @@ pub(super) fn run(mut moves: Moves) {
         step(next, &mut moves);
     }
     moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
-    let mut notices = moves.notices;
-    let _ = LATER.try_with(|later| {
-        if let Some(later) = &mut *later.borrow_mut() {
-            later.extend(notices.drain(..));
-        }
-    });
-    notices.iter().for_each(Notice::give);
-}
-
-thread_local! {
-    // The notices that the calling thread keeps back.
-    static LATER: RefCell<Option<Vec<Notice>>> = RefCell::default();
-}
-
-/// Changes the tree, and returns the notices, which the caller has another thread give.
-pub(super) fn keep_back(change: impl FnOnce()) -> Vec<Notice> {
-    let before = LATER.try_with(|later| later.replace(Some(Vec::new()))).ok().flatten();
-    change();
-    LATER.try_with(|later| later.replace(before)).ok().flatten().unwrap_or_default()
+    moves.notices.iter().for_each(Notice::give);
 }
 
 /// Makes an arrow, and carries out its consequences.

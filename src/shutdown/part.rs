@@ -12,9 +12,8 @@
 
 use std::time::Duration;
 
-use super::cascade;
 use super::guards::JobGuard;
-use super::node::{Notice, ShutdownNode};
+use super::node::ShutdownNode;
 use crate::cancel::CancelCallback;
 use crate::clock::Clock;
 use crate::outcome::Failure;
@@ -76,13 +75,6 @@ impl Part {
         if let Some(standing) = self.standing.get() {
             standing.tail.over(error);
         }
-    }
-
-    /// The same, but callbacks are not called. Returns them, to be called by another thread, if there are any.
-    pub(crate) fn over_apart(&self, error: Option<Failure>) -> Option<impl FnOnce() + Send + 'static> {
-        let standing = self.standing.get()?;
-        let notices = cascade::keep_back(|| standing.tail.over(error));
-        (!notices.is_empty()).then_some(move || notices.iter().for_each(Notice::give))
     }
 }
 

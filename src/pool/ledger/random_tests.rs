@@ -157,7 +157,7 @@ proptest! {
         let mut highest = 3;
         for act in acts {
             match act {
-                Act::Submit => match ledger.submit(1, |job| job, Claim::New) {
+                Act::Submit => match ledger.submit(1, Claim::New) {
                     Ok((number, Placed::StartWith(_))) => model.busy.push((Parker::new(), Some(number))),
                     Ok((_, Placed::Start)) => model.free.push(Parker::new()),
                     Ok((_, Placed::Wake(parker))) => prop_assert!(model.free.iter().any(|other| other.is(&parker))),
@@ -213,11 +213,8 @@ proptest! {
                         model.free.swap_remove(place);
                         None
                     };
-                    let alone = ledger.start_failed(job.is_some());
-                    if let Some(number) = job.filter(|_| !alone) {
-                        let _ = ledger.requeue(number, 1, |job| job);
-                    }
-                    if alone {
+                    let _ = ledger.start_failed(job.map(|number| (number, 1)));
+                    if ledger.workers == 0 {
                         model.given_back += ledger.give_up().len() as u64;
                     }
                     model.called.extend(ledger.parked_wanted());

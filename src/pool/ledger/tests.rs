@@ -27,11 +27,11 @@ impl Bench {
     }
 
     fn submit(&mut self, job: u32) -> Placed<u32> {
-        self.ledger.submit(job, |job| job, Claim::New).ok().unwrap().1
+        self.ledger.submit(job, Claim::New).ok().unwrap().1
     }
 
     fn refused(&mut self) -> Refusal {
-        self.ledger.submit(0, |job| job, Claim::New).err().unwrap().1
+        self.ledger.submit(0, Claim::New).err().unwrap().1
     }
 
     fn parker(&mut self, worker: usize) -> Parker {
@@ -261,8 +261,8 @@ fn a_drain_that_is_over_has_stopped() {
 #[test]
 fn a_failed_start_leaves_the_counts_as_they_were() {
     let mut bench = Bench::new(limits(0, 1));
-    let _ = bench.submit(1);
-    assert!(bench.ledger.start_failed(true));
+    let Placed::StartWith(job) = bench.submit(1) else { panic!("there is no worker") };
+    assert_eq!(bench.ledger.start_failed(Some((0, job))), Some(1));
     assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.submitted), (0, 0, 0));
 }
 
@@ -270,9 +270,8 @@ fn a_failed_start_leaves_the_counts_as_they_were() {
 fn a_job_without_its_worker_waits_and_is_abandoned_with_the_last() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
-    assert!(!bench.ledger.start_failed(true), "the other may come yet");
-    bench.ledger.requeue(0, 1, |job| job).unwrap();
-    assert!(bench.ledger.start_failed(true), "it does not");
+    assert_eq!(bench.ledger.start_failed(Some((0, 1))), None, "the other may come yet");
+    assert_eq!(bench.ledger.start_failed(Some((1, 2))), Some(2), "it does not");
     assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
     assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
 }
@@ -282,8 +281,7 @@ fn a_job_without_its_worker_comes_back_from_a_stopped_pool() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
     assert!(bench.ledger.stop().is_empty());
-    assert!(!bench.ledger.start_failed(true));
-    assert_eq!(bench.ledger.requeue(1, 2, |job| job).unwrap_err(), 2);
+    assert_eq!(bench.ledger.start_failed(Some((1, 2))), Some(2));
     bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished(), "the other had nothing to come to");
@@ -305,7 +303,7 @@ fn a_parked_worker_is_woken_in_place_of_one_that_cannot_start() {
     bench.ledger.job_ended(false, false);
     bench.rests(1);
     assert!(matches!(bench.submit(6), Placed::Queued { .. }), "the third is still counted on");
-    assert!(!bench.ledger.start_failed(false));
+    assert!(bench.ledger.start_failed(None).is_none());
     let wake = bench.ledger.parked_wanted();
     assert!(wake.len() == 1 && wake[0].is(&bench.parkers[1]));
 }
@@ -359,8 +357,8 @@ fn a_submitter_that_waits_has_room_before_a_new_one() {
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters()[0].is(&first));
     assert_eq!(bench.refused(), Refusal::Full);
-    assert!(bench.ledger.submit(2, |job| job, Claim::Waited(&second)).is_err());
-    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&first)).is_ok());
+    assert!(bench.ledger.submit(2, Claim::Waited(&second)).is_err());
+    assert!(bench.ledger.submit(3, Claim::Waited(&first)).is_ok());
     bench.ledger.wait_for_room_no_more(&first);
     assert!(bench.ledger.waiters().is_empty(), "the room is taken");
     assert_eq!(bench.runs(0), 3);
@@ -432,7 +430,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     bench.ledger.job_ended(false, false);
     bench.ledger.watch(&parker);
     assert!(!rings(&bench.ledger, &parker), "one is awake");
-    assert!(!bench.ledger.start_failed(false));
+    assert!(bench.ledger.start_failed(None).is_none());
     assert!(rings(&bench.ledger, &parker));
 }
 
@@ -450,7 +448,7 @@ fn room_in_a_pause_is_told_when_a_job_begins() {
     let (parker, now) = (bench.parker(0), bench.now);
     let Next::Run(2, wanted) = bench.ledger.next(&parker, Before::Park, || now) else { panic!("it runs") };
     assert!(wanted.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
-    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&stands)).is_ok());
+    assert!(bench.ledger.submit(3, Claim::Waited(&stands)).is_ok());
 }
 
 /// Otherwise the pool would stop shrinking.
