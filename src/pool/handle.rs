@@ -13,7 +13,7 @@ use super::stats::{PoolStats, PoolStatus};
 use super::threads::is_current;
 use super::worker::{PoolError, Shared};
 use crate::clock::{Clock, Deadline};
-use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
+use crate::inside::{WaitError, is_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Ordering, Weak};
@@ -268,8 +268,7 @@ impl Pool {
     /// The caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]). Then the call
     /// returns at once.
     pub fn wait_idle(&self) -> Result<(), WaitError> {
-        refuse_step()?;
-        self.wait_idle_until(Deadline::NEVER)
+        self.wait_idle_timeout(Duration::MAX)
     }
 
     /// As [`wait_idle`](Self::wait_idle), but waits at most `limit`.
@@ -280,10 +279,6 @@ impl Pool {
     pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         let deadline = self.owner.shared.clock.deadline(limit);
         refuse_step_timeout(limit)?;
-        self.wait_idle_until(deadline)
-    }
-
-    fn wait_idle_until(&self, deadline: Deadline) -> Result<(), WaitError> {
         if self.is_inside() {
             return Err(WaitError::Inside);
         }
@@ -311,7 +306,7 @@ impl Pool {
         if ledger.has_unattended() {
             return None;
         }
-        ledger.watch(&parker);
+        ledger.watchers.push(parker.clone());
         drop(ledger);
         Some(CountsOnOthers { shared: Arc::downgrade(shared), parker })
     }
@@ -365,7 +360,7 @@ impl Shared {
         let waiter = parker.clone();
         // If the latch is set after this check, the callback unparks the thread. `unpark` is never lost.
         let callback = over.and_then(|over| over.on_set(move |()| waiter.unpark()));
-        self.lock().wait_for_room(&parker);
+        self.lock().submitters.push_back(parker.clone());
         let (placed, waiters) = loop {
             let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
             let mut ledger = self.lock();
@@ -376,7 +371,7 @@ impl Shared {
                     parker.park(&self.clock, deadline);
                 }
                 placed => {
-                    ledger.wait_for_room_no_more(&parker);
+                    ledger.submitters.retain(|other| !other.is(&parker));
                     break (placed, ledger.waiters());
                 }
             }

@@ -21,7 +21,12 @@
 //! bottom and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a job marks
 //! the pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
 //!
-//! **Pauses** hold back some of the waiting jobs (`pool/pause_queue.rs`). **Bounds** count the waiting jobs for which
+//! **Pauses** are kept in the order of the requests. Only the first is in force. When it ends, the next is in force. A
+//! pause's *mark* is the number that the next job will have. Jobs with smaller numbers still run. The others wait until
+//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers. Exactly
+//! the jobs that were submitted before it run before it holds.
+//!
+//! **Bounds** count the waiting jobs for which
 //! no worker is free. Submitters that wait for room get it in the order of their calls.
 //!
 //! **Waiting threads** are submitters that wait for room, and threads that wait for a pause, for an idle pool or for
@@ -38,7 +43,6 @@ use std::time::Instant;
 use super::job_queue::JobQueue;
 use super::limits::Limits;
 use super::parker::Parker;
-use super::pause_queue::PauseQueue;
 use super::stats::{PoolStats, PoolStatus};
 use crate::clock::Deadline;
 
@@ -118,6 +122,12 @@ pub(super) enum End {
     Joined,
 }
 
+/// A requested pause.
+pub(super) struct Asked {
+    id: u64,
+    mark: u64,
+}
+
 /// The time since the last job.
 pub(super) struct Quiet {
     pub(super) since: Instant,
@@ -131,15 +141,15 @@ pub(super) struct Quiet {
 
 pub(super) struct Ledger<J> {
     pub(super) limits: Limits,
+    // The fields that are counted. `stats` fills in the others.
+    pub(super) counts: PoolStats,
     queue: JobQueue<J>,
     // The number of the next job.
     next: u64,
-    pub(super) pauses: PauseQueue,
+    pub(super) pauses: VecDeque<Asked>,
+    // The number of the last pause.
+    last_pause: u64,
     parked: Vec<Parker>,
-    pub(super) workers: usize,
-    pub(super) running: usize,
-    // Jobs that run on the worker of a job that waits for them.
-    pub(super) nested: usize,
     pub(super) away: usize,
     // Workers that were taken off the stack and have not checked the queue since.
     coming: usize,
@@ -157,24 +167,18 @@ pub(super) struct Ledger<J> {
     // Abandoned jobs whose destructors have not yet run.
     pub(super) dropping: usize,
     pub(super) end: End,
-    pub(super) submitted: u64,
-    pub(super) finished: u64,
-    pub(super) panicked: u64,
-    pub(super) abandoned: u64,
-    pub(super) withdrawn: u64,
 }
 
 impl<J> Ledger<J> {
     pub(super) fn new(limits: Limits, now: Instant) -> Ledger<J> {
         Ledger {
             limits,
+            counts: PoolStats::default(),
             queue: JobQueue::new(),
             next: 0,
-            pauses: PauseQueue::default(),
+            pauses: VecDeque::new(),
+            last_pause: 0,
             parked: Vec::new(),
-            workers: 0,
-            running: 0,
-            nested: 0,
             away: 0,
             coming: 0,
             reporting: 0,
@@ -185,11 +189,6 @@ impl<J> Ledger<J> {
             watchers: Vec::new(),
             dropping: 0,
             end: End::NotBegun,
-            submitted: 0,
-            finished: 0,
-            panicked: 0,
-            abandoned: 0,
-            withdrawn: 0,
         }
     }
 
@@ -207,7 +206,7 @@ impl<J> Ledger<J> {
 
     #[inline]
     fn accept(&mut self, job: J) -> (u64, Placed<J>) {
-        self.submitted += 1;
+        self.counts.submitted += 1;
         let number = self.next;
         self.next += 1;
         self.quiet.broken = true;
@@ -218,10 +217,10 @@ impl<J> Ledger<J> {
             Placed::Queued { spin: false }
         } else if let Some(parker) = self.take_parked() {
             Placed::Wake(parker)
-        } else if self.workers < self.limits.max {
-            self.workers += 1;
+        } else if self.counts.workers < self.limits.max {
+            self.counts.workers += 1;
             if self.queue.is_empty() {
-                self.running += 1;
+                self.counts.running += 1;
                 return (number, Placed::StartWith(job));
             }
             Placed::Start
@@ -246,22 +245,22 @@ impl<J> Ledger<J> {
         if !self.pauses.is_empty() {
             return self.queue.len() < bound;
         }
-        let free = self.workers - self.running - self.away;
+        let free = self.counts.workers - self.counts.running - self.away;
         // Workers that may yet be started count, too, although a start can fail.
-        let to_come = self.limits.max.saturating_sub(self.workers);
+        let to_come = self.limits.max.saturating_sub(self.counts.workers);
         self.queue.len() < bound.saturating_add(free).saturating_add(to_come)
     }
 
     /// The number of workers that will check the queue before they park.
     #[inline]
     pub(super) fn awake(&self) -> usize {
-        self.workers - self.running - self.away - self.parked.len()
+        self.counts.workers - self.counts.running - self.away - self.parked.len()
     }
 
-    /// The number of waiting jobs that may begin.
+    /// The number of waiting jobs that may begin. In a pause, it may count cancelled jobs between them.
     #[inline]
     fn open(&self) -> usize {
-        self.pauses.open(self.queue.len())
+        self.pauses.front().map_or(self.queue.len(), |pause| self.queue.count_before(pause.mark))
     }
 
     /// Takes the worker that parked last off the stack. The caller wakes it.
@@ -278,8 +277,8 @@ impl<J> Ledger<J> {
     pub(super) fn wanted(&mut self) -> Wanted {
         let wake = self.parked_wanted();
         let missing = self.open().saturating_sub(self.awake());
-        let start = missing.min(self.limits.max.saturating_sub(self.workers));
-        self.workers += start;
+        let start = missing.min(self.limits.max.saturating_sub(self.counts.workers));
+        self.counts.workers += start;
         let mut wanted = Wanted { wake, start };
         if wanted.wake.is_empty() {
             // The pool may now be able to shrink, while the worker at the bottom has no deadline.
@@ -294,8 +293,8 @@ impl<J> Ledger<J> {
         let mut wanted = Wanted::default();
         if self.coming == 0 && self.open() > self.awake() {
             wanted.wake.extend(self.take_parked());
-            if wanted.wake.is_empty() && self.workers < self.limits.max {
-                self.workers += 1;
+            if wanted.wake.is_empty() && self.counts.workers < self.limits.max {
+                self.counts.workers += 1;
                 wanted.start = 1;
             }
         }
@@ -312,23 +311,21 @@ impl<J> Ledger<J> {
     /// no other worker and none is being started, or if the pool has been stopped meanwhile, the job is returned, and
     /// counts as never submitted.
     pub(super) fn start_failed(&mut self, job: Option<(u64, J)>) -> Option<J> {
-        self.workers -= 1;
+        self.counts.workers -= 1;
         let (number, job) = job?;
-        self.running -= 1;
-        if self.workers == 0 || self.status == PoolStatus::Stopped {
-            self.submitted -= 1;
+        self.counts.running -= 1;
+        if self.counts.workers == 0 || self.status == PoolStatus::Stopped {
+            self.counts.submitted -= 1;
             return Some(job);
         }
         self.queue.insert(number, job);
-        self.pauses.job_came_back(number);
         None
     }
 
     /// Abandons all waiting jobs and returns them.
     pub(super) fn give_up(&mut self) -> VecDeque<J> {
         let left = self.queue.take_all();
-        self.pauses.queue_was_emptied();
-        self.abandoned += left.len() as u64;
+        self.counts.abandoned += left.len() as u64;
         self.end_if_finished();
         left
     }
@@ -340,13 +337,12 @@ impl<J> Ledger<J> {
             parker.set_coming(false);
             self.coming -= 1;
         }
-        if self.workers - self.away <= self.limits.max
+        if self.counts.workers - self.away <= self.limits.max
             && self.open() > 0
-            && let Some((number, job)) = self.queue.pop()
+            && let Some(job) = self.queue.pop()
         {
-            self.pauses.job_left(number);
             let was_bottom = self.take_off_stack(parker);
-            self.running += 1;
+            self.counts.running += 1;
             let mut wanted = self.one_more();
             // The job may take long, and the new bottom of the stack has no deadline yet.
             wanted.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
@@ -356,7 +352,7 @@ impl<J> Ledger<J> {
             }
             return Next::Run(job, wanted);
         }
-        if self.status != PoolStatus::Running || self.workers - self.away > self.limits.max {
+        if self.status != PoolStatus::Running || self.counts.workers - self.away > self.limits.max {
             return self.exit(parker);
         }
         if before == Before::Job && !self.spinning && self.pauses.is_empty() {
@@ -400,7 +396,7 @@ impl<J> Ledger<J> {
     }
 
     fn may_shrink(&self) -> bool {
-        self.workers - self.away > self.limits.min && self.pauses.is_empty()
+        self.counts.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
     /// Returns the worker at the bottom of the stack, if it needs a deadline and has none.
@@ -432,7 +428,7 @@ impl<J> Ledger<J> {
     /// Notes that a worker has exited. Returns workers for jobs that arrived too late for it.
     pub(super) fn left(&mut self) -> Wanted {
         self.away -= 1;
-        self.workers -= 1;
+        self.counts.workers -= 1;
         self.end_if_finished();
         self.wanted()
     }
@@ -455,10 +451,10 @@ impl<J> Ledger<J> {
 
     #[inline]
     pub(super) fn job_ended(&mut self, panicked: bool, tells: bool) {
-        self.running -= 1;
+        self.counts.running -= 1;
         self.reporting += usize::from(tells);
-        self.finished += 1;
-        self.panicked += u64::from(panicked);
+        self.counts.finished += 1;
+        self.counts.panicked += u64::from(panicked);
     }
 
     /// Notes that the handle of an ended job was completed.
@@ -471,35 +467,29 @@ impl<J> Ledger<J> {
         if self.status != PoolStatus::Running {
             return Err(self.status);
         }
-        self.submitted += 1;
-        self.nested += 1;
+        self.counts.submitted += 1;
+        self.counts.nested += 1;
         Ok(())
     }
 
     /// Takes a waiting job, which then runs on the worker of a job that waits for it.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
-        let job = self.take_waiting(number);
-        self.nested += usize::from(job.is_some());
+        let job = self.queue.take(number);
+        self.counts.nested += usize::from(job.is_some());
         job
     }
 
     pub(super) fn nested_ended(&mut self, panicked: bool) {
-        self.nested -= 1;
-        self.finished += 1;
-        self.panicked += u64::from(panicked);
+        self.counts.nested -= 1;
+        self.counts.finished += 1;
+        self.counts.panicked += u64::from(panicked);
     }
 
     /// Removes a job that has not begun.
     pub(super) fn withdraw(&mut self, number: u64) -> Option<J> {
-        let job = self.take_waiting(number);
-        self.withdrawn += u64::from(job.is_some());
+        let job = self.queue.take(number);
+        self.counts.withdrawn += u64::from(job.is_some());
         job
-    }
-
-    fn take_waiting(&mut self, number: u64) -> Option<J> {
-        let job = self.queue.take(number)?;
-        self.pauses.job_left(number);
-        Some(job)
     }
 
     /// Begins a pause and returns its number.
@@ -508,29 +498,42 @@ impl<J> Ledger<J> {
             return Err(self.status);
         }
         self.quiet.watched = false;
-        Ok(self.pauses.ask(self.next, self.queue.len()))
+        self.last_pause += 1;
+        self.pauses.push_back(Asked { id: self.last_pause, mark: self.next });
+        Ok(self.last_pause)
     }
 
-    /// Ends a pause. Returns workers for the jobs that may now begin.
+    /// Ends a pause, whether or not it is in force. Returns workers for the jobs that may now begin, and all waiting
+    /// threads, some of which may have waited for the pause to hold.
     pub(super) fn resume(&mut self, id: u64) -> Wanted {
-        if !self.pauses.end(id) {
+        if !self.has_pause(id) {
             return Wanted::default();
         }
+        self.pauses.retain(|pause| pause.id != id);
         // Workers do not age during a pause.
         self.quiet.broken = true;
-        self.wanted()
+        let mut wanted = self.wanted();
+        let first = self.submitters.front().filter(|_| self.has_place());
+        wanted.wake.extend(self.watchers.iter().chain(first).cloned());
+        wanted
+    }
+
+    /// Whether the pause has not ended.
+    pub(super) fn has_pause(&self, id: u64) -> bool {
+        self.pauses.iter().any(|pause| pause.id == id)
     }
 
     /// Whether the pause in force holds. If `which` is given, that pause must also be the one in force.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
-        self.pauses.holds(self.running + self.reporting, which)
+        let first = self.pauses.front().is_some_and(|pause| which.is_none_or(|id| id == pause.id));
+        first && self.counts.running + self.reporting == 0 && self.open() == 0
     }
 
     /// Changes the numbers of workers. Returns the workers to wake and to start.
     pub(super) fn resize(&mut self, min: usize, max: usize) -> Wanted {
         self.limits.min = min;
         self.limits.max = max;
-        let surplus = (self.workers - self.away).saturating_sub(max);
+        let surplus = (self.counts.workers - self.away).saturating_sub(max);
         let mut wanted = self.wanted();
         for _ in 0..surplus {
             wanted.wake.extend(self.take_parked());
@@ -544,7 +547,7 @@ impl<J> Ledger<J> {
             return Wanted::default();
         }
         self.status = PoolStatus::Draining;
-        self.pauses.end_all();
+        self.pauses.clear();
         let mut wanted = self.wanted();
         wanted.wake.extend(self.everybody());
         self.end_if_finished();
@@ -554,7 +557,7 @@ impl<J> Ledger<J> {
     /// Accepts no more jobs and ends all pauses. Returns the waiting jobs.
     pub(super) fn stop(&mut self) -> VecDeque<J> {
         self.status = PoolStatus::Stopped;
-        self.pauses.end_all();
+        self.pauses.clear();
         self.give_up()
     }
 
@@ -578,12 +581,12 @@ impl<J> Ledger<J> {
 
     /// Jobs that have begun, and have not returned or not told their handles.
     pub(super) fn active(&self) -> usize {
-        self.running + self.nested + self.reporting
+        self.counts.running + self.counts.nested + self.reporting
     }
 
     /// Whether the drain or stop is finished: there is no worker, and none will be started.
     pub(super) fn is_finished(&self) -> bool {
-        self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
+        self.status != PoolStatus::Running && self.counts.workers == 0 && self.queue.is_empty()
     }
 
     /// Whether the caller is to carry out what remains of the end when the last worker has exited.
@@ -605,17 +608,10 @@ impl<J> Ledger<J> {
         PoolStats {
             min: self.limits.min,
             max: self.limits.max,
-            workers: self.workers,
-            idle: self.workers - self.running,
-            running: self.running,
-            nested: self.nested,
+            idle: self.counts.workers - self.counts.running,
             waiting: self.waiting(),
             pauses: self.pauses.len(),
-            submitted: self.submitted,
-            finished: self.finished,
-            panicked: self.panicked,
-            abandoned: self.abandoned,
-            withdrawn: self.withdrawn,
+            ..self.counts
         }
     }
 
@@ -628,7 +624,7 @@ impl<J> Ledger<J> {
             parkers.extend(self.submitters.front().cloned());
         }
         if !self.watchers.is_empty() {
-            let all = self.running == 0 || self.status == PoolStatus::Stopped && self.dropping == 0;
+            let all = self.counts.running == 0 || self.status == PoolStatus::Stopped && self.dropping == 0;
             if all || self.watchers.iter().any(Parker::has_waker) && self.has_unattended() {
                 parkers.extend(self.watchers.iter().filter(|parker| all || parker.has_waker()).cloned());
             }
@@ -636,33 +632,13 @@ impl<J> Ledger<J> {
         parkers
     }
 
-    /// As `waiters`, for a pause that has ended. Threads that waited for that pause to hold are woken, too.
-    pub(super) fn waiters_of_pause(&self) -> Vec<Parker> {
-        let first = self.submitters.front().filter(|_| self.has_place());
-        self.watchers.iter().chain(first).cloned().collect()
-    }
-
     /// Whether some waiting job has no worker that runs it at once. Either a pause holds the job back, or more jobs
     /// wait than workers are free or may be started. If jobs wait and no worker is awake, none could be started.
     pub(super) fn has_unattended(&self) -> bool {
-        let free = self.workers - self.running - self.away;
-        let to_come = self.limits.max.saturating_sub(self.workers);
+        let free = self.counts.workers - self.counts.running - self.away;
+        let to_come = self.limits.max.saturating_sub(self.counts.workers);
         let none_awake = self.waiting() > 0 && self.awake() == 0;
         none_awake || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
-    }
-
-    /// Adds a submitter that waits for room, behind all others.
-    pub(super) fn wait_for_room(&mut self, parker: &Parker) {
-        self.submitters.push_back(parker.clone());
-    }
-
-    /// Removes a submitter that has got room or has given up.
-    pub(super) fn wait_for_room_no_more(&mut self, parker: &Parker) {
-        self.submitters.retain(|other| !other.is(parker));
-    }
-
-    pub(super) fn watch(&mut self, parker: &Parker) {
-        self.watchers.push(parker.clone());
     }
 
     pub(super) fn unwatch(&mut self, parker: &Parker) {

@@ -41,7 +41,6 @@
 
 mod job_queue;
 mod parker;
-mod pause_queue;
 mod limits;
 mod stats;
 mod ledger;

@@ -124,8 +124,7 @@ impl Pool {
     /// # Errors
     /// The caller is a step, which does not wait. The drain goes on.
     pub fn drain(&self) -> Result<PoolEnded, PoolEndError> {
-        self.owner.shared.drain();
-        self.owner.shared.end(None)
+        self.drain_timeout(Duration::MAX)
     }
 
     /// As [`drain`](Self::drain), but waits at most `limit`.
@@ -137,9 +136,9 @@ impl Pool {
     /// [`stop`](Self::stop) cuts it short.
     pub fn drain_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
-        let limit = Some((limit, shared.clock.deadline(limit)));
+        let deadline = shared.clock.deadline(limit);
         shared.drain();
-        shared.end(limit)
+        shared.end(limit, deadline)
     }
 
     /// Stops the pool and returns when the last thread has ended.
@@ -152,8 +151,7 @@ impl Pool {
     /// # Errors
     /// The caller is a step, which does not wait.
     pub fn stop(&self) -> Result<PoolEnded, PoolEndError> {
-        self.owner.shared.stop_and_drop();
-        self.owner.shared.end(None)
+        self.stop_timeout(Duration::MAX)
     }
 
     /// As [`stop`](Self::stop), but waits at most `limit`.
@@ -164,9 +162,9 @@ impl Pool {
     /// The pool has not ended, or the caller is a step, which does not wait.
     pub fn stop_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
-        let limit = Some((limit, shared.clock.deadline(limit)));
+        let deadline = shared.clock.deadline(limit);
         shared.stop_and_drop();
-        shared.end(limit)
+        shared.end(limit, deadline)
     }
 
     /// Stops the pool and returns its waiting jobs, in the order of their submission.
@@ -315,7 +313,7 @@ impl Shared {
     /// Informs the shutdown tree if the pool has ended. This thread calls the callbacks of the node.
     fn report_end(&self) {
         let ledger = self.lock();
-        let (is_finished, count) = (ledger.is_finished(), ledger.abandoned);
+        let (is_finished, count) = (ledger.is_finished(), ledger.counts.abandoned);
         drop(ledger);
         if is_finished {
             self.part.over((count > 0).then(|| Failure::new(AbandonedJobsError { count })));
@@ -365,24 +363,29 @@ impl Shared {
     }
 
     /// Waits for the end, at most until the limit.
-    fn end(self: &Arc<Shared>, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
+    fn end(self: &Arc<Shared>, limit: Duration, deadline: Deadline) -> Result<PoolEnded, PoolEndError> {
         self.finish();
-        // The greatest limit is none.
-        let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
         let inside = self.threads.is_current();
         if !inside && !is_step() {
-            self.wait_for_end(limit.map(|(_, deadline)| deadline));
+            self.wait_for_end(deadline);
         }
         let ledger = self.lock();
-        let (running, waiting, dropping, workers, abandoned) =
-            (ledger.active(), ledger.waiting(), ledger.dropping, ledger.workers, ledger.abandoned);
-        let stage = end_stage(&ledger).filter(|_| !inside);
+        let abandoned = ledger.counts.abandoned;
+        let Some(stage) = end_stage(&ledger).filter(|_| !inside) else { return Ok(PoolEnded { abandoned }) };
+        let error = PoolEndError {
+            why: why_not_over(limit),
+            stage,
+            running: ledger.active(),
+            waiting: ledger.waiting(),
+            dropping: ledger.dropping,
+            workers: ledger.counts.workers,
+            abandoned,
+        };
         drop(ledger);
-        let Some(stage) = stage else { return Ok(PoolEnded { abandoned }) };
-        if limit.is_some() || is_step() || stage == PoolEndStage::Jobs {
-            let why = why_not_over(limit.map(|(limit, _)| limit));
-            return Err(PoolEndError { why, stage, running, waiting, dropping, workers, abandoned });
+        if deadline != Deadline::NEVER || is_step() || stage == PoolEndStage::Jobs {
+            return Err(error);
         }
+        let PoolEndError { dropping, workers, .. } = error;
         tell_log(|| {
             tracing::warn!(?stage, dropping, workers, "a pool has ended, but code of the user's has not returned")
         });
@@ -390,11 +393,10 @@ impl Shared {
     }
 
     /// Waits for all stages of the end.
-    fn wait_for_end(&self, limit: Option<Deadline>) {
-        self.wait_until(&self.clock, limit.unwrap_or(Deadline::NEVER), Ledger::is_idle);
-        let in_time =
-            limit.is_some_and(|limit| self.wait_until(&self.clock, limit, |ledger| end_stage(ledger).is_none()));
-        if in_time {
+    fn wait_for_end(&self, deadline: Deadline) {
+        self.wait_until(&self.clock, deadline, Ledger::is_idle);
+        let is_over = |ledger: &Ledger<_>| end_stage(ledger).is_none();
+        if deadline != Deadline::NEVER && self.wait_until(&self.clock, deadline, is_over) {
             return;
         }
         let system = Clock::system();
@@ -422,7 +424,6 @@ fn end_stage<J>(ledger: &Ledger<J>) -> Option<PoolEndStage> {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.stop_and_drop();
-        let now = self.shared.clock.deadline(Duration::ZERO);
-        let _ = self.shared.end(Some((Duration::ZERO, now)));
+        let _ = self.shared.end(Duration::ZERO, self.shared.clock.deadline(Duration::ZERO));
     }
 }

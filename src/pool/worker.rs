@@ -2,6 +2,7 @@
 //! when the ledger says so.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::io;
 
 use super::job::{Ran, Work, abandon_all, run_contained};
@@ -72,6 +73,12 @@ pub(super) struct Hooks {
 type Observer = Arc<dyn Fn() + Send + Sync>;
 type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
 
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
+
 impl Hooks {
     fn call(hook: &Option<Observer>) {
         if let Some(hook) = hook {
@@ -109,12 +116,14 @@ impl Shared {
         result
     }
 
-    /// Wakes the threads whose condition may have changed. The lock is released meanwhile, and taken again.
+    /// As `change`, but returns the locked ledger. The lock is released only if threads are woken.
     #[inline]
-    fn wake_waiters<'a>(
-        &'a self,
-        ledger: MutexGuard<'a, Ledger<Box<dyn Work>>>,
-    ) -> MutexGuard<'a, Ledger<Box<dyn Work>>> {
+    fn change_and_lock(
+        &self,
+        change: impl FnOnce(&mut Ledger<Box<dyn Work>>),
+    ) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+        let mut ledger = self.lock();
+        change(&mut ledger);
         let waiters = ledger.waiters();
         if waiters.is_empty() {
             return ledger;
@@ -149,7 +158,7 @@ impl Shared {
         let job = lock(&first).take();
         let (refused, stranded, wake) = self.change(|ledger| {
             let refused = ledger.start_failed(job);
-            let stranded = if ledger.workers == 0 { ledger.give_up() } else { VecDeque::new() };
+            let stranded = if ledger.counts.workers == 0 { ledger.give_up() } else { VecDeque::new() };
             // Others may be parked because they counted on this worker.
             (refused, stranded, ledger.parked_wanted())
         });
@@ -174,7 +183,7 @@ impl Shared {
             return true;
         }
         let parker = Parker::new();
-        ledger.watch(&parker);
+        ledger.watchers.push(parker.clone());
         drop(ledger);
         let _watch = parker.watch(clock);
         loop {
@@ -241,24 +250,18 @@ impl Shared {
     /// Runs a job and wakes the threads that wait for it. The ledger is locked again on return.
     fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
         let (panicked, after) = self.run_job(job);
-        let mut ledger = self.lock();
-        ledger.job_ended(panicked, after.is_some());
-        let ledger = self.wake_waiters(ledger);
+        let ledger = self.change_and_lock(|ledger| ledger.job_ended(panicked, after.is_some()));
         let Some(after) = after else { return ledger };
         drop(ledger);
         // The worker counts as awake here, so user code must not delay it. It only wakes threads.
         let rest = after.tell();
-        let mut ledger = self.lock();
-        ledger.reported();
-        let ledger = self.wake_waiters(ledger);
+        let ledger = self.change_and_lock(Ledger::reported);
         let Some(rest) = rest else { return ledger };
         drop(ledger);
         let wanted = self.change(Ledger::goes_away);
         self.summon(wanted);
         contain_logged("a waker or a destructor panicked", rest);
-        let mut ledger = self.lock();
-        ledger.is_back();
-        self.wake_waiters(ledger)
+        self.change_and_lock(Ledger::is_back)
     }
 
     /// Runs a job on the worker of the job that waits for it.

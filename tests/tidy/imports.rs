@@ -42,7 +42,6 @@ const ORDER: &[&str] = &[
     "shutdown/tests",
     "pool/job_queue",
     "pool/parker",
-    "pool/pause_queue",
     "pool/limits",
     "pool/stats",
     "pool/ledger",

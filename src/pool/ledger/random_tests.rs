@@ -113,17 +113,17 @@ fn look(
 /// Checks the ledger's invariant and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|parker| !parker.is_parked()).count();
-    prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len() + model.away.len());
-    prop_assert_eq!(ledger.running, model.busy.len());
-    let open = ledger.pauses.open(ledger.waiting());
-    let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
+    prop_assert_eq!(ledger.counts.workers, model.free.len() + model.busy.len() + model.away.len());
+    prop_assert_eq!(ledger.counts.running, model.busy.len());
+    let open = ledger.open();
+    let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.counts.workers >= ledger.limits.max);
     prop_assert!(open == 0 || awake > 0 || nobody_more, "{open} may begin, and nobody is awake");
-    let sum = ledger.finished
-        + (ledger.running + ledger.nested + ledger.waiting()) as u64
-        + ledger.abandoned
-        + ledger.withdrawn;
-    prop_assert_eq!(ledger.submitted, sum);
-    prop_assert_eq!(ledger.abandoned, model.given_back);
+    let sum = ledger.counts.finished
+        + (ledger.counts.running + ledger.counts.nested + ledger.waiting()) as u64
+        + ledger.counts.abandoned
+        + ledger.counts.withdrawn;
+    prop_assert_eq!(ledger.counts.submitted, sum);
+    prop_assert_eq!(ledger.counts.abandoned, model.given_back);
     prop_assert!(ledger.status == PoolStatus::Running || ledger.pauses.is_empty());
     Ok(())
 }
@@ -214,7 +214,7 @@ proptest! {
                         None
                     };
                     let _ = ledger.start_failed(job.map(|number| (number, 1)));
-                    if ledger.workers == 0 {
+                    if ledger.counts.workers == 0 {
                         model.given_back += ledger.give_up().len() as u64;
                     }
                     model.called.extend(ledger.parked_wanted());
@@ -228,7 +228,7 @@ proptest! {
                 Act::Next(_) | Act::JobEnded(_) | Act::GoesAway(_) | Act::IsBack(_) | Act::Resume(_) => {}
             }
             check(&ledger, &model)?;
-            prop_assert!(ledger.workers <= highest);
+            prop_assert!(ledger.counts.workers <= highest);
         }
         while let Some(parker) = model.away.pop() {
             ledger.is_back();
@@ -245,7 +245,7 @@ proptest! {
         // left.
         let mut periods = 0;
         loop {
-            let surplus = ledger.workers > ledger.limits.min && ledger.pauses.is_empty();
+            let surplus = ledger.counts.workers > ledger.limits.min && ledger.pauses.is_empty();
             let surplus = surplus && ledger.status == PoolStatus::Running;
             let Some(bottom) = ledger.parked().first().filter(|_| surplus && idles).cloned() else { break };
             prop_assert!(model.watches.iter().any(|parker| parker.is(&bottom)), "the bottom watches the time");

@@ -101,7 +101,7 @@ fn a_job_goes_to_a_parked_worker_then_a_new_one_then_the_queue() {
     bench.rests(0);
     let placed = bench.submit(4);
     assert!(wakes(&placed, &mut bench, 0));
-    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.waiting()), (2, 1, 1));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.counts.running, bench.ledger.waiting()), (2, 1, 1));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn each_worker_wakes_the_next_while_jobs_wait() {
     assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "there is nobody else to be woken");
     let Next::Run(3, wanted) = bench.ledger.next(&Parker::new(), Before::Park, || now) else { panic!("it runs") };
     assert_eq!((wanted.wake.len(), wanted.start), (0, 0), "and then nobody to be started");
-    assert_eq!((bench.ledger.workers, bench.ledger.waiting()), (3, 1));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.waiting()), (3, 1));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn of_twenty_parked_workers_one_ends_per_period_after_the_first() {
             assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.ledger.parked()[0]), "the next one watches");
             let _ = bench.ledger.left();
         }
-        left.push((tenths, bench.ledger.workers));
+        left.push((tenths, bench.ledger.counts.workers));
     }
     assert_eq!(left[24], (25, 19), "after two and a half periods");
     assert_eq!(left[34], (35, 18), "after three and a half");
@@ -198,7 +198,7 @@ fn only_the_bottom_watches_the_time_and_a_job_restarts_it() {
     assert_eq!(bench.runs(1), 9);
     bench.now += SECOND;
     assert!(matches!(bench.rests(0), Deadline(Some(_))), "and is marked again after a job");
-    assert_eq!(bench.ledger.workers, 2);
+    assert_eq!(bench.ledger.counts.workers, 2);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn no_worker_ages_in_a_pause_and_the_count_restarts_after_it() {
     assert_eq!(bench.rests(0), Deadline(Some(bench.now + SECOND)));
     bench.now += SECOND;
     bench.rests(0);
-    assert_eq!(bench.ledger.workers, 2, "it had a whole period and is only marked");
+    assert_eq!(bench.ledger.counts.workers, 2, "it had a whole period and is only marked");
 }
 
 #[test]
@@ -236,14 +236,14 @@ fn draining_does_what_waits_and_stopping_gives_it_back() {
     bench.ledger.job_ended(true, false);
     assert_eq!(bench.runs(0), 2);
     assert_eq!(bench.ledger.stop(), [3]);
-    assert_eq!(bench.ledger.abandoned, 1);
+    assert_eq!(bench.ledger.counts.abandoned, 1);
     let _ = bench.ledger.drain();
     assert_eq!(bench.ledger.status, PoolStatus::Stopped, "the status only goes forward");
     bench.ledger.job_ended(false, false);
     assert!(!bench.ledger.is_finished());
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished());
-    assert_eq!((bench.ledger.finished, bench.ledger.panicked), (2, 1));
+    assert_eq!((bench.ledger.counts.finished, bench.ledger.counts.panicked), (2, 1));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_failed_start_leaves_the_counts_as_they_were() {
     let mut bench = Bench::new(limits(0, 1));
     let Placed::StartWith(job) = bench.submit(1) else { panic!("there is no worker") };
     assert_eq!(bench.ledger.start_failed(Some((0, job))), Some(1));
-    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.submitted), (0, 0, 0));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.counts.running, bench.ledger.counts.submitted), (0, 0, 0));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_job_without_its_worker_waits_and_is_abandoned_with_the_last() {
     assert_eq!(bench.ledger.start_failed(Some((0, 1))), None, "the other may come yet");
     assert_eq!(bench.ledger.start_failed(Some((1, 2))), Some(2), "it does not");
     assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
-    assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
+    assert_eq!((bench.ledger.counts.submitted, bench.ledger.counts.abandoned, bench.ledger.counts.running), (2, 2, 0));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_job_without_its_worker_comes_back_from_a_stopped_pool() {
     bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished(), "the other had nothing to come to");
-    assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
+    assert_eq!((bench.ledger.counts.submitted, bench.ledger.counts.finished), (1, 1));
 }
 
 #[test]
@@ -314,12 +314,12 @@ fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
     (1..=3).for_each(|job| drop(bench.submit(job)));
     assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's wanted");
     assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
-    assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
+    assert_eq!((bench.ledger.waiting(), bench.ledger.counts.withdrawn), (1, 1));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
     assert!(bench.ledger.withdraw(2).is_none());
     bench.ledger.job_ended(false, false);
-    assert_eq!(bench.ledger.submitted, bench.ledger.finished + bench.ledger.withdrawn);
+    assert_eq!(bench.ledger.counts.submitted, bench.ledger.counts.finished + bench.ledger.counts.withdrawn);
 }
 
 #[test]
@@ -351,15 +351,15 @@ fn a_submitter_that_waits_has_room_before_a_new_one() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(0), ..limits(0, 1) });
     let _ = bench.submit(1);
     let (first, second) = (Parker::new(), Parker::new());
-    bench.ledger.wait_for_room(&first);
-    bench.ledger.wait_for_room(&second);
+    bench.ledger.submitters.push_back(first.clone());
+    bench.ledger.submitters.push_back(second.clone());
     assert!(bench.ledger.waiters().is_empty());
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters()[0].is(&first));
     assert_eq!(bench.refused(), Refusal::Full);
     assert!(bench.ledger.submit(2, Claim::Waited(&second)).is_err());
     assert!(bench.ledger.submit(3, Claim::Waited(&first)).is_ok());
-    bench.ledger.wait_for_room_no_more(&first);
+    bench.ledger.submitters.pop_front();
     assert!(bench.ledger.waiters().is_empty(), "the room is taken");
     assert_eq!(bench.runs(0), 3);
     bench.ledger.job_ended(false, false);
@@ -374,7 +374,7 @@ fn a_smaller_maximum_ends_parked_workers_first() {
     let wanted = bench.ledger.resize(0, 1);
     assert_eq!((wanted.wake.len(), wanted.start), (2, 0));
     let _ = (bench.leaves(0), bench.leaves(1));
-    assert_eq!(bench.ledger.workers, 1);
+    assert_eq!(bench.ledger.counts.workers, 1);
     let _ = bench.submit(2);
     let wanted = bench.ledger.resize(0, 3);
     assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "one for the job that waits");
@@ -404,7 +404,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
         assert_eq!(bench.runs(1), 1);
         let _ = bench.submit(2);
         assert!(!bench.ledger.has_unattended());
-        bench.ledger.watch(&parker);
+        bench.ledger.watchers.push(parker.clone());
         assert!(!rings(&bench.ledger, &parker));
         (bench, parker)
     };
@@ -428,7 +428,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     let (mut bench, parker) = (Bench::new(limits(0, 2)), bell());
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     bench.ledger.job_ended(false, false);
-    bench.ledger.watch(&parker);
+    bench.ledger.watchers.push(parker.clone());
     assert!(!rings(&bench.ledger, &parker), "one is awake");
     assert!(bench.ledger.start_failed(None).is_none());
     assert!(rings(&bench.ledger, &parker));
@@ -442,7 +442,7 @@ fn room_in_a_pause_is_told_when_a_job_begins() {
     let _ = bench.ledger.pause().unwrap();
     assert_eq!(bench.refused(), Refusal::Full);
     let stands = Parker::new();
-    bench.ledger.wait_for_room(&stands);
+    bench.ledger.submitters.push_back(stands.clone());
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters().is_empty(), "the other still waits");
     let (parker, now) = (bench.parker(0), bench.now);
@@ -487,4 +487,31 @@ fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
     assert!(wanted.wake.iter().any(|parker| parker.is(&bottom)));
     assert_eq!(bench.runs(2), 2);
     assert_ne!(bench.rests(1), Deadline::NEVER);
+}
+
+#[test]
+fn a_pause_holds_when_the_jobs_before_it_have_been_run() {
+    let mut bench = Bench::new(limits(0, 1));
+    let _ = (bench.submit(1), bench.submit(2));
+    let first = bench.ledger.pause().unwrap();
+    let _ = bench.submit(3);
+    let second = bench.ledger.pause().unwrap();
+    let _ = bench.submit(4);
+    let holds = |bench: &Bench, which| bench.ledger.is_held(which);
+    assert_eq!((bench.ledger.open(), holds(&bench, None)), (1, false));
+    bench.ledger.job_ended(false, false);
+    assert_eq!((bench.runs(0), holds(&bench, None)), (2, false));
+    bench.ledger.job_ended(false, true);
+    assert!(!holds(&bench, None), "its handle is not completed");
+    bench.ledger.reported();
+    assert!(holds(&bench, Some(first)) && holds(&bench, None));
+    assert!(!holds(&bench, Some(second)), "the second waits for the first to end");
+    assert_eq!(bench.rests(0), Deadline::NEVER);
+    let _ = bench.ledger.resume(first);
+    assert_eq!((bench.ledger.open(), holds(&bench, Some(second))), (1, false), "what came between them is run");
+    bench.ledger.withdraw(2).unwrap();
+    assert!(holds(&bench, Some(second)) && bench.ledger.has_pause(second) && !bench.ledger.has_pause(first));
+    assert!(bench.ledger.resume(first).wake.is_empty(), "it has ended before");
+    let _ = bench.ledger.drain();
+    assert!(!holds(&bench, None) && bench.ledger.open() == 1);
 }
