@@ -6,12 +6,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::job::{Job, Work, into_job};
-use super::ledger::{Claim, Placed, Refusal};
-use super::limits::{PoolBuildError, QueuePolicy, check_size};
+use super::ledger::{Claim, Placed};
+use super::limits::{PoolBuildError, PoolError, QueuePolicy, check_size};
 use super::parker::{Parker, unpark_all};
 use super::stats::{PoolStats, PoolStatus};
 use super::threads::is_current;
-use super::worker::{PoolError, Shared};
+use super::worker::Shared;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, refuse_step_timeout};
 use crate::latch::Latch;
@@ -95,10 +95,6 @@ impl WeakPool {
     pub(super) fn is_inside(&self) -> bool {
         is_current(self.number)
     }
-
-    pub(super) fn ticket(&self, number: u64) -> Ticket {
-        Ticket { shared: self.shared.clone(), number }
-    }
 }
 
 /// Keeps a task on the list of tasks that count on other workers. Dropping it removes the task.
@@ -173,7 +169,7 @@ impl Pool {
     /// # Errors
     /// As [`execute`](Self::execute); also [`PoolError::Full`] if the latch was set before there was room.
     pub(crate) fn submit_unless<W: Work>(&self, over: &Latch<()>, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
-        self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
+        self.place(work, Patience::Unless(over)).map(|number| self.owner.shared.ticket(number))
     }
 
     /// As `submit_unless`, but ignores the bound of the queue. It serves jobs whose submitter can neither wait nor
@@ -182,7 +178,7 @@ impl Pool {
     /// # Errors
     /// As [`execute`](Self::execute), except for a full queue.
     pub(crate) fn submit_beyond_bound<W: Work>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
-        self.place(work, Patience::Exempt).map(|number| self.ticket(number))
+        self.place(work, Patience::Exempt).map(|number| self.owner.shared.ticket(number))
     }
 
     /// The clock that measures the pool's limits.
@@ -194,19 +190,16 @@ impl Pool {
         WeakPool { shared: Arc::downgrade(&self.owner.shared), number: self.owner.shared.threads.pool }
     }
 
-    pub(super) fn ticket(&self, number: u64) -> Ticket {
-        Ticket { shared: Arc::downgrade(&self.owner.shared), number }
-    }
-
     /// Gives the job to a worker, or puts it into the queue. Returns the job's number.
     #[inline]
     pub(super) fn place<W: Work>(&self, work: W, patience: Patience<'_>) -> Result<u64, Rejected<W, PoolError>> {
         let shared = &self.owner.shared;
         let claim = if let Patience::Exempt = patience { Claim::Exempt } else { Claim::New };
-        let placed = shared.lock().submit(Box::new(work), claim);
+        let work = Box::new(work);
+        let placed = shared.lock().submit(work, claim);
         let placed = match placed {
             Ok((number, Placed::Queued { spin: false })) => return Ok(number),
-            Err((work, Refusal::Full)) => self.place_in_full_queue(work, patience),
+            Err((work, PoolError::Full)) => self.place_in_full_queue(work, patience),
             placed => shared.follow(placed),
         };
         placed.map_err(|(work, why)| Rejected::new(unboxed(work), why))
@@ -313,7 +306,7 @@ impl Pool {
 }
 
 /// The ledger's decision about a job.
-pub(super) type Submitted = Result<(u64, Placed<Box<dyn Work>>), (Box<dyn Work>, Refusal)>;
+pub(super) type Submitted = Result<(u64, Placed<Box<dyn Work>>), (Box<dyn Work>, PoolError)>;
 
 /// The number of a job that the pool has accepted. Or the job, and why the pool has refused it.
 pub(super) type Followed = Result<u64, (Box<dyn Work>, PoolError)>;
@@ -327,25 +320,21 @@ pub(super) fn unboxed<W: Work>(work: Box<dyn Work>) -> W {
 }
 
 impl Shared {
+    pub(super) fn ticket(self: &Arc<Shared>, number: u64) -> Ticket {
+        Ticket { shared: Arc::downgrade(self), number }
+    }
+
     /// Carries out the ledger's decision about a job.
     pub(super) fn follow(self: &Arc<Shared>, submitted: Submitted) -> Followed {
-        let (number, placed) = submitted.map_err(|(work, refusal)| (work, refusal.into()))?;
-        let refused = match placed {
-            Placed::Queued { spin } => {
-                if spin {
-                    // Ordering: Relaxed. See `spin`.
-                    self.hint.store(true, Ordering::Relaxed);
-                }
-                None
-            }
-            Placed::Wake(parker) => {
-                parker.unpark();
-                None
-            }
-            Placed::StartWith(work) => self.start(Some((number, work))),
-            Placed::Start => self.start(None),
-        };
-        refused.map_or(Ok(number), Err)
+        let (number, placed) = submitted?;
+        match placed {
+            // Ordering: Relaxed. See `spin`.
+            Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
+            Placed::Queued { spin: false } => {}
+            Placed::Wake(parker) => parker.unpark(),
+            Placed::Start(work) => self.start(work.map(|work| (number, work)))?,
+        }
+        Ok(number)
     }
 
     /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
@@ -365,7 +354,7 @@ impl Shared {
             let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
             let mut ledger = self.lock();
             match ledger.submit(work, Claim::Waited(&parker)) {
-                Err((back, Refusal::Full)) if !gives_up => {
+                Err((back, PoolError::Full)) if !gives_up => {
                     drop(ledger);
                     work = back;
                     parker.park(&self.clock, deadline);

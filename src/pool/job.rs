@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};
@@ -170,7 +170,7 @@ pub(super) struct JobState<T> {
     progress: Mutex<Progress<T>>,
     // Set when the job has ended.
     over: Latch<()>,
-    clock: Clock,
+    pub(super) clock: Clock,
 }
 
 struct Progress<T> {
@@ -191,9 +191,7 @@ impl<T> JobState<T> {
     fn begins(&self) {
         let (now, me) = (self.clock.now(), thread::current().id());
         let mut progress = self.lock();
-        progress.status = JobStatus::Running;
-        progress.runs_on = Some(me);
-        progress.times.began = Some(now);
+        (progress.status, progress.runs_on, progress.times.began) = (JobStatus::Running, Some(me), Some(now));
     }
 
     /// Sets the outcome and wakes the waiting threads. Returns what belongs to the user: a waker to call, or an
@@ -214,10 +212,6 @@ impl<T> JobState<T> {
         }
         let calls = self.over.decide(()).ok().filter(|calls| !calls.is_empty());
         (calls, unwanted)
-    }
-
-    pub(super) fn deadline(&self, limit: Duration) -> Deadline {
-        self.clock.deadline(limit)
     }
 
     pub(super) fn status(&self) -> JobStatus {
@@ -244,10 +238,6 @@ impl<T> JobState<T> {
     /// Polls for the outcome. `place` holds the number of the handle's waker.
     pub(super) fn poll(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<Result<T, JobError>> {
         self.over.poll_take(cx, place).map(|()| self.take())
-    }
-
-    fn is_unwanted(&self) -> bool {
-        self.lock().unwanted
     }
 
     /// Notes that the handle was dropped. This thread or the worker drops the outcome. Both contain its destructor.
@@ -319,7 +309,7 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T
         self.state.begins();
         let outcome = contain(job);
         let panic = outcome.as_ref().err().cloned();
-        if self.state.is_unwanted() {
+        if self.state.lock().unwanted {
             // The destructor of the outcome is part of the job.
             drop_contained(outcome);
             return Ran { panic, after: None };
@@ -366,6 +356,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::wait::wait;
+    use std::time::Duration;
 
     #[test]
     fn a_wait_without_a_limit_outlasts_one_with_a_limit() {
@@ -376,7 +367,7 @@ mod tests {
             std::thread::spawn(move || state.wait(deadline))
         };
         let for_ever = waiter(Deadline::NEVER);
-        let limited = waiter(state.deadline(Duration::from_secs(1)));
+        let limited = waiter(state.clock.deadline(Duration::from_secs(1)));
         manual.advance(Duration::from_secs(1));
         assert!(!wait(limited).unwrap());
         assert!(!for_ever.is_finished());

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::handle::{Patience, Pool, Ticket, WeakPool};
 use super::job::{Handled, JobError, JobState, JobStatus, JobTimes, Work, abandon_all};
-use super::ledger::Refusal;
-use super::worker::PoolError;
+use super::limits::PoolError;
 use crate::clock::Deadline;
 use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
 use crate::outcome::{Reason, Rejected, contain};
@@ -35,7 +34,7 @@ pub struct JobHandle<T> {
 }
 
 /// Where a job waits, so that it can be removed.
-enum Place {
+pub(super) enum Place {
     Queue(Ticket),
     /// A pacer, where the job waits for its turn. The function removes the job, if it has not begun.
     Pacer(WeakPool, Box<dyn Fn() -> Option<Box<dyn Work>> + Send + Sync>),
@@ -88,7 +87,7 @@ impl Pool {
     {
         let (work, state) = Handled::new(job, &self.owner.shared.clock);
         match self.place(work, patience) {
-            Ok(number) => Ok(JobHandle { state, place: Place::Queue(self.ticket(number)), waker: None }),
+            Ok(number) => Ok(JobHandle::new(state, Place::Queue(self.owner.shared.ticket(number)))),
             Err(refused) => {
                 let (work, why) = refused.into_parts();
                 Err(Rejected::new(work.into_job(), why))
@@ -123,8 +122,8 @@ impl Pool {
     fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
         let shared = &self.owner.shared;
         let begins = shared.lock().nest();
-        if let Err(status) = begins {
-            return Err(RunError::Refused(Rejected::new(job, Refusal::Ended(status).into())));
+        if let Err(why) = begins {
+            return Err(RunError::Refused(Rejected::new(job, why)));
         }
         let outcome = contain(job);
         if let Err(panic) = &outcome {
@@ -187,13 +186,8 @@ impl Pool {
 }
 
 impl<T: Send + 'static> JobHandle<T> {
-    /// A handle to a job that waits at a pacer. `take` removes the job, if it has not begun.
-    pub(super) fn paced(
-        state: Arc<JobState<T>>,
-        pool: WeakPool,
-        take: impl Fn() -> Option<Box<dyn Work>> + Send + Sync + 'static,
-    ) -> JobHandle<T> {
-        JobHandle { state, place: Place::Pacer(pool, Box::new(take)), waker: None }
+    pub(super) fn new(state: Arc<JobState<T>>, place: Place) -> JobHandle<T> {
+        JobHandle { state, place, waker: None }
     }
 
     /// Waits for the job's value and returns it.
@@ -250,7 +244,7 @@ impl<T: Send + 'static> JobHandle<T> {
     /// The limit has passed, or the caller is a step.
     pub fn wait_finished_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         refuse_step_timeout(limit)?;
-        let deadline = self.state.deadline(limit);
+        let deadline = self.state.clock.deadline(limit);
         if deadline == Deadline::NEVER {
             return self.wait_finished();
         }

@@ -41,7 +41,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::job_queue::JobQueue;
-use super::limits::Limits;
+use super::limits::{Limits, PoolError};
 use super::parker::Parker;
 use super::stats::{PoolStats, PoolStatus};
 use crate::clock::Deadline;
@@ -50,10 +50,8 @@ use crate::clock::Deadline;
 pub(super) enum Placed<J> {
     /// The job waits. Wake this worker for it.
     Wake(Parker),
-    /// Start a worker with this job, which does not wait.
-    StartWith(J),
-    /// The job waits. Start a worker for the queue.
-    Start,
+    /// Start a worker with this job, which does not wait. Without it, the job waits, and the worker is for the queue.
+    Start(Option<J>),
     /// The job waits. A worker that is awake or busy runs it.
     Queued {
         /// Whether a worker spins and should be notified.
@@ -70,13 +68,6 @@ pub(super) enum Claim<'a> {
     Waited(&'a Parker),
     /// The bound does not apply to the submitter.
     Exempt,
-}
-
-/// The reason why a job was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    Ended(PoolStatus),
-    Full,
 }
 
 /// The worker's last action before it asks for the next.
@@ -194,12 +185,12 @@ impl<J> Ledger<J> {
 
     /// Accepts a job and gives it a number, or returns it.
     #[inline]
-    pub(super) fn submit(&mut self, job: J, claim: Claim<'_>) -> Result<(u64, Placed<J>), (J, Refusal)> {
+    pub(super) fn submit(&mut self, job: J, claim: Claim<'_>) -> Result<(u64, Placed<J>), (J, PoolError)> {
         if self.status != PoolStatus::Running {
-            return Err((job, Refusal::Ended(self.status)));
+            return Err((job, PoolError::Stopped(self.status)));
         }
         if !self.has_room(claim) {
-            return Err((job, Refusal::Full));
+            return Err((job, PoolError::Full));
         }
         Ok(self.accept(job))
     }
@@ -221,9 +212,9 @@ impl<J> Ledger<J> {
             self.counts.workers += 1;
             if self.queue.is_empty() {
                 self.counts.running += 1;
-                return (number, Placed::StartWith(job));
+                return (number, Placed::Start(Some(job)));
             }
-            Placed::Start
+            Placed::Start(None)
         } else {
             Placed::Queued { spin: false }
         };
@@ -242,13 +233,15 @@ impl<J> Ledger<J> {
 
     pub(super) fn has_place(&self) -> bool {
         let Some(bound) = self.limits.queue.bound() else { return true };
-        if !self.pauses.is_empty() {
-            return self.queue.len() < bound;
-        }
+        let free = if self.pauses.is_empty() { self.free() } else { 0 };
+        self.queue.len() < bound.saturating_add(free)
+    }
+
+    /// The number of workers that can run a job at once. Workers that may yet be started count, too, although a start
+    /// can fail.
+    fn free(&self) -> usize {
         let free = self.counts.workers - self.counts.running - self.away;
-        // Workers that may yet be started count, too, although a start can fail.
-        let to_come = self.limits.max.saturating_sub(self.counts.workers);
-        self.queue.len() < bound.saturating_add(free).saturating_add(to_come)
+        free.saturating_add(self.limits.max.saturating_sub(self.counts.workers))
     }
 
     /// The number of workers that will check the queue before they park.
@@ -439,12 +432,6 @@ impl<J> Ledger<J> {
         self.wanted()
     }
 
-    /// Notes that a new worker runs its start hook. The worker will run the job that it was started for. Other jobs
-    /// must not count on it.
-    pub(super) fn starts_away(&mut self) {
-        self.away += 1;
-    }
-
     pub(super) fn is_back(&mut self) {
         self.away -= 1;
     }
@@ -463,9 +450,9 @@ impl<J> Ledger<J> {
     }
 
     /// Notes that a new job runs on the worker of a job that waits for it.
-    pub(super) fn nest(&mut self) -> Result<(), PoolStatus> {
+    pub(super) fn nest(&mut self) -> Result<(), PoolError> {
         if self.status != PoolStatus::Running {
-            return Err(self.status);
+            return Err(PoolError::Stopped(self.status));
         }
         self.counts.submitted += 1;
         self.counts.nested += 1;
@@ -635,10 +622,8 @@ impl<J> Ledger<J> {
     /// Whether some waiting job has no worker that runs it at once. Either a pause holds the job back, or more jobs
     /// wait than workers are free or may be started. If jobs wait and no worker is awake, none could be started.
     pub(super) fn has_unattended(&self) -> bool {
-        let free = self.counts.workers - self.counts.running - self.away;
-        let to_come = self.limits.max.saturating_sub(self.counts.workers);
         let none_awake = self.waiting() > 0 && self.awake() == 0;
-        none_awake || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
+        none_awake || !self.pauses.is_empty() || self.waiting() > self.free()
     }
 
     pub(super) fn unwatch(&mut self, parker: &Parker) {

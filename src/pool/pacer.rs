@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use super::handle::{Pool, Ticket, WeakPool, unboxed};
 use super::job::{Handled, Ran, Work, abandon_all};
-use super::job_handle::JobHandle;
+use super::job_handle::{JobHandle, Place};
 use super::ledger::Claim;
 use super::stats::PoolStatus;
 use crate::cancel::CancelToken;
@@ -137,7 +137,8 @@ impl Pacer {
         match shared.join(pool, work) {
             Ok(id) => {
                 let pacer = shared.clone();
-                Ok(JobHandle::paced(state, pool.downgrade(), move || pacer.withdraw(id)))
+                let place = Place::Pacer(pool.downgrade(), Box::new(move || pacer.withdraw(id)));
+                Ok(JobHandle::new(state, place))
             }
             Err(refused) => {
                 let (work, why) = refused.into_parts();
@@ -395,7 +396,7 @@ impl Shared {
                 };
                 let shell = Shell { work: Some(work), turn: Arc::downgrade(self) };
                 let submitted = to.lock().submit(Box::new(shell), Claim::Exempt);
-                let ticket = submitted.as_ref().ok().map(|(number, _)| pool.ticket(*number));
+                let ticket = submitted.as_ref().ok().map(|(number, _)| to.ticket(*number));
                 state.turn = Turn::Handed { id, pool, ticket };
                 drop(state);
                 let Err((shell, _)) = to.follow(submitted) else { return false };

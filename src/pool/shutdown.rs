@@ -56,10 +56,10 @@ pub enum PoolEndStage {
     AbandonedJobs,
     /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
     Workers,
+    /// The workers have exited, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
+    Node,
     /// Threads end: a destructor of a thread-local has not returned.
     Threads,
-    /// The threads have ended, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
-    Node,
 }
 
 /// A pool has not ended within the limit. The pool continues to end.
@@ -241,29 +241,24 @@ impl Pool {
 
 fn role(shared: &Arc<Shared>) -> Role<'_> {
     let (looks, knows) = (Arc::downgrade(shared), Arc::downgrade(shared));
-    let (ends, stops) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    // The thread that asks the tree to close also closes the node of a pool that ends at once.
+    let ends = |change: fn(&Arc<Shared>)| {
+        let weak = Arc::downgrade(shared);
+        Box::new(move || {
+            if let Some(shared) = weak.upgrade() {
+                change(&shared);
+                shared.report_end();
+                shared.finish();
+            }
+        })
+    };
     Role {
         name: &shared.threads.name,
         clock: &shared.clock,
         detail: Box::new(move || looks.upgrade()?.unfinished()),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.threads.is_current())),
-        end: Box::new(move || {
-            if let Some(shared) = ends.upgrade() {
-                shared.drain();
-                shared.report_end();
-                shared.finish();
-            }
-        }),
-        cancel: Some((
-            Box::new(move || {
-                if let Some(shared) = stops.upgrade() {
-                    shared.stop_and_drop();
-                    shared.report_end();
-                    shared.finish();
-                }
-            }),
-            SHUTDOWN_GRACE,
-        )),
+        end: ends(Shared::drain),
+        cancel: Some((ends(Shared::stop_and_drop), SHUTDOWN_GRACE)),
         on: None,
     }
 }

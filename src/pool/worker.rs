@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::io;
 
 use super::job::{Ran, Work, abandon_all, run_contained};
-use super::ledger::{Before, Ledger, Next, Refusal, Wanted};
+use super::ledger::{Before, Ledger, Next, Wanted};
+use super::limits::PoolError;
 use super::parker::{Parker, unpark_all};
 use super::stats::PoolStatus;
 use super::threads::PoolThreads;
@@ -22,36 +22,9 @@ const LOOKS: usize = 16;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 
-/// The reason why a pool refused a job.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// The pool drains or has been stopped.
-    #[error("the pool accepts no more jobs: it is {0:?}")]
-    Stopped(PoolStatus),
-    /// The queue is full: see [`QueuePolicy`](super::QueuePolicy).
-    #[error("the pool's queue is full")]
-    Full,
-    /// The caller is a step. The call would have blocked its worker.
-    #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
-    InsideStep,
-    /// The pool had no thread, and the operating system provided none.
-    #[error("the pool cannot start a thread: {0}")]
-    NoThread(#[source] io::Error),
-}
-
-impl From<Refusal> for PoolError {
-    fn from(refusal: Refusal) -> PoolError {
-        match refusal {
-            Refusal::Ended(status) => PoolError::Stopped(status),
-            Refusal::Full => PoolError::Full,
-        }
-    }
-}
-
 /// The state that the handles of a pool share with its workers.
 pub(super) struct Shared {
-    pub(super) ledger: Mutex<Ledger<Box<dyn Work>>>,
+    pub(super) ledger: Mutex<JobLedger>,
     pub(super) threads: PoolThreads,
     pub(super) clock: Clock,
     pub(super) hooks: Hooks,
@@ -101,13 +74,16 @@ fn contain_logged(message: &str, code: impl FnOnce()) {
     }
 }
 
+/// A ledger of jobs as the pool stores them.
+pub(super) type JobLedger = Ledger<Box<dyn Work>>;
+
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, JobLedger> {
         lock(&self.ledger)
     }
 
     /// Changes the ledger, and wakes the threads whose condition may have changed.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Ledger<Box<dyn Work>>) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut JobLedger) -> R) -> R {
         let (result, waiters) = {
             let mut ledger = self.lock();
             (change(&mut ledger), ledger.waiters())
@@ -118,10 +94,7 @@ impl Shared {
 
     /// As `change`, but returns the locked ledger. The lock is released only if threads are woken.
     #[inline]
-    fn change_and_lock(
-        &self,
-        change: impl FnOnce(&mut Ledger<Box<dyn Work>>),
-    ) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+    fn change_and_lock(&self, change: impl FnOnce(&mut JobLedger)) -> MutexGuard<'_, JobLedger> {
         let mut ledger = self.lock();
         change(&mut ledger);
         let waiters = ledger.waiters();
@@ -137,7 +110,7 @@ impl Shared {
     pub(super) fn summon(self: &Arc<Shared>, wanted: Wanted) {
         unpark_all(wanted.wake);
         for _ in 0..wanted.start {
-            self.start(None);
+            let _ = self.start(None);
         }
     }
 
@@ -145,7 +118,10 @@ impl Shared {
     ///
     /// If the worker cannot be started, the jobs wait for other workers. If there are none, the job is returned with
     /// the error, and the waiting jobs are abandoned. The job is also returned if the pool has been stopped meanwhile.
-    pub(super) fn start(self: &Arc<Shared>, job: Option<(u64, Box<dyn Work>)>) -> Option<(Box<dyn Work>, PoolError)> {
+    pub(super) fn start(
+        self: &Arc<Shared>,
+        job: Option<(u64, Box<dyn Work>)>,
+    ) -> Result<(), (Box<dyn Work>, PoolError)> {
         // If a thread cannot be started, its closure is dropped. The job can be recovered from here.
         let first = Arc::new(Mutex::new(job));
         let (shared, taken) = (self.clone(), first.clone());
@@ -154,7 +130,7 @@ impl Shared {
             drop(taken);
             shared.work(thread, job.map(|(_, job)| job));
         });
-        let error = started.err()?;
+        let Err(error) = started else { return Ok(()) };
         let job = lock(&first).take();
         let (refused, stranded, wake) = self.change(|ledger| {
             let refused = ledger.start_failed(job);
@@ -168,16 +144,11 @@ impl Shared {
         // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         stranded.finish(|| ());
-        refused.map(|job| (job, PoolError::NoThread(error)))
+        refused.map_or(Ok(()), |job| Err((job, PoolError::NoThread(error))))
     }
 
     /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether `done` is true.
-    pub(super) fn wait_until(
-        &self,
-        clock: &Clock,
-        deadline: Deadline,
-        done: impl Fn(&Ledger<Box<dyn Work>>) -> bool,
-    ) -> bool {
+    pub(super) fn wait_until(&self, clock: &Clock, deadline: Deadline, done: impl Fn(&JobLedger) -> bool) -> bool {
         let mut ledger = self.lock();
         if done(&ledger) {
             return true;
@@ -202,8 +173,9 @@ impl Shared {
         let parker = Parker::new();
         let _watch = parker.watch(&self.clock);
         if self.hooks.start.is_some() && first.is_none() {
-            // The hook may take long. Jobs that are submitted meanwhile get another worker.
-            self.change(Ledger::starts_away);
+            // The hook may take long. So other jobs must not count on this worker. It will run the job that it was
+            // started for.
+            self.change(|ledger| ledger.away += 1);
             Hooks::call(&self.hooks.start);
             self.change(Ledger::is_back);
         } else {
@@ -248,7 +220,7 @@ impl Shared {
     }
 
     /// Runs a job and wakes the threads that wait for it. The ledger is locked again on return.
-    fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+    fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, JobLedger> {
         let (panicked, after) = self.run_job(job);
         let ledger = self.change_and_lock(|ledger| ledger.job_ended(panicked, after.is_some()));
         let Some(after) = after else { return ledger };
@@ -370,7 +342,7 @@ mod tests {
         let (job, why) = refused.unwrap_err().into_parts();
         job();
         assert_eq!(ran.load(Ordering::Relaxed), 7);
-        assert!(matches!(why, super::PoolError::NoThread(_)), "{why}");
+        assert!(matches!(why, super::super::PoolError::NoThread(_)), "{why}");
         assert_eq!((pool.stats().workers, pool.stats().submitted), (0, 0));
     }
 
@@ -385,6 +357,14 @@ mod tests {
         assert!(matches!(wait(job), Err(super::super::JobError::Abandoned)));
         assert_eq!((pool.stats().workers, pool.stats().abandoned, pool.stats().unfinished()), (0, 1, 0));
         assert_eq!(pool.run(|| 2).unwrap(), 2, "and the pool goes on");
+    }
+
+    #[test]
+    fn a_pool_ends_when_no_thread_can_start_for_its_end() {
+        let pool = Pool::builder().max(1).build().unwrap();
+        pool.run(|| crate::threads::refuse(true)).unwrap();
+        pool.drain_timeout(std::time::Duration::from_secs(60)).unwrap();
+        assert_eq!(pool.stats().workers, 0);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
+use super::{Before, Claim, Ledger, Next, Placed, Wanted};
 use crate::clock::{Clock, Deadline};
-use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::limits::{Limits, PoolError, QueuePolicy};
 use crate::pool::parker::Parker;
 use crate::pool::stats::PoolStatus;
 
@@ -158,12 +158,12 @@ proptest! {
         for act in acts {
             match act {
                 Act::Submit => match ledger.submit(1, Claim::New) {
-                    Ok((number, Placed::StartWith(_))) => model.busy.push((Parker::new(), Some(number))),
-                    Ok((_, Placed::Start)) => model.free.push(Parker::new()),
+                    Ok((number, Placed::Start(Some(_)))) => model.busy.push((Parker::new(), Some(number))),
+                    Ok((_, Placed::Start(None))) => model.free.push(Parker::new()),
                     Ok((_, Placed::Wake(parker))) => prop_assert!(model.free.iter().any(|other| other.is(&parker))),
                     Ok((_, Placed::Queued { .. })) => {}
                     Err((_, refusal)) => {
-                        prop_assert!(refusal != Refusal::Full || bound.is_some());
+                        prop_assert!(!matches!(refusal, PoolError::Full) || bound.is_some());
                     }
                 },
                 Act::Next(which) if !model.free.is_empty() => {

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
+use super::{Before, Claim, Ledger, Next, Placed, Wanted};
 use crate::clock::{Clock, Deadline};
-use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::limits::{Limits, PoolError, QueuePolicy};
 use crate::pool::parker::Parker;
 use crate::pool::stats::PoolStatus;
 
@@ -30,7 +30,7 @@ impl Bench {
         self.ledger.submit(job, Claim::New).ok().unwrap().1
     }
 
-    fn refused(&mut self) -> Refusal {
+    fn refused(&mut self) -> PoolError {
         self.ledger.submit(0, Claim::New).err().unwrap().1
     }
 
@@ -74,7 +74,7 @@ impl Bench {
     fn at_rest(n: usize, limits: Limits) -> Bench {
         let mut bench = Bench::new(limits);
         for job in 0..n {
-            assert!(matches!(bench.submit(job as u32), Placed::StartWith(_)));
+            assert!(matches!(bench.submit(job as u32), Placed::Start(Some(_))));
         }
         for worker in 0..n {
             bench.ledger.job_ended(false, false);
@@ -92,8 +92,8 @@ fn wakes(placed: &Placed<u32>, bench: &mut Bench, worker: usize) -> bool {
 #[test]
 fn a_job_goes_to_a_parked_worker_then_a_new_one_then_the_queue() {
     let mut bench = Bench::new(limits(0, 2));
-    assert!(matches!(bench.submit(1), Placed::StartWith(1)));
-    assert!(matches!(bench.submit(2), Placed::StartWith(2)));
+    assert!(matches!(bench.submit(1), Placed::Start(Some(1))));
+    assert!(matches!(bench.submit(2), Placed::Start(Some(2))));
     assert!(matches!(bench.submit(3), Placed::Queued { .. }));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
@@ -232,7 +232,7 @@ fn draining_does_what_waits_and_stopping_gives_it_back() {
     (1..=3).for_each(|job| drop(bench.submit(job)));
     let wanted = bench.ledger.drain();
     assert_eq!((wanted.wake.len(), wanted.start), (0, 0));
-    assert_eq!(bench.refused(), Refusal::Ended(PoolStatus::Draining));
+    assert!(matches!(bench.refused(), PoolError::Stopped(PoolStatus::Draining)));
     bench.ledger.job_ended(true, false);
     assert_eq!(bench.runs(0), 2);
     assert_eq!(bench.ledger.stop(), [3]);
@@ -261,7 +261,7 @@ fn a_drain_that_is_over_has_stopped() {
 #[test]
 fn a_failed_start_leaves_the_counts_as_they_were() {
     let mut bench = Bench::new(limits(0, 1));
-    let Placed::StartWith(job) = bench.submit(1) else { panic!("there is no worker") };
+    let Placed::Start(Some(job)) = bench.submit(1) else { panic!("there is no worker") };
     assert_eq!(bench.ledger.start_failed(Some((0, job))), Some(1));
     assert_eq!((bench.ledger.counts.workers, bench.ledger.counts.running, bench.ledger.counts.submitted), (0, 0, 0));
 }
@@ -296,7 +296,7 @@ fn a_parked_worker_is_woken_in_place_of_one_that_cannot_start() {
     bench.ledger.job_ended(false, false);
     // One worker is awake when a third is counted on. Three jobs arrive at once while no worker is parked.
     let _ = (bench.submit(3), bench.submit(4));
-    assert!(matches!(bench.submit(5), Placed::Start));
+    assert!(matches!(bench.submit(5), Placed::Start(None)));
     assert_eq!((bench.runs(0), bench.runs(1)), (3, 4));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 5);
@@ -325,25 +325,25 @@ fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
 #[test]
 fn a_bound_counts_what_nobody_is_free_for() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Reject(2), ..limits(0, 1) });
-    assert!(matches!(bench.submit(1), Placed::StartWith(_)));
+    assert!(matches!(bench.submit(1), Placed::Start(Some(_))));
     let _ = (bench.submit(2), bench.submit(3));
-    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(matches!(bench.refused(), PoolError::Full));
     bench.ledger.job_ended(false, false);
     let _ = bench.submit(4);
-    assert_eq!(bench.refused(), Refusal::Full, "the worker is free for one");
+    assert!(matches!(bench.refused(), PoolError::Full), "the worker is free for one");
     bench.ledger.withdraw(1).unwrap();
     let _ = bench.submit(5);
 
     let mut none = Bench::new(Limits { queue: QueuePolicy::Reject(0), ..limits(0, 2) });
-    assert!(matches!(none.submit(1), Placed::StartWith(_)));
-    assert!(matches!(none.submit(2), Placed::StartWith(_)));
-    assert_eq!(none.refused(), Refusal::Full);
+    assert!(matches!(none.submit(1), Placed::Start(Some(_))));
+    assert!(matches!(none.submit(2), Placed::Start(Some(_))));
+    assert!(matches!(none.refused(), PoolError::Full));
     none.ledger.job_ended(false, false);
     none.rests(0);
     assert!(matches!(none.submit(3), Placed::Wake(_)), "it is handed to who is free");
-    assert_eq!(none.refused(), Refusal::Full);
+    assert!(matches!(none.refused(), PoolError::Full));
     let _ = none.ledger.pause().unwrap();
-    assert_eq!(none.refused(), Refusal::Full, "in a pause nobody is free");
+    assert!(matches!(none.refused(), PoolError::Full), "in a pause nobody is free");
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn a_submitter_that_waits_has_room_before_a_new_one() {
     assert!(bench.ledger.waiters().is_empty());
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters()[0].is(&first));
-    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(matches!(bench.refused(), PoolError::Full));
     assert!(bench.ledger.submit(2, Claim::Waited(&second)).is_err());
     assert!(bench.ledger.submit(3, Claim::Waited(&first)).is_ok());
     bench.ledger.submitters.pop_front();
@@ -440,7 +440,7 @@ fn room_in_a_pause_is_told_when_a_job_begins() {
     let _ = (bench.submit(1), bench.submit(2));
     // The ledger keeps new jobs. The waiting ones still run, and then there is room for one.
     let _ = bench.ledger.pause().unwrap();
-    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(matches!(bench.refused(), PoolError::Full));
     let stands = Parker::new();
     bench.ledger.submitters.push_back(stands.clone());
     bench.ledger.job_ended(false, false);
