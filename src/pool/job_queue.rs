@@ -131,6 +131,11 @@ mod tests {
         queue.take(0);
         assert_eq!((queue.count_before(1), queue.count_before(4)), (0, 3));
         queue.take(2);
+        assert_eq!(queue.count_before(4), 3, "the gap counts");
+        queue.take(4);
+        queue.take(5);
+        assert_eq!(queue.count_before(9), 2, "but no more than all jobs that wait");
+        queue.insert(4, 4);
         queue.take(1);
         queue.take(3);
         assert_eq!((queue.count_before(4), queue.count_before(5)), (0, 1), "the gaps before the first job are gone");

@@ -8,7 +8,7 @@
 //! looks whether the owner has finished. The thread that finishes the owner does so under the owner's lock, and
 //! *then* looks whether there is a node. The later look sees the other thread's change. Both threads may see it. Then
 //! the node is marked as done twice, which changes nothing. A thread that waits for the end of the owner marks it as
-//! well, so the node is closed when the wait returns.
+//! well, or waits for the mark (a pool), so the node is closed when the wait returns.
 
 use std::time::Duration;
 
