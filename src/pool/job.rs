@@ -377,6 +377,19 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_loses_its_handle_is_dropped_by_the_worker() {
+        let value = Arc::new(());
+        let returned = value.clone();
+        let (handled, state) = Handled::new(move || returned, &Clock::system());
+        let after = Box::new(handled).run().after.unwrap();
+        state.handle_is_gone(None);
+        let rest = after.tell().unwrap();
+        assert_eq!(Arc::strong_count(&value), 2, "it is dropped when the worker counts as away");
+        rest();
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
     fn a_dropped_closure_that_waits_for_its_own_handle_has_an_answer() {
         struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
         impl Drop for Waits {

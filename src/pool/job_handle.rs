@@ -167,8 +167,7 @@ impl Pool {
             return jobs.into_iter().map(refused).collect();
         }
         let inside = self.is_inside();
-        // Each job has a handle, or is over.
-        let begun: Vec<Result<JobHandle<T>, Result<T, RunError<F>>>> = jobs
+        let begun: Vec<Begun<T, F>> = jobs
             .into_iter()
             .map(|job| {
                 self.spawn(job).map_err(|refused| {
@@ -184,6 +183,9 @@ impl Pool {
         begun.into_iter().map(|begun| begun.map_or_else(|over| over, outcome)).collect()
     }
 }
+
+/// A job of a batch: its handle, or its outcome if it is over.
+type Begun<T, F> = Result<JobHandle<T>, Result<T, RunError<F>>>;
 
 impl<T: Send + 'static> JobHandle<T> {
     pub(super) fn new(state: Arc<JobState<T>>, place: Place) -> JobHandle<T> {
