@@ -263,6 +263,18 @@ impl<T> Latch<T> {
         was_there
     }
 
+    /// Polls for the value itself, for its only receiver. `place` holds the number of the future's waker.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<T> {
+        self.poll_with(cx, place, Value::take)
+    }
+
+    /// Removes the waker of a future.
+    pub(crate) fn forget_waker(&self, place: Option<u64>) {
+        if let Some(number) = place {
+            self.forget(number);
+        }
+    }
+
     fn poll_with<R>(
         &self,
         cx: &mut Context<'_>,
@@ -399,7 +411,7 @@ impl<T> LatchFuture<T> {
 
     /// Polls for the value itself, for its only receiver.
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<T> {
-        self.latch.poll_with(cx, &mut self.place, Value::take)
+        self.latch.poll_take(cx, &mut self.place)
     }
 }
 
@@ -433,9 +445,7 @@ impl<T> std::fmt::Debug for LatchFuture<T> {
 
 impl<T> Drop for LatchFuture<T> {
     fn drop(&mut self) {
-        if let Some(number) = self.place.take() {
-            self.latch.forget(number);
-        }
+        self.latch.forget_waker(self.place.take());
     }
 }
 

@@ -1,6 +1,5 @@
 //! Options of a pool.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -22,12 +21,9 @@ pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
 pub const DEFAULT_MAX: usize = 4;
 
 /// Builds a [`Pool`]. Options may be set in any order.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PoolBuilder {
-    min: usize,
-    max: usize,
-    queue: QueuePolicy,
-    idle_period: Option<Duration>,
+    limits: Limits,
     name: String,
     stack_size: Option<usize>,
     hooks: Hooks,
@@ -54,10 +50,12 @@ impl Pool {
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         PoolBuilder {
-            min: 0,
-            max: processors.max(DEFAULT_MAX),
-            queue: QueuePolicy::Unbounded,
-            idle_period: Some(DEFAULT_IDLE_PERIOD),
+            limits: Limits {
+                min: 0,
+                max: processors.max(DEFAULT_MAX),
+                queue: QueuePolicy::Unbounded,
+                idle_period: Some(DEFAULT_IDLE_PERIOD),
+            },
             name: String::from("pool"),
             stack_size: None,
             hooks: Hooks::default(),
@@ -70,19 +68,19 @@ impl Pool {
 impl PoolBuilder {
     /// Sets the fewest workers that the pool keeps. They start on demand like all others, and then stay.
     pub fn min(mut self, threads: usize) -> PoolBuilder {
-        self.min = threads;
+        self.limits.min = threads;
         self
     }
 
     /// Sets the most threads that the pool may have.
     pub fn max(mut self, threads: usize) -> PoolBuilder {
-        self.max = threads;
+        self.limits.max = threads;
         self
     }
 
     /// Sets how many jobs may wait, and what happens to one more.
     pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
-        self.queue = queue;
+        self.limits.queue = queue;
         self
     }
 
@@ -91,7 +89,7 @@ impl PoolBuilder {
     /// After a whole period without a job, each further period ends one worker. With `None` the pool never shrinks.
     /// Zero selects the default.
     pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
-        self.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
+        self.limits.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
         self
     }
 
@@ -147,34 +145,17 @@ impl PoolBuilder {
     /// # Errors
     /// The maximum is zero or below the minimum, the name contains a NUL, or the stack is larger than any memory.
     pub fn build(self) -> Result<Pool, PoolBuildError> {
-        check_size(self.min, self.max)?;
+        check_size(self.limits.min, self.limits.max)?;
         check_thread(&self.name, self.stack_size)?;
-        let limits = Limits { min: self.min, max: self.max, queue: self.queue, idle_period: self.idle_period };
         let shared = Shared {
-            ledger: Mutex::new(Ledger::new(limits, self.clock.now())),
+            ledger: Mutex::new(Ledger::new(self.limits, self.clock.now())),
             threads: PoolThreads::new(self.name, self.stack_size),
             clock: self.clock,
             hooks: self.hooks,
             hint: AtomicBool::new(false),
             pause_tokens: Mutex::default(),
-            joined: Mutex::default(),
-            reported: Mutex::default(),
             part: Part::new(self.shutdown_limit),
         };
         Ok(Pool { owner: Arc::new(Owner { shared: Arc::new(shared) }) })
-    }
-}
-
-impl fmt::Debug for PoolBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolBuilder")
-            .field("min", &self.min)
-            .field("max", &self.max)
-            .field("queue", &self.queue)
-            .field("idle_period", &self.idle_period)
-            .field("name", &self.name)
-            .field("stack_size", &self.stack_size)
-            .field("shutdown_limit", &self.shutdown_limit)
-            .finish_non_exhaustive()
     }
 }

@@ -1,18 +1,19 @@
 //! The pool's handle: submitting jobs, asking about them, and changing the number of workers.
 
+use std::any::Any;
 use std::fmt;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::job::{Job, Work, into_job};
-use super::ledger::{Claim, Placed, Refusal};
-use super::limits::{PoolBuildError, QueuePolicy, check_size};
+use super::ledger::{Claim, Placed};
+use super::limits::{PoolBuildError, PoolError, QueuePolicy, check_size};
 use super::parker::{Parker, unpark_all};
 use super::stats::{PoolStats, PoolStatus};
 use super::threads::is_current;
-use super::worker::{PoolError, Shared};
+use super::worker::Shared;
 use crate::clock::{Clock, Deadline};
-use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
+use crate::inside::{WaitError, is_step, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Ordering, Weak};
@@ -78,19 +79,19 @@ impl Ticket {
     }
 }
 
-/// A reference to a pool that does not keep it alive.
+/// A reference to a pool that does not keep it alive. If it is the last of a pool, the pool has been stopped.
 #[derive(Clone)]
 pub(super) struct WeakPool {
-    owner: Weak<Owner>,
+    shared: Weak<Shared>,
     number: u64,
 }
 
 impl WeakPool {
-    pub(super) fn upgrade(&self) -> Option<Pool> {
-        self.owner.upgrade().map(|owner| Pool { owner })
+    pub(super) fn upgrade(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
     }
 
-    /// Whether the calling thread is one of the pool's. The call takes no lock and never drops the pool.
+    /// Whether the calling thread is one of the pool's. The call takes no lock and drops nothing.
     pub(super) fn is_inside(&self) -> bool {
         is_current(self.number)
     }
@@ -167,12 +168,8 @@ impl Pool {
     ///
     /// # Errors
     /// As [`execute`](Self::execute); also [`PoolError::Full`] if the latch was set before there was room.
-    pub(crate) fn submit_unless<W: Work + 'static>(
-        &self,
-        over: &Latch<()>,
-        work: W,
-    ) -> Result<Ticket, Rejected<W, PoolError>> {
-        self.place(work, Patience::Unless(over)).map(|number| self.ticket(number))
+    pub(crate) fn submit_unless<W: Work>(&self, over: &Latch<()>, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Unless(over)).map(|number| self.owner.shared.ticket(number))
     }
 
     /// As `submit_unless`, but ignores the bound of the queue. It serves jobs whose submitter can neither wait nor
@@ -180,8 +177,8 @@ impl Pool {
     ///
     /// # Errors
     /// As [`execute`](Self::execute), except for a full queue.
-    pub(crate) fn submit_beyond_bound<W: Work + 'static>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
-        self.place(work, Patience::Exempt).map(|number| self.ticket(number))
+    pub(crate) fn submit_beyond_bound<W: Work>(&self, work: W) -> Result<Ticket, Rejected<W, PoolError>> {
+        self.place(work, Patience::Exempt).map(|number| self.owner.shared.ticket(number))
     }
 
     /// The clock that measures the pool's limits.
@@ -190,56 +187,40 @@ impl Pool {
     }
 
     pub(super) fn downgrade(&self) -> WeakPool {
-        WeakPool { owner: Arc::downgrade(&self.owner), number: self.owner.shared.threads.pool() }
-    }
-
-    pub(super) fn ticket(&self, number: u64) -> Ticket {
-        Ticket { shared: Arc::downgrade(&self.owner.shared), number }
+        WeakPool { shared: Arc::downgrade(&self.owner.shared), number: self.owner.shared.threads.pool }
     }
 
     /// Gives the job to a worker, or puts it into the queue. Returns the job's number.
     #[inline]
-    pub(super) fn place<W: Work + 'static>(
-        &self,
-        work: W,
-        patience: Patience<'_>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    pub(super) fn place<W: Work>(&self, work: W, patience: Patience<'_>) -> Result<u64, Rejected<W, PoolError>> {
         let shared = &self.owner.shared;
+        let claim = if let Patience::Exempt = patience { Claim::Exempt } else { Claim::New };
         let work = Box::new(work);
-        let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::New);
-        match placed {
-            Ok((number, Placed::Queued { spin: false })) => Ok(number),
-            Err((work, Refusal::Full)) => self.place_in_full_queue(work, patience),
+        let placed = shared.lock().submit(work, claim);
+        let placed = match placed {
+            Ok((number, Placed::Queued { spin: false })) => return Ok(number),
+            Err((work, PoolError::Full)) => self.place_in_full_queue(work, patience),
             placed => shared.follow(placed),
-        }
+        };
+        placed.map_err(|(work, why)| Rejected::new(unboxed(work), why))
     }
 
     /// Waits for room for the job, if the submitter may wait.
     #[cold]
-    fn place_in_full_queue<W: Work + 'static>(
-        &self,
-        work: Box<W>,
-        patience: Patience<'_>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    fn place_in_full_queue(&self, work: Box<dyn Work>, patience: Patience<'_>) -> Followed {
         let shared = &self.owner.shared;
         let (deadline, over) = match patience {
-            Patience::Exempt => {
-                let placed = shared.lock().submit(work, |work| work as Box<dyn Work>, Claim::Exempt);
-                return shared.follow(placed);
-            }
             Patience::Until(deadline) => (deadline, None),
-            _ if !matches!(shared.lock().limits.queue, QueuePolicy::Block(_)) => {
-                return Err(Rejected::new(*work, PoolError::Full));
-            }
+            _ if !matches!(shared.lock().limits.queue, QueuePolicy::Block(_)) => return Err((work, PoolError::Full)),
             Patience::Unless(over) => (Deadline::NEVER, Some(over)),
-            Patience::Policy => (Deadline::NEVER, None),
+            Patience::Policy | Patience::Exempt => (Deadline::NEVER, None),
         };
         if deadline.has_passed(&shared.clock) {
-            Err(Rejected::new(*work, PoolError::Full))
+            Err((work, PoolError::Full))
         } else if is_step() {
-            Err(Rejected::new(*work, PoolError::InsideStep))
+            Err((work, PoolError::InsideStep))
         } else if self.is_inside() {
-            Err(Rejected::new(*work, PoolError::Full))
+            Err((work, PoolError::Full))
         } else {
             shared.wait_for_room(work, deadline, over)
         }
@@ -280,8 +261,7 @@ impl Pool {
     /// The caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]). Then the call
     /// returns at once.
     pub fn wait_idle(&self) -> Result<(), WaitError> {
-        refuse_step()?;
-        self.wait_idle_until(Deadline::NEVER)
+        self.wait_idle_timeout(Duration::MAX)
     }
 
     /// As [`wait_idle`](Self::wait_idle), but waits at most `limit`.
@@ -292,10 +272,6 @@ impl Pool {
     pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         let deadline = self.owner.shared.clock.deadline(limit);
         refuse_step_timeout(limit)?;
-        self.wait_idle_until(deadline)
-    }
-
-    fn wait_idle_until(&self, deadline: Deadline) -> Result<(), WaitError> {
         if self.is_inside() {
             return Err(WaitError::Inside);
         }
@@ -323,53 +299,68 @@ impl Pool {
         if ledger.has_unattended() {
             return None;
         }
-        ledger.watch(&parker);
+        ledger.watchers.push(parker.clone());
         drop(ledger);
         Some(CountsOnOthers { shared: Arc::downgrade(shared), parker })
     }
 }
 
-type Submitted<W> = Result<(u64, Placed<Box<W>>), (Box<W>, Refusal)>;
+/// The ledger's decision about a job.
+pub(super) type Submitted = Result<(u64, Placed<Box<dyn Work>>), (Box<dyn Work>, PoolError)>;
+
+/// The number of a job that the pool has accepted. Or the job, and why the pool has refused it.
+pub(super) type Followed = Result<u64, (Box<dyn Work>, PoolError)>;
+
+/// Returns a job that the pool has refused as the submitter gave it.
+pub(super) fn unboxed<W: Work>(work: Box<dyn Work>) -> W {
+    match (work as Box<dyn Any>).downcast() {
+        Ok(work) => *work,
+        Err(_) => unreachable!("the pool hands back the job that it was given"),
+    }
+}
 
 impl Shared {
+    pub(super) fn ticket(self: &Arc<Shared>, number: u64) -> Ticket {
+        Ticket { shared: Arc::downgrade(self), number }
+    }
+
     /// Carries out the ledger's decision about a job.
-    fn follow<W: Work + 'static>(self: &Arc<Shared>, placed: Submitted<W>) -> Result<u64, Rejected<W, PoolError>> {
-        let (number, placed) = placed.map_err(|(work, refusal)| Rejected::new(*work, refusal.into()))?;
+    pub(super) fn follow(self: &Arc<Shared>, submitted: Submitted) -> Followed {
+        let (number, placed) = submitted?;
         match placed {
             // Ordering: Relaxed. See `spin`.
             Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
             Placed::Queued { spin: false } => {}
             Placed::Wake(parker) => parker.unpark(),
-            Placed::StartWith(work) => self.start_with(number, work)?,
-            Placed::Start => self.start(),
+            Placed::Start(work) => self.start(work.map(|work| (number, work)))?,
         }
         Ok(number)
     }
 
     /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
-    fn wait_for_room<W: Work + 'static>(
+    fn wait_for_room(
         self: &Arc<Shared>,
-        mut work: Box<W>,
+        mut work: Box<dyn Work>,
         deadline: Deadline,
         over: Option<&Latch<()>>,
-    ) -> Result<u64, Rejected<W, PoolError>> {
+    ) -> Followed {
         let parker = Parker::new();
         let _watch = parker.watch(&self.clock);
         let waiter = parker.clone();
         // If the latch is set after this check, the callback unparks the thread. `unpark` is never lost.
         let callback = over.and_then(|over| over.on_set(move |()| waiter.unpark()));
-        self.lock().wait_for_room(&parker);
+        self.lock().submitters.push_back(parker.clone());
         let (placed, waiters) = loop {
             let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
             let mut ledger = self.lock();
-            match ledger.submit(work, |work| work as Box<dyn Work>, Claim::Waited(&parker)) {
-                Err((back, Refusal::Full)) if !gives_up => {
+            match ledger.submit(work, Claim::Waited(&parker)) {
+                Err((back, PoolError::Full)) if !gives_up => {
                     drop(ledger);
                     work = back;
                     parker.park(&self.clock, deadline);
                 }
                 placed => {
-                    ledger.wait_for_room_no_more(&parker);
+                    ledger.submitters.retain(|other| !other.is(&parker));
                     break (placed, ledger.waiters());
                 }
             }

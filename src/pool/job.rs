@@ -3,48 +3,67 @@
 //! One thread takes a job out of the queue, under the ledger's lock. That thread runs, withdraws or abandons it. The
 //! queue holds a job once, so its outcome is decided once.
 
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::any::Any;
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{Panic, Reason, contain, drop_contained, tell_log};
-use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, lock, thread};
+use crate::latch::{Calls, Latch};
+use crate::outcome::{Panic, Reason, contain, drop_contained};
+use crate::primitives::{Arc, Mutex, MutexGuard, ThreadId, lock, thread};
 
 /// A closure that is run once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A job as the pool stores it. A plain closure implements this itself, so an empty one needs no memory.
-pub(crate) trait Work: Send {
+pub(crate) trait Work: Any + Send {
     /// Runs the job. A panic of a plain closure is not contained.
     fn run(self: Box<Self>) -> Ran;
 
-    /// Drops the job because it was cancelled. It drops the closure first, and completes the handle afterwards.
-    fn cancel(self: Box<Self>) {
-        drop_contained(self);
+    /// After [`run`](Self::run), when the worker counts as free: wakes the waiting threads, which runs no code of the
+    /// user's. So a thread that waited for the job finds the worker free. Returns the remaining user code: a waker, or
+    /// the destructor of a value without a handle.
+    fn tell(self: Box<Self>) -> Option<Job> {
+        None
     }
 
     /// Decides that the job never begins, and wakes the threads that wait for it. Runs no code of the user's.
     fn abandon(&mut self, _why: &Reason) {}
 
-    /// After [`abandon`](Self::abandon): calls what else waits for the job, which is code of the user's. The closure is dropped
-    /// with the job.
+    /// After [`abandon`](Self::abandon): calls what else waits for the job, which is code of the user's. The closure is
+    /// dropped with the job.
     fn tell_abandoned(&mut self) {}
 }
 
-/// Decides that these jobs never begin. Runs no code of the user's, so all threads that wait for them are woken.
-pub(super) fn abandon_all<'a>(jobs: impl IntoIterator<Item = &'a mut Box<dyn Work>>, why: &Reason) {
-    jobs.into_iter().for_each(|job| job.abandon(why));
+/// Jobs that never begin. All threads that wait for them have been woken. The rest is code of the user's.
+#[must_use = "dropping this drops the jobs before all wakers are called"]
+pub(super) struct Abandoned {
+    jobs: Vec<Box<dyn Work>>,
 }
 
-/// Calls the wakers of all these jobs, before the first of them is dropped.
-pub(super) fn tell_all_abandoned<'a>(jobs: impl IntoIterator<Item = &'a mut Box<dyn Work>>) {
-    jobs.into_iter().for_each(|job| job.tell_abandoned());
+/// Decides that these jobs never begin. Runs no code of the user's.
+pub(super) fn abandon_all(jobs: impl IntoIterator<Item = Box<dyn Work>>, why: &Reason) -> Abandoned {
+    let mut jobs: Vec<_> = jobs.into_iter().collect();
+    jobs.iter_mut().for_each(|job| job.abandon(why));
+    Abandoned { jobs }
+}
+
+impl Abandoned {
+    /// Calls the wakers of all these jobs, and then drops the jobs. After each drop it calls `dropped`.
+    pub(super) fn finish(mut self, dropped: impl Fn()) {
+        self.jobs.iter_mut().for_each(|job| job.tell_abandoned());
+        for job in self.jobs {
+            drop_contained(job);
+            dropped();
+        }
+    }
 }
 
 /// The actions that remain when a job has run.
 pub(crate) struct Ran {
     pub(super) panic: Option<Panic>,
-    pub(super) after: Option<Box<dyn After>>,
+    /// The job, to be [told](Work::tell) later.
+    pub(super) after: Option<Box<dyn Work>>,
 }
 
 impl Ran {
@@ -54,15 +73,7 @@ impl Ran {
     }
 }
 
-/// An outcome that completes its handle after the worker counts as free. So a thread that waited for the job finds
-/// the worker free.
-pub(crate) trait After: Send {
-    /// Wakes the waiting threads, which runs no user code. Returns the remaining user code: a waker, or the
-    /// destructor of a value without a handle.
-    fn tell(self: Box<Self>) -> Option<Job>;
-}
-
-impl<F: FnOnce() + Send> Work for F {
+impl<F: FnOnce() + Send + 'static> Work for F {
     fn run(self: Box<Self>) -> Ran {
         self();
         Ran::nothing()
@@ -78,7 +89,7 @@ pub(super) fn run_contained(work: Box<dyn Work>) -> Ran {
 /// handle.
 pub(super) fn into_job(work: Box<dyn Work>) -> Job {
     Box::new(move || {
-        if let Some(rest) = work.run().after.and_then(After::tell) {
+        if let Some(rest) = work.run().after.and_then(Work::tell) {
             rest();
         }
     })
@@ -154,25 +165,22 @@ const LOOKS: usize = 64;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 
+/// The progress of a job with a handle. It is shared by the handle and the job.
 pub(super) struct JobState<T> {
     progress: Mutex<Progress<T>>,
-    decided: Condvar,
-    clock: Clock,
+    // Set when the job has ended.
+    over: Latch<()>,
+    pub(super) clock: Clock,
 }
 
 struct Progress<T> {
     status: JobStatus,
     times: JobTimes,
-    // The thread that runs the job, or that drops it without a call.
+    // The thread that runs the job.
     runs_on: Option<ThreadId>,
     outcome: Option<Result<T, JobError>>,
-    // The waker of the one handle.
-    waker: Option<Waker>,
     // Whether the handle was dropped.
     unwanted: bool,
-    // The number of threads that sleep. If it is zero, the system call to wake them is skipped. Several threads may
-    // wait at one handle.
-    sleepers: usize,
 }
 
 impl<T> JobState<T> {
@@ -183,107 +191,70 @@ impl<T> JobState<T> {
     fn begins(&self) {
         let (now, me) = (self.clock.now(), thread::current().id());
         let mut progress = self.lock();
-        progress.status = JobStatus::Running;
-        progress.runs_on = Some(me);
-        progress.times.began = Some(now);
+        (progress.status, progress.runs_on, progress.times.began) = (JobStatus::Running, Some(me), Some(now));
     }
 
     /// Sets the outcome and wakes the waiting threads. Returns what belongs to the user: a waker to call, or an
     /// outcome without a handle.
-    fn decide(&self, outcome: Result<T, JobError>) -> (Option<Waker>, Option<Result<T, JobError>>) {
+    fn decide(&self, outcome: Result<T, JobError>) -> (Option<Calls<()>>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
-        let (has_sleepers, rest) = {
-            let mut progress = self.lock();
-            progress.status = match &outcome {
-                Ok(_) => JobStatus::Returned,
-                Err(JobError::Panicked(_)) => JobStatus::Panicked,
-                Err(JobError::Cancelled) => JobStatus::Cancelled,
-                Err(JobError::Abandoned | JobError::Inside | JobError::InsideStep) => JobStatus::Abandoned,
-            };
-            progress.times.ended = Some(now);
-            let rest = if progress.unwanted {
-                (None, Some(outcome))
-            } else {
-                progress.outcome = Some(outcome);
-                (progress.waker.take(), None)
-            };
-            (progress.sleepers > 0, rest)
+        let mut progress = self.lock();
+        progress.status = match &outcome {
+            Ok(_) => JobStatus::Returned,
+            Err(JobError::Panicked(_)) => JobStatus::Panicked,
+            Err(JobError::Cancelled) => JobStatus::Cancelled,
+            Err(JobError::Abandoned | JobError::Inside | JobError::InsideStep) => JobStatus::Abandoned,
         };
-        if has_sleepers {
-            self.decided.notify_all();
+        progress.times.ended = Some(now);
+        let mut unwanted = Some(outcome);
+        if !progress.unwanted {
+            progress.outcome = unwanted.take();
         }
-        rest
-    }
-
-    pub(super) fn deadline(&self, limit: Duration) -> Deadline {
-        self.clock.deadline(limit)
+        let calls = self.over.decide(()).ok().filter(|calls| !calls.is_empty());
+        (calls, unwanted)
     }
 
     pub(super) fn status(&self) -> JobStatus {
         self.lock().status
     }
 
-    /// Whether the calling thread runs the job or drops it.
+    /// Whether the calling thread runs the job.
     pub(super) fn runs_here(&self) -> bool {
         let me = thread::current().id();
         let progress = self.lock();
-        !progress.status.is_finished() && progress.runs_on == Some(me)
+        progress.status == JobStatus::Running && progress.runs_on == Some(me)
     }
 
     pub(super) fn times(&self) -> JobTimes {
         self.lock().times
     }
 
-    /// Takes the outcome. Only the first call returns it.
-    pub(super) fn take(&self) -> Option<Result<T, JobError>> {
-        self.lock().outcome.take()
+    /// Takes the outcome of a job that has ended.
+    pub(super) fn take(&self) -> Result<T, JobError> {
+        // It is missing only if the handle was polled as a future until it was ready.
+        self.lock().outcome.take().unwrap_or(Err(JobError::Abandoned))
     }
 
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        // The `clone` and the destructor of a waker are user code.
-        let waker = cx.waker().clone();
-        let old = {
-            let mut progress = self.lock();
-            if let Some(outcome) = progress.outcome.take() {
-                return Poll::Ready(outcome);
-            }
-            progress.waker.replace(waker)
-        };
-        drop_contained(old);
-        Poll::Pending
-    }
-
-    fn is_unwanted(&self) -> bool {
-        self.lock().unwanted
+    /// Polls for the outcome. `place` holds the number of the handle's waker.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<Result<T, JobError>> {
+        self.over.poll_take(cx, place).map(|()| self.take())
     }
 
     /// Notes that the handle was dropped. This thread or the worker drops the outcome. Both contain its destructor.
-    pub(super) fn handle_is_gone(&self) {
-        let left = {
+    pub(super) fn handle_is_gone(&self, waker: Option<u64>) {
+        let outcome = {
             let mut progress = self.lock();
             progress.unwanted = true;
-            (progress.waker.take(), progress.outcome.take())
+            progress.outcome.take()
         };
-        let (waker, outcome) = left;
-        drop_contained(waker);
+        self.over.forget_waker(waker);
         drop_contained(outcome);
     }
-}
 
-impl<T: Send + 'static> JobState<T> {
     /// Waits until the job has ended or the deadline has passed. Returns whether the job has ended.
-    pub(super) fn wait(self: &Arc<JobState<T>>, deadline: Deadline) -> bool {
-        let state = Arc::downgrade(self);
-        let _watch = (deadline != Deadline::NEVER).then(|| {
-            self.clock.watch(move || {
-                if let Some(state) = state.upgrade() {
-                    let _progress = state.lock();
-                    state.decided.notify_all();
-                }
-            })
-        });
+    pub(super) fn wait(&self, deadline: Deadline) -> bool {
         for _ in 0..LOOKS {
-            if self.status().is_finished() {
+            if self.over.is_set() {
                 return true;
             }
             if deadline.has_passed(&self.clock) {
@@ -291,41 +262,27 @@ impl<T: Send + 'static> JobState<T> {
             }
             thread::yield_now();
         }
-        let mut progress = self.lock();
-        while !progress.status.is_finished() {
-            if deadline.has_passed(&self.clock) {
-                return false;
-            }
-            progress.sleepers += 1;
-            progress = self.clock.wait(&self.decided, progress, deadline);
-            progress.sleepers -= 1;
-        }
-        true
+        self.over.wait_until(&self.clock, deadline)
     }
 }
 
 /// A job with a handle.
 pub(super) struct Handled<F, T> {
+    // It is there until the job runs or is dropped.
     job: Option<F>,
     outcome: Option<Result<T, JobError>>,
-    state: Option<Arc<JobState<T>>>,
+    // The handle's waker, if the job was abandoned.
+    calls: Option<Calls<()>>,
+    state: Arc<JobState<T>>,
 }
 
 impl<F, T> Handled<F, T> {
     pub(super) fn new(job: F, clock: &Clock) -> (Handled<F, T>, Arc<JobState<T>>) {
         let times = JobTimes { submitted: clock.now(), began: None, ended: None };
-        let progress = Progress {
-            status: JobStatus::Waiting,
-            times,
-            runs_on: None,
-            outcome: None,
-            waker: None,
-            unwanted: false,
-            sleepers: 0,
-        };
-        let state =
-            Arc::new(JobState { progress: Mutex::new(progress), decided: Condvar::new(), clock: clock.clone() });
-        (Handled { job: Some(job), outcome: None, state: Some(state.clone()) }, state)
+        let progress = Progress { status: JobStatus::Waiting, times, runs_on: None, outcome: None, unwanted: false };
+        let state = JobState { progress: Mutex::new(progress), over: Latch::new(), clock: clock.clone() };
+        let state = Arc::new(state);
+        (Handled { job: Some(job), outcome: None, calls: None, state: state.clone() }, state)
     }
 
     /// Returns the closure of a refused job.
@@ -333,34 +290,26 @@ impl<F, T> Handled<F, T> {
         self.job.take().expect("it was not run")
     }
 
-    /// Drops the closure, then completes the handle with the reason.
     fn give_up(&mut self, why: JobError) {
-        let Some(job) = self.job.take() else { return };
-        let Some(state) = self.state.take() else { return drop_contained(job) };
-        state.lock().runs_on = Some(thread::current().id());
-        drop_contained(job);
-        let (waker, _) = state.decide(Err(why));
-        call(waker);
+        if self.job.is_some() && !self.state.over.is_set() {
+            self.calls = self.state.decide(Err(why)).0;
+        }
     }
-}
 
-fn call(waker: Option<Waker>) {
-    if let Some(waker) = waker
-        && let Err(panic) = contain(|| waker.wake())
-    {
-        tell_log(|| tracing::error!(%panic, "a waker panicked"));
+    fn call(&mut self) {
+        if let Some(calls) = self.calls.take() {
+            calls.make();
+        }
     }
 }
 
 impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T> {
     fn run(mut self: Box<Self>) -> Ran {
-        let (Some(job), Some(state)) = (self.job.take(), self.state.as_ref()) else {
-            return Ran::nothing();
-        };
-        state.begins();
+        let Some(job) = self.job.take() else { return Ran::nothing() };
+        self.state.begins();
         let outcome = contain(job);
         let panic = outcome.as_ref().err().cloned();
-        if state.is_unwanted() {
+        if self.state.lock().unwanted {
             // The destructor of the outcome is part of the job.
             drop_contained(outcome);
             return Ran { panic, after: None };
@@ -369,45 +318,35 @@ impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> Work for Handled<F, T
         Ran { panic, after: Some(self) }
     }
 
-    fn cancel(mut self: Box<Self>) {
-        self.give_up(JobError::Cancelled);
-    }
-
-    fn abandon(&mut self, _why: &Reason) {
-        if let (Some(_), Some(state)) = (&self.job, &self.state) {
-            let (waker, _) = state.decide(Err(JobError::Abandoned));
-            // The handle puts no other waker there, because the outcome is there.
-            state.lock().waker = waker;
-        }
-    }
-
-    fn tell_abandoned(&mut self) {
-        if let Some(state) = self.state.take() {
-            let waker = state.lock().waker.take();
-            call(waker);
-        }
-    }
-}
-
-impl<T: Send + 'static, F: FnOnce() -> T + Send + 'static> After for Handled<F, T> {
     fn tell(mut self: Box<Self>) -> Option<Job> {
-        let (Some(outcome), Some(state)) = (self.outcome.take(), self.state.take()) else { return None };
-        let (waker, unwanted) = state.decide(outcome);
-        if waker.is_none() && unwanted.is_none() {
+        let (calls, unwanted) = self.state.decide(self.outcome.take()?);
+        if calls.is_none() && unwanted.is_none() {
             return None;
         }
         Some(Box::new(move || {
             drop_contained(unwanted);
-            if let Some(waker) = waker {
-                waker.wake();
+            if let Some(calls) = calls {
+                calls.make();
             }
         }))
     }
+
+    fn abandon(&mut self, why: &Reason) {
+        self.give_up(if *why == Reason::Cancelled { JobError::Cancelled } else { JobError::Abandoned });
+    }
+
+    fn tell_abandoned(&mut self) {
+        self.call();
+    }
 }
 
+/// A job that is dropped before it began is abandoned. Its handle is completed before the closure is dropped, so a
+/// destructor that waits for the handle does not wait for itself.
 impl<F, T> Drop for Handled<F, T> {
     fn drop(&mut self) {
         self.give_up(JobError::Abandoned);
+        self.call();
+        drop_contained(self.job.take());
     }
 }
 
@@ -416,8 +355,8 @@ mod tests {
     use super::super::{JobHandle, Pool};
     use super::*;
     use crate::clock::ManualClock;
-    use crate::latch::Latch;
-    use crate::wait::{until, wait};
+    use crate::wait::wait;
+    use std::time::Duration;
 
     #[test]
     fn a_wait_without_a_limit_outlasts_one_with_a_limit() {
@@ -427,27 +366,37 @@ mod tests {
             let state = state.clone();
             std::thread::spawn(move || state.wait(deadline))
         };
-        let until_there_are = |sleepers| until("so many sleep", || state.lock().sleepers == sleepers);
         let for_ever = waiter(Deadline::NEVER);
-        until_there_are(1);
-        let limited = waiter(state.deadline(Duration::from_secs(1)));
-        until_there_are(2);
+        let limited = waiter(state.clock.deadline(Duration::from_secs(1)));
         manual.advance(Duration::from_secs(1));
         assert!(!wait(limited).unwrap());
-        until_there_are(1);
-        drop(Box::new(handled).run().after.and_then(After::tell));
+        assert!(!for_ever.is_finished());
+        drop(Box::new(handled).run().after.and_then(Work::tell));
         assert!(wait(for_ever).unwrap());
-        assert_eq!(state.take().unwrap().unwrap(), 7);
+        assert_eq!(state.take().unwrap(), 7);
     }
 
     #[test]
-    fn a_dropped_closure_that_waits_for_its_own_handle_is_refused() {
+    fn a_value_that_loses_its_handle_is_dropped_by_the_worker() {
+        let value = Arc::new(());
+        let returned = value.clone();
+        let (handled, state) = Handled::new(move || returned, &Clock::system());
+        let after = Box::new(handled).run().after.unwrap();
+        state.handle_is_gone(None);
+        let rest = after.tell().unwrap();
+        assert_eq!(Arc::strong_count(&value), 2, "it is dropped when the worker counts as away");
+        rest();
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    fn a_dropped_closure_that_waits_for_its_own_handle_has_an_answer() {
         struct Waits(Arc<Mutex<Option<JobHandle<()>>>>, Latch<bool>);
         impl Drop for Waits {
             fn drop(&mut self) {
                 let own = lock(&self.0).take();
                 let told = own.map(JobHandle::wait);
-                let _ = self.1.set(matches!(told, Some(Err(JobError::Inside))));
+                let _ = self.1.set(matches!(told, Some(Err(JobError::Abandoned))));
             }
         }
         let (pool, gate) = (Pool::new(1).unwrap(), Latch::new());

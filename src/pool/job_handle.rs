@@ -5,13 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::handle::{Patience, Pool, Ticket};
-use super::job::{Handled, JobError, JobState, JobStatus, JobTimes, Work};
-use super::ledger::Refusal;
-use super::worker::PoolError;
+use super::handle::{Patience, Pool, Ticket, WeakPool};
+use super::job::{Handled, JobError, JobState, JobStatus, JobTimes, Work, abandon_all};
+use super::limits::PoolError;
 use crate::clock::Deadline;
 use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
-use crate::outcome::{Rejected, contain};
+use crate::outcome::{Reason, Rejected, contain};
 use crate::primitives::Arc;
 
 /// A handle to a job submitted with [`Pool::spawn`].
@@ -30,21 +29,15 @@ use crate::primitives::Arc;
 pub struct JobHandle<T> {
     state: Arc<JobState<T>>,
     place: Place,
+    // The number of the waker, if the handle was polled.
+    waker: Option<u64>,
 }
 
 /// Where a job waits, so that it can be removed.
-enum Place {
+pub(super) enum Place {
     Queue(Ticket),
-    Elsewhere(Box<dyn Elsewhere>),
-}
-
-/// A place other than the queue of a pool.
-pub(super) trait Elsewhere: Send + Sync {
-    /// Removes the job, if it has not begun.
-    fn take(&self) -> Option<Box<dyn Work>>;
-
-    /// Whether the calling thread is one of the job's pool.
-    fn is_inside(&self) -> bool;
+    /// A pacer, where the job waits for its turn. The function removes the job, if it has not begun.
+    Pacer(WeakPool, Box<dyn Fn() -> Option<Box<dyn Work>> + Send + Sync>),
 }
 
 /// The error of [`Pool::run`]: the job has no value.
@@ -94,7 +87,7 @@ impl Pool {
     {
         let (work, state) = Handled::new(job, &self.owner.shared.clock);
         match self.place(work, patience) {
-            Ok(number) => Ok(JobHandle { state, place: Place::Queue(self.ticket(number)) }),
+            Ok(number) => Ok(JobHandle::new(state, Place::Queue(self.owner.shared.ticket(number)))),
             Err(refused) => {
                 let (work, why) = refused.into_parts();
                 Err(Rejected::new(work.into_job(), why))
@@ -129,8 +122,8 @@ impl Pool {
     fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
         let shared = &self.owner.shared;
         let begins = shared.lock().nest();
-        if let Err(status) = begins {
-            return Err(RunError::Refused(Rejected::new(job, Refusal::Ended(status).into())));
+        if let Err(why) = begins {
+            return Err(RunError::Refused(Rejected::new(job, why)));
         }
         let outcome = contain(job);
         if let Err(panic) = &outcome {
@@ -176,33 +169,27 @@ impl Pool {
         let inside = self.is_inside();
         let begun: Vec<Begun<T, F>> = jobs
             .into_iter()
-            .map(|job| match self.spawn(job) {
-                Ok(handle) => Begun::Handle(handle),
-                Err(refused) if inside && matches!(refused.reason(), PoolError::Full) => {
-                    Begun::Over(self.run_here(refused.into_inner()))
-                }
-                Err(refused) => Begun::Over(Err(RunError::Refused(refused))),
+            .map(|job| {
+                self.spawn(job).map_err(|refused| {
+                    if inside && matches!(refused.reason(), PoolError::Full) {
+                        self.run_here(refused.into_inner())
+                    } else {
+                        Err(RunError::Refused(refused))
+                    }
+                })
             })
             .collect();
-        begun
-            .into_iter()
-            .map(|begun| match begun {
-                Begun::Handle(handle) => handle.wait().map_err(RunError::Job),
-                Begun::Over(outcome) => outcome,
-            })
-            .collect()
+        let outcome = |handle: JobHandle<T>| handle.wait().map_err(RunError::Job);
+        begun.into_iter().map(|begun| begun.map_or_else(|over| over, outcome)).collect()
     }
 }
 
-enum Begun<T, F> {
-    Handle(JobHandle<T>),
-    Over(Result<T, RunError<F>>),
-}
+/// A job of a batch: its handle, or its outcome if it is over.
+type Begun<T, F> = Result<JobHandle<T>, Result<T, RunError<F>>>;
 
 impl<T: Send + 'static> JobHandle<T> {
-    /// A handle to a job that waits outside a pool's queue.
-    pub(super) fn elsewhere(state: Arc<JobState<T>>, place: Box<dyn Elsewhere>) -> JobHandle<T> {
-        JobHandle { state, place: Place::Elsewhere(place) }
+    pub(super) fn new(state: Arc<JobState<T>>, place: Place) -> JobHandle<T> {
+        JobHandle { state, place, waker: None }
     }
 
     /// Waits for the job's value and returns it.
@@ -214,15 +201,11 @@ impl<T: Send + 'static> JobHandle<T> {
     /// The job panicked, or was cancelled or abandoned before it began. Or the caller is a step
     /// ([`JobError::InsideStep`]).
     pub fn wait(self) -> Result<T, JobError> {
-        if is_step() {
-            return Err(JobError::InsideStep);
+        match self.wait_finished() {
+            Ok(()) => self.state.take(),
+            Err(WaitError::InsideStep) => Err(JobError::InsideStep),
+            Err(_) => Err(JobError::Inside),
         }
-        if !self.help() {
-            return Err(JobError::Inside);
-        }
-        self.state.wait(Deadline::NEVER);
-        // The outcome is missing only if this handle was polled as a future until it was ready.
-        self.state.take().unwrap_or(Err(JobError::Abandoned))
     }
 
     /// As [`wait`](Self::wait), but waits at most `limit` by the pool's clock.
@@ -234,17 +217,11 @@ impl<T: Send + 'static> JobHandle<T> {
     /// The limit has passed ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The
     /// handle is given back.
     pub fn wait_timeout(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
-        if let Err(error) = refuse_step_timeout(Some(limit)) {
-            return Err(Rejected::new(self, error));
+        match self.wait_finished_timeout(limit) {
+            Ok(()) => Ok(self.state.take()),
+            Err(WaitError::Inside) => Ok(Err(JobError::Inside)),
+            Err(error) => Err(Rejected::new(self, error)),
         }
-        let deadline = self.state.deadline(limit);
-        if deadline == Deadline::NEVER {
-            return Ok(self.wait());
-        }
-        if self.state.wait(deadline) {
-            return Ok(self.state.take().unwrap_or(Err(JobError::Abandoned)));
-        }
-        Err(Rejected::new(self, WaitError::TimedOut))
     }
 
     /// Waits until the job has ended, without taking its value.
@@ -269,7 +246,7 @@ impl<T: Send + 'static> JobHandle<T> {
     /// The limit has passed, or the caller is a step.
     pub fn wait_finished_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         refuse_step_timeout(limit)?;
-        let deadline = self.state.deadline(limit);
+        let deadline = self.state.clock.deadline(limit);
         if deadline == Deadline::NEVER {
             return self.wait_finished();
         }
@@ -284,7 +261,7 @@ impl<T: Send + 'static> JobHandle<T> {
         }
         match &self.place {
             Place::Queue(ticket) => ticket.run_if_inside(),
-            Place::Elsewhere(place) => return self.state.status() != JobStatus::Waiting || !place.is_inside(),
+            Place::Pacer(pool, _) => return self.state.status() != JobStatus::Waiting || !pool.is_inside(),
         }
         true
     }
@@ -306,9 +283,9 @@ impl<T: Send + 'static> JobHandle<T> {
     pub fn cancel(&self) -> bool {
         let work = match &self.place {
             Place::Queue(ticket) => ticket.take(),
-            Place::Elsewhere(place) => place.take(),
+            Place::Pacer(_, take) => take(),
         };
-        work.map(|work| work.cancel()).is_some()
+        work.map(|work| abandon_all([work], &Reason::Cancelled).finish(|| ())).is_some()
     }
 }
 
@@ -316,14 +293,15 @@ impl<T: Send + 'static> JobHandle<T> {
 impl<T> Future for JobHandle<T> {
     type Output = Result<T, JobError>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        self.state.poll(cx)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
+        let JobHandle { state, waker, .. } = &mut *self;
+        state.poll(cx, waker)
     }
 }
 
 impl<T> Drop for JobHandle<T> {
     fn drop(&mut self) {
-        self.state.handle_is_gone();
+        self.state.handle_is_gone(self.waker.take());
     }
 }
 

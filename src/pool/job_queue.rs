@@ -50,13 +50,13 @@ impl<J> JobQueue<J> {
         self.waiting += 1;
     }
 
-    /// Takes the first job, with its number.
+    /// Takes the first job.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(u64, J)> {
-        let (number, job) = self.places.pop_front()?;
+    pub(super) fn pop(&mut self) -> Option<J> {
+        let (_, job) = self.places.pop_front()?;
         self.waiting -= 1;
         self.skip_gaps();
-        job.map(|job| (number, job))
+        job
     }
 
     /// Removes the job with this number, if it waits.
@@ -70,6 +70,11 @@ impl<J> JobQueue<J> {
             self.places.shrink_to(2 * self.waiting + FEW);
         }
         Some(job)
+    }
+
+    /// How many jobs with smaller numbers wait. Gaps between them may count, too. 0 is exact.
+    pub(super) fn count_before(&self, number: u64) -> usize {
+        self.places.partition_point(|(other, _)| *other < number).min(self.waiting)
     }
 
     /// Takes all jobs, in order.
@@ -102,9 +107,9 @@ mod tests {
     fn a_removed_job_is_gone_and_the_others_keep_their_order() {
         let mut queue = queue(0..6);
         assert_eq!((queue.take(0), queue.take(3), queue.take(3), queue.take(9)), (Some(0), Some(3), None, None));
-        assert_eq!((queue.len(), queue.pop(), queue.pop()), (4, Some((1, 1)), Some((2, 2))));
+        assert_eq!((queue.len(), queue.pop(), queue.pop()), (4, Some(1), Some(2)));
         assert_eq!(queue.take(1), None, "it has begun");
-        assert_eq!((queue.take(5), queue.pop(), queue.pop(), queue.len()), (Some(5), Some((4, 4)), None, 0));
+        assert_eq!((queue.take(5), queue.pop(), queue.pop(), queue.len()), (Some(5), Some(4), None, 0));
     }
 
     #[test]
@@ -117,6 +122,23 @@ mod tests {
         assert_eq!(queue.len(), 5);
         assert_eq!(queue.take_all(), [0, 1, 33, 4, 5]);
         assert!(queue.is_empty() && queue.pop().is_none());
+    }
+
+    #[test]
+    fn jobs_before_a_number_are_counted() {
+        let mut queue = queue(0..6);
+        assert_eq!((queue.count_before(0), queue.count_before(4), queue.count_before(9)), (0, 4, 6));
+        queue.take(0);
+        assert_eq!((queue.count_before(1), queue.count_before(4)), (0, 3));
+        queue.take(2);
+        assert_eq!(queue.count_before(4), 3, "the gap counts");
+        queue.take(4);
+        queue.take(5);
+        assert_eq!(queue.count_before(9), 2, "but no more than all jobs that wait");
+        queue.insert(4, 4);
+        queue.take(1);
+        queue.take(3);
+        assert_eq!((queue.count_before(4), queue.count_before(5)), (0, 1), "the gaps before the first job are gone");
     }
 
     #[test]

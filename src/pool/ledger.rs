@@ -21,7 +21,12 @@
 //! bottom and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a job marks
 //! the pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
 //!
-//! **Pauses** hold back some of the waiting jobs (`pool/pause_queue.rs`). **Bounds** count the waiting jobs for which
+//! **Pauses** are kept in the order of the requests. Only the first is in force. When it ends, the next is in force. A
+//! pause's *mark* is the number that the next job will have. Jobs with smaller numbers still run. The others wait until
+//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers. Exactly
+//! the jobs that were submitted before it run before it holds.
+//!
+//! **Bounds** count the waiting jobs for which
 //! no worker is free. Submitters that wait for room get it in the order of their calls.
 //!
 //! **Waiting threads** are submitters that wait for room, and threads that wait for a pause, for an idle pool or for
@@ -36,9 +41,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::job_queue::JobQueue;
-use super::limits::Limits;
+use super::limits::{Limits, PoolError};
 use super::parker::Parker;
-use super::pause_queue::PauseQueue;
 use super::stats::{PoolStats, PoolStatus};
 use crate::clock::Deadline;
 
@@ -46,10 +50,8 @@ use crate::clock::Deadline;
 pub(super) enum Placed<J> {
     /// The job waits. Wake this worker for it.
     Wake(Parker),
-    /// Start a worker with this job.
-    StartWith(J),
-    /// The job waits. Start a worker for the queue.
-    Start,
+    /// Start a worker with this job, which does not wait. Without it, the job waits, and the worker is for the queue.
+    Start(Option<J>),
     /// The job waits. A worker that is awake or busy runs it.
     Queued {
         /// Whether a worker spins and should be notified.
@@ -66,13 +68,6 @@ pub(super) enum Claim<'a> {
     Waited(&'a Parker),
     /// The bound does not apply to the submitter.
     Exempt,
-}
-
-/// The reason why a job was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    Ended(PoolStatus),
-    Full,
 }
 
 /// The worker's last action before it asks for the next.
@@ -107,6 +102,23 @@ pub(super) struct Wanted {
     pub(super) start: usize,
 }
 
+/// How far the end has got of a pool without workers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum End {
+    NotBegun,
+    Begun,
+    /// The shutdown node is closed, and its callbacks have returned.
+    Reported,
+    /// The threads have been joined.
+    Joined,
+}
+
+/// A requested pause.
+pub(super) struct Asked {
+    id: u64,
+    mark: u64,
+}
+
 /// The time since the last job.
 pub(super) struct Quiet {
     pub(super) since: Instant,
@@ -120,15 +132,15 @@ pub(super) struct Quiet {
 
 pub(super) struct Ledger<J> {
     pub(super) limits: Limits,
+    // The fields that are counted. `stats` fills in the others.
+    pub(super) counts: PoolStats,
     queue: JobQueue<J>,
     // The number of the next job.
     next: u64,
-    pub(super) pauses: PauseQueue,
+    pub(super) pauses: VecDeque<Asked>,
+    // The number of the last pause.
+    last_pause: u64,
     parked: Vec<Parker>,
-    pub(super) workers: usize,
-    pub(super) running: usize,
-    // Jobs that run on the worker of a job that waits for them.
-    pub(super) nested: usize,
     pub(super) away: usize,
     // Workers that were taken off the stack and have not checked the queue since.
     coming: usize,
@@ -145,24 +157,19 @@ pub(super) struct Ledger<J> {
     pub(super) watchers: Vec<Parker>,
     // Abandoned jobs whose destructors have not yet run.
     pub(super) dropping: usize,
-    pub(super) submitted: u64,
-    pub(super) finished: u64,
-    pub(super) panicked: u64,
-    pub(super) abandoned: u64,
-    pub(super) withdrawn: u64,
+    pub(super) end: End,
 }
 
 impl<J> Ledger<J> {
     pub(super) fn new(limits: Limits, now: Instant) -> Ledger<J> {
         Ledger {
             limits,
+            counts: PoolStats::default(),
             queue: JobQueue::new(),
             next: 0,
-            pauses: PauseQueue::default(),
+            pauses: VecDeque::new(),
+            last_pause: 0,
             parked: Vec::new(),
-            workers: 0,
-            running: 0,
-            nested: 0,
             away: 0,
             coming: 0,
             reporting: 0,
@@ -172,61 +179,47 @@ impl<J> Ledger<J> {
             submitters: VecDeque::new(),
             watchers: Vec::new(),
             dropping: 0,
-            submitted: 0,
-            finished: 0,
-            panicked: 0,
-            abandoned: 0,
-            withdrawn: 0,
+            end: End::NotBegun,
         }
     }
 
     /// Accepts a job and gives it a number, or returns it.
     #[inline]
-    pub(super) fn submit<F>(
-        &mut self,
-        job: F,
-        into_job: impl FnOnce(F) -> J,
-        claim: Claim<'_>,
-    ) -> Result<(u64, Placed<F>), (F, Refusal)> {
+    pub(super) fn submit(&mut self, job: J, claim: Claim<'_>) -> Result<(u64, Placed<J>), (J, PoolError)> {
         if self.status != PoolStatus::Running {
-            return Err((job, Refusal::Ended(self.status)));
+            return Err((job, PoolError::Stopped(self.status)));
         }
         if !self.has_room(claim) {
-            return Err((job, Refusal::Full));
+            return Err((job, PoolError::Full));
         }
-        Ok(self.accept(job, into_job))
+        Ok(self.accept(job))
     }
 
     #[inline]
-    fn accept<F>(&mut self, job: F, into_job: impl FnOnce(F) -> J) -> (u64, Placed<F>) {
-        self.submitted += 1;
+    fn accept(&mut self, job: J) -> (u64, Placed<J>) {
+        self.counts.submitted += 1;
         let number = self.next;
         self.next += 1;
         self.quiet.broken = true;
-        if !self.pauses.is_empty() || self.queue.len() < self.awake() {
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Queued { spin: self.spinning });
-        }
-        if self.coming > 0 && !self.parked.is_empty() {
+        let placed = if !self.pauses.is_empty() || self.queue.len() < self.awake() {
+            Placed::Queued { spin: self.spinning }
+        } else if self.coming > 0 && !self.parked.is_empty() {
             // The coming worker wakes the next one, if there is work for it by then.
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Queued { spin: false });
-        }
-        if let Some(parker) = self.take_parked() {
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Wake(parker));
-        }
-        if self.workers < self.limits.max {
-            self.workers += 1;
+            Placed::Queued { spin: false }
+        } else if let Some(parker) = self.take_parked() {
+            Placed::Wake(parker)
+        } else if self.counts.workers < self.limits.max {
+            self.counts.workers += 1;
             if self.queue.is_empty() {
-                self.running += 1;
-                return (number, Placed::StartWith(job));
+                self.counts.running += 1;
+                return (number, Placed::Start(Some(job)));
             }
-            self.queue.push(number, into_job(job));
-            return (number, Placed::Start);
-        }
-        self.queue.push(number, into_job(job));
-        (number, Placed::Queued { spin: false })
+            Placed::Start(None)
+        } else {
+            Placed::Queued { spin: false }
+        };
+        self.queue.push(number, job);
+        (number, placed)
     }
 
     /// Whether there is room for the submitter and it is the submitter's turn.
@@ -240,25 +233,27 @@ impl<J> Ledger<J> {
 
     pub(super) fn has_place(&self) -> bool {
         let Some(bound) = self.limits.queue.bound() else { return true };
-        if !self.pauses.is_empty() {
-            return self.queue.len() < bound;
-        }
-        let free = self.workers - self.running - self.away;
-        // Workers that may yet be started count, too, although a start can fail.
-        let to_come = self.limits.max.saturating_sub(self.workers);
-        self.queue.len() < bound.saturating_add(free).saturating_add(to_come)
+        let free = if self.pauses.is_empty() { self.free() } else { 0 };
+        self.queue.len() < bound.saturating_add(free)
+    }
+
+    /// The number of workers that can run a job at once. Workers that may yet be started count, too, although a start
+    /// can fail.
+    fn free(&self) -> usize {
+        let free = self.counts.workers - self.counts.running - self.away;
+        free.saturating_add(self.limits.max.saturating_sub(self.counts.workers))
     }
 
     /// The number of workers that will check the queue before they park.
     #[inline]
     pub(super) fn awake(&self) -> usize {
-        self.workers - self.running - self.away - self.parked.len()
+        self.counts.workers - self.counts.running - self.away - self.parked.len()
     }
 
-    /// The number of waiting jobs that may begin.
+    /// The number of waiting jobs that may begin. In a pause, it may count cancelled jobs between them.
     #[inline]
     fn open(&self) -> usize {
-        self.pauses.open(self.queue.len())
+        self.pauses.front().map_or(self.queue.len(), |pause| self.queue.count_before(pause.mark))
     }
 
     /// Takes the worker that parked last off the stack. The caller wakes it.
@@ -275,8 +270,8 @@ impl<J> Ledger<J> {
     pub(super) fn wanted(&mut self) -> Wanted {
         let wake = self.parked_wanted();
         let missing = self.open().saturating_sub(self.awake());
-        let start = missing.min(self.limits.max.saturating_sub(self.workers));
-        self.workers += start;
+        let start = missing.min(self.limits.max.saturating_sub(self.counts.workers));
+        self.counts.workers += start;
         let mut wanted = Wanted { wake, start };
         if wanted.wake.is_empty() {
             // The pool may now be able to shrink, while the worker at the bottom has no deadline.
@@ -291,8 +286,8 @@ impl<J> Ledger<J> {
         let mut wanted = Wanted::default();
         if self.coming == 0 && self.open() > self.awake() {
             wanted.wake.extend(self.take_parked());
-            if wanted.wake.is_empty() && self.workers < self.limits.max {
-                self.workers += 1;
+            if wanted.wake.is_empty() && self.counts.workers < self.limits.max {
+                self.counts.workers += 1;
                 wanted.start = 1;
             }
         }
@@ -305,34 +300,25 @@ impl<J> Ledger<J> {
         (0..missing).map_while(|_| self.take_parked()).collect()
     }
 
-    /// Notes that a worker could not be started, perhaps with a job. Returns whether there is no other worker and
-    /// none is being started.
-    pub(super) fn start_failed(&mut self, with_job: bool) -> bool {
-        self.workers -= 1;
-        if with_job {
-            self.running -= 1;
-            self.submitted -= 1;
+    /// Notes that a worker could not be started, perhaps with a job. The job gets its place in the queue. If there is
+    /// no other worker and none is being started, or if the pool has been stopped meanwhile, the job is returned, and
+    /// counts as never submitted.
+    pub(super) fn start_failed(&mut self, job: Option<(u64, J)>) -> Option<J> {
+        self.counts.workers -= 1;
+        let (number, job) = job?;
+        self.counts.running -= 1;
+        if self.counts.workers == 0 || self.status == PoolStatus::Stopped {
+            self.counts.submitted -= 1;
+            return Some(job);
         }
-        self.workers == 0
-    }
-
-    /// Puts a job whose worker could not be started back into its place in the queue. Returns the job if the pool has
-    /// been stopped meanwhile.
-    pub(super) fn requeue<F>(&mut self, number: u64, job: F, into_job: impl FnOnce(F) -> J) -> Result<(), F> {
-        if self.status == PoolStatus::Stopped {
-            return Err(job);
-        }
-        self.submitted += 1;
-        self.queue.insert(number, into_job(job));
-        self.pauses.job_came_back(number);
-        Ok(())
+        self.queue.insert(number, job);
+        None
     }
 
     /// Abandons all waiting jobs and returns them.
     pub(super) fn give_up(&mut self) -> VecDeque<J> {
         let left = self.queue.take_all();
-        self.pauses.queue_was_emptied();
-        self.abandoned += left.len() as u64;
+        self.counts.abandoned += left.len() as u64;
         self.end_if_finished();
         left
     }
@@ -344,13 +330,12 @@ impl<J> Ledger<J> {
             parker.set_coming(false);
             self.coming -= 1;
         }
-        if self.workers - self.away <= self.limits.max
+        if self.counts.workers - self.away <= self.limits.max
             && self.open() > 0
-            && let Some((number, job)) = self.queue.pop()
+            && let Some(job) = self.queue.pop()
         {
-            self.pauses.job_left(number);
             let was_bottom = self.take_off_stack(parker);
-            self.running += 1;
+            self.counts.running += 1;
             let mut wanted = self.one_more();
             // The job may take long, and the new bottom of the stack has no deadline yet.
             wanted.wake.extend(was_bottom.then(|| self.new_watcher()).flatten());
@@ -360,7 +345,7 @@ impl<J> Ledger<J> {
             }
             return Next::Run(job, wanted);
         }
-        if self.status != PoolStatus::Running || self.workers - self.away > self.limits.max {
+        if self.status != PoolStatus::Running || self.counts.workers - self.away > self.limits.max {
             return self.exit(parker);
         }
         if before == Before::Job && !self.spinning && self.pauses.is_empty() {
@@ -404,7 +389,7 @@ impl<J> Ledger<J> {
     }
 
     fn may_shrink(&self) -> bool {
-        self.workers - self.away > self.limits.min && self.pauses.is_empty()
+        self.counts.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
     /// Returns the worker at the bottom of the stack, if it needs a deadline and has none.
@@ -436,7 +421,7 @@ impl<J> Ledger<J> {
     /// Notes that a worker has exited. Returns workers for jobs that arrived too late for it.
     pub(super) fn left(&mut self) -> Wanted {
         self.away -= 1;
-        self.workers -= 1;
+        self.counts.workers -= 1;
         self.end_if_finished();
         self.wanted()
     }
@@ -447,22 +432,16 @@ impl<J> Ledger<J> {
         self.wanted()
     }
 
-    /// Notes that a new worker runs its start hook. The worker will run the job that it was started for. Other jobs
-    /// must not count on it.
-    pub(super) fn starts_away(&mut self) {
-        self.away += 1;
-    }
-
     pub(super) fn is_back(&mut self) {
         self.away -= 1;
     }
 
     #[inline]
     pub(super) fn job_ended(&mut self, panicked: bool, tells: bool) {
-        self.running -= 1;
+        self.counts.running -= 1;
         self.reporting += usize::from(tells);
-        self.finished += 1;
-        self.panicked += u64::from(panicked);
+        self.counts.finished += 1;
+        self.counts.panicked += u64::from(panicked);
     }
 
     /// Notes that the handle of an ended job was completed.
@@ -471,35 +450,33 @@ impl<J> Ledger<J> {
     }
 
     /// Notes that a new job runs on the worker of a job that waits for it.
-    pub(super) fn nest(&mut self) -> Result<(), PoolStatus> {
+    pub(super) fn nest(&mut self) -> Result<(), PoolError> {
         if self.status != PoolStatus::Running {
-            return Err(self.status);
+            return Err(PoolError::Stopped(self.status));
         }
-        self.submitted += 1;
-        self.nested += 1;
+        self.counts.submitted += 1;
+        self.counts.nested += 1;
         Ok(())
     }
 
     /// Takes a waiting job, which then runs on the worker of a job that waits for it.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
-        let job = self.queue.take(number)?;
-        self.pauses.job_left(number);
-        self.nested += 1;
-        Some(job)
+        let job = self.queue.take(number);
+        self.counts.nested += usize::from(job.is_some());
+        job
     }
 
     pub(super) fn nested_ended(&mut self, panicked: bool) {
-        self.nested -= 1;
-        self.finished += 1;
-        self.panicked += u64::from(panicked);
+        self.counts.nested -= 1;
+        self.counts.finished += 1;
+        self.counts.panicked += u64::from(panicked);
     }
 
     /// Removes a job that has not begun.
     pub(super) fn withdraw(&mut self, number: u64) -> Option<J> {
-        let job = self.queue.take(number)?;
-        self.pauses.job_left(number);
-        self.withdrawn += 1;
-        Some(job)
+        let job = self.queue.take(number);
+        self.counts.withdrawn += u64::from(job.is_some());
+        job
     }
 
     /// Begins a pause and returns its number.
@@ -508,29 +485,42 @@ impl<J> Ledger<J> {
             return Err(self.status);
         }
         self.quiet.watched = false;
-        Ok(self.pauses.ask(self.next, self.queue.len()))
+        self.last_pause += 1;
+        self.pauses.push_back(Asked { id: self.last_pause, mark: self.next });
+        Ok(self.last_pause)
     }
 
-    /// Ends a pause. Returns workers for the jobs that may now begin.
+    /// Ends a pause, whether or not it is in force. Returns workers for the jobs that may now begin, and all waiting
+    /// threads, some of which may have waited for the pause to hold.
     pub(super) fn resume(&mut self, id: u64) -> Wanted {
-        if !self.pauses.end(id) {
+        if !self.has_pause(id) {
             return Wanted::default();
         }
+        self.pauses.retain(|pause| pause.id != id);
         // Workers do not age during a pause.
         self.quiet.broken = true;
-        self.wanted()
+        let mut wanted = self.wanted();
+        let first = self.submitters.front().filter(|_| self.has_place());
+        wanted.wake.extend(self.watchers.iter().chain(first).cloned());
+        wanted
+    }
+
+    /// Whether the pause has not ended.
+    pub(super) fn has_pause(&self, id: u64) -> bool {
+        self.pauses.iter().any(|pause| pause.id == id)
     }
 
     /// Whether the pause in force holds. If `which` is given, that pause must also be the one in force.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
-        self.pauses.holds(self.running + self.reporting, which)
+        let first = self.pauses.front().is_some_and(|pause| which.is_none_or(|id| id == pause.id));
+        first && self.counts.running + self.reporting == 0 && self.open() == 0
     }
 
     /// Changes the numbers of workers. Returns the workers to wake and to start.
     pub(super) fn resize(&mut self, min: usize, max: usize) -> Wanted {
         self.limits.min = min;
         self.limits.max = max;
-        let surplus = (self.workers - self.away).saturating_sub(max);
+        let surplus = (self.counts.workers - self.away).saturating_sub(max);
         let mut wanted = self.wanted();
         for _ in 0..surplus {
             wanted.wake.extend(self.take_parked());
@@ -544,7 +534,7 @@ impl<J> Ledger<J> {
             return Wanted::default();
         }
         self.status = PoolStatus::Draining;
-        self.pauses.end_all();
+        self.pauses.clear();
         let mut wanted = self.wanted();
         wanted.wake.extend(self.everybody());
         self.end_if_finished();
@@ -554,7 +544,7 @@ impl<J> Ledger<J> {
     /// Accepts no more jobs and ends all pauses. Returns the waiting jobs.
     pub(super) fn stop(&mut self) -> VecDeque<J> {
         self.status = PoolStatus::Stopped;
-        self.pauses.end_all();
+        self.pauses.clear();
         self.give_up()
     }
 
@@ -578,12 +568,21 @@ impl<J> Ledger<J> {
 
     /// Jobs that have begun, and have not returned or not told their handles.
     pub(super) fn active(&self) -> usize {
-        self.running + self.nested + self.reporting
+        self.counts.running + self.counts.nested + self.reporting
     }
 
     /// Whether the drain or stop is finished: there is no worker, and none will be started.
     pub(super) fn is_finished(&self) -> bool {
-        self.status != PoolStatus::Running && self.workers == 0 && self.queue.is_empty()
+        self.status != PoolStatus::Running && self.counts.workers == 0 && self.queue.is_empty()
+    }
+
+    /// Whether the caller is to carry out what remains of the end when the last worker has exited.
+    pub(super) fn begins_end(&mut self) -> bool {
+        let begins = self.end == End::NotBegun && self.is_finished();
+        if begins {
+            self.end = End::Begun;
+        }
+        begins
     }
 
     fn end_if_finished(&mut self) {
@@ -596,17 +595,10 @@ impl<J> Ledger<J> {
         PoolStats {
             min: self.limits.min,
             max: self.limits.max,
-            workers: self.workers,
-            idle: self.workers - self.running,
-            running: self.running,
-            nested: self.nested,
+            idle: self.counts.workers - self.counts.running,
             waiting: self.waiting(),
             pauses: self.pauses.len(),
-            submitted: self.submitted,
-            finished: self.finished,
-            panicked: self.panicked,
-            abandoned: self.abandoned,
-            withdrawn: self.withdrawn,
+            ..self.counts
         }
     }
 
@@ -619,7 +611,7 @@ impl<J> Ledger<J> {
             parkers.extend(self.submitters.front().cloned());
         }
         if !self.watchers.is_empty() {
-            let all = self.running == 0 || self.workers == 0;
+            let all = self.counts.running == 0 || self.status == PoolStatus::Stopped && self.dropping == 0;
             if all || self.watchers.iter().any(Parker::has_waker) && self.has_unattended() {
                 parkers.extend(self.watchers.iter().filter(|parker| all || parker.has_waker()).cloned());
             }
@@ -627,33 +619,11 @@ impl<J> Ledger<J> {
         parkers
     }
 
-    /// As `waiters`, for a pause that has ended. Threads that waited for that pause to hold are woken, too.
-    pub(super) fn waiters_of_pause(&self) -> Vec<Parker> {
-        let first = self.submitters.front().filter(|_| self.has_place());
-        self.watchers.iter().chain(first).cloned().collect()
-    }
-
     /// Whether some waiting job has no worker that runs it at once. Either a pause holds the job back, or more jobs
     /// wait than workers are free or may be started. If jobs wait and no worker is awake, none could be started.
     pub(super) fn has_unattended(&self) -> bool {
-        let free = self.workers - self.running - self.away;
-        let to_come = self.limits.max.saturating_sub(self.workers);
         let none_awake = self.waiting() > 0 && self.awake() == 0;
-        none_awake || !self.pauses.is_empty() || self.waiting() > free.saturating_add(to_come)
-    }
-
-    /// Adds a submitter that waits for room, behind all others.
-    pub(super) fn wait_for_room(&mut self, parker: &Parker) {
-        self.submitters.push_back(parker.clone());
-    }
-
-    /// Removes a submitter that has got room or has given up.
-    pub(super) fn wait_for_room_no_more(&mut self, parker: &Parker) {
-        self.submitters.retain(|other| !other.is(parker));
-    }
-
-    pub(super) fn watch(&mut self, parker: &Parker) {
-        self.watchers.push(parker.clone());
+        none_awake || !self.pauses.is_empty() || self.waiting() > self.free()
     }
 
     pub(super) fn unwatch(&mut self, parker: &Parker) {

@@ -1,7 +1,9 @@
-//! Limits on the size of a pool and of its queue.
+//! Limits on the size of a pool and of its queue, and the errors of a pool.
 
+use std::io;
 use std::time::Duration;
 
+use super::stats::PoolStatus;
 use crate::threads;
 
 /// How many jobs may wait in a queue, and what happens to one more.
@@ -14,10 +16,10 @@ pub enum QueuePolicy {
     /// their calls. With 0, a job is only ever given to an idle worker or to a new one.
     ///
     /// A job of the pool never waits for room in its own pool, because it might itself have to make that room. It is
-    /// refused with [`PoolError::Full`](super::PoolError::Full). A step of a process does not wait either. It is
-    /// refused with [`PoolError::InsideStep`](super::PoolError::InsideStep).
+    /// refused with [`PoolError::Full`]. A step of a process does not wait either. It is
+    /// refused with [`PoolError::InsideStep`].
     Block(usize),
-    /// At most this many jobs wait. One more is refused with [`PoolError::Full`](super::PoolError::Full).
+    /// At most this many jobs wait. One more is refused with [`PoolError::Full`].
     Reject(usize),
 }
 
@@ -29,6 +31,24 @@ impl QueuePolicy {
             QueuePolicy::Block(bound) | QueuePolicy::Reject(bound) => Some(bound),
         }
     }
+}
+
+/// The reason why a pool refused a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The pool drains or has been stopped.
+    #[error("the pool accepts no more jobs: it is {0:?}")]
+    Stopped(PoolStatus),
+    /// The queue is full: see [`QueuePolicy`].
+    #[error("the pool's queue is full")]
+    Full,
+    /// The caller is a step. The call would have blocked its worker.
+    #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
+    InsideStep,
+    /// The pool had no thread, and the operating system provided none.
+    #[error("the pool cannot start a thread: {0}")]
+    NoThread(#[source] io::Error),
 }
 
 /// A pool option is out of range.

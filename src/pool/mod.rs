@@ -41,9 +41,8 @@
 
 mod job_queue;
 mod parker;
-mod pause_queue;
-mod limits;
 mod stats;
+mod limits;
 mod ledger;
 mod job;
 mod threads;
@@ -63,9 +62,8 @@ pub(crate) use self::handle::{CountsOnOthers, Ticket};
 pub use self::job::{Job, JobError, JobStatus, JobTimes};
 pub(crate) use self::job::{Ran, Work};
 pub use self::job_handle::{JobHandle, RunError};
-pub use self::limits::{PoolBuildError, QueuePolicy};
+pub use self::limits::{PoolBuildError, PoolError, QueuePolicy};
 pub use self::pacer::{Pacer, PacerError, PacerStats};
 pub use self::pause::{Pause, PauseError};
 pub use self::shutdown::{AbandonedJobsError, PoolEndError, PoolEndStage, PoolEnded, SHUTDOWN_GRACE};
 pub use self::stats::{PoolStats, PoolStatus};
-pub use self::worker::PoolError;

@@ -15,13 +15,12 @@
 //! holds back those behind it. While a job waits in this queue it occupies no worker. No wake-up is lost: each
 //! operation that frees the turn calls `advance`. So does each operation that adds to the queue or resumes.
 //!
-//! **The locker.** Until a job begins, it lies in a *locker* of its own. It lies there while it waits here, while it
-//! is handed to the pool, and while it waits in the pool's queue. One thread takes it out: the worker that begins it,
-//! the thread that cancels it, or the thread that drops it. So a cancellation also finds a job that is being handed
-//! over. The pool itself stores a *shell*. If the job is cancelled, its shell must be removed from the pool's queue.
-//! The canceller does so if the ticket is already in the locker. Otherwise the thread that hands the job over does
-//! so, when it would store the ticket. (If a worker takes the shell before that, the shell counts as a job that has
-//! returned.)
+//! **Cancellation.** The pool stores a job in a *shell*, which frees the turn when the job begins or is dropped. A
+//! thread that hands a job over takes it out of this queue, puts it into the pool's queue, and notes its ticket with the
+//! turn, all under this pacer's lock. So a canceller, which takes the same lock, finds the job here, or finds the ticket.
+//! The ticket decides whether the canceller or a worker has the job. (The pool's lock is the inner one. No thread takes
+//! the pacer's lock under it, because the pool drops and runs no job there.) A worker that begins the job at once waits
+//! for the pacer's lock until the turn is noted.
 //!
 //! **Inside.** A thread of a pool that waits here holds a worker. Jobs of that pool that wait before it may need this
 //! worker. If no other worker is free, the thread would wait forever. Whether another worker is free and stays free
@@ -35,9 +34,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::handle::{Owner as PoolOwner, Patience, Pool, Ticket, WeakPool};
-use super::job::{Handled, Ran, Work, abandon_all, tell_all_abandoned};
-use super::job_handle::{Elsewhere, JobHandle};
+use super::handle::{Pool, Ticket, WeakPool, unboxed};
+use super::job::{Handled, Ran, Work, abandon_all};
+use super::job_handle::{JobHandle, Place};
+use super::ledger::Claim;
 use super::stats::PoolStatus;
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, Deadline};
@@ -95,7 +95,18 @@ impl Pacer {
 
     /// As [`new`](Self::new), but measures the interval by `clock`.
     pub fn with_clock(every: Duration, clock: Clock) -> Pacer {
-        let shared = Shared::new(every, clock);
+        let state = State {
+            queue: VecDeque::new(),
+            next: 0,
+            turn: Turn::Free,
+            free_at: clock.deadline(Duration::ZERO),
+            paused: false,
+            stopped: false,
+            started: 0,
+            given_up: 0,
+        };
+        let timers = Timers::new(clock.clone(), "procession-pacer");
+        let shared = Shared { every, timers, clock, state: Mutex::new(state) };
         Pacer { owner: Arc::new(Owner { shared: Arc::new(shared) }) }
     }
 
@@ -124,7 +135,11 @@ impl Pacer {
         let shared = &self.owner.shared;
         let (work, state) = Handled::new(job, &shared.clock);
         match shared.join(pool, work) {
-            Ok(place) => Ok(JobHandle::elsewhere(state, Box::new(place))),
+            Ok(id) => {
+                let pacer = shared.clone();
+                let place = Place::Pacer(pool.downgrade(), Box::new(move || pacer.withdraw(id)));
+                Ok(JobHandle::new(state, place))
+            }
             Err(refused) => {
                 let (work, why) = refused.into_parts();
                 Err(Rejected::new(work.into_job(), why))
@@ -242,33 +257,17 @@ struct State {
 enum Turn {
     Free,
     Timed,
-    // Holds the pool to which the job was handed.
-    Handed(WeakPool),
-}
-
-/// The storage of a job until it begins.
-struct Locker {
-    work: Option<Box<dyn Work>>,
-    // The job's ticket in the pool's queue, once it has one.
-    ticket: Option<Ticket>,
-}
-
-type Place = Arc<Mutex<Locker>>;
-
-fn take_out(place: &Place) -> Option<Box<dyn Work>> {
-    lock(place).work.take()
+    /// The job with this number was handed to the pool. It has no ticket if the pool refuses it.
+    Handed {
+        id: u64,
+        pool: WeakPool,
+        ticket: Option<Ticket>,
+    },
 }
 
 enum Waiter {
-    Job { pool: WeakPool, place: Place },
+    Job { pool: WeakPool, work: Box<dyn Work> },
     Thread(Latch<Result<(), PacerError>>),
-}
-
-/// What could not be handed over: jobs whose pools refused them, and pools of which the hand-over had the last handle.
-#[derive(Default)]
-struct Refused {
-    jobs: Vec<Box<dyn Work>>,
-    pools: Vec<PoolOwner>,
 }
 
 impl State {
@@ -285,7 +284,7 @@ impl State {
 
     /// Whether the queue has jobs for the calling thread's pool. A job that has the turn but no worker counts, too.
     fn has_jobs_for_this_thread(&self) -> bool {
-        let handed = matches!(&self.turn, Turn::Handed(pool) if pool.is_inside());
+        let handed = matches!(&self.turn, Turn::Handed { pool, .. } if pool.is_inside());
         handed || self.queue.iter().any(|(_, waiter)| matches!(waiter, Waiter::Job { pool, .. } if pool.is_inside()))
     }
 
@@ -297,31 +296,12 @@ impl State {
 }
 
 impl Shared {
-    fn new(every: Duration, clock: Clock) -> Shared {
-        let state = State {
-            queue: VecDeque::new(),
-            next: 0,
-            turn: Turn::Free,
-            free_at: clock.deadline(Duration::ZERO),
-            paused: false,
-            stopped: false,
-            started: 0,
-            given_up: 0,
-        };
-        let timers = Timers::new(clock.clone(), "procession-pacer");
-        Shared { every, timers, clock, state: Mutex::new(state) }
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Adds a job to the queue, where it waits for its turn.
-    fn join<W: Work + 'static>(
-        self: &Arc<Shared>,
-        pool: &Pool,
-        work: W,
-    ) -> Result<PacedPlace, Rejected<W, PacerError>> {
+    /// Adds a job to the queue, where it waits for its turn. Returns its number.
+    fn join<W: Work>(self: &Arc<Shared>, pool: &Pool, work: W) -> Result<u64, Rejected<W, PacerError>> {
         let status = pool.status();
         if status != PoolStatus::Running {
             return Err(Rejected::new(work, PacerError::Pool(status)));
@@ -329,17 +309,15 @@ impl Shared {
         if self.timers.begin().is_err() {
             return Err(Rejected::new(work, PacerError::NoThread));
         }
-        let (id, place) = {
+        let id = {
             let mut state = self.lock();
             if state.stopped {
-                drop(state);
                 return Err(Rejected::new(work, PacerError::Stopped));
             }
-            let place = Arc::new(Mutex::new(Locker { work: Some(Box::new(work)), ticket: None }));
-            (state.join(Waiter::Job { pool: pool.downgrade(), place: place.clone() }), place)
+            state.join(Waiter::Job { pool: pool.downgrade(), work: Box::new(work) })
         };
         self.advance();
-        Ok(PacedPlace { pacer: Arc::downgrade(self), pool: pool.downgrade(), id, place })
+        Ok(id)
     }
 
     /// Blocks the calling thread until its turn.
@@ -374,23 +352,18 @@ impl Shared {
 
     /// Gives the turn to the next waiters, while the turn is free and the interval is over.
     fn advance(self: &Arc<Shared>) {
-        let mut refused = Refused::default();
+        let mut refused = Vec::new();
         while self.advance_once(&mut refused) {}
-        let Refused { mut jobs, pools } = refused;
-        if jobs.is_empty() && pools.is_empty() {
+        if refused.is_empty() {
             return;
         }
-        abandon_all(&mut jobs, &Reason::Shutdown);
+        let refused = abandon_all(refused, &Reason::Shutdown);
         // The destructors are the user's, and this may be the thread of the timer, or a worker that has a job to run.
-        threads::on_helper_thread("procession-pacer-end", move || {
-            tell_all_abandoned(&mut jobs);
-            jobs.into_iter().for_each(drop_contained);
-            pools.into_iter().for_each(drop_contained);
-        });
+        threads::on_helper_thread("procession-pacer-end", move || refused.finish(|| ()));
     }
 
-    /// Gives the turn to the next waiter. Returns whether to go on. What is to be dropped goes to `refused`.
-    fn advance_once(self: &Arc<Shared>, refused: &mut Refused) -> bool {
+    /// Gives the turn to the next waiter. Returns whether to go on. A job that its pool refuses goes to `refused`.
+    fn advance_once(self: &Arc<Shared>, refused: &mut Vec<Box<dyn Work>>) -> bool {
         let mut state = self.lock();
         if state.stopped || state.paused || !matches!(state.turn, Turn::Free) || state.queue.is_empty() {
             return false;
@@ -415,52 +388,37 @@ impl Shared {
                 let _ = through.set(Ok(()));
                 true
             }
-            Some((_, Waiter::Job { pool, place })) => {
-                state.turn = Turn::Handed(pool.clone());
+            Some((id, Waiter::Job { pool, work })) => {
+                let Some(to) = pool.upgrade() else {
+                    state.given_up += 1;
+                    refused.push(work);
+                    return true;
+                };
+                let shell = Shell { work: Some(work), turn: Arc::downgrade(self) };
+                let submitted = to.lock().submit(Box::new(shell), Claim::Exempt);
+                let ticket = submitted.as_ref().ok().map(|(number, _)| to.ticket(*number));
+                state.turn = Turn::Handed { id, pool, ticket };
                 drop(state);
-                self.hand_over(&pool, place, refused)
+                let Err((shell, _)) = to.follow(submitted) else { return false };
+                let mut shell: Shell = unboxed(shell);
+                shell.turn = Weak::new();
+                refused.extend(shell.work.take());
+                self.free_turn(false);
+                true
             }
             None => false,
         }
     }
 
-    /// Hands a job to its pool. Returns whether the turn is free again, because the pool has refused the job.
-    fn hand_over(self: &Arc<Shared>, pool: &WeakPool, place: Place, refused: &mut Refused) -> bool {
-        let shell = Shell { place: place.clone(), turn: Some(Arc::downgrade(self)), abandoned: None };
-        let handed = match pool.upgrade() {
-            Some(pool) => {
-                let number = pool.place(shell, Patience::Exempt).map_err(Rejected::into_inner);
-                let ticket = number.map(|number| pool.ticket(number));
-                // This may be the last handle by now. Its destructor waits.
-                if let Some(last) = Arc::into_inner(pool.owner) {
-                    refused.pools.push(last);
-                }
-                ticket
-            }
-            None => Err(shell),
-        };
-        match handed {
-            Ok(ticket) => {
-                let is_cancelled = {
-                    let mut locker = lock(&place);
-                    locker.ticket = Some(ticket.clone());
-                    locker.work.is_none()
-                };
-                if is_cancelled {
-                    // If the job has begun instead, its shell is not in the queue.
-                    drop(ticket.take());
-                }
-                false
-            }
-            Err(mut shell) => {
-                shell.turn = None;
-                let mut state = self.lock();
-                state.turn = Turn::Free;
-                state.given_up += 1;
-                drop(state);
-                refused.jobs.push(Box::new(shell));
-                true
-            }
+    /// Frees the turn of a job, which begins or never will.
+    fn free_turn(&self, begins: bool) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        state.turn = Turn::Free;
+        if begins {
+            state.begins(self.every, now);
+        } else {
+            state.given_up += 1;
         }
     }
 
@@ -469,21 +427,19 @@ impl Shared {
         self.advance();
     }
 
-    fn job_begins(self: &Arc<Shared>) {
-        let now = self.clock.now();
+    /// Removes a job that has not begun, from this queue or from its pool's.
+    fn withdraw(&self, id: u64) -> Option<Box<dyn Work>> {
         let mut state = self.lock();
-        state.turn = Turn::Free;
-        state.begins(self.every, now);
+        if let Some(Waiter::Job { work, .. }) = state.take(id) {
+            state.given_up += 1;
+            return Some(work);
+        }
+        let ticket = match &state.turn {
+            Turn::Handed { id: handed, ticket, .. } if *handed == id => ticket.clone()?,
+            _ => return None,
+        };
         drop(state);
-        self.advance();
-    }
-
-    fn job_dropped(self: &Arc<Shared>) {
-        let mut state = self.lock();
-        state.turn = Turn::Free;
-        state.given_up += 1;
-        drop(state);
-        self.advance();
+        ticket.take()
     }
 
     /// Drops the waiting jobs and gives an error to the waiting threads. Returns how many there were.
@@ -503,139 +459,49 @@ impl Shared {
         for (_, waits) in queue {
             match waits {
                 Waiter::Thread(through) => drop(through.set(Err(PacerError::Stopped))),
-                Waiter::Job { place, .. } => jobs.extend(take_out(&place)),
+                Waiter::Job { work, .. } => jobs.push(work),
             }
         }
-        abandon_all(&mut jobs, &Reason::Shutdown);
-        tell_all_abandoned(&mut jobs);
-        jobs.into_iter().for_each(drop_contained);
+        abandon_all(jobs, &Reason::Shutdown).finish(|| ());
         released
     }
 }
 
-/// The job with the turn, as the pool stores it. When the shell begins or is dropped, the turn becomes free.
+/// The job with the turn, as the pool stores it. When the job begins or is dropped, the turn becomes free.
 struct Shell {
-    place: Place,
-    turn: Option<Weak<Shared>>,
-    // The job, when it was abandoned with the pool.
-    abandoned: Option<Box<dyn Work>>,
+    work: Option<Box<dyn Work>>,
+    // Empty when the turn is free.
+    turn: Weak<Shared>,
 }
 
 impl Shell {
-    /// Frees the turn, of a job that will not begin.
-    fn free_turn(&mut self) {
-        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
-            pacer.job_dropped();
+    fn free_turn(&mut self, begins: bool) {
+        if let Some(pacer) = std::mem::take(&mut self.turn).upgrade() {
+            pacer.free_turn(begins);
+            pacer.advance();
         }
     }
 }
 
 impl Work for Shell {
     fn run(mut self: Box<Self>) -> Ran {
-        // The job was cancelled. Dropping the shell frees the turn.
-        let Some(work) = take_out(&self.place) else { return Ran::nothing() };
-        if let Some(pacer) = self.turn.take().and_then(|turn| turn.upgrade()) {
-            pacer.job_begins();
-        }
-        work.run()
+        self.free_turn(true);
+        self.work.take().map_or_else(Ran::nothing, Work::run)
     }
 
     fn abandon(&mut self, why: &Reason) {
-        self.abandoned = take_out(&self.place);
-        abandon_all(&mut self.abandoned, why);
-        self.free_turn();
+        self.work.iter_mut().for_each(|work| work.abandon(why));
+        self.free_turn(false);
     }
 
     fn tell_abandoned(&mut self) {
-        tell_all_abandoned(&mut self.abandoned);
+        self.work.iter_mut().for_each(|work| work.tell_abandoned());
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        drop_contained(self.abandoned.take());
-        drop_contained(take_out(&self.place));
-        self.free_turn();
-    }
-}
-
-/// The place where a job waits: in the pacer, and later in the pool's queue.
-struct PacedPlace {
-    pacer: Weak<Shared>,
-    pool: WeakPool,
-    id: u64,
-    place: Place,
-}
-
-impl Elsewhere for PacedPlace {
-    fn take(&self) -> Option<Box<dyn Work>> {
-        let (work, ticket) = {
-            let mut locker = lock(&self.place);
-            (locker.work.take()?, locker.ticket.clone())
-        };
-        let pacer = self.pacer.upgrade();
-        let was_here = pacer.is_some_and(|pacer| {
-            let mut state = pacer.lock();
-            let gone = state.take(self.id);
-            state.given_up += u64::from(gone.is_some());
-            drop(state);
-            gone.is_some()
-        });
-        if !was_here {
-            // The pool's queue may hold the shell.
-            drop(ticket.and_then(|ticket| ticket.take()));
-        }
-        Some(work)
-    }
-
-    fn is_inside(&self) -> bool {
-        self.pool.is_inside()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::super::job::JobError;
-    use super::*;
-    use crate::clock::ManualClock;
-    use crate::wait::wait;
-
-    #[test]
-    fn a_job_cancelled_on_its_way_to_the_pool_leaves_no_shell() {
-        let pool = Pool::new(1).unwrap();
-        let (begun, go, ran) = (Latch::new(), Latch::new(), Latch::new());
-        let (begin, gate, run) = (begun.clone(), go.clone(), ran.clone());
-        pool.execute(move || {
-            begin.set(()).unwrap();
-            wait(&gate);
-        })
-        .unwrap();
-        wait(&begun);
-        let clock = ManualClock::new().clock();
-        let shared = Arc::new(Shared::new(Duration::ZERO, clock.clone()));
-        shared.lock().paused = true;
-        let (work, state) = Handled::new(|| 1, &clock);
-        let place = shared.join(&pool, work).ok().unwrap();
-        let handle = JobHandle::elsewhere(state, Box::new(place));
-        let next = shared.join(&pool, move || run.set(()).unwrap()).ok().unwrap();
-        // The same as `advance` does, with a cancellation in between.
-        let handed = {
-            let mut state = shared.lock();
-            (state.turn, state.paused) = (Turn::Handed(pool.downgrade()), false);
-            state.queue.pop_front()
-        };
-        let Some((_, Waiter::Job { pool: to, place })) = handed else { panic!("a job is first") };
-        assert!(handle.cancel() && !handle.cancel());
-        assert!(!shared.hand_over(&to, place, &mut Refused::default()));
-        assert!(matches!(wait(handle), Err(JobError::Cancelled)));
-        assert_eq!((pool.stats().waiting, shared.lock().given_up), (1, 1), "the next one has the turn");
-        go.set(()).unwrap();
-        wait(&ran);
-        assert!(next.take().is_none(), "it has begun");
-        pool.drain().unwrap();
-        let stats = pool.stats();
-        assert_eq!((stats.submitted, stats.finished, stats.withdrawn), (3, 2, 1));
-        let state = shared.lock();
-        assert_eq!((state.started, state.given_up), (1, 1));
+        self.free_turn(false);
+        drop_contained(self.work.take());
     }
 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::handle::Pool;
-use super::parker::unpark_all;
 use super::stats::PoolStatus;
 use super::worker::Shared;
 use crate::cancel::CancelToken;
 use crate::clock::Deadline;
-use crate::inside::{refuse_step, refuse_step_timeout};
+use crate::inside::refuse_step_timeout;
 use crate::primitives::{Arc, lock};
 
 /// A guard that pauses a [`Pool`]. The pause ends when the guard is dropped, or when the pool is drained or stopped.
@@ -55,16 +54,9 @@ impl Pool {
     /// # Errors
     /// As [`pause`](Self::pause). Or the limit has passed, and there is no pause.
     pub fn pause_timeout(&self, limit: Duration) -> Result<Pause, PauseError> {
-        self.check_caller(limit)?;
-        let deadline = self.owner.shared.clock.deadline(limit);
+        self.owner.shared.may_wait(limit)?;
         let pause = self.begin_pause()?;
-        pause.hold(deadline).map(|()| pause)
-    }
-
-    /// Whether the caller may wait here.
-    fn check_caller(&self, limit: Duration) -> Result<(), PauseError> {
-        refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
-        if self.is_inside() { Err(PauseError::Inside) } else { Ok(()) }
+        pause.wait_timeout(limit).map(|()| pause)
     }
 
     /// As [`pause`](Self::pause), but does not wait until the pause holds. [`Pause::wait`] does.
@@ -89,20 +81,17 @@ impl Pool {
         if token.is_cancelled() {
             return Ok(());
         }
-        self.check_caller(Duration::MAX)?;
         let shared = &self.owner.shared;
-        let pause = self.begin_pause()?;
-        let id = pause.id;
+        shared.may_wait(Duration::MAX)?;
+        let id = shared.lock().pause().map_err(PauseError::Stopped)?;
         let weak = Arc::downgrade(shared);
         let callback = token.on_cancel(move |_| {
             if let Some(shared) = weak.upgrade() {
                 shared.resume(id);
             }
         });
-        // From here on the token ends the pause. The guard does not.
-        pause.forget();
         lock(&shared.pause_tokens).insert(id, callback);
-        if !shared.lock().pauses.is_there(id) {
+        if !shared.lock().has_pause(id) {
             // The pause ended before its callback was in the table.
             let stale = lock(&shared.pause_tokens).remove(&id);
             drop(stale);
@@ -127,8 +116,7 @@ impl Pause {
     /// # Errors
     /// The pool drains or has been stopped, which ends the pause. Or the caller is a job of the pool, or a step.
     pub fn wait(&self) -> Result<(), PauseError> {
-        refuse_step().map_err(|_| PauseError::InsideStep)?;
-        self.hold(Deadline::NEVER)
+        self.wait_timeout(Duration::MAX)
     }
 
     /// As [`wait`](Self::wait), but waits at most `limit`. The pause goes on either way.
@@ -136,25 +124,12 @@ impl Pause {
     /// # Errors
     /// As [`wait`](Self::wait). Or the limit has passed.
     pub fn wait_timeout(&self, limit: Duration) -> Result<(), PauseError> {
-        refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
-        self.hold(self.shared.clock.deadline(limit))
-    }
-
-    fn hold(&self, deadline: Deadline) -> Result<(), PauseError> {
-        if self.shared.threads.is_current() {
-            return Err(PauseError::Inside);
-        }
-        self.shared.hold(self.id, deadline)
+        self.shared.may_wait(limit)?;
+        self.shared.hold(self.id, self.shared.clock.deadline(limit))
     }
 
     /// Ends the pause, as dropping the guard does.
     pub fn resume(self) {}
-
-    /// Drops the guard without ending the pause.
-    fn forget(mut self) {
-        // No pause has this number.
-        self.id = 0;
-    }
 }
 
 impl Drop for Pause {
@@ -170,14 +145,14 @@ impl fmt::Debug for Pause {
 }
 
 impl Shared {
+    /// Refuses a caller that must not wait until a pause holds.
+    fn may_wait(&self, limit: Duration) -> Result<(), PauseError> {
+        refuse_step_timeout(limit).map_err(|_| PauseError::InsideStep)?;
+        if self.threads.is_current() { Err(PauseError::Inside) } else { Ok(()) }
+    }
+
     fn resume(self: &Arc<Shared>, id: u64) {
-        let (wanted, waiters) = {
-            let mut ledger = self.lock();
-            (ledger.resume(id), ledger.waiters_of_pause())
-        };
-        // Waiters are unparked first. If no worker can be started, the waiting jobs are dropped, which runs user
-        // code.
-        unpark_all(waiters);
+        let wanted = self.lock().resume(id);
         self.summon(wanted);
         let callback = lock(&self.pause_tokens).remove(&id);
         drop(callback);
@@ -185,7 +160,7 @@ impl Shared {
 
     /// Waits until the pause with this number holds.
     fn hold(&self, id: u64, deadline: Deadline) -> Result<(), PauseError> {
-        self.wait_until(&self.clock, deadline, |ledger| ledger.is_held(Some(id)) || !ledger.pauses.is_there(id));
+        self.wait_until(&self.clock, deadline, |ledger| ledger.is_held(Some(id)) || !ledger.has_pause(id));
         let ledger = self.lock();
         match ledger.status {
             _ if ledger.is_held(Some(id)) => Ok(()),

@@ -1,35 +1,34 @@
 //! The end of a pool: draining, stopping, and the pool's node in a shutdown tree.
 //!
-//! **Stages.** A pool ends in four stages: its *jobs* return; the *abandoned* jobs of a stop are dropped; the *workers* exit; the
-//! *threads* are joined, when the destructors of their thread-locals have run. After the first stage only code of the user's that
-//! is no job can hang: a waker, a hook, a destructor. Jobs are dropped, and threads joined, on a helper thread
-//! ([`on_helper_thread`](crate::threads::on_helper_thread)), so that code that hangs there holds up no caller:
+//! **Stages.** A pool ends in stages ([`PoolEndStage`]): its *jobs* return; the *abandoned jobs* of a stop are dropped; the
+//! *workers* exit; the *node* is closed; the *threads* are joined, when the destructors of their thread-locals have run.
+//! After the first stage only code of the user's that is no job can hang: a waker, a hook, a destructor, a callback of the
+//! node. Such code runs on a worker or on a helper thread ([`on_helper_thread`](crate::threads::on_helper_thread)), so that
+//! it holds up no caller. The ledger knows the stage, so every caller reads it there:
 //!
-//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. The helper
-//!   notes each drop in the count. So every caller, also of a second stop, reads in the ledger whether the jobs have
-//!   been dropped.
-//! - When the last worker has exited, the first waiting caller has the threads joined. The latch `joined` is set
-//!   afterwards. A worker adds its handle to the list of threads to join before the ledger counts the worker as gone.
-//!   So the list is complete.
+//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. A helper thread
+//!   notes each drop in the count.
+//! - `finish` is called after every change that may leave an ending pool without workers and jobs. The first call that
+//!   finds it so takes the end (`begins_end`). Its helper thread closes the node, and then joins the threads. A worker
+//!   adds its handle to the list of threads to join before the ledger counts the worker as gone. So the list is complete.
 //!
 //! **Waits.** A caller waits for the jobs until its limit. For the other stages it waits until its limit, and [`SHUTDOWN_GRACE`]
 //! more by the system's clock (a manual one might not be moved any more). Without a limit it waits for the other stages as long
-//! as the grace.
+//! as the grace. Each change of the stage wakes the waiting callers, which read the stage again.
 //! A thread of the pool (also a helper) and a step do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::handle::{Owner, Pool};
-use super::job::{Job, Work, abandon_all, into_job, tell_all_abandoned};
+use super::job::{Job, Work, abandon_all, into_job};
+use super::ledger::{End, Ledger};
 use super::parker::unpark_all;
 use super::worker::Shared;
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, is_step, why_not_over};
-use crate::latch::Latch;
-use crate::outcome::{Failure, Reason, drop_contained, tell_log};
-use crate::primitives::thread::JoinHandle;
-use crate::primitives::{Arc, lock};
+use crate::outcome::{Failure, Reason, tell_log};
+use crate::primitives::{Arc, lock, thread};
 use crate::shutdown::{Role, ShutdownNode};
 use crate::threads;
 
@@ -57,10 +56,10 @@ pub enum PoolEndStage {
     AbandonedJobs,
     /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
     Workers,
+    /// The workers have exited, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
+    Node,
     /// Threads end: a destructor of a thread-local has not returned.
     Threads,
-    /// The threads have ended, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
-    Node,
 }
 
 /// A pool has not ended within the limit. The pool continues to end.
@@ -113,7 +112,7 @@ impl Pool {
     /// The call does not wait. To wait, call [`drain`](Self::drain) now or later.
     pub fn close(&self) {
         self.owner.shared.drain();
-        self.owner.shared.report_shortly();
+        self.owner.shared.finish_shortly();
     }
 
     /// Drains the pool and returns when the last thread has ended.
@@ -125,8 +124,7 @@ impl Pool {
     /// # Errors
     /// The caller is a step, which does not wait. The drain goes on.
     pub fn drain(&self) -> Result<PoolEnded, PoolEndError> {
-        self.owner.shared.drain();
-        self.owner.shared.end(None)
+        self.drain_timeout(Duration::MAX)
     }
 
     /// As [`drain`](Self::drain), but waits at most `limit`.
@@ -138,9 +136,9 @@ impl Pool {
     /// [`stop`](Self::stop) cuts it short.
     pub fn drain_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
-        let limit = Some((limit, shared.clock.deadline(limit)));
+        let deadline = shared.clock.deadline(limit);
         shared.drain();
-        shared.end(limit)
+        shared.end(limit, deadline)
     }
 
     /// Stops the pool and returns when the last thread has ended.
@@ -153,8 +151,7 @@ impl Pool {
     /// # Errors
     /// The caller is a step, which does not wait.
     pub fn stop(&self) -> Result<PoolEnded, PoolEndError> {
-        self.owner.shared.stop_and_drop();
-        self.owner.shared.end(None)
+        self.stop_timeout(Duration::MAX)
     }
 
     /// As [`stop`](Self::stop), but waits at most `limit`.
@@ -165,9 +162,9 @@ impl Pool {
     /// The pool has not ended, or the caller is a step, which does not wait.
     pub fn stop_timeout(&self, limit: Duration) -> Result<PoolEnded, PoolEndError> {
         let shared = &self.owner.shared;
-        let limit = Some((limit, shared.clock.deadline(limit)));
+        let deadline = shared.clock.deadline(limit);
         shared.stop_and_drop();
-        shared.end(limit)
+        shared.end(limit, deadline)
     }
 
     /// Stops the pool and returns its waiting jobs, in the order of their submission.
@@ -178,22 +175,27 @@ impl Pool {
     /// The call does not wait for running jobs. To wait, call [`stop`](Self::stop) now or later.
     pub fn abandon(&self) -> Vec<Job> {
         let jobs = self.owner.shared.stop(false);
-        self.owner.shared.report_shortly();
+        self.owner.shared.finish_shortly();
         jobs.into_iter().map(into_job).collect()
     }
 
     /// Serves a shutdown: accepts no more jobs, and waits for the waiting jobs until the deadline by this clock.
     pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.drain();
-        self.owner.shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
+        self.owner.shared.finish();
+        self.leave_until(clock, deadline);
     }
 
     /// Serves a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this
-    /// clock. Returns how many still run, and the exited threads, which the caller joins.
-    pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) -> (usize, Vec<JoinHandle<()>>) {
-        let shared = &self.owner.shared;
-        shared.wait_until(clock, deadline, |ledger| ledger.is_finished());
-        (shared.lock().running, shared.threads.take_left())
+    /// clock.
+    pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) {
+        self.owner.shared.wait_until(clock, deadline, Ledger::is_finished);
+    }
+
+    /// Serves a shutdown: if all workers have exited, waits until their threads have ended.
+    pub(crate) fn join_threads(&self) {
+        let has_ended = |ledger: &Ledger<_>| !ledger.is_finished() || ledger.end == End::Joined;
+        self.owner.shared.wait_until(&Clock::system(), Deadline::NEVER, has_ended);
     }
 
     /// The pool's node in a [shutdown tree](crate::shutdown). It is always the same node.
@@ -239,27 +241,24 @@ impl Pool {
 
 fn role(shared: &Arc<Shared>) -> Role<'_> {
     let (looks, knows) = (Arc::downgrade(shared), Arc::downgrade(shared));
-    let (ends, stops) = (Arc::downgrade(shared), Arc::downgrade(shared));
+    // The thread that asks the tree to close also closes the node of a pool that ends at once.
+    let ends = |change: fn(&Arc<Shared>)| {
+        let weak = Arc::downgrade(shared);
+        Box::new(move || {
+            if let Some(shared) = weak.upgrade() {
+                change(&shared);
+                shared.report_end();
+                shared.finish();
+            }
+        })
+    };
     Role {
-        name: shared.threads.name(),
+        name: &shared.threads.name,
         clock: &shared.clock,
         detail: Box::new(move || looks.upgrade()?.unfinished()),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.threads.is_current())),
-        end: Box::new(move || {
-            if let Some(shared) = ends.upgrade() {
-                shared.drain();
-                shared.report_end();
-            }
-        }),
-        cancel: Some((
-            Box::new(move || {
-                if let Some(shared) = stops.upgrade() {
-                    shared.stop_and_drop();
-                    shared.report_end();
-                }
-            }),
-            SHUTDOWN_GRACE,
-        )),
+        end: ends(Shared::drain),
+        cancel: Some((ends(Shared::stop_and_drop), SHUTDOWN_GRACE)),
         on: None,
     }
 }
@@ -287,25 +286,16 @@ impl Shared {
     /// Stops, and has a helper thread drop the waiting jobs. First all threads that wait for these jobs are woken, then all
     /// wakers are called, so that a destructor that hangs keeps no waiter from its answer.
     fn stop_and_drop(self: &Arc<Shared>) {
-        let mut abandoned = self.stop(true);
+        let abandoned = self.stop(true);
         if abandoned.is_empty() {
             return;
         }
-        abandon_all(&mut abandoned, &Reason::Shutdown);
+        let abandoned = abandon_all(abandoned, &Reason::Shutdown);
         let shared = self.clone();
         threads::on_helper_thread("procession-pool-end", move || {
             // A destructor may ask this pool to end.
             let _inside = shared.threads.enter_for_now();
-            tell_all_abandoned(&mut abandoned);
-            for job in abandoned {
-                drop_contained(job);
-                let watchers = {
-                    let mut ledger = shared.lock();
-                    ledger.dropping -= 1;
-                    if ledger.dropping == 0 { ledger.watchers.clone() } else { Vec::new() }
-                };
-                unpark_all(watchers);
-            }
+            abandoned.finish(|| shared.change(|ledger| ledger.dropping -= 1));
         });
     }
 
@@ -315,47 +305,50 @@ impl Shared {
         drop(callbacks);
     }
 
-    /// Informs the shutdown tree if the pool has ended. It is called wherever the pool may have ended.
-    pub(super) fn report_end(&self) {
-        if let Some(error) = self.error_of_end() {
-            self.part.over(error);
-        }
-    }
-
-    /// The same, but callbacks and wakers of the node are called on a helper thread. The latch is set when these have returned.
-    fn report_apart(self: &Arc<Shared>) -> Option<Latch<()>> {
-        let calls = self.part.over_apart(self.error_of_end()?);
-        if let Some(calls) = calls {
-            let (shared, reported) = (self.clone(), Latch::new());
-            *lock(&self.reported) = Some(reported.clone());
-            threads::on_helper_thread("procession-pool-end", move || {
-                // A callback may ask this pool for its end.
-                let _inside = shared.threads.enter_for_now();
-                calls();
-                let _ = reported.set(());
-            });
-        }
-        lock(&self.reported).clone()
-    }
-
-    /// The same for a call without a limit that does not wait for the end: it waits for callbacks as long as the grace.
-    fn report_shortly(self: &Arc<Shared>) {
-        let may_wait = !is_step() && !self.threads.is_current();
-        if let Some(reported) = self.report_apart().filter(|_| may_wait) {
-            let system = Clock::system();
-            reported.wait_until(&system, system.deadline(SHUTDOWN_GRACE));
-        }
-    }
-
-    /// The error that the node has, if there is a node and the pool has ended.
-    fn error_of_end(&self) -> Option<Option<Failure>> {
-        if !self.part.is_wanted() {
-            return None;
-        }
+    /// Informs the shutdown tree if the pool has ended. This thread calls the callbacks of the node.
+    fn report_end(&self) {
         let ledger = self.lock();
-        let (is_finished, count) = (ledger.is_finished(), ledger.abandoned);
+        let (is_finished, count) = (ledger.is_finished(), ledger.counts.abandoned);
         drop(ledger);
-        is_finished.then(|| (count > 0).then(|| Failure::new(AbandonedJobsError { count })))
+        if is_finished {
+            self.part.over((count > 0).then(|| Failure::new(AbandonedJobsError { count })));
+        }
+    }
+
+    /// Carries out what remains when an ending pool has no worker and no job. It is called wherever that may be so.
+    pub(super) fn finish(self: &Arc<Shared>) {
+        if !self.lock().begins_end() {
+            return;
+        }
+        let (shared, left) = (self.clone(), self.threads.take_left());
+        let has_user_code = !left.is_empty() || self.part.is_wanted();
+        let end = move || {
+            // A callback of the node may ask this pool to end.
+            let _inside = shared.threads.enter_for_now();
+            shared.report_end();
+            shared.change(|ledger| ledger.end = End::Reported);
+            let me = thread::current().id();
+            for thread in left.into_iter().filter(|thread| thread.thread().id() != me) {
+                // User code is contained, so no thread has panicked.
+                let _ = thread.join();
+            }
+            shared.change(|ledger| ledger.end = End::Joined);
+        };
+        if has_user_code {
+            threads::on_helper_thread("procession-pool-end", end);
+        } else {
+            end();
+        }
+    }
+
+    /// The same for a call that does not wait for the end: it waits for callbacks of the node as long as the grace.
+    fn finish_shortly(self: &Arc<Shared>) {
+        self.finish();
+        if !is_step() && !self.threads.is_current() {
+            let system = Clock::system();
+            let is_reported = |ledger: &Ledger<_>| !ledger.is_finished() || ledger.end >= End::Reported;
+            self.wait_until(&system, system.deadline(SHUTDOWN_GRACE), is_reported);
+        }
     }
 
     fn unfinished(&self) -> Option<String> {
@@ -365,92 +358,60 @@ impl Shared {
     }
 
     /// Waits for the end, at most until the limit.
-    fn end(self: &Arc<Shared>, limit: Option<(Duration, Deadline)>) -> Result<PoolEnded, PoolEndError> {
-        // The greatest limit is none.
-        let limit = limit.filter(|(_, deadline)| *deadline != Deadline::NEVER);
+    fn end(self: &Arc<Shared>, limit: Duration, deadline: Deadline) -> Result<PoolEnded, PoolEndError> {
+        self.finish();
         let inside = self.threads.is_current();
-        let stage = if inside { None } else { self.wait_for_end(limit.map(|(_, deadline)| deadline)) };
-        if inside {
-            self.report_apart();
+        if !inside && !is_step() {
+            self.wait_for_end(deadline);
         }
         let ledger = self.lock();
-        let (running, waiting, dropping, workers, abandoned) =
-            (ledger.active(), ledger.waiting(), ledger.dropping, ledger.workers, ledger.abandoned);
-        drop(ledger);
-        let Some(stage) = stage else { return Ok(PoolEnded { abandoned }) };
-        let is_told = match stage {
-            PoolEndStage::Jobs => true,
-            // A step has not waited for parked workers.
-            PoolEndStage::Workers => limit.is_some() || is_step(),
-            _ => limit.is_some(),
+        let abandoned = ledger.counts.abandoned;
+        let Some(stage) = end_stage(&ledger).filter(|_| !inside) else { return Ok(PoolEnded { abandoned }) };
+        let error = PoolEndError {
+            why: why_not_over(limit),
+            stage,
+            running: ledger.active(),
+            waiting: ledger.waiting(),
+            dropping: ledger.dropping,
+            workers: ledger.counts.workers,
+            abandoned,
         };
-        if is_told {
-            let why = why_not_over(limit.map(|(limit, _)| limit));
-            return Err(PoolEndError { why, stage, running, waiting, dropping, workers, abandoned });
+        drop(ledger);
+        if deadline != Deadline::NEVER || is_step() || stage == PoolEndStage::Jobs {
+            return Err(error);
         }
+        let PoolEndError { dropping, workers, .. } = error;
         tell_log(|| {
             tracing::warn!(?stage, dropping, workers, "a pool has ended, but code of the user's has not returned")
         });
         Ok(PoolEnded { abandoned })
     }
 
-    /// Waits until no job runs, the abandoned jobs were dropped, the workers have exited and their threads were joined. Returns
-    /// the stage that is not over.
-    fn wait_for_end(self: &Arc<Shared>, limit: Option<Deadline>) -> Option<PoolEndStage> {
-        let (system, may_wait) = (Clock::system(), !is_step());
-        if may_wait {
-            self.wait_until(&self.clock, limit.unwrap_or(Deadline::NEVER), |ledger| ledger.is_idle());
+    /// Waits for all stages of the end.
+    fn wait_for_end(&self, deadline: Deadline) {
+        self.wait_until(&self.clock, deadline, Ledger::is_idle);
+        let is_over = |ledger: &Ledger<_>| end_stage(ledger).is_none();
+        if deadline != Deadline::NEVER && self.wait_until(&self.clock, deadline, is_over) {
+            return;
         }
-        let limit = limit.filter(|_| may_wait);
-        // The grace begins when the limit is over, and all stages share it.
-        let mut grace_ends = None;
-        let mut wait = |done: &dyn Fn(&Clock, Deadline) -> bool| {
-            let in_time = limit.is_some_and(|deadline| done(&self.clock, deadline));
-            let grace = if may_wait { SHUTDOWN_GRACE } else { Duration::ZERO };
-            in_time || done(&system, *grace_ends.get_or_insert_with(|| system.deadline(grace)))
-        };
-        let dropped = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.dropping == 0));
-        if !self.lock().is_idle() {
-            return Some(PoolEndStage::Jobs);
-        }
-        let exited = wait(&|clock, deadline| self.wait_until(clock, deadline, |ledger| ledger.is_finished()));
-        // Both at the same time, so that threads that hang keep no callback back.
-        let (reported, joined) = (self.report_apart().filter(|_| may_wait), exited.then(|| self.join_threads()));
-        let mut is_set = |latch: &Latch<()>| wait(&|clock, deadline| latch.wait_until(clock, deadline));
-        let (joined, reported) = (joined.as_ref().is_none_or(&mut is_set), reported.as_ref().is_none_or(&mut is_set));
-        match () {
-            () if !dropped => Some(PoolEndStage::AbandonedJobs),
-            () if !exited => Some(PoolEndStage::Workers),
-            () if !joined => Some(PoolEndStage::Threads),
-            () if !reported => Some(PoolEndStage::Node),
-            () => None,
-        }
+        let system = Clock::system();
+        self.wait_until(&system, system.deadline(SHUTDOWN_GRACE), |ledger| match end_stage(ledger) {
+            // The grace is not for jobs.
+            Some(PoolEndStage::Jobs) => ledger.dropping == 0,
+            stage => stage.is_none(),
+        });
     }
+}
 
-    /// Has a helper thread join the exited threads, once. The latch is set afterwards.
-    fn join_threads(&self) -> Latch<()> {
-        let joined = Latch::new();
-        let left = match &mut *lock(&self.joined) {
-            Some(joined) => return joined.clone(),
-            none => {
-                *none = Some(joined.clone());
-                self.threads.take_left()
-            }
-        };
-        if left.is_empty() {
-            let _ = joined.set(());
-            return joined;
-        }
-        let set = joined.clone();
-        let join = move || {
-            for thread in left {
-                // User code is contained, so no thread has panicked.
-                let _ = thread.join();
-            }
-            let _ = set.set(());
-        };
-        threads::on_helper_thread("procession-pool-end", join);
-        joined
+/// The stage that the end of the pool has reached, or `None` if it is over.
+fn end_stage<J>(ledger: &Ledger<J>) -> Option<PoolEndStage> {
+    match ledger.end {
+        _ if !ledger.is_idle() => Some(PoolEndStage::Jobs),
+        _ if ledger.dropping > 0 => Some(PoolEndStage::AbandonedJobs),
+        _ if !ledger.is_finished() => Some(PoolEndStage::Workers),
+        End::NotBegun | End::Begun => Some(PoolEndStage::Node),
+        End::Reported => Some(PoolEndStage::Threads),
+        End::Joined => None,
     }
 }
 
@@ -458,7 +419,6 @@ impl Shared {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.stop_and_drop();
-        let now = self.shared.clock.deadline(Duration::ZERO);
-        let _ = self.shared.end(Some((Duration::ZERO, now)));
+        let _ = self.shared.end(Duration::ZERO, self.shared.clock.deadline(Duration::ZERO));
     }
 }

@@ -14,7 +14,7 @@ pub enum PoolStatus {
 /// Counts of a [`Pool`](super::Pool), all taken at one moment.
 ///
 /// At all times `submitted` = `finished` + `running` + `nested` + `waiting` + `abandoned` + `withdrawn`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
     /// The fewest workers that the pool keeps, once it has started that many.

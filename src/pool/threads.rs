@@ -22,8 +22,10 @@ thread_local! {
 static NEXT_POOL: StaticCounter = StaticCounter::new(1);
 
 pub(super) struct PoolThreads {
-    pool: u64,
-    name: String,
+    /// The number of the pool, for [`is_current`]. It is valid also when the pool is gone.
+    pub(super) pool: u64,
+    /// The name of the threads, before their numbers.
+    pub(super) name: String,
     stack_size: Option<usize>,
     list: Mutex<List>,
 }
@@ -43,19 +45,9 @@ impl PoolThreads {
         PoolThreads { pool, name, stack_size, list: Mutex::default() }
     }
 
-    /// The name of the threads, before their numbers.
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Whether the calling thread is one of these.
     pub(super) fn is_current(&self) -> bool {
         is_current(self.pool)
-    }
-
-    /// The number of the pool, for [`is_current`]. It is valid also when the pool is gone.
-    pub(super) fn pool(&self) -> u64 {
-        self.pool
     }
 
     /// Makes the calling thread one of these.

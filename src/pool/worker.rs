@@ -2,17 +2,17 @@
 //! when the ledger says so.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::fmt;
 
-use super::job::{After, Ran, Work, abandon_all, run_contained, tell_all_abandoned};
-use super::ledger::{Before, Ledger, Next, Refusal, Wanted};
+use super::job::{Ran, Work, abandon_all, run_contained};
+use super::ledger::{Before, Ledger, Next, Wanted};
+use super::limits::PoolError;
 use super::parker::{Parker, unpark_all};
 use super::stats::PoolStatus;
 use super::threads::PoolThreads;
 use crate::cancel::CancelCallback;
 use crate::clock::{Clock, Deadline};
-use crate::latch::Latch;
-use crate::outcome::{Panic, Reason, Rejected, contain, drop_contained, tell_log};
+use crate::outcome::{Panic, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
 
@@ -22,36 +22,9 @@ const LOOKS: usize = 16;
 #[cfg(loom)]
 const LOOKS: usize = 0;
 
-/// The reason why a pool refused a job.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// The pool drains or has been stopped.
-    #[error("the pool accepts no more jobs: it is {0:?}")]
-    Stopped(PoolStatus),
-    /// The queue is full: see [`QueuePolicy`](super::QueuePolicy).
-    #[error("the pool's queue is full")]
-    Full,
-    /// The caller is a step. The call would have blocked its worker.
-    #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
-    InsideStep,
-    /// The pool had no thread, and the operating system provided none.
-    #[error("the pool cannot start a thread: {0}")]
-    NoThread(#[source] io::Error),
-}
-
-impl From<Refusal> for PoolError {
-    fn from(refusal: Refusal) -> PoolError {
-        match refusal {
-            Refusal::Ended(status) => PoolError::Stopped(status),
-            Refusal::Full => PoolError::Full,
-        }
-    }
-}
-
 /// The state that the handles of a pool share with its workers.
 pub(super) struct Shared {
-    pub(super) ledger: Mutex<Ledger<Box<dyn Work>>>,
+    pub(super) ledger: Mutex<JobLedger>,
     pub(super) threads: PoolThreads,
     pub(super) clock: Clock,
     pub(super) hooks: Hooks,
@@ -59,10 +32,6 @@ pub(super) struct Shared {
     pub(super) hint: AtomicBool,
     // Callbacks that end pauses when a token is cancelled, by the numbers of the pauses.
     pub(super) pause_tokens: Mutex<HashMap<u64, CancelCallback>>,
-    // A latch that is set when the threads of an ended pool were joined. It is `None` until the joining has begun.
-    pub(super) joined: Mutex<Option<Latch<()>>>,
-    // Set when the callbacks of the pool's node have returned that the end calls on a helper thread. There when that has begun.
-    pub(super) reported: Mutex<Option<Latch<()>>>,
     pub(super) part: Part,
 }
 
@@ -76,6 +45,12 @@ pub(super) struct Hooks {
 
 type Observer = Arc<dyn Fn() + Send + Sync>;
 type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").finish_non_exhaustive()
+    }
+}
 
 impl Hooks {
     fn call(hook: &Option<Observer>) {
@@ -99,13 +74,16 @@ fn contain_logged(message: &str, code: impl FnOnce()) {
     }
 }
 
+/// A ledger of jobs as the pool stores them.
+pub(super) type JobLedger = Ledger<Box<dyn Work>>;
+
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, JobLedger> {
         lock(&self.ledger)
     }
 
     /// Changes the ledger, and wakes the threads whose condition may have changed.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Ledger<Box<dyn Work>>) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut JobLedger) -> R) -> R {
         let (result, waiters) = {
             let mut ledger = self.lock();
             (change(&mut ledger), ledger.waiters())
@@ -114,12 +92,11 @@ impl Shared {
         result
     }
 
-    /// Wakes the threads whose condition may have changed. The lock is released meanwhile, and taken again.
+    /// As `change`, but returns the locked ledger. The lock is released only if threads are woken.
     #[inline]
-    fn wake_waiters<'a>(
-        &'a self,
-        ledger: MutexGuard<'a, Ledger<Box<dyn Work>>>,
-    ) -> MutexGuard<'a, Ledger<Box<dyn Work>>> {
+    fn change_and_lock(&self, change: impl FnOnce(&mut JobLedger)) -> MutexGuard<'_, JobLedger> {
+        let mut ledger = self.lock();
+        change(&mut ledger);
         let waiters = ledger.waiters();
         if waiters.is_empty() {
             return ledger;
@@ -132,84 +109,52 @@ impl Shared {
     /// Wakes and starts workers.
     pub(super) fn summon(self: &Arc<Shared>, wanted: Wanted) {
         unpark_all(wanted.wake);
-        (0..wanted.start).for_each(|_| self.start());
+        for _ in 0..wanted.start {
+            let _ = self.start(None);
+        }
     }
 
-    /// Starts a worker that begins with `job`. If no worker can be started, the job waits for the other workers.
-    pub(super) fn start_with<W: Work + 'static>(
+    /// Starts a worker, which begins with the job if there is one.
+    ///
+    /// If the worker cannot be started, the jobs wait for other workers. If there are none, the job is returned with
+    /// the error, and the waiting jobs are abandoned. The job is also returned if the pool has been stopped meanwhile.
+    pub(super) fn start(
         self: &Arc<Shared>,
-        number: u64,
-        job: Box<W>,
-    ) -> Result<(), Rejected<W, PoolError>> {
+        job: Option<(u64, Box<dyn Work>)>,
+    ) -> Result<(), (Box<dyn Work>, PoolError)> {
         // If a thread cannot be started, its closure is dropped. The job can be recovered from here.
-        let first = Arc::new(Mutex::new(Some(job)));
+        let first = Arc::new(Mutex::new(job));
         let (shared, taken) = (self.clone(), first.clone());
         let started = self.threads.spawn(move |thread| {
             let job = lock(&taken).take();
             drop(taken);
-            shared.work(thread, job.map(|job| job as Box<dyn Work>));
+            shared.work(thread, job.map(|(_, job)| job));
         });
         let Err(error) = started else { return Ok(()) };
-        let job = lock(&first).take().map(|job| (number, job));
-        match self.start_failed(job, &error) {
-            None => Ok(()),
-            Some((job, None)) => Err(Rejected::new(*job, PoolError::NoThread(error))),
-            Some((job, Some(status))) => Err(Rejected::new(*job, PoolError::Stopped(status))),
-        }
-    }
-
-    /// Starts a worker for the queue. If none can be started, the jobs wait for the other workers.
-    pub(super) fn start(self: &Arc<Shared>) {
-        let shared = self.clone();
-        if let Err(error) = self.threads.spawn(move |thread| shared.work(thread, None)) {
-            self.start_failed(None::<(u64, Box<fn()>)>, &error);
-        }
-    }
-
-    /// Handles a worker that could not be started, perhaps with a job. Returns the job if no other worker can run it.
-    /// Also returns the job if the pool has been stopped meanwhile, with the pool's status.
-    fn start_failed<W: Work + 'static>(
-        &self,
-        job: Option<(u64, Box<W>)>,
-        error: &io::Error,
-    ) -> Option<(Box<W>, Option<PoolStatus>)> {
-        let with_job = job.is_some();
-        let (refused, mut stranded, wake) = self.change(|ledger| {
-            let alone = ledger.start_failed(with_job);
-            let refused = match job {
-                Some((_, job)) if alone => Some((job, None)),
-                Some((number, job)) => {
-                    ledger.requeue(number, job, |job| job as Box<dyn Work>).err().map(|job| (job, Some(ledger.status)))
-                }
-                None => None,
-            };
-            let stranded = if alone { ledger.give_up() } else { VecDeque::new() };
+        let job = lock(&first).take();
+        let (refused, stranded, wake) = self.change(|ledger| {
+            let refused = ledger.start_failed(job);
+            let stranded = if ledger.counts.workers == 0 { ledger.give_up() } else { VecDeque::new() };
             // Others may be parked because they counted on this worker.
             (refused, stranded, ledger.parked_wanted())
         });
         unpark_all(wake);
-        abandon_all(&mut stranded, &Reason::NoThread);
-        self.report_end();
+        let stranded = abandon_all(stranded, &Reason::NoThread);
+        self.finish();
         // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
-        tell_all_abandoned(&mut stranded);
-        stranded.into_iter().for_each(drop_contained);
-        refused
+        stranded.finish(|| ());
+        refused.map_or(Ok(()), |job| Err((job, PoolError::NoThread(error))))
     }
 
     /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether `done` is true.
-    pub(super) fn wait_until(
-        &self,
-        clock: &Clock,
-        deadline: Deadline,
-        done: impl Fn(&Ledger<Box<dyn Work>>) -> bool,
-    ) -> bool {
+    pub(super) fn wait_until(&self, clock: &Clock, deadline: Deadline, done: impl Fn(&JobLedger) -> bool) -> bool {
         let mut ledger = self.lock();
         if done(&ledger) {
             return true;
         }
         let parker = Parker::new();
-        ledger.watch(&parker);
+        ledger.watchers.push(parker.clone());
         drop(ledger);
         let _watch = parker.watch(clock);
         loop {
@@ -228,8 +173,9 @@ impl Shared {
         let parker = Parker::new();
         let _watch = parker.watch(&self.clock);
         if self.hooks.start.is_some() && first.is_none() {
-            // The hook may take long. Jobs that are submitted meanwhile get another worker.
-            self.change(Ledger::starts_away);
+            // The hook may take long. So other jobs must not count on this worker. It will run the job that it was
+            // started for.
+            self.change(|ledger| ledger.away += 1);
             Hooks::call(&self.hooks.start);
             self.change(Ledger::is_back);
         } else {
@@ -274,39 +220,33 @@ impl Shared {
     }
 
     /// Runs a job and wakes the threads that wait for it. The ledger is locked again on return.
-    fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, Ledger<Box<dyn Work>>> {
+    fn run(self: &Arc<Shared>, job: Box<dyn Work>) -> MutexGuard<'_, JobLedger> {
         let (panicked, after) = self.run_job(job);
-        let mut ledger = self.lock();
-        ledger.job_ended(panicked, after.is_some());
-        let ledger = self.wake_waiters(ledger);
+        let ledger = self.change_and_lock(|ledger| ledger.job_ended(panicked, after.is_some()));
         let Some(after) = after else { return ledger };
         drop(ledger);
         // The worker counts as awake here, so user code must not delay it. It only wakes threads.
         let rest = after.tell();
-        let mut ledger = self.lock();
-        ledger.reported();
-        let ledger = self.wake_waiters(ledger);
+        let ledger = self.change_and_lock(Ledger::reported);
         let Some(rest) = rest else { return ledger };
         drop(ledger);
         let wanted = self.change(Ledger::goes_away);
         self.summon(wanted);
         contain_logged("a waker or a destructor panicked", rest);
-        let mut ledger = self.lock();
-        ledger.is_back();
-        self.wake_waiters(ledger)
+        self.change_and_lock(Ledger::is_back)
     }
 
     /// Runs a job on the worker of the job that waits for it.
     pub(super) fn run_nested(&self, job: Box<dyn Work>) {
         let (panicked, after) = self.run_job(job);
         self.change(|ledger| ledger.nested_ended(panicked));
-        if let Some(rest) = after.and_then(After::tell) {
+        if let Some(rest) = after.and_then(Work::tell) {
             contain_logged("a waker or a destructor panicked", rest);
         }
     }
 
     #[inline]
-    fn run_job(&self, job: Box<dyn Work>) -> (bool, Option<Box<dyn After>>) {
+    fn run_job(&self, job: Box<dyn Work>) -> (bool, Option<Box<dyn Work>>) {
         let Ran { panic, after } = run_contained(job);
         let panicked = panic.is_some();
         if let Some(panic) = panic {
@@ -336,7 +276,7 @@ impl Shared {
         self.threads.leave(thread, pool_ends);
         let wanted = self.change(Ledger::left);
         self.summon(wanted);
-        self.report_end();
+        self.finish();
     }
 }
 
@@ -402,7 +342,7 @@ mod tests {
         let (job, why) = refused.unwrap_err().into_parts();
         job();
         assert_eq!(ran.load(Ordering::Relaxed), 7);
-        assert!(matches!(why, super::PoolError::NoThread(_)), "{why}");
+        assert!(matches!(why, super::super::PoolError::NoThread(_)), "{why}");
         assert_eq!((pool.stats().workers, pool.stats().submitted), (0, 0));
     }
 
@@ -417,6 +357,14 @@ mod tests {
         assert!(matches!(wait(job), Err(super::super::JobError::Abandoned)));
         assert_eq!((pool.stats().workers, pool.stats().abandoned, pool.stats().unfinished()), (0, 1, 0));
         assert_eq!(pool.run(|| 2).unwrap(), 2, "and the pool goes on");
+    }
+
+    #[test]
+    fn a_pool_ends_when_no_thread_can_start_for_its_end() {
+        let pool = Pool::builder().max(1).build().unwrap();
+        pool.run(|| crate::threads::refuse(true)).unwrap();
+        pool.drain_timeout(std::time::Duration::from_secs(60)).unwrap();
+        assert_eq!(pool.stats().workers, 0);
     }
 
     #[test]

@@ -299,7 +299,7 @@ impl Shutdown {
         lock(&self.progress).abandoned = waiting.len();
         core.over.cancel(Reason::Shutdown);
         self.drop_all(waiting);
-        let (_, mut threads) = core.pool.leave_until(&Clock::system(), jobs);
+        core.pool.leave_until(&Clock::system(), jobs);
         self.tree.pool.over(None);
 
         self.stage(ShutdownStage::Workers);
@@ -319,7 +319,9 @@ impl Shutdown {
         if !stuck.is_empty() {
             tell_log(|| tracing::warn!(workers = stuck.len(), "workers are stuck in a step and were left behind"));
         }
-        threads.extend(left.into_iter().map(|worker| worker.handle));
+        core.pool.join_threads();
+        self.note_move();
+        let mut threads: Vec<_> = left.into_iter().map(|worker| worker.handle).collect();
         threads.extend(self.watchdog_timer.as_ref().and_then(|watchdog_timer| watchdog_timer.reporter()));
         // The thread of the timers is the last, because an action of a timer may hold it up.
         threads.extend(timers);

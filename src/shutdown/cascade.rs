@@ -12,18 +12,13 @@ use super::walk;
 use crate::outcome::{Failure, drop_contained, tell_log};
 use crate::primitives::{Arc, Weak};
 
-/// Carries out the consequences of an arrow, and gives the notices.
-pub(super) fn run(moves: Moves) {
-    change_tree(moves).iter().for_each(Notice::give);
-}
-
-/// Carries out the consequences of an arrow, and their consequences. Returns the notices to give.
-pub(super) fn change_tree(mut moves: Moves) -> Vec<Notice> {
+/// Carries out an arrow's consequences and their consequences. Then gives the notices.
+pub(super) fn run(mut moves: Moves) {
     while let Some(next) = moves.next.pop_front() {
         step(next, &mut moves);
     }
     moves.limits.iter().for_each(|(node, closing)| limit(node, closing));
-    moves.notices
+    moves.notices.iter().for_each(Notice::give);
 }
 
 /// Makes an arrow, and carries out its consequences.

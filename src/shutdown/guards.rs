@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use super::cascade;
 use super::error::{AddError, Because, JobPanicError};
-use super::node::{Condition, Life, Moves, Node, Notice, Ready, ShutdownNode};
+use super::node::{Condition, Life, Moves, Node, Ready, ShutdownNode};
 use super::walk;
 use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Rejected, drop_contained};
@@ -73,16 +73,11 @@ impl Job {
 
     /// Marks a part of the library as done, with an error if there is one.
     pub(crate) fn over(&self, error: Option<Failure>) {
-        self.over_apart(error).iter().for_each(Notice::give);
-    }
-
-    /// As [`over`](Self::over), but returns the notices, which the caller has another thread give.
-    pub(super) fn over_apart(&self, error: Option<Failure>) -> Vec<Notice> {
         let mut moves = Moves::default();
         let refused = error.and_then(|error| self.node.set_error(error, &mut moves).err());
         self.node.end_own(&mut moves);
         drop_contained(refused);
-        cascade::change_tree(moves)
+        cascade::run(moves);
     }
 }
 

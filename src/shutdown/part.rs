@@ -8,12 +8,12 @@
 //! looks whether the owner has finished. The thread that finishes the owner does so under the owner's lock, and
 //! *then* looks whether there is a node. The later look sees the other thread's change. Both threads may see it. Then
 //! the node is marked as done twice, which changes nothing. A thread that waits for the end of the owner marks it as
-//! well, so the node is closed when the wait returns.
+//! well, or waits for the mark (a pool), so the node is closed when the wait returns.
 
 use std::time::Duration;
 
 use super::guards::JobGuard;
-use super::node::{Notice, ShutdownNode};
+use super::node::ShutdownNode;
 use crate::cancel::CancelCallback;
 use crate::clock::Clock;
 use crate::outcome::Failure;
@@ -75,13 +75,6 @@ impl Part {
         if let Some(standing) = self.standing.get() {
             standing.tail.over(error);
         }
-    }
-
-    /// The same, but callbacks are not called. Returns them, to be called by another thread, if there are any.
-    pub(crate) fn over_apart(&self, error: Option<Failure>) -> Option<impl FnOnce() + Send + 'static> {
-        let standing = self.standing.get()?;
-        let notices = standing.tail.over_apart(error);
-        (!notices.is_empty()).then_some(move || notices.iter().for_each(Notice::give))
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
+use super::{Before, Claim, Ledger, Next, Placed, Wanted};
 use crate::clock::{Clock, Deadline};
-use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::limits::{Limits, PoolError, QueuePolicy};
 use crate::pool::parker::Parker;
 use crate::pool::stats::PoolStatus;
 
@@ -113,17 +113,17 @@ fn look(
 /// Checks the ledger's invariant and the sums.
 fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|parker| !parker.is_parked()).count();
-    prop_assert_eq!(ledger.workers, model.free.len() + model.busy.len() + model.away.len());
-    prop_assert_eq!(ledger.running, model.busy.len());
-    let open = ledger.pauses.open(ledger.waiting());
-    let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.workers >= ledger.limits.max);
+    prop_assert_eq!(ledger.counts.workers, model.free.len() + model.busy.len() + model.away.len());
+    prop_assert_eq!(ledger.counts.running, model.busy.len());
+    let open = ledger.open();
+    let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.counts.workers >= ledger.limits.max);
     prop_assert!(open == 0 || awake > 0 || nobody_more, "{open} may begin, and nobody is awake");
-    let sum = ledger.finished
-        + (ledger.running + ledger.nested + ledger.waiting()) as u64
-        + ledger.abandoned
-        + ledger.withdrawn;
-    prop_assert_eq!(ledger.submitted, sum);
-    prop_assert_eq!(ledger.abandoned, model.given_back);
+    let sum = ledger.counts.finished
+        + (ledger.counts.running + ledger.counts.nested + ledger.waiting()) as u64
+        + ledger.counts.abandoned
+        + ledger.counts.withdrawn;
+    prop_assert_eq!(ledger.counts.submitted, sum);
+    prop_assert_eq!(ledger.counts.abandoned, model.given_back);
     prop_assert!(ledger.status == PoolStatus::Running || ledger.pauses.is_empty());
     Ok(())
 }
@@ -157,13 +157,13 @@ proptest! {
         let mut highest = 3;
         for act in acts {
             match act {
-                Act::Submit => match ledger.submit(1, |job| job, Claim::New) {
-                    Ok((number, Placed::StartWith(_))) => model.busy.push((Parker::new(), Some(number))),
-                    Ok((_, Placed::Start)) => model.free.push(Parker::new()),
+                Act::Submit => match ledger.submit(1, Claim::New) {
+                    Ok((number, Placed::Start(Some(_)))) => model.busy.push((Parker::new(), Some(number))),
+                    Ok((_, Placed::Start(None))) => model.free.push(Parker::new()),
                     Ok((_, Placed::Wake(parker))) => prop_assert!(model.free.iter().any(|other| other.is(&parker))),
                     Ok((_, Placed::Queued { .. })) => {}
                     Err((_, refusal)) => {
-                        prop_assert!(refusal != Refusal::Full || bound.is_some());
+                        prop_assert!(!matches!(refusal, PoolError::Full) || bound.is_some());
                     }
                 },
                 Act::Next(which) if !model.free.is_empty() => {
@@ -213,11 +213,8 @@ proptest! {
                         model.free.swap_remove(place);
                         None
                     };
-                    let alone = ledger.start_failed(job.is_some());
-                    if let Some(number) = job.filter(|_| !alone) {
-                        let _ = ledger.requeue(number, 1, |job| job);
-                    }
-                    if alone {
+                    let _ = ledger.start_failed(job.map(|number| (number, 1)));
+                    if ledger.counts.workers == 0 {
                         model.given_back += ledger.give_up().len() as u64;
                     }
                     model.called.extend(ledger.parked_wanted());
@@ -231,7 +228,7 @@ proptest! {
                 Act::Next(_) | Act::JobEnded(_) | Act::GoesAway(_) | Act::IsBack(_) | Act::Resume(_) => {}
             }
             check(&ledger, &model)?;
-            prop_assert!(ledger.workers <= highest);
+            prop_assert!(ledger.counts.workers <= highest);
         }
         while let Some(parker) = model.away.pop() {
             ledger.is_back();
@@ -248,7 +245,7 @@ proptest! {
         // left.
         let mut periods = 0;
         loop {
-            let surplus = ledger.workers > ledger.limits.min && ledger.pauses.is_empty();
+            let surplus = ledger.counts.workers > ledger.limits.min && ledger.pauses.is_empty();
             let surplus = surplus && ledger.status == PoolStatus::Running;
             let Some(bottom) = ledger.parked().first().filter(|_| surplus && idles).cloned() else { break };
             prop_assert!(model.watches.iter().any(|parker| parker.is(&bottom)), "the bottom watches the time");

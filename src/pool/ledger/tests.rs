@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Before, Claim, Ledger, Next, Placed, Refusal, Wanted};
+use super::{Before, Claim, Ledger, Next, Placed, Wanted};
 use crate::clock::{Clock, Deadline};
-use crate::pool::limits::{Limits, QueuePolicy};
+use crate::pool::limits::{Limits, PoolError, QueuePolicy};
 use crate::pool::parker::Parker;
 use crate::pool::stats::PoolStatus;
 
@@ -27,11 +27,11 @@ impl Bench {
     }
 
     fn submit(&mut self, job: u32) -> Placed<u32> {
-        self.ledger.submit(job, |job| job, Claim::New).ok().unwrap().1
+        self.ledger.submit(job, Claim::New).ok().unwrap().1
     }
 
-    fn refused(&mut self) -> Refusal {
-        self.ledger.submit(0, |job| job, Claim::New).err().unwrap().1
+    fn refused(&mut self) -> PoolError {
+        self.ledger.submit(0, Claim::New).err().unwrap().1
     }
 
     fn parker(&mut self, worker: usize) -> Parker {
@@ -74,7 +74,7 @@ impl Bench {
     fn at_rest(n: usize, limits: Limits) -> Bench {
         let mut bench = Bench::new(limits);
         for job in 0..n {
-            assert!(matches!(bench.submit(job as u32), Placed::StartWith(_)));
+            assert!(matches!(bench.submit(job as u32), Placed::Start(Some(_))));
         }
         for worker in 0..n {
             bench.ledger.job_ended(false, false);
@@ -92,8 +92,8 @@ fn wakes(placed: &Placed<u32>, bench: &mut Bench, worker: usize) -> bool {
 #[test]
 fn a_job_goes_to_a_parked_worker_then_a_new_one_then_the_queue() {
     let mut bench = Bench::new(limits(0, 2));
-    assert!(matches!(bench.submit(1), Placed::StartWith(1)));
-    assert!(matches!(bench.submit(2), Placed::StartWith(2)));
+    assert!(matches!(bench.submit(1), Placed::Start(Some(1))));
+    assert!(matches!(bench.submit(2), Placed::Start(Some(2))));
     assert!(matches!(bench.submit(3), Placed::Queued { .. }));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
@@ -101,7 +101,7 @@ fn a_job_goes_to_a_parked_worker_then_a_new_one_then_the_queue() {
     bench.rests(0);
     let placed = bench.submit(4);
     assert!(wakes(&placed, &mut bench, 0));
-    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.waiting()), (2, 1, 1));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.counts.running, bench.ledger.waiting()), (2, 1, 1));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn each_worker_wakes_the_next_while_jobs_wait() {
     assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "there is nobody else to be woken");
     let Next::Run(3, wanted) = bench.ledger.next(&Parker::new(), Before::Park, || now) else { panic!("it runs") };
     assert_eq!((wanted.wake.len(), wanted.start), (0, 0), "and then nobody to be started");
-    assert_eq!((bench.ledger.workers, bench.ledger.waiting()), (3, 1));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.waiting()), (3, 1));
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn of_twenty_parked_workers_one_ends_per_period_after_the_first() {
             assert!(wanted.wake.len() == 1 && wanted.wake[0].is(&bench.ledger.parked()[0]), "the next one watches");
             let _ = bench.ledger.left();
         }
-        left.push((tenths, bench.ledger.workers));
+        left.push((tenths, bench.ledger.counts.workers));
     }
     assert_eq!(left[24], (25, 19), "after two and a half periods");
     assert_eq!(left[34], (35, 18), "after three and a half");
@@ -198,7 +198,7 @@ fn only_the_bottom_watches_the_time_and_a_job_restarts_it() {
     assert_eq!(bench.runs(1), 9);
     bench.now += SECOND;
     assert!(matches!(bench.rests(0), Deadline(Some(_))), "and is marked again after a job");
-    assert_eq!(bench.ledger.workers, 2);
+    assert_eq!(bench.ledger.counts.workers, 2);
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn no_worker_ages_in_a_pause_and_the_count_restarts_after_it() {
     assert_eq!(bench.rests(0), Deadline(Some(bench.now + SECOND)));
     bench.now += SECOND;
     bench.rests(0);
-    assert_eq!(bench.ledger.workers, 2, "it had a whole period and is only marked");
+    assert_eq!(bench.ledger.counts.workers, 2, "it had a whole period and is only marked");
 }
 
 #[test]
@@ -232,18 +232,18 @@ fn draining_does_what_waits_and_stopping_gives_it_back() {
     (1..=3).for_each(|job| drop(bench.submit(job)));
     let wanted = bench.ledger.drain();
     assert_eq!((wanted.wake.len(), wanted.start), (0, 0));
-    assert_eq!(bench.refused(), Refusal::Ended(PoolStatus::Draining));
+    assert!(matches!(bench.refused(), PoolError::Stopped(PoolStatus::Draining)));
     bench.ledger.job_ended(true, false);
     assert_eq!(bench.runs(0), 2);
     assert_eq!(bench.ledger.stop(), [3]);
-    assert_eq!(bench.ledger.abandoned, 1);
+    assert_eq!(bench.ledger.counts.abandoned, 1);
     let _ = bench.ledger.drain();
     assert_eq!(bench.ledger.status, PoolStatus::Stopped, "the status only goes forward");
     bench.ledger.job_ended(false, false);
     assert!(!bench.ledger.is_finished());
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished());
-    assert_eq!((bench.ledger.finished, bench.ledger.panicked), (2, 1));
+    assert_eq!((bench.ledger.counts.finished, bench.ledger.counts.panicked), (2, 1));
 }
 
 #[test]
@@ -261,20 +261,19 @@ fn a_drain_that_is_over_has_stopped() {
 #[test]
 fn a_failed_start_leaves_the_counts_as_they_were() {
     let mut bench = Bench::new(limits(0, 1));
-    let _ = bench.submit(1);
-    assert!(bench.ledger.start_failed(true));
-    assert_eq!((bench.ledger.workers, bench.ledger.running, bench.ledger.submitted), (0, 0, 0));
+    let Placed::Start(Some(job)) = bench.submit(1) else { panic!("there is no worker") };
+    assert_eq!(bench.ledger.start_failed(Some((0, job))), Some(1));
+    assert_eq!((bench.ledger.counts.workers, bench.ledger.counts.running, bench.ledger.counts.submitted), (0, 0, 0));
 }
 
 #[test]
 fn a_job_without_its_worker_waits_and_is_abandoned_with_the_last() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
-    assert!(!bench.ledger.start_failed(true), "the other may come yet");
-    bench.ledger.requeue(0, 1, |job| job).unwrap();
-    assert!(bench.ledger.start_failed(true), "it does not");
+    assert_eq!(bench.ledger.start_failed(Some((0, 1))), None, "the other may come yet");
+    assert_eq!(bench.ledger.start_failed(Some((1, 2))), Some(2), "it does not");
     assert_eq!(bench.ledger.give_up(), [1, 3], "in the order in which they were submitted");
-    assert_eq!((bench.ledger.submitted, bench.ledger.abandoned, bench.ledger.running), (2, 2, 0));
+    assert_eq!((bench.ledger.counts.submitted, bench.ledger.counts.abandoned, bench.ledger.counts.running), (2, 2, 0));
 }
 
 #[test]
@@ -282,12 +281,11 @@ fn a_job_without_its_worker_comes_back_from_a_stopped_pool() {
     let mut bench = Bench::new(limits(0, 2));
     let _ = (bench.submit(1), bench.submit(2));
     assert!(bench.ledger.stop().is_empty());
-    assert!(!bench.ledger.start_failed(true));
-    assert_eq!(bench.ledger.requeue(1, 2, |job| job).unwrap_err(), 2);
+    assert_eq!(bench.ledger.start_failed(Some((1, 2))), Some(2));
     bench.ledger.job_ended(false, false);
     let _ = bench.leaves(0);
     assert!(bench.ledger.is_finished(), "the other had nothing to come to");
-    assert_eq!((bench.ledger.submitted, bench.ledger.finished), (1, 1));
+    assert_eq!((bench.ledger.counts.submitted, bench.ledger.counts.finished), (1, 1));
 }
 
 #[test]
@@ -298,14 +296,14 @@ fn a_parked_worker_is_woken_in_place_of_one_that_cannot_start() {
     bench.ledger.job_ended(false, false);
     // One worker is awake when a third is counted on. Three jobs arrive at once while no worker is parked.
     let _ = (bench.submit(3), bench.submit(4));
-    assert!(matches!(bench.submit(5), Placed::Start));
+    assert!(matches!(bench.submit(5), Placed::Start(None)));
     assert_eq!((bench.runs(0), bench.runs(1)), (3, 4));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 5);
     bench.ledger.job_ended(false, false);
     bench.rests(1);
     assert!(matches!(bench.submit(6), Placed::Queued { .. }), "the third is still counted on");
-    assert!(!bench.ledger.start_failed(false));
+    assert!(bench.ledger.start_failed(None).is_none());
     let wake = bench.ledger.parked_wanted();
     assert!(wake.len() == 1 && wake[0].is(&bench.parkers[1]));
 }
@@ -316,36 +314,36 @@ fn a_job_is_withdrawn_once_and_only_before_it_has_begun() {
     (1..=3).for_each(|job| drop(bench.submit(job)));
     assert!(bench.ledger.withdraw(0).is_none(), "it is in a worker's wanted");
     assert_eq!((bench.ledger.withdraw(1), bench.ledger.withdraw(1)), (Some(2), None));
-    assert_eq!((bench.ledger.waiting(), bench.ledger.withdrawn), (1, 1));
+    assert_eq!((bench.ledger.waiting(), bench.ledger.counts.withdrawn), (1, 1));
     bench.ledger.job_ended(false, false);
     assert_eq!(bench.runs(0), 3);
     assert!(bench.ledger.withdraw(2).is_none());
     bench.ledger.job_ended(false, false);
-    assert_eq!(bench.ledger.submitted, bench.ledger.finished + bench.ledger.withdrawn);
+    assert_eq!(bench.ledger.counts.submitted, bench.ledger.counts.finished + bench.ledger.counts.withdrawn);
 }
 
 #[test]
 fn a_bound_counts_what_nobody_is_free_for() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Reject(2), ..limits(0, 1) });
-    assert!(matches!(bench.submit(1), Placed::StartWith(_)));
+    assert!(matches!(bench.submit(1), Placed::Start(Some(_))));
     let _ = (bench.submit(2), bench.submit(3));
-    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(matches!(bench.refused(), PoolError::Full));
     bench.ledger.job_ended(false, false);
     let _ = bench.submit(4);
-    assert_eq!(bench.refused(), Refusal::Full, "the worker is free for one");
+    assert!(matches!(bench.refused(), PoolError::Full), "the worker is free for one");
     bench.ledger.withdraw(1).unwrap();
     let _ = bench.submit(5);
 
     let mut none = Bench::new(Limits { queue: QueuePolicy::Reject(0), ..limits(0, 2) });
-    assert!(matches!(none.submit(1), Placed::StartWith(_)));
-    assert!(matches!(none.submit(2), Placed::StartWith(_)));
-    assert_eq!(none.refused(), Refusal::Full);
+    assert!(matches!(none.submit(1), Placed::Start(Some(_))));
+    assert!(matches!(none.submit(2), Placed::Start(Some(_))));
+    assert!(matches!(none.refused(), PoolError::Full));
     none.ledger.job_ended(false, false);
     none.rests(0);
     assert!(matches!(none.submit(3), Placed::Wake(_)), "it is handed to who is free");
-    assert_eq!(none.refused(), Refusal::Full);
+    assert!(matches!(none.refused(), PoolError::Full));
     let _ = none.ledger.pause().unwrap();
-    assert_eq!(none.refused(), Refusal::Full, "in a pause nobody is free");
+    assert!(matches!(none.refused(), PoolError::Full), "in a pause nobody is free");
 }
 
 #[test]
@@ -353,15 +351,15 @@ fn a_submitter_that_waits_has_room_before_a_new_one() {
     let mut bench = Bench::new(Limits { queue: QueuePolicy::Block(0), ..limits(0, 1) });
     let _ = bench.submit(1);
     let (first, second) = (Parker::new(), Parker::new());
-    bench.ledger.wait_for_room(&first);
-    bench.ledger.wait_for_room(&second);
+    bench.ledger.submitters.push_back(first.clone());
+    bench.ledger.submitters.push_back(second.clone());
     assert!(bench.ledger.waiters().is_empty());
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters()[0].is(&first));
-    assert_eq!(bench.refused(), Refusal::Full);
-    assert!(bench.ledger.submit(2, |job| job, Claim::Waited(&second)).is_err());
-    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&first)).is_ok());
-    bench.ledger.wait_for_room_no_more(&first);
+    assert!(matches!(bench.refused(), PoolError::Full));
+    assert!(bench.ledger.submit(2, Claim::Waited(&second)).is_err());
+    assert!(bench.ledger.submit(3, Claim::Waited(&first)).is_ok());
+    bench.ledger.submitters.pop_front();
     assert!(bench.ledger.waiters().is_empty(), "the room is taken");
     assert_eq!(bench.runs(0), 3);
     bench.ledger.job_ended(false, false);
@@ -376,7 +374,7 @@ fn a_smaller_maximum_ends_parked_workers_first() {
     let wanted = bench.ledger.resize(0, 1);
     assert_eq!((wanted.wake.len(), wanted.start), (2, 0));
     let _ = (bench.leaves(0), bench.leaves(1));
-    assert_eq!(bench.ledger.workers, 1);
+    assert_eq!(bench.ledger.counts.workers, 1);
     let _ = bench.submit(2);
     let wanted = bench.ledger.resize(0, 3);
     assert_eq!((wanted.wake.len(), wanted.start), (0, 1), "one for the job that waits");
@@ -406,7 +404,7 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
         assert_eq!(bench.runs(1), 1);
         let _ = bench.submit(2);
         assert!(!bench.ledger.has_unattended());
-        bench.ledger.watch(&parker);
+        bench.ledger.watchers.push(parker.clone());
         assert!(!rings(&bench.ledger, &parker));
         (bench, parker)
     };
@@ -430,9 +428,9 @@ fn a_task_that_counts_on_other_workers_is_woken_when_they_go() {
     let (mut bench, parker) = (Bench::new(limits(0, 2)), bell());
     let _ = (bench.submit(1), bench.submit(2), bench.submit(3));
     bench.ledger.job_ended(false, false);
-    bench.ledger.watch(&parker);
+    bench.ledger.watchers.push(parker.clone());
     assert!(!rings(&bench.ledger, &parker), "one is awake");
-    assert!(!bench.ledger.start_failed(false));
+    assert!(bench.ledger.start_failed(None).is_none());
     assert!(rings(&bench.ledger, &parker));
 }
 
@@ -442,15 +440,15 @@ fn room_in_a_pause_is_told_when_a_job_begins() {
     let _ = (bench.submit(1), bench.submit(2));
     // The ledger keeps new jobs. The waiting ones still run, and then there is room for one.
     let _ = bench.ledger.pause().unwrap();
-    assert_eq!(bench.refused(), Refusal::Full);
+    assert!(matches!(bench.refused(), PoolError::Full));
     let stands = Parker::new();
-    bench.ledger.wait_for_room(&stands);
+    bench.ledger.submitters.push_back(stands.clone());
     bench.ledger.job_ended(false, false);
     assert!(bench.ledger.waiters().is_empty(), "the other still waits");
     let (parker, now) = (bench.parker(0), bench.now);
     let Next::Run(2, wanted) = bench.ledger.next(&parker, Before::Park, || now) else { panic!("it runs") };
     assert!(wanted.wake.iter().any(|called| called.is(&stands)), "and may run for ever");
-    assert!(bench.ledger.submit(3, |job| job, Claim::Waited(&stands)).is_ok());
+    assert!(bench.ledger.submit(3, Claim::Waited(&stands)).is_ok());
 }
 
 /// Otherwise the pool would stop shrinking.
@@ -489,4 +487,31 @@ fn a_new_bottom_or_surplus_makes_the_bottom_watch_the_time() {
     assert!(wanted.wake.iter().any(|parker| parker.is(&bottom)));
     assert_eq!(bench.runs(2), 2);
     assert_ne!(bench.rests(1), Deadline::NEVER);
+}
+
+#[test]
+fn a_pause_holds_when_the_jobs_before_it_have_been_run() {
+    let mut bench = Bench::new(limits(0, 1));
+    let _ = (bench.submit(1), bench.submit(2));
+    let first = bench.ledger.pause().unwrap();
+    let _ = bench.submit(3);
+    let second = bench.ledger.pause().unwrap();
+    let _ = bench.submit(4);
+    let holds = |bench: &Bench, which| bench.ledger.is_held(which);
+    assert_eq!((bench.ledger.open(), holds(&bench, None)), (1, false));
+    bench.ledger.job_ended(false, false);
+    assert_eq!((bench.runs(0), holds(&bench, None)), (2, false));
+    bench.ledger.job_ended(false, true);
+    assert!(!holds(&bench, None), "its handle is not completed");
+    bench.ledger.reported();
+    assert!(holds(&bench, Some(first)) && holds(&bench, None));
+    assert!(!holds(&bench, Some(second)), "the second waits for the first to end");
+    assert_eq!(bench.rests(0), Deadline::NEVER);
+    let _ = bench.ledger.resume(first);
+    assert_eq!((bench.ledger.open(), holds(&bench, Some(second))), (1, false), "what came between them is run");
+    bench.ledger.withdraw(2).unwrap();
+    assert!(holds(&bench, Some(second)) && bench.ledger.has_pause(second) && !bench.ledger.has_pause(first));
+    assert!(bench.ledger.resume(first).wake.is_empty(), "it has ended before");
+    let _ = bench.ledger.drain();
+    assert!(!holds(&bench, None) && bench.ledger.open() == 1);
 }
