@@ -10,7 +10,7 @@ use super::info::{Status, TaskId, TaskInfo};
 use super::shared::{Helped, Record, Shared};
 use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
-use crate::latch::{Latch, LatchFuture};
+use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, lock, thread};
 
@@ -27,14 +27,14 @@ use crate::primitives::{Arc, lock, thread};
 pub struct TaskHandle<T, E> {
     record: Arc<dyn Record<T, E>>,
     shared: Arc<Shared>,
-    waiting: LatchFuture<()>,
+    waiting: Waiting<()>,
     /// Whether the result was moved out.
     was_taken: bool,
 }
 
 impl<T, E> TaskHandle<T, E> {
     pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> TaskHandle<T, E> {
-        let waiting = LatchFuture::new(record.over().clone());
+        let waiting = Waiting::new(record.over().clone());
         TaskHandle { record, shared, waiting, was_taken: false }
     }
 
