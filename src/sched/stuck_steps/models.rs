@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Record;
 use super::Scene;
 use super::StepWatcher;
-use super::StuckSteps;
+use super::{StuckSteps, WorkerView};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
 use crate::sched::search::{Searcher, find, search};
