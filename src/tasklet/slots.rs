@@ -39,8 +39,12 @@
 //!
 //! **The home thread** goes to sleep under the lock, after it has found no ready tasklet but a remaining one. A
 //! thread that makes a tasklet ready, or that retires the last one, holds the lock as well. It finds that the home
-//! thread sleeps, and wakes it. If the home thread is not in the loop at all, the wake-up hook is called once, until
-//! a thread has entered.
+//! thread sleeps, and wakes it. If the home thread is in no run or turn, the wake-up hook is called once, until the
+//! next run or turn. [`Loop::with`](super::Loop::with) is neither.
+//!
+//! A run or turn ends under the lock as well, in the critical section of its last look: it leaves. A transition comes
+//! before that look, and is seen. Or it comes after the leave, finds no home thread, and calls the hook. The thread
+//! that leaves calls the hook itself if a tasklet is still ready, or if none is left and its outcome does not say so.
 //!
 //! **Ending** takes two steps. First the body is taken out under the lock and dropped without it. Then the slot is
 //! retired. Until then the tasklet counts, so `run` does not return before the destructor has run.
@@ -81,9 +85,8 @@ pub(super) struct Slots<B> {
 /// How the home thread is in the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Presence {
+    /// It is in no run or turn. A tasklet that returns from the pool would find no thread.
     Away,
-    /// For a moment only. A tasklet that returns from the pool would find no thread.
-    Visiting,
     Inside,
     Asleep,
 }

@@ -357,10 +357,12 @@ impl<B> Slots<B> {
         self.told = false;
     }
 
-    /// Notes that the thread exits the loop. If there is more to do, the hook is called.
-    pub(super) fn leave(&mut self) -> Option<Wake> {
+    /// Notes that the thread exits the loop. The hook is called if there is more to do, or if no tasklet is left and
+    /// the outcome of the run or turn does not report that.
+    pub(super) fn leave(&mut self, is_end_reported: bool) -> Option<Wake> {
         self.home = Presence::Away;
-        if self.is_ready() { self.wake_home() } else { None }
+        let is_news = self.is_ready() || self.live == 0 && !is_end_reported;
+        if is_news { self.wake_home() } else { None }
     }
 
     /// Notes that the home thread goes to sleep. A transition with work for it wakes it.

@@ -179,12 +179,12 @@ fn the_hook_is_called_once_until_somebody_has_come() {
     assert!(!schedule(&mut slots), "it has been told already");
     slots.enter(Presence::Inside);
     assert!(!schedule(&mut slots), "somebody is there");
-    assert!(matches!(slots.leave(), Some(Wake::Hook(_))), "and leaves with work undone");
+    assert!(matches!(slots.leave(true), Some(Wake::Hook(_))), "and leaves with work undone");
     slots.enter(Presence::Inside);
     while let Some(begun) = slots.begin_home() {
         let _ = slots.settle(begun.id, begun.body, Directive::Wait, &clock());
     }
-    assert!(slots.leave().is_none());
+    assert!(slots.leave(true).is_none());
     assert!(schedule(&mut slots));
 }
 
