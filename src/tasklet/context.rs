@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ pub(super) type Common<S> = Shared<Body<S>>;
 
 impl<S: 'static> Elsewhere for Body<S> {
     fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Directive {
-        let _entered = current::enter_with(shared.clone(), shared.builder());
+        let _entered = current::enter_with(shared.clone(), lock(&shared.builder).clone());
         (**self).pool(&mut TaskletContext::new(shared, id, timed_out))
     }
 }
@@ -137,14 +137,13 @@ pub struct TaskletContext<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     id: TaskletId,
     timed_out: bool,
-    has_suspended: Cell<bool>,
     cancel: OnceCell<CancelToken>,
 }
 
 impl<'a, S: 'static> TaskletContext<'a, S> {
     #[inline]
     pub(super) fn new(shared: &'a Arc<Common<S>>, id: TaskletId, timed_out: bool) -> TaskletContext<'a, S> {
-        TaskletContext { shared, id, timed_out, has_suspended: Cell::new(false), cancel: OnceCell::new() }
+        TaskletContext { shared, id, timed_out, cancel: OnceCell::new() }
     }
 
     /// The id of this tasklet.
@@ -174,16 +173,14 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
     /// If the step does not wait, the suspension stays open until a later step does. Several suspensions of one step
     /// belong to the same wait. The first one that is resumed ends the wait.
     pub fn suspend(&self) -> Resume {
-        let first = !self.has_suspended.replace(true);
-        let ticket = lock(&self.shared.slots).suspend(self.id, first);
+        let ticket = lock(&self.shared.slots).suspend(self.id);
         Resume::new(self.shared, ticket)
     }
 
     /// As [`suspend`](Self::suspend), with a limit by the loop's clock. If the tasklet is not resumed by then, it
     /// gets `directive`. Its next step finds that it has [timed out](Self::timed_out).
     pub fn suspend_for(&self, limit: Duration, directive: Directive) -> Resume {
-        let first = !self.has_suspended.replace(true);
-        let ticket = lock(&self.shared.slots).suspend(self.id, first);
+        let ticket = lock(&self.shared.slots).suspend(self.id);
         self.shared.set_deadline(ticket, limit, directive);
         Resume::new(self.shared, ticket)
     }
@@ -195,7 +192,13 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
 
     /// The token of this tasklet. It is cancelled when the tasklet or its loop is cancelled.
     pub fn cancelled(&self) -> &CancelToken {
-        self.cancel.get_or_init(|| self.shared.token(self.id))
+        self.cancel.get_or_init(|| {
+            let (token, doomed) = lock(&self.shared.slots).token(self.id);
+            if let Some(reason) = doomed {
+                token.cancel(reason);
+            }
+            token
+        })
     }
 }
 
@@ -292,12 +295,12 @@ impl<S: 'static> LoopHandle<S> {
 
     /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
-        self.shared.tasklets()
+        lock(&self.shared.slots).tasklets()
     }
 
     /// The tasklets whose directive has not changed for this long, by the loop's clock.
     pub fn stuck(&self, after: Duration) -> Vec<TaskletInfo> {
-        let mut holding = self.shared.tasklets();
+        let mut holding = lock(&self.shared.slots).tasklets();
         holding.retain(|holding| holding.since >= after);
         holding
     }
@@ -323,7 +326,7 @@ impl<S: 'static> LoopHandle<S> {
 
     /// Whether the loop is closed.
     pub fn is_closed(&self) -> bool {
-        lock(&self.shared.slots).is_closed()
+        lock(&self.shared.slots).closed
     }
 }
 
@@ -369,6 +372,6 @@ impl<S: 'static> Eq for LoopHandle<S> {}
 
 impl<S: 'static> fmt::Debug for LoopHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopHandle").field("holding", &lock(&self.shared.slots).live()).finish()
+        f.debug_struct("LoopHandle").field("holding", &lock(&self.shared.slots).live).finish()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::context::{Body, Common, LoopHandle, Tasklet, TaskletContext, schedule, unboxed};
 use super::current::{self, Entered, LoopBuilder};
-use super::directive::{Directive, ScheduleError, TaskletId};
+use super::directive::{Directive, ScheduleError};
 use super::report::{InterruptedError, Interruption, PanicPolicy, Report, TaskletInfo, TurnOutcome};
 use super::shared::Shared;
 use super::slots::{Begun, Presence};
@@ -14,7 +14,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
-use crate::primitives::{Arc, Weak, lock};
+use crate::primitives::{Arc, lock};
 
 /// Runs tasklets, and owns the state that their home steps share.
 ///
@@ -116,7 +116,7 @@ impl<S: 'static> Loop<S> {
             let _entered = enter(shared);
             let rules = Rules { presence: Presence::Away, ..Rules::AT_ONCE };
             drive(shared, &mut self.state, &rules);
-            if let Some(body) = take_held(shared, id) {
+            if let Some(body) = shared.take_back(id, true) {
                 return Err(Rejected::new(unboxed(body), ScheduleError::NotRunning));
             }
         }
@@ -137,7 +137,7 @@ impl<S: 'static> Loop<S> {
         let shared = &self.core.shared;
         let entered = enter(shared);
         let name = tasklet.name();
-        let admitted = lock(&shared.slots).admit(name, None, &shared.clock);
+        let admitted = lock(&shared.slots).admit(name, None);
         let id = match admitted {
             Ok(id) => id,
             Err(why) => return Err(Rejected::new(tasklet, why)),
@@ -148,12 +148,12 @@ impl<S: 'static> Loop<S> {
         let (effects, panic) = {
             let mut slots = lock(&shared.slots);
             match outcome {
-                Ok(directive) => (slots.settle(id, body, directive, &shared.clock), None),
+                Ok(directive) => (slots.settle(id, body, Ok(directive)), None),
                 Err(panic) => (slots.panicked(id, body, panic.clone(), true), Some(panic)),
             }
         };
         shared.carry_out(effects);
-        let back = take_held(shared, id);
+        let back = shared.take_back(id, true);
         drop(entered);
         if let Some(panic) = panic {
             match panic.take_payload() {
@@ -264,7 +264,7 @@ impl<S: 'static> Loop<S> {
 
     /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
-        self.core.shared.tasklets()
+        lock(&self.core.shared.slots).tasklets()
     }
 
     /// Returns the report of the work since the last report. Runs return their own report. Turns,
@@ -285,30 +285,21 @@ impl<S: 'static> Loop<S> {
     fn run_by(&mut self, cancel: Option<&CancelToken>, deadline: Deadline) -> Result<Report, InterruptedError> {
         let shared = &self.core.shared;
         if is_step() {
-            let holding = lock(&shared.slots).tasklets(&shared.clock);
+            let holding = lock(&shared.slots).tasklets();
             return Err(InterruptedError::new(Interruption::InsideStep, Report::default(), holding));
         }
         let _entered = enter(shared);
         // A cancelled token or a moved clock wakes the home thread, which then checks both.
-        let wake = || {
-            let weak = Arc::downgrade(shared);
-            move || {
-                if let Some(shared) = Weak::upgrade(&weak) {
-                    let _slots = lock(&shared.slots);
-                    shared.home.notify_all();
-                }
-            }
-        };
         let _registration = cancel.map(|cancel| {
-            let wake = wake();
+            let wake = shared.waker();
             cancel.on_cancel(move |_| wake())
         });
-        let _watch = (deadline != Deadline::NEVER).then(|| shared.clock.watch(wake()));
+        let _watch = (deadline != Deadline::NEVER).then(|| shared.clock.watch(shared.waker()));
         let rules = Rules { cancel, deadline, sleeps: true, ..Rules::AT_ONCE };
         let (halt, _) = drive(shared, &mut self.state, &rules);
         let (report, holding) = {
             let mut slots = lock(&shared.slots);
-            let left = if matches!(halt, Halt::Cut(_)) { slots.tasklets(&shared.clock) } else { Vec::new() };
+            let left = if matches!(halt, Halt::Cut(_)) { slots.tasklets() } else { Vec::new() };
             (std::mem::take(&mut slots.report), left)
         };
         match halt {
@@ -329,7 +320,8 @@ impl LoopBuilder {
 /// Makes the loop the calling thread's current one, until the guard is dropped.
 fn enter<S: 'static>(shared: &Arc<Common<S>>) -> Entered {
     let entered = current::enter(shared.clone());
-    shared.set_builder(current::inherited());
+    let before = std::mem::replace(&mut *lock(&shared.builder), current::inherited());
+    drop_contained(before);
     entered
 }
 
@@ -341,11 +333,11 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
     let mut slots = lock(&shared.slots);
     let halt = loop {
         if rules.presence == Presence::Inside
-            && let Some(panic) = slots.take_stop()
+            && let Some(panic) = slots.stopped.take()
         {
             break Halt::Cut(Interruption::Panicked(panic));
         }
-        if slots.live() == 0 {
+        if slots.live == 0 {
             break Halt::Finished;
         }
         if let Some(cut) = rules.cut(&shared.clock) {
@@ -358,19 +350,16 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
             if !rules.sleeps {
                 break Halt::Idle;
             }
-            slots.fall_asleep();
-            slots = shared.clock.wait(&shared.home, slots, rules.deadline);
-            slots.wake_up();
+            slots.home = Presence::Asleep;
+            slots = shared.clock.wait(&shared.changed, slots, rules.deadline);
+            slots.home = Presence::Inside;
             continue;
         };
         drop(slots);
         let outcome = contain(|| body.home(state, &mut TaskletContext::new(shared, id, timed_out)));
         steps += 1;
         slots = lock(&shared.slots);
-        let effects = match outcome {
-            Ok(directive) => slots.settle(id, body, directive, &shared.clock),
-            Err(panic) => slots.panicked(id, body, panic, false),
-        };
+        let effects = slots.settle(id, body, outcome);
         if effects.are_some() {
             drop(slots);
             shared.carry_out(effects);
@@ -400,14 +389,6 @@ impl Rules<'_> {
     }
 }
 
-/// Takes back a tasklet that has asked for the pool. It must be taken back if no thread would be in the loop when its
-/// pool step returns.
-fn take_held<S: 'static>(shared: &Arc<Common<S>>, id: TaskletId) -> Option<Body<S>> {
-    let body = lock(&shared.slots).take_held(id)?;
-    shared.retire(id);
-    Some(body)
-}
-
 impl<S: 'static> Drop for Core<S> {
     fn drop(&mut self) {
         self.shared.close(&Reason::Shutdown);
@@ -417,7 +398,7 @@ impl<S: 'static> Drop for Core<S> {
 
 impl<S: 'static> fmt::Debug for Loop<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loop").field("holding", &lock(&self.core.shared.slots).live()).finish()
+        f.debug_struct("Loop").field("holding", &lock(&self.core.shared.slots).live).finish()
     }
 }
 
@@ -447,7 +428,7 @@ pub(super) fn step_for_models<S: 'static>(
     let Some(Begun { id, mut body, timed_out }) = lock(&shared.slots).begin_home() else { return };
     let directive = body.home(state, &mut TaskletContext::new(shared, id, timed_out));
     between(Box::new(|| {
-        let effects = lock(&shared.slots).settle(id, body, directive, &shared.clock);
+        let effects = lock(&shared.slots).settle(id, body, Ok(directive));
         shared.carry_out(effects);
     }));
 }

@@ -41,7 +41,6 @@
 mod directive;
 mod report;
 mod slots;
-mod transitions;
 mod current;
 mod shared;
 mod resume;

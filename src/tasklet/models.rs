@@ -7,7 +7,7 @@ use super::event_loop::{run_for_models, step_for_models, turn_for_models};
 use super::report::Report;
 use super::resume::Resume;
 use super::shared::{Control, Shared};
-use super::slots::{Place, Presence};
+use super::slots::Presence;
 use crate::outcome::{Exit, Reason};
 use crate::primitives::{Arc, Condvar, Mutex, lock, thread, wait};
 
@@ -224,7 +224,7 @@ fn a_pool_step_returns_while_home_falls_asleep_and_it_is_cancelled() {
                 Directive::Done
             });
             // The same as `schedule` does, but a thread of the model runs the step.
-            let (id, effects) = slots.insert(("b".into(), None), body, Directive::Pool, &shared.clock).ok().unwrap();
+            let (id, effects) = slots.insert(("b".into(), None), body, Directive::Pool).ok().unwrap();
             assert_eq!(effects.start, Some(id));
             id
         };
@@ -296,7 +296,7 @@ fn a_tasklet_is_cancelled_while_it_is_resumed() {
             Exit::Done(()) => assert_eq!((report.finished, log.len()), (1, 1)),
             _ => assert_eq!((report.cancelled, log.len()), (1, 0)),
         }
-        assert!(!matches!(lock(&shared.slots).find(id).map(|slot| &slot.place), Some(Place::Waiting(_))));
+        assert!(lock(&shared.slots).tasklets().is_empty());
         let _: Report = report;
     });
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::directive::{Directive, TaskletId};
 use super::shared::Control;
 use super::slots::Ticket;
+use crate::outcome::drop_contained;
 use crate::primitives::{Arc, Weak};
 
 /// Wakes one tasklet, once, from any thread. [`TaskletContext::suspend`](super::TaskletContext::suspend) returns it.
@@ -63,7 +64,7 @@ impl Resume {
     /// the loop's timers, this object counts as dropped.
     pub fn resume_after(self, delay: Duration, directive: Directive) {
         if let Some(control) = self.of.as_ref().and_then(Weak::upgrade) {
-            control.resume_after(self.ticket, delay, Box::new(move || self.resume(directive)));
+            drop_contained(control.set_timer(self.ticket, delay, Box::new(move || self.resume(directive))));
         }
     }
 }

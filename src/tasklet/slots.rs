@@ -52,12 +52,12 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::directive::{Directive, TaskletId};
-use super::report::{PanicPolicy, Report, TaskletPanic};
+use super::directive::{Directive, ScheduleError, TaskletId};
+use super::report::{PanicPolicy, Report, TaskletInfo, TaskletPanic};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason};
+use crate::outcome::{Exit, Panic, Reason};
 use crate::primitives::Arc;
 use crate::timer::Kept;
 
@@ -65,18 +65,22 @@ use crate::timer::Kept;
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Slots<B> {
-    pub(super) owner: u64,
-    pub(super) last: u64,
-    pub(super) table: Vec<Entry<B>>,
-    pub(super) vacant: u32,
-    pub(super) ready: List,
-    pub(super) held: List,
+    owner: u64,
+    last: u64,
+    pub(super) clock: Clock,
+    table: Vec<Option<Slot<B>>>,
+    /// The indices of the free slots.
+    vacant: Vec<u32>,
+    ready: List,
+    held: List,
+    /// The number of tasklets, also of those that are about to end.
     pub(super) live: usize,
     pub(super) home: Presence,
-    pub(super) hook: Option<Hook>,
-    // Whether the hook has been called since a thread was last in the loop.
-    pub(super) told: bool,
+    hook: Option<Hook>,
+    /// Whether the hook has been called since the last run or turn.
+    told: bool,
     pub(super) closed: bool,
+    /// The panic that has stopped the loop.
     pub(super) stopped: Option<TaskletPanic>,
     pub(super) policy: PanicPolicy,
     pub(super) report: Report,
@@ -91,55 +95,45 @@ pub(super) enum Presence {
     Asleep,
 }
 
-pub(super) enum Entry<B> {
-    Vacant(u32),
-    Taken(Slot<B>),
-}
-
-pub(super) struct Slot<B> {
-    pub(super) number: u64,
-    pub(super) place: Place<B>,
-    pub(super) before: u32,
-    pub(super) behind: u32,
-    pub(super) since: Instant,
-    pub(super) name: Cow<'static, str>,
-    pub(super) ended: Option<Latch<Exit>>,
-    pub(super) cancel: Option<CancelToken>,
+struct Slot<B> {
+    number: u64,
+    /// The body, if the tasklet is at rest. It is out while the tasklet is in a step, and when it ends.
+    body: Option<B>,
+    /// The place of a tasklet at rest, or the kind of its step. `Done` if the tasklet ends.
+    directive: Directive,
+    /// Whether a tasklet at rest with the directive `Pool` is held.
+    is_held: bool,
+    before: u32,
+    behind: u32,
+    since: Instant,
+    name: Cow<'static, str>,
+    ended: Option<Latch<Exit>>,
+    cancel: Option<CancelToken>,
     // The fields from here on are notes that were made while the body is out.
-    pub(super) doomed: Option<Reason>,
-    pub(super) given: Option<Given>,
-    // The open suspension: its epoch, its number of unused resumptions, and the timer that limits it.
-    pub(super) epoch: u64,
-    pub(super) out: u32,
-    pub(super) suspended: bool,
-    pub(super) deadlines: Vec<Kept>,
+    doomed: Option<Reason>,
+    given: Option<Given>,
+    // The open suspension: its epoch, its number of unused resumptions, and the timers that limit it.
+    epoch: u64,
+    out: u32,
+    suspended: bool,
+    deadlines: Vec<Kept>,
     // Whether its limit ended the last wait. The next step can query this.
-    pub(super) timed_out: bool,
-}
-
-pub(super) enum Place<B> {
-    Ready(B),
-    Handed(B),
-    Held(B),
-    Waiting(B),
-    Home,
-    Elsewhere,
-    Ending,
+    timed_out: bool,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Given {
-    pub(super) directive: Directive,
-    pub(super) timed_out: bool,
+struct Given {
+    directive: Directive,
+    timed_out: bool,
     // Whether it was noted before the current step began.
-    pub(super) is_old: bool,
+    is_old: bool,
 }
 
 /// The suspension that a resumption belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) id: TaskletId,
-    pub(super) epoch: u64,
+    epoch: u64,
 }
 
 /// A tasklet that is about to be stepped.
@@ -169,7 +163,7 @@ pub(super) enum Wake {
 /// An ended tasklet. Its body must be dropped and its end reported. After that its slot must be retired.
 pub(super) struct Over<B> {
     pub(super) id: TaskletId,
-    pub(super) body: Option<B>,
+    pub(super) body: B,
     pub(super) exit: Exit,
     pub(super) ended: Option<Latch<Exit>>,
     // The token's callbacks are user code, and are dropped with the body.
@@ -180,18 +174,14 @@ pub(super) struct Over<B> {
 #[must_use]
 pub(super) struct Retired {
     pub(super) wake: Option<Wake>,
-    pub(super) slot_left: Option<(Option<CancelToken>, Vec<Kept>)>,
-}
-
-pub(super) enum End {
-    Done,
-    Cancelled(Reason),
-    Abandoned,
-    Refused(Reason),
+    pub(super) is_last: bool,
+    // Of a tasklet that was taken back. An ended one has none.
+    pub(super) cancel: Option<CancelToken>,
+    pub(super) deadlines: Vec<Kept>,
 }
 
 impl<B> Effects<B> {
-    pub(super) const NONE: Effects<B> =
+    const NONE: Effects<B> =
         Effects { start: None, wake: None, cancel: None, deadlines: Vec::new(), panicked: None, over: None };
 
     /// Whether there is any work.
@@ -208,47 +198,51 @@ impl<B> Effects<B> {
 
 /// A list of slots, which are linked through themselves. Any slot is removed in constant time, without allocation.
 #[derive(Clone, Copy)]
-pub(super) struct List {
-    pub(super) first: u32,
-    pub(super) last: u32,
+struct List {
+    first: u32,
+    last: u32,
 }
 
 impl List {
-    pub(super) const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
+    const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
 }
 
 /// An index that no slot has.
-pub(super) const NO_SLOT: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// The largest table, in slots, that is kept when the loop is empty.
-pub(super) const KEPT: usize = 1_024;
+const KEPT: usize = 1_024;
 
 /// The reason for the end of a tasklet whose last resumption was dropped.
-pub(super) const ABANDONED: &str = "its resumption was dropped unused";
-
-pub(super) fn taken<B>(table: &mut [Entry<B>], place: u32) -> Option<&mut Slot<B>> {
-    match table.get_mut(place as usize) {
-        Some(Entry::Taken(slot)) => Some(slot),
-        _ => None,
-    }
-}
+const ABANDONED: &str = "its resumption was dropped unused";
 
 impl<B> Slot<B> {
-    /// Advances the epoch. Resumptions of earlier epochs then do nothing.
-    pub(super) fn turn_epoch(&mut self) {
+    /// Ends the open suspension. Its resumptions then do nothing. Returns its timers, which are to be cancelled.
+    fn end_suspension(&mut self) -> Vec<Kept> {
         self.epoch += 1;
         self.out = 0;
+        self.suspended = false;
+        std::mem::take(&mut self.deadlines)
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.directive == Directive::Wait
+    }
+
+    fn is_handed(&self) -> bool {
+        self.directive == Directive::Pool && !self.is_held && self.body.is_some()
     }
 }
 
-// The building blocks of the transitions.
+// The transitions.
 impl<B> Slots<B> {
-    pub(super) fn new(owner: u64, policy: PanicPolicy) -> Slots<B> {
+    pub(super) fn new(owner: u64, policy: PanicPolicy, clock: Clock) -> Slots<B> {
         Slots {
             owner,
             last: 0,
+            clock,
             table: Vec::new(),
-            vacant: NO_SLOT,
+            vacant: Vec::new(),
             ready: List::EMPTY,
             held: List::EMPTY,
             live: 0,
@@ -262,104 +256,412 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Whether a thread will step a tasklet that returns from the pool.
-    pub(super) fn is_attended(&self) -> bool {
-        self.hook.is_some() || matches!(self.home, Presence::Inside | Presence::Asleep)
+    /// Adds a tasklet with its first directive.
+    pub(super) fn insert(
+        &mut self,
+        (name, ended): (Cow<'static, str>, Option<Latch<Exit>>),
+        body: B,
+        directive: Directive,
+    ) -> Result<(TaskletId, Effects<B>), (B, ScheduleError)> {
+        if directive == Directive::Pool && !self.closed && !self.is_attended() {
+            return Err((body, ScheduleError::NotRunning));
+        }
+        match self.admit(name, ended) {
+            Ok(id) => Ok((id, self.put(id, body, directive))),
+            Err(why) => Err((body, why)),
+        }
+    }
+
+    /// Adds a tasklet whose body the caller holds. The caller steps it at once, at home.
+    pub(super) fn admit(
+        &mut self,
+        name: Cow<'static, str>,
+        ended: Option<Latch<Exit>>,
+    ) -> Result<TaskletId, ScheduleError> {
+        if self.closed {
+            return Err(ScheduleError::Closed);
+        }
+        self.last += 1;
+        self.live += 1;
+        let slot = Slot {
+            number: self.last,
+            body: None,
+            directive: Directive::Home,
+            is_held: false,
+            before: NO_SLOT,
+            behind: NO_SLOT,
+            since: self.clock.now(),
+            name,
+            ended,
+            cancel: None,
+            doomed: None,
+            given: None,
+            epoch: 0,
+            out: 0,
+            suspended: false,
+            deadlines: Vec::new(),
+            timed_out: false,
+        };
+        let place = self.vacant.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            (self.table.len() - 1) as u32
+        });
+        self.table[place as usize] = Some(slot);
+        Ok(TaskletId { owner: self.owner, number: self.last, slot: place })
+    }
+
+    /// Begins a home step of the tasklet that has been ready for the longest.
+    #[inline]
+    pub(super) fn begin_home(&mut self) -> Option<Begun<B>> {
+        let id = self.id_at(self.ready.first)?;
+        self.report.home_steps += 1;
+        self.begin(id)
+    }
+
+    /// Begins a pool step of a tasklet that was handed to the pool, if it still is there.
+    pub(super) fn begin_elsewhere(&mut self, id: TaskletId) -> Option<Begun<B>> {
+        self.find(id).filter(|slot| slot.is_handed())?;
+        self.report.pool_steps += 1;
+        self.begin(id)
     }
 
     #[inline]
-    pub(super) fn find(&mut self, id: TaskletId) -> Option<&mut Slot<B>> {
+    fn begin(&mut self, id: TaskletId) -> Option<Begun<B>> {
+        let body = self.take_body(id)?;
+        let slot = self.slot(id);
+        if let Some(given) = &mut slot.given {
+            given.is_old = true;
+        }
+        Some(Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) })
+    }
+
+    /// Notes that a step has returned or panicked.
+    #[inline]
+    pub(super) fn settle(&mut self, id: TaskletId, body: B, outcome: Result<Directive, Panic>) -> Effects<B> {
+        let returned = match outcome {
+            Ok(returned) => returned,
+            Err(panic) => return self.panicked(id, body, panic, false),
+        };
+        let slot = self.slot(id);
+        if returned == Directive::Done || slot.given.is_some_and(|given| given.directive == Directive::Done) {
+            return self.put(id, body, Directive::Done);
+        }
+        if let Some(reason) = slot.doomed.take() {
+            return self.cancelled(id, body, reason);
+        }
+        if returned != Directive::Wait {
+            return self.put(id, body, returned);
+        }
+        if let Some(given) = slot.given.take() {
+            slot.timed_out = given.timed_out;
+            return self.put(id, body, given.directive);
+        }
+        if slot.suspended && slot.out == 0 {
+            return self.abandoned(id, body);
+        }
+        self.put(id, body, Directive::Wait)
+    }
+
+    /// Notes that a step has panicked. The policy decides whether that stops the loop, unless the panic is rethrown
+    /// to the caller.
+    pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
+        let slot = self.slot(id);
+        let told = TaskletPanic { id, name: slot.name.clone(), directive: slot.directive, panic };
+        self.report.panicked(&told);
+        let mut effects = self.end(id, body, Exit::Panicked(told.panic.clone()));
+        if matches!(self.policy, PanicPolicy::Stop) && !rethrown && self.stopped.is_none() {
+            self.stopped = Some(told.clone());
+            effects.wake = self.wake_home();
+        }
+        effects.panicked = Some((self.policy.clone(), told));
+        effects
+    }
+
+    /// Opens a suspension for a tasklet in a step, or adds a resumption to it.
+    pub(super) fn suspend(&mut self, id: TaskletId) -> Ticket {
+        let slot = self.slot(id);
+        // A resumption of an earlier suspension, for which no step waited, must not end this one.
+        slot.given = slot.given.filter(|given| !given.is_old || given.directive == Directive::Done);
+        if slot.given.is_some() {
+            // The wait has ended before it began. Resumptions that are made for it now belong to the passed epoch.
+            return Ticket { id, epoch: slot.epoch - 1 };
+        }
+        slot.suspended = true;
+        slot.out += 1;
+        Ticket { id, epoch: slot.epoch }
+    }
+
+    /// Notes a timer that limits the wait. Returns it if the wait has already ended.
+    pub(super) fn set_deadline(&mut self, ticket: Ticket, kept: Kept) -> Option<Kept> {
+        match self.suspended(ticket) {
+            Some(slot) => {
+                slot.deadlines.push(kept);
+                None
+            }
+            None => Some(kept),
+        }
+    }
+
+    /// Uses a resumption. With `Wait`, the tasklet waits on without a resumption. It can still be redirected or
+    /// cancelled.
+    pub(super) fn resume(&mut self, ticket: Ticket, directive: Directive, timed_out: bool) -> Effects<B> {
+        match self.suspended(ticket) {
+            Some(slot) if directive == Directive::Wait => Effects { deadlines: slot.end_suspension(), ..Effects::NONE },
+            Some(_) => self.give(ticket.id, directive, timed_out),
+            None => Effects::NONE,
+        }
+    }
+
+    /// Ends the suspension of a tasklet. If the tasklet waits, it gets the directive. Otherwise the directive is noted.
+    fn give(&mut self, id: TaskletId, directive: Directive, timed_out: bool) -> Effects<B> {
+        let slot = self.slot(id);
+        let deadlines = slot.end_suspension();
+        let effects = match slot.body.take_if(|_| slot.directive == Directive::Wait) {
+            Some(body) => {
+                slot.timed_out = timed_out;
+                self.put(id, body, directive)
+            }
+            None => {
+                slot.given = Some(Given { directive, timed_out, is_old: false });
+                Effects::NONE
+            }
+        };
+        Effects { deadlines, ..effects }
+    }
+
+    /// Notes that a resumption was dropped unused.
+    pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
+        let Some(slot) = self.suspended(ticket) else { return Effects::NONE };
+        slot.out -= 1;
+        if slot.out > 0 || !slot.suspended || !slot.is_waiting() {
+            return Effects::NONE;
+        }
+        self.take_body(ticket.id).map_or(Effects::NONE, |body| self.abandoned(ticket.id, body))
+    }
+
+    /// Gives a tasklet another directive. Returns whether the loop has the tasklet.
+    pub(super) fn redirect(
+        &mut self,
+        id: TaskletId,
+        directive: Directive,
+    ) -> Result<Option<Effects<B>>, ScheduleError> {
+        let attended = self.is_attended();
+        let Some(slot) = self.find(id).filter(|slot| slot.directive != Directive::Done) else { return Ok(None) };
+        let is_queued = slot.body.is_some() && !slot.is_waiting();
+        if !is_queued {
+            let waits_on = directive == Directive::Wait;
+            return Ok(Some(if waits_on { Effects::NONE } else { self.give(id, directive, false) }));
+        }
+        if directive == Directive::Pool && !attended {
+            return Err(ScheduleError::NotRunning);
+        }
+        if slot.directive == directive && !slot.is_held {
+            return Ok(Some(Effects::NONE));
+        }
+        Ok(self.take_body(id).map(|body| self.put(id, body, directive)))
+    }
+
+    /// Cancels a tasklet. Does nothing if it has already ended or was already cancelled.
+    pub(super) fn cancel(&mut self, id: TaskletId, reason: Reason) -> Option<Effects<B>> {
+        let slot = self.find(id).filter(|slot| slot.doomed.is_none() && slot.directive != Directive::Done)?;
+        let cancel = slot.cancel.clone().map(|cancel| (cancel, reason.clone()));
+        let effects = match self.take_body(id) {
+            Some(body) => self.cancelled(id, body, reason),
+            None => {
+                self.slot(id).doomed = Some(reason);
+                Effects::NONE
+            }
+        };
+        Some(Effects { cancel, ..effects })
+    }
+
+    /// Makes the loop refuse further tasklets. Returns those that it has.
+    pub(super) fn close(&mut self) -> Vec<TaskletId> {
+        self.closed = true;
+        (0..self.table.len() as u32).filter_map(|place| self.id_at(place)).collect()
+    }
+
+    /// Ends a tasklet that the pool does not step.
+    pub(super) fn refuse(&mut self, id: TaskletId, reason: Reason) -> Effects<B> {
+        let Some(body) = self.take_queued(id, false) else { return Effects::NONE };
+        self.report.refused += 1;
+        self.end(id, body, Exit::Terminated(reason))
+    }
+
+    /// Takes back a tasklet that was handed to the pool and has not begun, or one that is held. The caller must then
+    /// end it or retire its slot.
+    pub(super) fn take_queued(&mut self, id: TaskletId, is_held: bool) -> Option<B> {
+        self.find(id).filter(|slot| slot.directive == Directive::Pool && slot.is_held == is_held)?;
+        let body = self.take_body(id)?;
+        self.slot(id).directive = Directive::Done;
+        Some(body)
+    }
+
+    /// Frees the slot of a tasklet that has ended or was taken back.
+    pub(super) fn retire(&mut self, id: TaskletId) -> Retired {
+        let gone = self.table[id.slot as usize].take();
+        self.vacant.push(id.slot);
+        self.live -= 1;
+        let is_last = self.live == 0;
+        if is_last && self.table.capacity() > KEPT {
+            (self.table, self.vacant) = (Vec::new(), Vec::new());
+        }
+        let wake = if is_last { self.wake_home() } else { None };
+        let (cancel, deadlines) = gone.map_or((None, Vec::new()), |slot| (slot.cancel, slot.deadlines));
+        Retired { wake, is_last, cancel, deadlines }
+    }
+
+    /// The token of a tasklet in a step, which is made on first use. Also the reason, if the tasklet was cancelled
+    /// before.
+    pub(super) fn token(&mut self, id: TaskletId) -> (CancelToken, Option<Reason>) {
+        let clock = self.clock.clone();
+        let slot = self.slot(id);
+        (slot.cancel.get_or_insert_with(|| CancelToken::with_clock(clock)).clone(), slot.doomed.clone())
+    }
+
+    /// Notes that a thread begins to run ready steps.
+    pub(super) fn enter(&mut self, presence: Presence) {
+        self.home = presence;
+        self.told = false;
+    }
+
+    /// Notes that the thread exits the loop. The hook is called if there is more to do, or if no tasklet is left and
+    /// the outcome of the run or turn does not report that.
+    pub(super) fn leave(&mut self, is_end_reported: bool) -> Option<Wake> {
+        self.home = Presence::Away;
+        let is_news = self.is_ready() || self.live == 0 && !is_end_reported;
+        if is_news { self.wake_home() } else { None }
+    }
+
+    /// Sets the hook, which is called from now on when there is work and no thread is in the loop.
+    pub(super) fn set_hook(&mut self, hook: Option<Hook>) -> Option<Hook> {
+        self.told = false;
+        std::mem::replace(&mut self.hook, hook)
+    }
+
+    /// The next tasklet that was held until a thread came. The caller hands it to the pool.
+    pub(super) fn release_held(&mut self) -> Option<TaskletId> {
+        let id = self.id_at(self.held.first).filter(|_| self.is_attended())?;
+        let body = self.take_body(id)?;
+        self.put(id, body, Directive::Pool).start
+    }
+
+    /// Whether a home step is ready.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.first != NO_SLOT
+    }
+
+    /// The tasklets that the loop still has, in the order in which they were scheduled.
+    pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
+        let now = self.clock.now();
+        let mut holding: Vec<TaskletInfo> = Vec::new();
+        for (place, slot) in (0..).zip(&self.table) {
+            let Some(slot) = slot.as_ref().filter(|slot| slot.directive != Directive::Done) else { continue };
+            holding.push(TaskletInfo {
+                id: TaskletId { owner: self.owner, number: slot.number, slot: place },
+                name: slot.name.clone(),
+                directive: slot.directive,
+                running: slot.body.is_none(),
+                since: now.saturating_duration_since(slot.since),
+            });
+        }
+        holding.sort_unstable_by_key(|holding| holding.id.number);
+        holding
+    }
+}
+
+// The building blocks of the transitions.
+impl<B> Slots<B> {
+    /// Whether a thread will step a tasklet that returns from the pool.
+    fn is_attended(&self) -> bool {
+        self.hook.is_some() || self.home != Presence::Away
+    }
+
+    /// The id of the tasklet with this index, if there is one.
+    #[inline]
+    fn id_at(&self, place: u32) -> Option<TaskletId> {
+        let number = self.table.get(place as usize)?.as_ref()?.number;
+        Some(TaskletId { owner: self.owner, number, slot: place })
+    }
+
+    #[inline]
+    fn find(&mut self, id: TaskletId) -> Option<&mut Slot<B>> {
         let owner = self.owner;
         taken(&mut self.table, id.slot).filter(|slot| slot.number == id.number && id.owner == owner)
     }
 
+    /// The slot of a tasklet whose body the caller holds, or has found in the slot. Such a tasklet has not ended, so
+    /// it has a slot.
+    #[inline]
+    fn slot(&mut self, id: TaskletId) -> &mut Slot<B> {
+        known(&mut self.table, id)
+    }
+
+    /// The slot of a suspension that has not ended.
+    fn suspended(&mut self, ticket: Ticket) -> Option<&mut Slot<B>> {
+        self.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch)
+    }
+
     /// Puts a body to rest, or ends its tasklet.
     #[inline]
-    pub(super) fn put(&mut self, id: TaskletId, body: B, directive: Directive, clock: &Clock) -> Effects<B> {
-        let attended = self.is_attended();
-        let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
-        if directive != Directive::Home || !matches!(slot.place, Place::Home) {
-            slot.since = clock.now();
+    fn put(&mut self, id: TaskletId, body: B, directive: Directive) -> Effects<B> {
+        if directive == Directive::Done {
+            self.report.finished += 1;
+            return self.end(id, body, Exit::Done(()));
         }
-        match directive {
-            Directive::Home => {
-                slot.place = Place::Ready(body);
-                link(&mut self.table, &mut self.ready, id.slot);
-                Effects { wake: self.wake_home(), ..Effects::NONE }
-            }
-            Directive::Pool if attended => {
-                slot.place = Place::Handed(body);
-                Effects { start: Some(id), ..Effects::NONE }
-            }
-            Directive::Pool => {
-                slot.place = Place::Held(body);
-                link(&mut self.table, &mut self.held, id.slot);
-                Effects::NONE
-            }
-            Directive::Wait => {
-                slot.place = Place::Waiting(body);
-                Effects::NONE
-            }
-            Directive::Done => self.end(id, Some(body), End::Done),
+        let is_pool = directive == Directive::Pool;
+        let is_held = is_pool && !self.is_attended();
+        let slot = known(&mut self.table, id);
+        if directive != Directive::Home || slot.directive != directive {
+            slot.since = self.clock.now();
         }
+        (slot.body, slot.directive, slot.is_held) = (Some(body), directive, is_held);
+        if is_held {
+            link(&mut self.table, &mut self.held, id.slot);
+        } else if directive == Directive::Home {
+            link(&mut self.table, &mut self.ready, id.slot);
+            return Effects { wake: self.wake_home(), ..Effects::NONE };
+        }
+        Effects { start: (is_pool && !is_held).then_some(id), ..Effects::NONE }
     }
 
-    /// Takes a resting body out of its slot. Until the body is put elsewhere, the slot counts as ending.
+    /// Takes the body of a tasklet at rest out of its slot.
     #[inline]
-    pub(super) fn take_body(&mut self, id: TaskletId) -> Option<B> {
-        match std::mem::replace(&mut self.find(id)?.place, Place::Ending) {
-            Place::Ready(body) => {
-                unlink(&mut self.table, &mut self.ready, id.slot);
-                Some(body)
-            }
-            Place::Held(body) => {
-                unlink(&mut self.table, &mut self.held, id.slot);
-                Some(body)
-            }
-            Place::Handed(body) | Place::Waiting(body) => Some(body),
-            Place::Home | Place::Elsewhere | Place::Ending => None,
+    fn take_body(&mut self, id: TaskletId) -> Option<B> {
+        let slot = self.find(id)?;
+        let body = slot.body.take()?;
+        let (directive, is_held) = (slot.directive, slot.is_held);
+        if directive == Directive::Home {
+            unlink(&mut self.table, &mut self.ready, id.slot);
+        } else if is_held {
+            unlink(&mut self.table, &mut self.held, id.slot);
         }
+        Some(body)
     }
 
-    pub(super) fn end(&mut self, id: TaskletId, body: Option<B>, end: End) -> Effects<B> {
-        let exit = match end {
-            End::Done => {
-                self.report.finished += 1;
-                Exit::Done(())
-            }
-            End::Cancelled(reason) => {
-                self.report.cancelled += 1;
-                Exit::Terminated(reason)
-            }
-            End::Refused(reason) => {
-                self.report.refused += 1;
-                Exit::Terminated(reason)
-            }
-            End::Abandoned => {
-                let owner = self.owner;
-                if let Some(slot) = taken(&mut self.table, id.slot).filter(|_| id.owner == owner) {
-                    self.report.abandoned(id, slot.name.clone());
-                }
-                Exit::Terminated(Reason::from(ABANDONED))
-            }
-        };
-        self.end_as(id, body, exit)
+    fn cancelled(&mut self, id: TaskletId, body: B, reason: Reason) -> Effects<B> {
+        self.report.cancelled += 1;
+        self.end(id, body, Exit::Terminated(reason))
     }
 
-    pub(super) fn end_as(&mut self, id: TaskletId, body: Option<B>, exit: Exit) -> Effects<B> {
-        let Some(slot) = self.find(id) else {
-            return Effects { over: Some(Over { id, body, exit, ended: None, cancel: None }), ..Effects::NONE };
-        };
-        slot.place = Place::Ending;
-        slot.turn_epoch();
-        let deadlines = std::mem::take(&mut slot.deadlines);
+    fn abandoned(&mut self, id: TaskletId, body: B) -> Effects<B> {
+        let name = self.slot(id).name.clone();
+        self.report.abandoned(id, name);
+        self.end(id, body, Exit::Terminated(Reason::from(ABANDONED)))
+    }
+
+    fn end(&mut self, id: TaskletId, body: B, exit: Exit) -> Effects<B> {
+        let slot = self.slot(id);
+        slot.directive = Directive::Done;
+        let deadlines = slot.end_suspension();
         let over = Over { id, body, exit, ended: slot.ended.take(), cancel: slot.cancel.take() };
         Effects { deadlines, over: Some(over), ..Effects::NONE }
     }
 
     /// Notes that there is work for the home thread.
     #[inline]
-    pub(super) fn wake_home(&mut self) -> Option<Wake> {
+    fn wake_home(&mut self) -> Option<Wake> {
         match self.home {
             Presence::Asleep => {
                 self.home = Presence::Inside;
@@ -374,7 +676,17 @@ impl<B> Slots<B> {
     }
 }
 
-fn link<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
+#[inline]
+fn taken<B>(table: &mut [Option<Slot<B>>], place: u32) -> Option<&mut Slot<B>> {
+    table.get_mut(place as usize)?.as_mut()
+}
+
+#[inline]
+fn known<B>(table: &mut [Option<Slot<B>>], id: TaskletId) -> &mut Slot<B> {
+    taken(table, id.slot).expect("a tasklet keeps its slot until it has ended")
+}
+
+fn link<B>(table: &mut [Option<Slot<B>>], list: &mut List, place: u32) {
     let last = std::mem::replace(&mut list.last, place);
     match taken(table, last) {
         Some(slot) => slot.behind = place,
@@ -385,7 +697,7 @@ fn link<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
     }
 }
 
-fn unlink<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
+fn unlink<B>(table: &mut [Option<Slot<B>>], list: &mut List, place: u32) {
     let Some(slot) = taken(table, place) else { return };
     let (before, behind) = (slot.before, slot.behind);
     match taken(table, before) {

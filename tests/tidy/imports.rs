@@ -76,7 +76,6 @@ const ORDER: &[&str] = &[
     "tasklet/directive",
     "tasklet/report",
     "tasklet/slots",
-    "tasklet/transitions",
     "tasklet/slots/tests",
     "tasklet/current",
     "tasklet/shared",
