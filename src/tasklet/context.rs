@@ -14,8 +14,8 @@ use super::resume::Resume;
 use super::shared::{Control, Elsewhere, Shared};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
-use crate::outcome::{Reason, Rejected};
-use crate::primitives::{Arc, lock};
+use crate::outcome::{Exit, Panic, Reason, Rejected, contain, drop_contained};
+use crate::primitives::{Arc, Weak, lock};
 
 /// Work in several steps. Each step says where the next one runs.
 ///
@@ -126,9 +126,12 @@ impl<S: 'static> Tasklet<S> for Body<S> {
 pub(super) type Common<S> = Shared<Body<S>>;
 
 impl<S: 'static> Elsewhere for Body<S> {
-    fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Directive {
-        let _entered = current::enter_with(shared.clone(), lock(&shared.builder).clone());
-        (**self).pool(&mut TaskletContext::new(shared, id, timed_out))
+    fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Result<Directive, Panic> {
+        let _entered = current::enter(shared.clone());
+        let before = current::set_builder(lock(&shared.builder).clone());
+        let outcome = contain(|| (**self).pool(&mut TaskletContext::new(shared, id, timed_out)));
+        drop_contained(current::set_builder(before));
+        outcome
     }
 }
 
@@ -165,7 +168,7 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         tasklet: T,
         directive: Directive,
     ) -> Result<TaskletId, Rejected<T, ScheduleError>> {
-        schedule(self.shared, tasklet, directive)
+        schedule(self.shared, tasklet.name(), None, tasklet, directive)
     }
 
     /// Returns an object that can resume this tasklet from any thread. The step must then return [`Directive::Wait`].
@@ -236,8 +239,9 @@ impl<S: 'static> LoopHandle<S> {
         directive: Directive,
     ) -> Result<TaskletHandle, Rejected<T, ScheduleError>> {
         let (name, ended) = (tasklet.name(), Latch::new());
-        let id = schedule_as(&self.shared, tasklet, directive, name.clone(), Some(ended.clone()))?;
-        Ok(TaskletHandle::new(id, name, ended, (self.shared.clock.clone(), &self.shared)))
+        let id = schedule(&self.shared, name.clone(), Some(ended.clone()), tasklet, directive)?;
+        let of: Weak<Common<S>> = Arc::downgrade(&self.shared);
+        Ok(TaskletHandle { id, name, ended, clock: self.shared.clock.clone(), of })
     }
 
     /// Schedules a tasklet that promises a value. `make` gets the promise, which the tasklet stores.
@@ -266,7 +270,7 @@ impl<S: 'static> LoopHandle<S> {
         directive: Directive,
     ) -> Result<TaskletFuture<U>, Rejected<T, ScheduleError>> {
         let value = ValueCell::default();
-        let tasklet = make(Promise::new(value.clone()));
+        let tasklet = make(Promise { value: value.clone() });
         let handle = self.schedule(tasklet, directive)?;
         Ok(TaskletFuture::new(handle, value))
     }
@@ -330,22 +334,13 @@ impl<S: 'static> LoopHandle<S> {
     }
 }
 
-/// Schedules a tasklet without a handle.
+/// Schedules a tasklet. The latch is set at its end.
 pub(super) fn schedule<S: 'static, T: Tasklet<S>>(
     shared: &Arc<Common<S>>,
-    tasklet: T,
-    directive: Directive,
-) -> Result<TaskletId, Rejected<T, ScheduleError>> {
-    let name = tasklet.name();
-    schedule_as(shared, tasklet, directive, name, None)
-}
-
-fn schedule_as<S: 'static, T: Tasklet<S>>(
-    shared: &Arc<Common<S>>,
-    tasklet: T,
-    directive: Directive,
     name: Cow<'static, str>,
-    ended: Option<Latch<crate::outcome::Exit>>,
+    ended: Option<Latch<Exit>>,
+    tasklet: T,
+    directive: Directive,
 ) -> Result<TaskletId, Rejected<T, ScheduleError>> {
     shared.schedule(name, ended, Box::new(tasklet), directive).map_err(|(body, why)| Rejected::new(unboxed(body), why))
 }

@@ -111,7 +111,7 @@ impl<S: 'static> Loop<S> {
         directive: Directive,
     ) -> Result<&mut Loop<S>, Rejected<T, ScheduleError>> {
         let shared = &self.core.shared;
-        let id = schedule(shared, tasklet, directive)?;
+        let id = schedule(shared, tasklet.name(), None, tasklet, directive)?;
         if self.core.automatic {
             let _entered = enter(shared);
             let rules = Rules { presence: Presence::Away, ..Rules::AT_ONCE };
@@ -320,7 +320,7 @@ impl LoopBuilder {
 /// Makes the loop the calling thread's current one, until the guard is dropped.
 fn enter<S: 'static>(shared: &Arc<Common<S>>) -> Entered {
     let entered = current::enter(shared.clone());
-    let before = std::mem::replace(&mut *lock(&shared.builder), current::inherited());
+    let before = std::mem::replace(&mut *lock(&shared.builder), current::builder());
     drop_contained(before);
     entered
 }

@@ -12,7 +12,7 @@ use super::slots::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
 use crate::clock::Clock;
 use crate::inside::{deadline_here, is_step, refuse_step_timeout};
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
+use crate::outcome::{Exit, Panic, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::shutdown::Part;
@@ -25,9 +25,14 @@ const MAX_POOL_THREADS: usize = 512;
 const POOL_NAME: &str = "procession-tasklet";
 const TIMERS_NAME: &str = "procession-tasklet-timers";
 
-/// A body that can be stepped on a thread of the pool.
+/// A body that can be stepped on a thread of the pool. A panic of the step is contained.
 pub(super) trait Elsewhere: Send + Sized + 'static {
-    fn step_elsewhere(&mut self, shared: &Arc<Shared<Self>>, id: TaskletId, timed_out: bool) -> Directive;
+    fn step_elsewhere(
+        &mut self,
+        shared: &Arc<Shared<Self>>,
+        id: TaskletId,
+        timed_out: bool,
+    ) -> Result<Directive, Panic>;
 }
 
 pub(super) struct Shared<B> {
@@ -254,7 +259,7 @@ impl<B: Elsewhere> Shared<B> {
     pub(super) fn step_elsewhere(self: &Arc<Shared<B>>, id: TaskletId) {
         let begun = lock(&self.slots).begin_elsewhere(id);
         let Some(Begun { id, mut body, timed_out }) = begun else { return };
-        let outcome = contain(|| body.step_elsewhere(self, id, timed_out));
+        let outcome = body.step_elsewhere(self, id, timed_out);
         let effects = lock(&self.slots).settle(id, body, outcome);
         self.carry_out(effects);
     }
