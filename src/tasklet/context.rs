@@ -367,6 +367,6 @@ impl<S: 'static> Eq for LoopHandle<S> {}
 
 impl<S: 'static> fmt::Debug for LoopHandle<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoopHandle").field("holding", &lock(&self.shared.slots).live).finish()
+        f.debug_struct("LoopHandle").field("holding", &lock(&self.shared.slots).live()).finish()
     }
 }

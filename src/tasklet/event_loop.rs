@@ -337,7 +337,7 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
         {
             break Halt::Cut(Interruption::Panicked(panic));
         }
-        if slots.live == 0 {
+        if slots.live() == 0 {
             break Halt::Finished;
         }
         if let Some(cut) = rules.cut(&shared.clock) {
@@ -351,7 +351,7 @@ fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) 
                 break Halt::Idle;
             }
             slots.home = Presence::Asleep;
-            slots = shared.clock.wait(&shared.changed, slots, rules.deadline);
+            slots = shared.clock.wait(&shared.home, slots, rules.deadline);
             slots.home = Presence::Inside;
             continue;
         };
@@ -398,7 +398,7 @@ impl<S: 'static> Drop for Core<S> {
 
 impl<S: 'static> fmt::Debug for Loop<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loop").field("holding", &lock(&self.core.shared.slots).live).finish()
+        f.debug_struct("Loop").field("holding", &lock(&self.core.shared.slots).live()).finish()
     }
 }
 

@@ -40,6 +40,7 @@
 
 mod directive;
 mod report;
+mod table;
 mod slots;
 mod current;
 mod shared;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{InterruptedError, Interruption, Report};
-use super::slots::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
+use super::slots::{Begun, Effects, Over, Slots, Ticket, Wake};
 use crate::clock::Clock;
 use crate::inside::{deadline_here, is_step, refuse_step_timeout};
 use crate::latch::Latch;
@@ -37,8 +37,10 @@ pub(super) trait Elsewhere: Send + Sized + 'static {
 
 pub(super) struct Shared<B> {
     pub(super) slots: Mutex<Slots<B>>,
-    /// The home thread sleeps here, and so do threads that close the loop.
-    pub(super) changed: Condvar,
+    /// The home thread sleeps here.
+    pub(super) home: Condvar,
+    /// Set when the loop is closed and empty.
+    ended: Latch<()>,
     pub(super) clock: Clock,
     timers: Timers,
     pool: OnceLock<Pool>,
@@ -64,7 +66,8 @@ impl<B: Elsewhere> Shared<B> {
         let LoopBuilder { pool, clock, policy, shutdown_limit, .. } = builder;
         Arc::new(Shared {
             slots: Mutex::new(Slots::new(RandomState::new().hash_one(0), policy, clock.clone())),
-            changed: Condvar::new(),
+            home: Condvar::new(),
+            ended: Latch::new(),
             timers: Timers::new(clock.clone(), TIMERS_NAME),
             clock,
             has_own_pool: pool.is_none(),
@@ -95,9 +98,9 @@ impl<B: Elsewhere> Shared<B> {
     }
 
     /// Takes back a tasklet that has been handed to the pool and has not begun, or one that is held.
-    pub(super) fn take_back(&self, id: TaskletId, is_held: bool) -> Option<B> {
-        let body = lock(&self.slots).take_queued(id, is_held)?;
-        self.retire(id);
+    pub(super) fn take_back(self: &Arc<Shared<B>>, id: TaskletId, is_held: bool) -> Option<B> {
+        let (body, effects) = lock(&self.slots).take_back(id, is_held)?;
+        self.carry_out(effects);
         Some(body)
     }
 
@@ -135,13 +138,21 @@ impl<B: Elsewhere> Shared<B> {
         if let Some(ended) = ended {
             let _ = ended.set(exit);
         }
-        self.retire(id);
+        let ((gone, wake), is_finished) = {
+            let mut slots = lock(&self.slots);
+            (slots.retire(id), slots.is_finished())
+        };
+        drop_contained(gone);
+        if is_finished {
+            self.tell_end();
+        }
+        self.wake(wake);
     }
 
     pub(super) fn wake(&self, wake: Option<Wake>) {
         match wake {
             None => {}
-            Some(Wake::Home) => self.changed.notify_all(),
+            Some(Wake::Home) => self.home.notify_one(),
             Some(Wake::Hook(hook)) => {
                 if let Err(panic) = contain(|| hook()) {
                     tell_log(|| tracing::error!(%panic, "the wake-up hook of a loop panicked"));
@@ -152,13 +163,13 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// A function that makes the threads in the loop look again. It holds no loop.
+    /// A function that makes a sleeping home thread look again. It does not keep the loop alive.
     pub(super) fn waker(self: &Arc<Shared<B>>) -> impl Fn() + Send + Sync + 'static {
         let weak = Arc::downgrade(self);
         move || {
             if let Some(shared) = Weak::upgrade(&weak) {
                 let _slots = lock(&shared.slots);
-                shared.changed.notify_all();
+                shared.home.notify_one();
             }
         }
     }
@@ -169,32 +180,12 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Frees the slot of a dropped tasklet.
-    fn retire(&self, id: TaskletId) {
-        let Retired { wake, is_last, cancel, deadlines } = lock(&self.slots).retire(id);
-        drop_contained(cancel);
-        self.cancel_timers(deadlines);
-        if is_last {
-            self.changed.notify_all();
-            self.tell_tree();
-        }
-        self.wake(wake);
-    }
-
-    /// Closes the node if the loop has ended. It is called wherever the loop may have ended.
-    pub(super) fn tell_tree(&self) {
-        if !self.part.is_wanted() {
-            return;
-        }
-        let is_finished = {
-            let slots = lock(&self.slots);
-            slots.closed && slots.live == 0
-        };
-        if is_finished {
-            self.part.over(None);
-            // Nothing more will be handed to the pool.
-            self.close_own_pool();
-        }
+    /// Reports the end of the loop: it is closed and empty. It is called wherever that may be, also more than once.
+    pub(super) fn tell_end(&self) {
+        let _ = self.ended.set(());
+        self.part.over(None);
+        // Nothing more will be handed to the pool.
+        self.close_own_pool();
     }
 
     /// Hands a tasklet to the pool. If the pool refuses it, the tasklet ends.
@@ -274,26 +265,28 @@ impl<B: Elsewhere> Shared<B> {
                 self.clone().cancel(id, reason.clone());
             }
         }
-        self.tell_tree();
+        let is_finished = lock(&self.slots).is_finished();
+        if is_finished {
+            self.tell_end();
+        }
     }
 
     /// Waits, after a close, until all steps have returned. If the calling thread is in such a step itself, it does
     /// not wait.
     pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, InterruptedError> {
-        let deadline = deadline_here(&self.clock, self.clock.deadline(limit));
-        let _watch = self.clock.watch(self.waker());
-        let waits = !current::is_inside(self);
-        let mut slots = lock(&self.slots);
-        while waits && slots.live > 0 && !deadline.has_passed(&self.clock) {
-            slots = self.clock.wait(&self.changed, slots, deadline);
+        let is_inside = current::is_inside(self);
+        if !is_inside {
+            self.ended.wait_until(&self.clock, deadline_here(&self.clock, self.clock.deadline(limit)));
         }
-        let (report, is_empty, holding) = (std::mem::take(&mut slots.report), slots.live == 0, slots.tasklets());
-        drop(slots);
+        let (report, is_empty, holding) = {
+            let mut slots = lock(&self.slots);
+            (std::mem::take(&mut slots.report), slots.live() == 0, slots.tasklets())
+        };
         if is_empty {
-            self.tell_tree();
+            self.tell_end();
         }
         // All tasklets may have ended, except for the one whose destructor made this call.
-        if is_empty || !waits && holding.is_empty() {
+        if is_empty || is_inside && holding.is_empty() {
             return Ok(report);
         }
         let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::TimedOut };

@@ -50,10 +50,10 @@
 //! retired. Until then the tasklet counts, so `run` does not return before the destructor has run.
 
 use std::borrow::Cow;
-use std::time::Instant;
 
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::report::{PanicPolicy, Report, TaskletInfo, TaskletPanic};
+use super::table::{Given, List, Slot, Table};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
@@ -65,16 +65,10 @@ use crate::timer::Kept;
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Slots<B> {
-    owner: u64,
-    last: u64,
-    pub(super) clock: Clock,
-    table: Vec<Option<Slot<B>>>,
-    /// The indices of the free slots.
-    vacant: Vec<u32>,
+    table: Table<B>,
     ready: List,
     held: List,
-    /// The number of tasklets, also of those that are about to end.
-    pub(super) live: usize,
+    clock: Clock,
     pub(super) home: Presence,
     hook: Option<Hook>,
     /// Whether the hook has been called since the last run or turn.
@@ -93,40 +87,6 @@ pub(super) enum Presence {
     Away,
     Inside,
     Asleep,
-}
-
-struct Slot<B> {
-    number: u64,
-    /// The body, if the tasklet is at rest. It is out while the tasklet is in a step, and when it ends.
-    body: Option<B>,
-    /// The place of a tasklet at rest, or the kind of its step. `Done` if the tasklet ends.
-    directive: Directive,
-    /// Whether a tasklet at rest with the directive `Pool` is held.
-    is_held: bool,
-    before: u32,
-    behind: u32,
-    since: Instant,
-    name: Cow<'static, str>,
-    ended: Option<Latch<Exit>>,
-    cancel: Option<CancelToken>,
-    // The fields from here on are notes that were made while the body is out.
-    doomed: Option<Reason>,
-    given: Option<Given>,
-    // The open suspension: its epoch, its number of unused resumptions, and the timers that limit it.
-    epoch: u64,
-    out: u32,
-    suspended: bool,
-    deadlines: Vec<Kept>,
-    // Whether its limit ended the last wait. The next step can query this.
-    timed_out: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Given {
-    directive: Directive,
-    timed_out: bool,
-    // Whether it was noted before the current step began.
-    is_old: bool,
 }
 
 /// The suspension that a resumption belongs to.
@@ -163,21 +123,12 @@ pub(super) enum Wake {
 /// An ended tasklet. Its body must be dropped and its end reported. After that its slot must be retired.
 pub(super) struct Over<B> {
     pub(super) id: TaskletId,
-    pub(super) body: B,
+    /// It is `None` if the tasklet was taken back.
+    pub(super) body: Option<B>,
     pub(super) exit: Exit,
     pub(super) ended: Option<Latch<Exit>>,
     // The token's callbacks are user code, and are dropped with the body.
     pub(super) cancel: Option<CancelToken>,
-}
-
-/// The contents of a freed slot, to be dropped with no lock held.
-#[must_use]
-pub(super) struct Retired {
-    pub(super) wake: Option<Wake>,
-    pub(super) is_last: bool,
-    // Of a tasklet that was taken back. An ended one has none.
-    pub(super) cancel: Option<CancelToken>,
-    pub(super) deadlines: Vec<Kept>,
 }
 
 impl<B> Effects<B> {
@@ -196,56 +147,17 @@ impl<B> Effects<B> {
     }
 }
 
-/// A list of slots, which are linked through themselves. Any slot is removed in constant time, without allocation.
-#[derive(Clone, Copy)]
-struct List {
-    first: u32,
-    last: u32,
-}
-
-impl List {
-    const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
-}
-
-/// An index that no slot has.
-const NO_SLOT: u32 = u32::MAX;
-
-/// The largest table, in slots, that is kept when the loop is empty.
-const KEPT: usize = 1_024;
-
 /// The reason for the end of a tasklet whose last resumption was dropped.
 const ABANDONED: &str = "its resumption was dropped unused";
-
-impl<B> Slot<B> {
-    /// Ends the open suspension. Its resumptions then do nothing. Returns its timers, which are to be cancelled.
-    fn end_suspension(&mut self) -> Vec<Kept> {
-        self.epoch += 1;
-        self.out = 0;
-        self.suspended = false;
-        std::mem::take(&mut self.deadlines)
-    }
-
-    fn is_waiting(&self) -> bool {
-        self.directive == Directive::Wait
-    }
-
-    fn is_handed(&self) -> bool {
-        self.directive == Directive::Pool && !self.is_held && self.body.is_some()
-    }
-}
 
 // The transitions.
 impl<B> Slots<B> {
     pub(super) fn new(owner: u64, policy: PanicPolicy, clock: Clock) -> Slots<B> {
         Slots {
-            owner,
-            last: 0,
-            clock,
-            table: Vec::new(),
-            vacant: Vec::new(),
+            table: Table::new(owner),
             ready: List::EMPTY,
             held: List::EMPTY,
-            live: 0,
+            clock,
             home: Presence::Away,
             hook: None,
             told: false,
@@ -281,58 +193,32 @@ impl<B> Slots<B> {
         if self.closed {
             return Err(ScheduleError::Closed);
         }
-        self.last += 1;
-        self.live += 1;
-        let slot = Slot {
-            number: self.last,
-            body: None,
-            directive: Directive::Home,
-            is_held: false,
-            before: NO_SLOT,
-            behind: NO_SLOT,
-            since: self.clock.now(),
-            name,
-            ended,
-            cancel: None,
-            doomed: None,
-            given: None,
-            epoch: 0,
-            out: 0,
-            suspended: false,
-            deadlines: Vec::new(),
-            timed_out: false,
-        };
-        let place = self.vacant.pop().unwrap_or_else(|| {
-            self.table.push(None);
-            (self.table.len() - 1) as u32
-        });
-        self.table[place as usize] = Some(slot);
-        Ok(TaskletId { owner: self.owner, number: self.last, slot: place })
+        Ok(self.table.insert(name, ended, self.clock.now()))
     }
 
     /// Begins a home step of the tasklet that has been ready for the longest.
     #[inline]
     pub(super) fn begin_home(&mut self) -> Option<Begun<B>> {
-        let id = self.id_at(self.ready.first)?;
+        let id = self.ready.first(&mut self.table)?;
+        let body = self.take_body(id)?;
         self.report.home_steps += 1;
-        self.begin(id)
+        Some(self.begin(id, body))
     }
 
     /// Begins a pool step of a tasklet that was handed to the pool, if it still is there.
     pub(super) fn begin_elsewhere(&mut self, id: TaskletId) -> Option<Begun<B>> {
-        self.find(id).filter(|slot| slot.is_handed())?;
+        let body = self.take_queued(id, false)?;
         self.report.pool_steps += 1;
-        self.begin(id)
+        Some(self.begin(id, body))
     }
 
     #[inline]
-    fn begin(&mut self, id: TaskletId) -> Option<Begun<B>> {
-        let body = self.take_body(id)?;
-        let slot = self.slot(id);
+    fn begin(&mut self, id: TaskletId, body: B) -> Begun<B> {
+        let slot = self.table.slot(id);
         if let Some(given) = &mut slot.given {
             given.is_old = true;
         }
-        Some(Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) })
+        Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) }
     }
 
     /// Notes that a step has returned or panicked.
@@ -342,7 +228,7 @@ impl<B> Slots<B> {
             Ok(returned) => returned,
             Err(panic) => return self.panicked(id, body, panic, false),
         };
-        let slot = self.slot(id);
+        let slot = self.table.slot(id);
         if returned == Directive::Done || slot.given.is_some_and(|given| given.directive == Directive::Done) {
             return self.put(id, body, Directive::Done);
         }
@@ -365,10 +251,10 @@ impl<B> Slots<B> {
     /// Notes that a step has panicked. The policy decides whether that stops the loop, unless the panic is rethrown
     /// to the caller.
     pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
-        let slot = self.slot(id);
+        let slot = self.table.slot(id);
         let told = TaskletPanic { id, name: slot.name.clone(), directive: slot.directive, panic };
         self.report.panicked(&told);
-        let mut effects = self.end(id, body, Exit::Panicked(told.panic.clone()));
+        let mut effects = self.end(id, Some(body), Exit::Panicked(told.panic.clone()));
         if matches!(self.policy, PanicPolicy::Stop) && !rethrown && self.stopped.is_none() {
             self.stopped = Some(told.clone());
             effects.wake = self.wake_home();
@@ -379,7 +265,7 @@ impl<B> Slots<B> {
 
     /// Opens a suspension for a tasklet in a step, or adds a resumption to it.
     pub(super) fn suspend(&mut self, id: TaskletId) -> Ticket {
-        let slot = self.slot(id);
+        let slot = self.table.slot(id);
         // A resumption of an earlier suspension, for which no step waited, must not end this one.
         slot.given = slot.given.filter(|given| !given.is_old || given.directive == Directive::Done);
         if slot.given.is_some() {
@@ -414,7 +300,7 @@ impl<B> Slots<B> {
 
     /// Ends the suspension of a tasklet. If the tasklet waits, it gets the directive. Otherwise the directive is noted.
     fn give(&mut self, id: TaskletId, directive: Directive, timed_out: bool) -> Effects<B> {
-        let slot = self.slot(id);
+        let slot = self.table.slot(id);
         let deadlines = slot.end_suspension();
         let effects = match slot.body.take_if(|_| slot.directive == Directive::Wait) {
             Some(body) => {
@@ -433,7 +319,7 @@ impl<B> Slots<B> {
     pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
         let Some(slot) = self.suspended(ticket) else { return Effects::NONE };
         slot.out -= 1;
-        if slot.out > 0 || !slot.suspended || !slot.is_waiting() {
+        if slot.out > 0 || !slot.suspended || slot.directive != Directive::Wait {
             return Effects::NONE;
         }
         self.take_body(ticket.id).map_or(Effects::NONE, |body| self.abandoned(ticket.id, body))
@@ -446,8 +332,8 @@ impl<B> Slots<B> {
         directive: Directive,
     ) -> Result<Option<Effects<B>>, ScheduleError> {
         let attended = self.is_attended();
-        let Some(slot) = self.find(id).filter(|slot| slot.directive != Directive::Done) else { return Ok(None) };
-        let is_queued = slot.body.is_some() && !slot.is_waiting();
+        let Some(slot) = self.table.find(id).filter(|slot| slot.directive != Directive::Done) else { return Ok(None) };
+        let is_queued = slot.body.is_some() && slot.directive != Directive::Wait;
         if !is_queued {
             let waits_on = directive == Directive::Wait;
             return Ok(Some(if waits_on { Effects::NONE } else { self.give(id, directive, false) }));
@@ -463,12 +349,12 @@ impl<B> Slots<B> {
 
     /// Cancels a tasklet. Does nothing if it has already ended or was already cancelled.
     pub(super) fn cancel(&mut self, id: TaskletId, reason: Reason) -> Option<Effects<B>> {
-        let slot = self.find(id).filter(|slot| slot.doomed.is_none() && slot.directive != Directive::Done)?;
+        let slot = self.table.find(id).filter(|slot| slot.doomed.is_none() && slot.directive != Directive::Done)?;
         let cancel = slot.cancel.clone().map(|cancel| (cancel, reason.clone()));
         let effects = match self.take_body(id) {
             Some(body) => self.cancelled(id, body, reason),
             None => {
-                self.slot(id).doomed = Some(reason);
+                self.table.slot(id).doomed = Some(reason);
                 Effects::NONE
             }
         };
@@ -478,45 +364,46 @@ impl<B> Slots<B> {
     /// Makes the loop refuse further tasklets. Returns those that it has.
     pub(super) fn close(&mut self) -> Vec<TaskletId> {
         self.closed = true;
-        (0..self.table.len() as u32).filter_map(|place| self.id_at(place)).collect()
+        self.table.iter().map(|(id, _)| id).collect()
     }
 
     /// Ends a tasklet that the pool does not step.
     pub(super) fn refuse(&mut self, id: TaskletId, reason: Reason) -> Effects<B> {
         let Some(body) = self.take_queued(id, false) else { return Effects::NONE };
         self.report.refused += 1;
-        self.end(id, body, Exit::Terminated(reason))
+        self.end(id, Some(body), Exit::Terminated(reason))
     }
 
-    /// Takes back a tasklet that was handed to the pool and has not begun, or one that is held. The caller must then
-    /// end it or retire its slot.
-    pub(super) fn take_queued(&mut self, id: TaskletId, is_held: bool) -> Option<B> {
-        self.find(id).filter(|slot| slot.directive == Directive::Pool && slot.is_held == is_held)?;
-        let body = self.take_body(id)?;
-        self.slot(id).directive = Directive::Done;
-        Some(body)
+    /// Takes back a tasklet that was handed to the pool and has not begun, or one that is held.
+    pub(super) fn take_back(&mut self, id: TaskletId, is_held: bool) -> Option<(B, Effects<B>)> {
+        let body = self.take_queued(id, is_held)?;
+        // No handle of the tasklet was given away, so nobody sees this exit.
+        Some((body, self.end(id, None, Exit::Terminated(Reason::Cancelled))))
     }
 
-    /// Frees the slot of a tasklet that has ended or was taken back.
-    pub(super) fn retire(&mut self, id: TaskletId) -> Retired {
-        let gone = self.table[id.slot as usize].take();
-        self.vacant.push(id.slot);
-        self.live -= 1;
-        let is_last = self.live == 0;
-        if is_last && self.table.capacity() > KEPT {
-            (self.table, self.vacant) = (Vec::new(), Vec::new());
-        }
-        let wake = if is_last { self.wake_home() } else { None };
-        let (cancel, deadlines) = gone.map_or((None, Vec::new()), |slot| (slot.cancel, slot.deadlines));
-        Retired { wake, is_last, cancel, deadlines }
+    /// Frees the slot of an ended tasklet. The slot is to be dropped with no lock held.
+    pub(super) fn retire(&mut self, id: TaskletId) -> (Option<Slot<B>>, Option<Wake>) {
+        let gone = self.table.remove(id);
+        (gone, if self.live() == 0 { self.wake_home() } else { None })
+    }
+
+    /// The number of tasklets, also of those that are about to end.
+    #[inline]
+    pub(super) fn live(&self) -> usize {
+        self.table.live()
+    }
+
+    /// Whether the loop is closed and empty.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closed && self.live() == 0
     }
 
     /// The token of a tasklet in a step, which is made on first use. Also the reason, if the tasklet was cancelled
     /// before.
     pub(super) fn token(&mut self, id: TaskletId) -> (CancelToken, Option<Reason>) {
-        let clock = self.clock.clone();
-        let slot = self.slot(id);
-        (slot.cancel.get_or_insert_with(|| CancelToken::with_clock(clock)).clone(), slot.doomed.clone())
+        let slot = self.table.slot(id);
+        let token = slot.cancel.get_or_insert_with(|| CancelToken::with_clock(self.clock.clone()));
+        (token.clone(), slot.doomed.clone())
     }
 
     /// Notes that a thread begins to run ready steps.
@@ -529,7 +416,7 @@ impl<B> Slots<B> {
     /// the outcome of the run or turn does not report that.
     pub(super) fn leave(&mut self, is_end_reported: bool) -> Option<Wake> {
         self.home = Presence::Away;
-        let is_news = self.is_ready() || self.live == 0 && !is_end_reported;
+        let is_news = self.is_ready() || self.live() == 0 && !is_end_reported;
         if is_news { self.wake_home() } else { None }
     }
 
@@ -541,7 +428,10 @@ impl<B> Slots<B> {
 
     /// The next tasklet that was held until a thread came. The caller hands it to the pool.
     pub(super) fn release_held(&mut self) -> Option<TaskletId> {
-        let id = self.id_at(self.held.first).filter(|_| self.is_attended())?;
+        if !self.is_attended() {
+            return None;
+        }
+        let id = self.held.first(&mut self.table)?;
         let body = self.take_body(id)?;
         self.put(id, body, Directive::Pool).start
     }
@@ -549,23 +439,22 @@ impl<B> Slots<B> {
     /// Whether a home step is ready.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.ready.first != NO_SLOT
+        !self.ready.is_empty()
     }
 
     /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
         let now = self.clock.now();
-        let mut holding: Vec<TaskletInfo> = Vec::new();
-        for (place, slot) in (0..).zip(&self.table) {
-            let Some(slot) = slot.as_ref().filter(|slot| slot.directive != Directive::Done) else { continue };
-            holding.push(TaskletInfo {
-                id: TaskletId { owner: self.owner, number: slot.number, slot: place },
+        let left = self.table.iter().filter(|(_, slot)| slot.directive != Directive::Done);
+        let mut holding: Vec<TaskletInfo> = left
+            .map(|(id, slot)| TaskletInfo {
+                id,
                 name: slot.name.clone(),
                 directive: slot.directive,
                 running: slot.body.is_none(),
                 since: now.saturating_duration_since(slot.since),
-            });
-        }
+            })
+            .collect();
         holding.sort_unstable_by_key(|holding| holding.id.number);
         holding
     }
@@ -578,29 +467,9 @@ impl<B> Slots<B> {
         self.hook.is_some() || self.home != Presence::Away
     }
 
-    /// The id of the tasklet with this index, if there is one.
-    #[inline]
-    fn id_at(&self, place: u32) -> Option<TaskletId> {
-        let number = self.table.get(place as usize)?.as_ref()?.number;
-        Some(TaskletId { owner: self.owner, number, slot: place })
-    }
-
-    #[inline]
-    fn find(&mut self, id: TaskletId) -> Option<&mut Slot<B>> {
-        let owner = self.owner;
-        taken(&mut self.table, id.slot).filter(|slot| slot.number == id.number && id.owner == owner)
-    }
-
-    /// The slot of a tasklet whose body the caller holds, or has found in the slot. Such a tasklet has not ended, so
-    /// it has a slot.
-    #[inline]
-    fn slot(&mut self, id: TaskletId) -> &mut Slot<B> {
-        known(&mut self.table, id)
-    }
-
     /// The slot of a suspension that has not ended.
     fn suspended(&mut self, ticket: Ticket) -> Option<&mut Slot<B>> {
-        self.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch)
+        self.table.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch)
     }
 
     /// Puts a body to rest, or ends its tasklet.
@@ -608,19 +477,19 @@ impl<B> Slots<B> {
     fn put(&mut self, id: TaskletId, body: B, directive: Directive) -> Effects<B> {
         if directive == Directive::Done {
             self.report.finished += 1;
-            return self.end(id, body, Exit::Done(()));
+            return self.end(id, Some(body), Exit::Done(()));
         }
         let is_pool = directive == Directive::Pool;
         let is_held = is_pool && !self.is_attended();
-        let slot = known(&mut self.table, id);
+        let slot = self.table.slot(id);
         if directive != Directive::Home || slot.directive != directive {
             slot.since = self.clock.now();
         }
         (slot.body, slot.directive, slot.is_held) = (Some(body), directive, is_held);
         if is_held {
-            link(&mut self.table, &mut self.held, id.slot);
+            self.held.push(&mut self.table, id);
         } else if directive == Directive::Home {
-            link(&mut self.table, &mut self.ready, id.slot);
+            self.ready.push(&mut self.table, id);
             return Effects { wake: self.wake_home(), ..Effects::NONE };
         }
         Effects { start: (is_pool && !is_held).then_some(id), ..Effects::NONE }
@@ -629,30 +498,36 @@ impl<B> Slots<B> {
     /// Takes the body of a tasklet at rest out of its slot.
     #[inline]
     fn take_body(&mut self, id: TaskletId) -> Option<B> {
-        let slot = self.find(id)?;
+        let slot = self.table.find(id)?;
         let body = slot.body.take()?;
         let (directive, is_held) = (slot.directive, slot.is_held);
         if directive == Directive::Home {
-            unlink(&mut self.table, &mut self.ready, id.slot);
+            self.ready.remove(&mut self.table, id);
         } else if is_held {
-            unlink(&mut self.table, &mut self.held, id.slot);
+            self.held.remove(&mut self.table, id);
         }
         Some(body)
     }
 
+    /// As `take_body`, for a tasklet that was handed to the pool and has not begun, or for one that is held.
+    fn take_queued(&mut self, id: TaskletId, is_held: bool) -> Option<B> {
+        self.table.find(id).filter(|slot| slot.directive == Directive::Pool && slot.is_held == is_held)?;
+        self.take_body(id)
+    }
+
     fn cancelled(&mut self, id: TaskletId, body: B, reason: Reason) -> Effects<B> {
         self.report.cancelled += 1;
-        self.end(id, body, Exit::Terminated(reason))
+        self.end(id, Some(body), Exit::Terminated(reason))
     }
 
     fn abandoned(&mut self, id: TaskletId, body: B) -> Effects<B> {
-        let name = self.slot(id).name.clone();
+        let name = self.table.slot(id).name.clone();
         self.report.abandoned(id, name);
-        self.end(id, body, Exit::Terminated(Reason::from(ABANDONED)))
+        self.end(id, Some(body), Exit::Terminated(Reason::from(ABANDONED)))
     }
 
-    fn end(&mut self, id: TaskletId, body: B, exit: Exit) -> Effects<B> {
-        let slot = self.slot(id);
+    fn end(&mut self, id: TaskletId, body: Option<B>, exit: Exit) -> Effects<B> {
+        let slot = self.table.slot(id);
         slot.directive = Directive::Done;
         let deadlines = slot.end_suspension();
         let over = Over { id, body, exit, ended: slot.ended.take(), cancel: slot.cancel.take() };
@@ -673,40 +548,6 @@ impl<B> Slots<B> {
             }
             _ => None,
         }
-    }
-}
-
-#[inline]
-fn taken<B>(table: &mut [Option<Slot<B>>], place: u32) -> Option<&mut Slot<B>> {
-    table.get_mut(place as usize)?.as_mut()
-}
-
-#[inline]
-fn known<B>(table: &mut [Option<Slot<B>>], id: TaskletId) -> &mut Slot<B> {
-    taken(table, id.slot).expect("a tasklet keeps its slot until it has ended")
-}
-
-fn link<B>(table: &mut [Option<Slot<B>>], list: &mut List, place: u32) {
-    let last = std::mem::replace(&mut list.last, place);
-    match taken(table, last) {
-        Some(slot) => slot.behind = place,
-        None => list.first = place,
-    }
-    if let Some(slot) = taken(table, place) {
-        (slot.before, slot.behind) = (last, NO_SLOT);
-    }
-}
-
-fn unlink<B>(table: &mut [Option<Slot<B>>], list: &mut List, place: u32) {
-    let Some(slot) = taken(table, place) else { return };
-    let (before, behind) = (slot.before, slot.behind);
-    match taken(table, before) {
-        Some(slot) => slot.behind = behind,
-        None => list.first = behind,
-    }
-    match taken(table, behind) {
-        Some(slot) => slot.before = before,
-        None => list.last = before,
     }
 }
 

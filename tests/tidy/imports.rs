@@ -75,6 +75,7 @@ const ORDER: &[&str] = &[
     "task/mod",
     "tasklet/directive",
     "tasklet/report",
+    "tasklet/table",
     "tasklet/slots",
     "tasklet/slots/tests",
     "tasklet/current",

@@ -5,7 +5,8 @@ use crate::outcome::Reason;
 use crate::primitives::Arc;
 use crate::tasklet::directive::{Directive, ScheduleError, TaskletId};
 use crate::tasklet::report::PanicPolicy;
-use crate::tasklet::slots::{KEPT, Presence, Slots, Wake};
+use crate::tasklet::slots::{Presence, Slots, Wake};
+use crate::tasklet::table::KEPT;
 
 type Small = Slots<&'static str>;
 
@@ -42,7 +43,7 @@ fn attend(slots: &mut Small, word: &str) {
 }
 
 fn place_of(slots: &mut Small, id: TaskletId) -> &'static str {
-    let Some(slot) = slots.find(id) else { return "over" };
+    let Some(slot) = slots.table.find(id) else { return "over" };
     match (slot.directive, slot.body.is_some()) {
         (Directive::Home, true) => "ready",
         (Directive::Pool, true) if slot.is_held => "held",
@@ -194,10 +195,10 @@ fn the_home_thread_is_woken_once_for_work_and_for_the_end() {
     assert!(matches!(effects.wake, Some(Wake::Home)));
     let (_, effects) = slots.insert(("b".into(), None), "body", Directive::Done).ok().unwrap();
     assert!(effects.wake.is_none(), "it is awake");
-    assert!(slots.retire(effects.over.unwrap().id).wake.is_none());
+    assert!(slots.retire(effects.over.unwrap().id).1.is_none());
     slots.home = Presence::Asleep;
     assert!(slots.cancel(id, Reason::Cancelled).unwrap().wake.is_none(), "the destructor comes first");
-    assert!(matches!(slots.retire(id).wake, Some(Wake::Home)));
+    assert!(matches!(slots.retire(id).1, Some(Wake::Home)));
 }
 
 #[test]
