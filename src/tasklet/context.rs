@@ -177,15 +177,16 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
     /// belong to the same wait. The first one that is resumed ends the wait.
     pub fn suspend(&self) -> Resume {
         let ticket = lock(&self.shared.slots).suspend(self.id);
-        Resume::new(self.shared, ticket)
+        let of: Weak<Common<S>> = Arc::downgrade(self.shared);
+        Resume { of: Some(of), ticket }
     }
 
     /// As [`suspend`](Self::suspend), with a limit by the loop's clock. If the tasklet is not resumed by then, it
     /// gets `directive`. Its next step finds that it has [timed out](Self::timed_out).
     pub fn suspend_for(&self, limit: Duration, directive: Directive) -> Resume {
-        let ticket = lock(&self.shared.slots).suspend(self.id);
-        self.shared.set_deadline(ticket, limit, directive);
-        Resume::new(self.shared, ticket)
+        let resume = self.suspend();
+        self.shared.set_deadline(resume.ticket, limit, directive);
+        resume
     }
 
     /// Whether the last wait ended because of its limit.

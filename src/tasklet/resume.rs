@@ -7,7 +7,7 @@ use super::directive::{Directive, TaskletId};
 use super::shared::Control;
 use super::slots::Ticket;
 use crate::outcome::drop_contained;
-use crate::primitives::{Arc, Weak};
+use crate::primitives::Weak;
 
 /// Wakes one tasklet, once, from any thread. [`TaskletContext::suspend`](super::TaskletContext::suspend) returns it.
 ///
@@ -26,16 +26,11 @@ use crate::primitives::{Arc, Weak};
 #[must_use = "a tasklet whose resumption is dropped is finished"]
 pub struct Resume {
     // It is `None` after use.
-    of: Option<Weak<dyn Control>>,
-    ticket: Ticket,
+    pub(super) of: Option<Weak<dyn Control>>,
+    pub(super) ticket: Ticket,
 }
 
 impl Resume {
-    pub(super) fn new<C: Control + 'static>(of: &Arc<C>, ticket: Ticket) -> Resume {
-        let weak: Weak<C> = Arc::downgrade(of);
-        Resume { of: Some(weak), ticket }
-    }
-
     /// The id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.ticket.id

@@ -104,6 +104,12 @@ impl<B: Elsewhere> Shared<B> {
         Some(body)
     }
 
+    /// Makes a transition.
+    fn change(self: &Arc<Shared<B>>, transition: impl FnOnce(&mut Slots<B>) -> Effects<B>) {
+        let effects = transition(&mut lock(&self.slots));
+        self.carry_out(effects);
+    }
+
     /// Does the work that follows a transition, with no lock held.
     pub(super) fn carry_out(self: &Arc<Shared<B>>, effects: Effects<B>) {
         let Effects { start, wake, cancel, deadlines, panicked, over } = effects;
@@ -138,13 +144,13 @@ impl<B: Elsewhere> Shared<B> {
         if let Some(ended) = ended {
             let _ = ended.set(exit);
         }
-        let ((gone, wake), is_finished) = {
+        let ((gone, wake), is_closed) = {
             let mut slots = lock(&self.slots);
-            (slots.retire(id), slots.is_finished())
+            (slots.retire(id), slots.closed)
         };
         drop_contained(gone);
-        if is_finished {
-            self.tell_end();
+        if is_closed {
+            self.tell_if_ended();
         }
         self.wake(wake);
     }
@@ -180,8 +186,12 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Reports the end of the loop: it is closed and empty. It is called wherever that may be, also more than once.
-    pub(super) fn tell_end(&self) {
+    /// Reports that the loop is closed and empty, if it is. It is called wherever that may be, also more than once.
+    pub(super) fn tell_if_ended(&self) {
+        let is_ended = lock(&self.slots).is_finished();
+        if !is_ended {
+            return;
+        }
         let _ = self.ended.set(());
         self.part.over(None);
         // Nothing more will be handed to the pool.
@@ -197,7 +207,7 @@ impl<B: Elsewhere> Shared<B> {
                 PoolError::Stopped(_) => Reason::Shutdown,
                 why => Reason::from(why.to_string()),
             };
-            self.refuse(id, reason);
+            self.change(|slots| slots.refuse(id, reason));
         }
     }
 
@@ -211,12 +221,6 @@ impl<B: Elsewhere> Shared<B> {
         let errand = Errand { shared: self.clone(), id, is_done: false };
         let (pool, job) = (self.pool(), move || errand.run());
         if beyond_bound { pool.submit_beyond_bound(job).map(drop) } else { pool.execute(job) }
-    }
-
-    /// Ends a tasklet that was handed to the pool and has not begun.
-    fn refuse(self: &Arc<Shared<B>>, id: TaskletId, reason: Reason) {
-        let effects = lock(&self.slots).refuse(id, reason);
-        self.carry_out(effects);
     }
 
     /// Hands all tasklets to the pool that were held until a thread entered the loop.
@@ -251,8 +255,7 @@ impl<B: Elsewhere> Shared<B> {
         let begun = lock(&self.slots).begin_elsewhere(id);
         let Some(Begun { id, mut body, timed_out }) = begun else { return };
         let outcome = body.step_elsewhere(self, id, timed_out);
-        let effects = lock(&self.slots).settle(id, body, outcome);
-        self.carry_out(effects);
+        self.change(|slots| slots.settle(id, body, outcome));
     }
 
     /// Accepts no more tasklets, and cancels all that there are.
@@ -265,10 +268,7 @@ impl<B: Elsewhere> Shared<B> {
                 self.clone().cancel(id, reason.clone());
             }
         }
-        let is_finished = lock(&self.slots).is_finished();
-        if is_finished {
-            self.tell_end();
-        }
+        self.tell_if_ended();
     }
 
     /// Waits, after a close, until all steps have returned. If the calling thread is in such a step itself, it does
@@ -282,9 +282,7 @@ impl<B: Elsewhere> Shared<B> {
             let mut slots = lock(&self.slots);
             (std::mem::take(&mut slots.report), slots.live() == 0, slots.tasklets())
         };
-        if is_empty {
-            self.tell_end();
-        }
+        self.tell_if_ended();
         // All tasklets may have ended, except for the one whose destructor made this call.
         if is_empty || is_inside && holding.is_empty() {
             return Ok(report);
@@ -323,8 +321,7 @@ impl<B: Elsewhere> Shared<B> {
 
 impl<B: Elsewhere> Control for Shared<B> {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool) {
-        let effects = lock(&self.slots).resume(ticket, directive, timed_out);
-        self.carry_out(effects);
+        self.change(|slots| slots.resume(ticket, directive, timed_out));
     }
 
     fn set_timer(&self, ticket: Ticket, delay: Duration, action: Action) -> Result<(), Action> {
@@ -335,8 +332,7 @@ impl<B: Elsewhere> Control for Shared<B> {
     }
 
     fn release(self: Arc<Self>, ticket: Ticket) {
-        let effects = lock(&self.slots).release(ticket);
-        self.carry_out(effects);
+        self.change(|slots| slots.release(ticket));
     }
 
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool {
@@ -367,7 +363,7 @@ impl<B: Elsewhere> Errand<B> {
 impl<B: Elsewhere> Drop for Errand<B> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.shared.refuse(self.id, Reason::Shutdown);
+            self.shared.change(|slots| slots.refuse(self.id, Reason::Shutdown));
         }
     }
 }

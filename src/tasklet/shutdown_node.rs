@@ -51,10 +51,7 @@ impl<S: 'static> LoopHandle<S> {
     /// The loop's node in a shutdown tree: see [`Loop::shutdown_node`].
     pub fn shutdown_node(&self) -> ShutdownNode {
         let state = self.shared.part.state(|| role(&self.shared));
-        let is_finished = lock(&self.shared.slots).is_finished();
-        if is_finished {
-            self.shared.tell_end();
-        }
+        self.shared.tell_if_ended();
         state
     }
 }

@@ -76,7 +76,7 @@ impl<B> Table<B> {
         self.slots.len() - self.vacant.len()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn capacity(&self) -> usize {
         self.slots.capacity()
     }
