@@ -322,3 +322,13 @@ fn a_resumption_of_a_redirected_wait_ends_no_later_wait() {
         assert_eq!(place_of(&mut slots, id), "ready");
     }
 }
+
+#[test]
+fn a_held_tasklet_is_not_taken_for_a_handed_one() {
+    for (place, is_held) in [("held", true), ("handed", false)] {
+        let mut slots = slots();
+        let id = at_rest(&mut slots, place);
+        assert!(slots.take_back(id, !is_held).is_none());
+        assert_eq!(slots.begin_elsewhere(id).is_none(), is_held, "only a handed one is stepped");
+    }
+}
