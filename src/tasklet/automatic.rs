@@ -4,7 +4,6 @@
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::event_loop::Loop;
 use crate::outcome::drop_contained;
@@ -56,21 +55,8 @@ pub struct LoopInUseError;
 /// # Panics
 /// The call panics if `use_it` does. The loop stays usable.
 pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -> R) -> Result<R, LoopInUseError> {
-    let (before, resets) = lend::<S>()?;
-    let mut home = match before {
-        Some(home) => home,
-        // There is no loop yet. If `S::default` panics, the loop must not count as lent forever.
-        None => match catch_unwind(AssertUnwindSafe(|| Box::new(Loop::<S>::automatic(S::default())))) {
-            Ok(home) => home,
-            Err(panic) => {
-                give_back::<S>(None, resets);
-                resume_unwind(panic)
-            }
-        },
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(|| use_it(&mut home)));
-    give_back(Some(home), resets);
-    outcome.map_err(|panic| resume_unwind(panic))
+    let mut lent = Lent::<S>::take()?;
+    Ok(use_it(lent.home.get_or_insert_with(|| Box::new(Loop::automatic(S::default())))))
 }
 
 /// Closes the calling thread's automatic loop of this state and forgets it. If the loop is in use, this happens when
@@ -90,32 +76,38 @@ pub fn reset_automatic<S: 'static>() -> bool {
     there_was_one
 }
 
-type Lent<S> = (Option<Box<Loop<S>>>, u64);
-
-fn lend<S: 'static>() -> Result<Lent<S>, LoopInUseError> {
-    SPOTS
-        .try_with(|spots| {
-            let mut spots = spots.borrow_mut();
-            let spot = spots.entry(TypeId::of::<S>()).or_default();
-            if std::mem::replace(&mut spot.is_lent, true) {
-                return Err(LoopInUseError);
-            }
-            Ok((spot.home.take().and_then(|home| home.downcast().ok()), spot.resets))
-        })
-        .unwrap_or(Err(LoopInUseError))
+/// A lent loop. Dropping it gives the loop back, also after a panic of the user's code.
+struct Lent<S: 'static> {
+    /// The loop. It is `None` before it is made.
+    home: Option<Box<Loop<S>>>,
+    resets: u64,
 }
 
-fn give_back<S: 'static>(home: Option<Box<Loop<S>>>, resets: u64) {
-    let mut home = home;
-    let _ = SPOTS.try_with(|spots| {
-        let mut spots = spots.borrow_mut();
-        let spot = spots.entry(TypeId::of::<S>()).or_default();
-        if spot.resets == resets {
-            spot.is_lent = false;
-            spot.home = home.take().map(|home| home as Box<dyn Any>);
-        }
-    });
-    // The loop is from before a reset, or the thread is ending. Nothing is borrowed here, because destructors may
-    // call this module again.
-    drop_contained(home);
+impl<S: 'static> Lent<S> {
+    fn take() -> Result<Lent<S>, LoopInUseError> {
+        let lent = SPOTS.try_with(|spots| {
+            let mut spots = spots.borrow_mut();
+            let spot = spots.entry(TypeId::of::<S>()).or_default();
+            let was_lent = std::mem::replace(&mut spot.is_lent, true);
+            let home = spot.home.take().and_then(|home| home.downcast().ok());
+            (!was_lent).then(|| Lent { home, resets: spot.resets })
+        });
+        lent.ok().flatten().ok_or(LoopInUseError)
+    }
+}
+
+impl<S: 'static> Drop for Lent<S> {
+    fn drop(&mut self) {
+        let _ = SPOTS.try_with(|spots| {
+            let mut spots = spots.borrow_mut();
+            let spot = spots.entry(TypeId::of::<S>()).or_default();
+            if spot.resets == self.resets {
+                spot.is_lent = false;
+                spot.home = self.home.take().map(|home| home as Box<dyn Any>);
+            }
+        });
+        // The loop is from before a reset, or the thread is ending. Nothing is borrowed here, because destructors may
+        // call this module again.
+        drop_contained(self.home.take());
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::resume::Resume;
 use super::shared::{Control, Elsewhere, Shared};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
-use crate::outcome::{Reason, Rejected};
-use crate::primitives::{Arc, lock};
+use crate::outcome::{Exit, Panic, Reason, Rejected, contain, drop_contained};
+use crate::primitives::{Arc, Weak, lock};
 
 /// Work in several steps. Each step says where the next one runs.
 ///
@@ -126,9 +126,12 @@ impl<S: 'static> Tasklet<S> for Body<S> {
 pub(super) type Common<S> = Shared<Body<S>>;
 
 impl<S: 'static> Elsewhere for Body<S> {
-    fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Directive {
-        let _entered = current::enter_with(shared.clone(), shared.builder());
-        (**self).pool(&mut TaskletContext::new(shared, id, timed_out))
+    fn step_elsewhere(&mut self, shared: &Arc<Common<S>>, id: TaskletId, timed_out: bool) -> Result<Directive, Panic> {
+        let _entered = current::enter(shared.clone());
+        let before = current::set_builder(lock(&shared.builder).clone());
+        let outcome = contain(|| (**self).pool(&mut TaskletContext::new(shared, id, timed_out)));
+        drop_contained(current::set_builder(before));
+        outcome
     }
 }
 
@@ -137,14 +140,13 @@ pub struct TaskletContext<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     id: TaskletId,
     timed_out: bool,
-    has_suspended: Cell<bool>,
     cancel: OnceCell<CancelToken>,
 }
 
 impl<'a, S: 'static> TaskletContext<'a, S> {
     #[inline]
     pub(super) fn new(shared: &'a Arc<Common<S>>, id: TaskletId, timed_out: bool) -> TaskletContext<'a, S> {
-        TaskletContext { shared, id, timed_out, has_suspended: Cell::new(false), cancel: OnceCell::new() }
+        TaskletContext { shared, id, timed_out, cancel: OnceCell::new() }
     }
 
     /// The id of this tasklet.
@@ -166,7 +168,7 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         tasklet: T,
         directive: Directive,
     ) -> Result<TaskletId, Rejected<T, ScheduleError>> {
-        schedule(self.shared, tasklet, directive)
+        schedule(self.shared, tasklet.name(), None, tasklet, directive)
     }
 
     /// Returns an object that can resume this tasklet from any thread. The step must then return [`Directive::Wait`].
@@ -174,18 +176,17 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
     /// If the step does not wait, the suspension stays open until a later step does. Several suspensions of one step
     /// belong to the same wait. The first one that is resumed ends the wait.
     pub fn suspend(&self) -> Resume {
-        let first = !self.has_suspended.replace(true);
-        let ticket = lock(&self.shared.slots).suspend(self.id, first);
-        Resume::new(self.shared, ticket)
+        let ticket = lock(&self.shared.slots).suspend(self.id);
+        let of: Weak<Common<S>> = Arc::downgrade(self.shared);
+        Resume { of: Some(of), ticket }
     }
 
     /// As [`suspend`](Self::suspend), with a limit by the loop's clock. If the tasklet is not resumed by then, it
     /// gets `directive`. Its next step finds that it has [timed out](Self::timed_out).
     pub fn suspend_for(&self, limit: Duration, directive: Directive) -> Resume {
-        let first = !self.has_suspended.replace(true);
-        let ticket = lock(&self.shared.slots).suspend(self.id, first);
-        self.shared.set_deadline(ticket, limit, directive);
-        Resume::new(self.shared, ticket)
+        let resume = self.suspend();
+        self.shared.set_deadline(resume.ticket, limit, directive);
+        resume
     }
 
     /// Whether the last wait ended because of its limit.
@@ -195,7 +196,13 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
 
     /// The token of this tasklet. It is cancelled when the tasklet or its loop is cancelled.
     pub fn cancelled(&self) -> &CancelToken {
-        self.cancel.get_or_init(|| self.shared.token(self.id))
+        self.cancel.get_or_init(|| {
+            let (token, doomed) = lock(&self.shared.slots).token(self.id);
+            if let Some(reason) = doomed {
+                token.cancel(reason);
+            }
+            token
+        })
     }
 }
 
@@ -233,8 +240,9 @@ impl<S: 'static> LoopHandle<S> {
         directive: Directive,
     ) -> Result<TaskletHandle, Rejected<T, ScheduleError>> {
         let (name, ended) = (tasklet.name(), Latch::new());
-        let id = schedule_as(&self.shared, tasklet, directive, name.clone(), Some(ended.clone()))?;
-        Ok(TaskletHandle::new(id, name, ended, (self.shared.clock.clone(), &self.shared)))
+        let id = schedule(&self.shared, name.clone(), Some(ended.clone()), tasklet, directive)?;
+        let of: Weak<Common<S>> = Arc::downgrade(&self.shared);
+        Ok(TaskletHandle { id, name, ended, clock: self.shared.clock.clone(), of })
     }
 
     /// Schedules a tasklet that promises a value. `make` gets the promise, which the tasklet stores.
@@ -263,7 +271,7 @@ impl<S: 'static> LoopHandle<S> {
         directive: Directive,
     ) -> Result<TaskletFuture<U>, Rejected<T, ScheduleError>> {
         let value = ValueCell::default();
-        let tasklet = make(Promise::new(value.clone()));
+        let tasklet = make(Promise { value: value.clone() });
         let handle = self.schedule(tasklet, directive)?;
         Ok(TaskletFuture::new(handle, value))
     }
@@ -292,12 +300,12 @@ impl<S: 'static> LoopHandle<S> {
 
     /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
-        self.shared.tasklets()
+        lock(&self.shared.slots).tasklets()
     }
 
     /// The tasklets whose directive has not changed for this long, by the loop's clock.
     pub fn stuck(&self, after: Duration) -> Vec<TaskletInfo> {
-        let mut holding = self.shared.tasklets();
+        let mut holding = lock(&self.shared.slots).tasklets();
         holding.retain(|holding| holding.since >= after);
         holding
     }
@@ -323,26 +331,17 @@ impl<S: 'static> LoopHandle<S> {
 
     /// Whether the loop is closed.
     pub fn is_closed(&self) -> bool {
-        lock(&self.shared.slots).is_closed()
+        lock(&self.shared.slots).closed
     }
 }
 
-/// Schedules a tasklet without a handle.
+/// Schedules a tasklet. The latch is set at its end.
 pub(super) fn schedule<S: 'static, T: Tasklet<S>>(
     shared: &Arc<Common<S>>,
-    tasklet: T,
-    directive: Directive,
-) -> Result<TaskletId, Rejected<T, ScheduleError>> {
-    let name = tasklet.name();
-    schedule_as(shared, tasklet, directive, name, None)
-}
-
-fn schedule_as<S: 'static, T: Tasklet<S>>(
-    shared: &Arc<Common<S>>,
-    tasklet: T,
-    directive: Directive,
     name: Cow<'static, str>,
-    ended: Option<Latch<crate::outcome::Exit>>,
+    ended: Option<Latch<Exit>>,
+    tasklet: T,
+    directive: Directive,
 ) -> Result<TaskletId, Rejected<T, ScheduleError>> {
     shared.schedule(name, ended, Box::new(tasklet), directive).map_err(|(body, why)| Rejected::new(unboxed(body), why))
 }

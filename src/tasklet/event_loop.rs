@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::context::{Body, Common, LoopHandle, Tasklet, TaskletContext, schedule, unboxed};
 use super::current::{self, Entered, LoopBuilder};
-use super::directive::{Directive, ScheduleError, TaskletId};
+use super::directive::{Directive, ScheduleError};
 use super::report::{InterruptedError, Interruption, PanicPolicy, Report, TaskletInfo, TurnOutcome};
 use super::shared::Shared;
 use super::slots::{Begun, Presence};
@@ -14,7 +14,7 @@ use crate::clock::{Clock, Deadline};
 use crate::inside::is_step;
 use crate::outcome::{Reason, Rejected, contain, drop_contained};
 use crate::pool::Pool;
-use crate::primitives::{Arc, Weak, lock};
+use crate::primitives::{Arc, lock};
 
 /// Runs tasklets, and owns the state that their home steps share.
 ///
@@ -59,13 +59,13 @@ struct Core<S: 'static> {
 
 /// The conditions under which a run goes on.
 struct Rules<'a> {
+    /// Whether this is a run or turn. Only there, tasklets may go to the pool, and a panic may stop the loop.
+    presence: Presence,
     most: usize,
     cancel: Option<&'a CancelToken>,
     deadline: Deadline,
     /// Whether the home thread sleeps while all tasklets wait or are on the pool.
     sleeps: bool,
-    /// Whether a panic may stop the run.
-    stops: bool,
 }
 
 /// The reason why a run did not go on.
@@ -111,14 +111,12 @@ impl<S: 'static> Loop<S> {
         directive: Directive,
     ) -> Result<&mut Loop<S>, Rejected<T, ScheduleError>> {
         let shared = &self.core.shared;
-        let id = schedule(shared, tasklet, directive)?;
+        let id = schedule(shared, tasklet.name(), None, tasklet, directive)?;
         if self.core.automatic {
-            let visit = Visit::begin(shared, Presence::Visiting);
-            let rules = Rules { stops: false, ..Rules::AT_ONCE };
+            let _entered = enter(shared);
+            let rules = Rules { presence: Presence::Away, ..Rules::AT_ONCE };
             drive(shared, &mut self.state, &rules);
-            let back = take_held(shared, id);
-            drop(visit);
-            if let Some(body) = back {
+            if let Some(body) = shared.take_back(id, true) {
                 return Err(Rejected::new(unboxed(body), ScheduleError::NotRunning));
             }
         }
@@ -137,9 +135,9 @@ impl<S: 'static> Loop<S> {
     /// The call panics if the step does. Then the tasklet ends, and the report counts it.
     pub fn with<T: Tasklet<S>>(&mut self, tasklet: T) -> Result<&mut Loop<S>, Rejected<T, ScheduleError>> {
         let shared = &self.core.shared;
-        let visit = Visit::begin(shared, Presence::Visiting);
+        let entered = enter(shared);
         let name = tasklet.name();
-        let admitted = lock(&shared.slots).admit(name, None, &shared.clock);
+        let admitted = lock(&shared.slots).admit(name, None);
         let id = match admitted {
             Ok(id) => id,
             Err(why) => return Err(Rejected::new(tasklet, why)),
@@ -150,13 +148,13 @@ impl<S: 'static> Loop<S> {
         let (effects, panic) = {
             let mut slots = lock(&shared.slots);
             match outcome {
-                Ok(directive) => (slots.settle(id, body, directive, &shared.clock), None),
+                Ok(directive) => (slots.settle(id, body, Ok(directive)), None),
                 Err(panic) => (slots.panicked(id, body, panic.clone(), true), Some(panic)),
             }
         };
         shared.carry_out(effects);
-        let back = take_held(shared, id);
-        drop(visit);
+        let back = shared.take_back(id, true);
+        drop(entered);
         if let Some(panic) = panic {
             match panic.take_payload() {
                 Some(payload) => std::panic::resume_unwind(payload),
@@ -211,18 +209,9 @@ impl<S: 'static> Loop<S> {
     ///
     /// [`take_report`](Self::take_report) returns the report of the turns.
     pub fn turn(&mut self, max_steps: usize) -> TurnOutcome {
-        let visit = Visit::begin(&self.core.shared, Presence::Inside);
+        let _entered = enter(&self.core.shared);
         let rules = Rules { most: max_steps, ..Rules::AT_ONCE };
         let (halt, steps) = drive(&self.core.shared, &mut self.state, &rules);
-        drop(visit);
-        let wake = {
-            let mut slots = lock(&self.core.shared.slots);
-            // A main loop that turns only when notified learns from the hook that no tasklet is left: if this turn
-            // reports that it ran steps, or if the last tasklet ended elsewhere while this turn was about to return.
-            let is_unreported = !matches!(halt, Halt::Finished) || steps > 0;
-            if is_unreported && slots.live() == 0 { slots.wake_home() } else { None }
-        };
-        self.core.shared.wake(wake);
         match halt {
             Halt::Cut(Interruption::Panicked(panic)) => TurnOutcome::Stopped(panic),
             Halt::Idle if steps == 0 => TurnOutcome::Idle,
@@ -234,9 +223,9 @@ impl<S: 'static> Loop<S> {
     /// Sets a hook, which is called when there is work but no thread in the loop.
     ///
     /// There is work if a home step is ready, or if the last tasklet has ended (also in a turn that has just returned
-    /// [`TurnOutcome::Ran`]). After one call, the hook is not called again until a thread has been in the loop. Any
-    /// thread may call it, also the one that ends a turn. It delays that thread, so it should only notify the main
-    /// loop to make a [`turn`](Self::turn). A panic in it is contained.
+    /// [`TurnOutcome::Ran`]). After one call, the hook is not called again until the next turn or run. Any thread may
+    /// call it, also the one that ends a turn. It delays that thread, so it should only notify the main loop to make
+    /// a [`turn`](Self::turn). A panic in it is contained.
     ///
     /// With a hook, the main loop is expected to turn the loop again. So pool steps are accepted at any time.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
@@ -275,7 +264,7 @@ impl<S: 'static> Loop<S> {
 
     /// The tasklets that the loop still has, in the order in which they were scheduled.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
-        self.core.shared.tasklets()
+        lock(&self.core.shared.slots).tasklets()
     }
 
     /// Returns the report of the work since the last report. Runs return their own report. Turns,
@@ -296,33 +285,23 @@ impl<S: 'static> Loop<S> {
     fn run_by(&mut self, cancel: Option<&CancelToken>, deadline: Deadline) -> Result<Report, InterruptedError> {
         let shared = &self.core.shared;
         if is_step() {
-            let holding = lock(&shared.slots).tasklets(&shared.clock);
+            let holding = lock(&shared.slots).tasklets();
             return Err(InterruptedError::new(Interruption::InsideStep, Report::default(), holding));
         }
-        let visit = Visit::begin(shared, Presence::Inside);
+        let _entered = enter(shared);
         // A cancelled token or a moved clock wakes the home thread, which then checks both.
-        let wake = || {
-            let weak = Arc::downgrade(shared);
-            move || {
-                if let Some(shared) = Weak::upgrade(&weak) {
-                    let _slots = lock(&shared.slots);
-                    shared.home.notify_all();
-                }
-            }
-        };
         let _registration = cancel.map(|cancel| {
-            let wake = wake();
+            let wake = shared.waker();
             cancel.on_cancel(move |_| wake())
         });
-        let _watch = (deadline != Deadline::NEVER).then(|| shared.clock.watch(wake()));
+        let _watch = (deadline != Deadline::NEVER).then(|| shared.clock.watch(shared.waker()));
         let rules = Rules { cancel, deadline, sleeps: true, ..Rules::AT_ONCE };
         let (halt, _) = drive(shared, &mut self.state, &rules);
         let (report, holding) = {
             let mut slots = lock(&shared.slots);
-            let left = if matches!(halt, Halt::Cut(_)) { slots.tasklets(&shared.clock) } else { Vec::new() };
+            let left = if matches!(halt, Halt::Cut(_)) { slots.tasklets() } else { Vec::new() };
             (std::mem::take(&mut slots.report), left)
         };
-        drop(visit);
         match halt {
             Halt::Cut(why) => Err(InterruptedError::new(why, report, holding)),
             _ => Ok(report),
@@ -338,79 +317,68 @@ impl LoopBuilder {
     }
 }
 
-/// A guard that keeps the calling thread in the loop.
-struct Visit<'a, S: 'static> {
-    shared: &'a Arc<Common<S>>,
-    _entered: Entered,
-}
-
-impl<'a, S: 'static> Visit<'a, S> {
-    fn begin(shared: &'a Arc<Common<S>>, presence: Presence) -> Visit<'a, S> {
-        let visit = Visit { shared, _entered: current::enter(shared.clone()) };
-        shared.set_builder(current::inherited());
-        lock(&shared.slots).enter(presence);
-        if presence == Presence::Inside {
-            shared.start_held();
-        }
-        visit
-    }
-}
-
-impl<S: 'static> Drop for Visit<'_, S> {
-    fn drop(&mut self) {
-        let wake = lock(&self.shared.slots).leave();
-        self.shared.wake(wake);
-    }
+/// Makes the loop the calling thread's current one, until the guard is dropped.
+fn enter<S: 'static>(shared: &Arc<Common<S>>) -> Entered {
+    let entered = current::enter(shared.clone());
+    let before = std::mem::replace(&mut *lock(&shared.builder), current::builder());
+    drop_contained(before);
+    entered
 }
 
 /// Runs home steps until the rules end the run.
 fn drive<S: 'static>(shared: &Arc<Common<S>>, state: &mut S, rules: &Rules<'_>) -> (Halt, usize) {
+    lock(&shared.slots).enter(rules.presence);
+    shared.start_held();
     let mut steps = 0;
     let mut slots = lock(&shared.slots);
-    loop {
-        if rules.stops
-            && let Some(panic) = slots.take_stop()
+    let halt = loop {
+        if rules.presence == Presence::Inside
+            && let Some(panic) = slots.stopped.take()
         {
-            return (Halt::Cut(Interruption::Panicked(panic)), steps);
+            break Halt::Cut(Interruption::Panicked(panic));
         }
         if slots.live() == 0 {
-            return (Halt::Finished, steps);
+            break Halt::Finished;
         }
         if let Some(cut) = rules.cut(&shared.clock) {
-            return (Halt::Cut(cut), steps);
+            break Halt::Cut(cut);
         }
         if steps == rules.most && slots.is_ready() {
-            return (Halt::Enough, steps);
+            break Halt::Enough;
         }
         let Some(Begun { id, mut body, timed_out }) = slots.begin_home() else {
             if !rules.sleeps {
-                return (Halt::Idle, steps);
+                break Halt::Idle;
             }
-            slots.fall_asleep();
+            slots.home = Presence::Asleep;
             slots = shared.clock.wait(&shared.home, slots, rules.deadline);
-            slots.wake_up();
+            slots.home = Presence::Inside;
             continue;
         };
         drop(slots);
         let outcome = contain(|| body.home(state, &mut TaskletContext::new(shared, id, timed_out)));
         steps += 1;
         slots = lock(&shared.slots);
-        let effects = match outcome {
-            Ok(directive) => slots.settle(id, body, directive, &shared.clock),
-            Err(panic) => slots.panicked(id, body, panic, false),
-        };
+        let effects = slots.settle(id, body, outcome);
         if effects.are_some() {
             drop(slots);
             shared.carry_out(effects);
             slots = lock(&shared.slots);
         }
-    }
+    };
+    // A turn that reports steps does not report that they were the last ones.
+    let is_end_reported = matches!(halt, Halt::Finished) && (rules.sleeps || steps == 0);
+    // No other thread's transition falls between the last look and this.
+    let wake = slots.leave(is_end_reported);
+    drop(slots);
+    shared.wake(wake);
+    (halt, steps)
 }
 
 impl Rules<'_> {
     /// Run the ready steps, and do not sleep.
     const AT_ONCE: Rules<'static> =
-        Rules { most: usize::MAX, cancel: None, deadline: Deadline::NEVER, sleeps: false, stops: true };
+        Rules { presence: Presence::Inside, most: usize::MAX, cancel: None, deadline: Deadline::NEVER, sleeps: false };
 
     /// The reason to end the run here, although tasklets are left. `None` if it goes on.
     fn cut(&self, clock: &Clock) -> Option<Interruption> {
@@ -419,14 +387,6 @@ impl Rules<'_> {
         }
         self.deadline.has_passed(clock).then_some(Interruption::TimedOut)
     }
-}
-
-/// Takes back a tasklet that has asked for the pool. It must be taken back if no thread would be in the loop when its
-/// pool step returns.
-fn take_held<S: 'static>(shared: &Arc<Common<S>>, id: TaskletId) -> Option<Body<S>> {
-    let body = lock(&shared.slots).take_held(id)?;
-    shared.retire(id);
-    Some(body)
 }
 
 impl<S: 'static> Drop for Core<S> {
@@ -445,13 +405,17 @@ impl<S: 'static> fmt::Debug for Loop<S> {
 /// A real run, without the thread's own state: to the operating system, all threads of the model checker are one.
 #[cfg(all(test, loom))]
 pub(super) fn run_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S) -> Report {
-    lock(&shared.slots).enter(Presence::Inside);
     let rules = Rules { sleeps: true, ..Rules::AT_ONCE };
     let (halt, _) = drive(shared, state, &rules);
     assert!(matches!(halt, Halt::Finished));
-    let mut slots = lock(&shared.slots);
-    slots.leave();
-    std::mem::take(&mut slots.report)
+    std::mem::take(&mut lock(&shared.slots).report)
+}
+
+/// A real turn. Returns whether it found that no tasklet is left.
+#[cfg(all(test, loom))]
+pub(super) fn turn_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S) -> bool {
+    let (halt, steps) = drive(shared, state, &Rules::AT_ONCE);
+    matches!(halt, Halt::Finished) && steps == 0
 }
 
 /// One real step, which `between` settles.
@@ -464,7 +428,7 @@ pub(super) fn step_for_models<S: 'static>(
     let Some(Begun { id, mut body, timed_out }) = lock(&shared.slots).begin_home() else { return };
     let directive = body.home(state, &mut TaskletContext::new(shared, id, timed_out));
     between(Box::new(|| {
-        let effects = lock(&shared.slots).settle(id, body, directive, &shared.clock);
+        let effects = lock(&shared.slots).settle(id, body, Ok(directive));
         shared.carry_out(effects);
     }));
 }

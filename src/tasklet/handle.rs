@@ -20,24 +20,14 @@ use crate::primitives::{Arc, Mutex, Weak, lock};
 /// A step must not wait for a tasklet of its own loop, because it may wait for itself. Other threads may wait.
 #[derive(Clone)]
 pub struct TaskletHandle {
-    id: TaskletId,
-    name: Cow<'static, str>,
-    ended: Latch<Exit>,
-    clock: Clock,
-    of: Weak<dyn Control>,
+    pub(super) id: TaskletId,
+    pub(super) name: Cow<'static, str>,
+    pub(super) ended: Latch<Exit>,
+    pub(super) clock: Clock,
+    pub(super) of: Weak<dyn Control>,
 }
 
 impl TaskletHandle {
-    pub(super) fn new<C: Control + 'static>(
-        id: TaskletId,
-        name: Cow<'static, str>,
-        ended: Latch<Exit>,
-        (clock, of): (Clock, &Arc<C>),
-    ) -> TaskletHandle {
-        let of: Weak<C> = Arc::downgrade(of);
-        TaskletHandle { id, name, ended, clock, of }
-    }
-
     /// The id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.id
@@ -120,14 +110,10 @@ pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 /// The sender's side of a value that a tasklet promises. The [`TaskletFuture`] gets the value of
 /// [`fulfill`](Self::fulfill) when the tasklet has ended.
 pub struct Promise<U> {
-    value: ValueCell<U>,
+    pub(super) value: ValueCell<U>,
 }
 
 impl<U> Promise<U> {
-    pub(super) fn new(value: ValueCell<U>) -> Promise<U> {
-        Promise { value }
-    }
-
     /// Sets the promised value.
     pub fn fulfill(self, value: U) {
         let _none = lock(&self.value).replace(value);

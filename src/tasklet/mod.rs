@@ -40,8 +40,8 @@
 
 mod directive;
 mod report;
+mod table;
 mod slots;
-mod transitions;
 mod current;
 mod shared;
 mod resume;

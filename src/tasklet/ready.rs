@@ -164,27 +164,22 @@ enum Phase<S> {
     Pool(Box<dyn FnOnce() + Send>),
 }
 
+/// Passes the value of one phase to the next one. No lock is held while it runs.
+fn pass<A, B>(before: &ValueCell<A>, next: &ValueCell<B>, phase: impl FnOnce(A) -> B) {
+    let value = lock(before).take();
+    let value = value.map(phase);
+    *lock(next) = value;
+}
+
 impl<S: 'static, A: Send + 'static> Phases<S, A> {
     /// Adds a phase that runs at home.
     pub fn then<B: Send + 'static>(self, phase: impl FnOnce(&mut S, A) -> B + Send + 'static) -> Phases<S, B> {
-        self.add(|before, next| {
-            Phase::Home(Box::new(move |state| {
-                let value = lock(&before).take();
-                let value = value.map(|value| phase(state, value));
-                *lock(&next) = value;
-            }))
-        })
+        self.add(|before, next| Phase::Home(Box::new(move |state| pass(&before, &next, |value| phase(state, value)))))
     }
 
     /// Adds a phase that runs on the pool, where it may block.
     pub fn then_blocking<B: Send + 'static>(self, phase: impl FnOnce(A) -> B + Send + 'static) -> Phases<S, B> {
-        self.add(|before, next| {
-            Phase::Pool(Box::new(move || {
-                let value = lock(&before).take();
-                let value = value.map(phase);
-                *lock(&next) = value;
-            }))
-        })
+        self.add(|before, next| Phase::Pool(Box::new(move || pass(&before, &next, phase))))
     }
 
     fn add<B>(self, phase: impl FnOnce(ValueCell<A>, ValueCell<B>) -> Phase<S>) -> Phases<S, B> {
@@ -204,18 +199,14 @@ impl<S: 'static, A: Send + 'static> Phases<S, A> {
 
 impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
     fn home(&mut self, state: &mut S, _: &mut TaskletContext<'_, S>) -> Directive {
-        if self.next() == Directive::Home
-            && let Some(Phase::Home(phase)) = self.left.pop_front()
-        {
+        if let Some(Phase::Home(phase)) = self.left.pop_front_if(|next| matches!(next, Phase::Home(_))) {
             phase(state);
         }
         self.next()
     }
 
     fn pool(&mut self, _: &mut TaskletContext<'_, S>) -> Directive {
-        if self.next() == Directive::Pool
-            && let Some(Phase::Pool(phase)) = self.left.pop_front()
-        {
+        if let Some(Phase::Pool(phase)) = self.left.pop_front_if(|next| matches!(next, Phase::Pool(_))) {
             phase();
         }
         self.next()

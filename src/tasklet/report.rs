@@ -45,7 +45,8 @@ pub struct AbandonedTasklet {
 }
 
 /// A panic in a step.
-#[derive(Clone)]
+#[derive(Clone, thiserror::Error)]
+#[error("{name} ({id}) {panic}")]
 pub struct TaskletPanic {
     /// The id of the tasklet.
     pub id: TaskletId,
@@ -121,16 +122,20 @@ struct Cut {
 }
 
 /// The reason why a run was interrupted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Interruption {
     /// The token was cancelled.
+    #[error("{0}")]
     Cancelled(Reason),
     /// The limit passed.
+    #[error("the limit was over")]
     TimedOut,
     /// The caller is a step of a process. It does not wait, because that would block its worker.
+    #[error("a step of a process cannot wait, for it would block its worker")]
     InsideStep,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
+    #[error("{0}")]
     Panicked(TaskletPanic),
 }
 
@@ -183,12 +188,6 @@ impl fmt::Display for Report {
             write!(f, "\n{name} ({id}) waited for a resumption that was dropped")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for TaskletPanic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}) {}", self.name, self.id, self.panic)
     }
 }
 
@@ -266,16 +265,5 @@ impl InterruptedError {
     /// The first [`MAX_NAMED`] of the tasklets that are left.
     pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
-    }
-}
-
-impl fmt::Display for Interruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Interruption::Cancelled(reason) => write!(f, "{reason}"),
-            Interruption::TimedOut => f.write_str("the limit was over"),
-            Interruption::InsideStep => f.write_str("a step of a process cannot wait, for it would block its worker"),
-            Interruption::Panicked(panic) => panic.fmt(f),
-        }
     }
 }

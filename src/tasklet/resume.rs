@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::directive::{Directive, TaskletId};
 use super::shared::Control;
 use super::slots::Ticket;
-use crate::primitives::{Arc, Weak};
+use crate::outcome::drop_contained;
+use crate::primitives::Weak;
 
 /// Wakes one tasklet, once, from any thread. [`TaskletContext::suspend`](super::TaskletContext::suspend) returns it.
 ///
@@ -25,16 +26,11 @@ use crate::primitives::{Arc, Weak};
 #[must_use = "a tasklet whose resumption is dropped is finished"]
 pub struct Resume {
     // It is `None` after use.
-    of: Option<Weak<dyn Control>>,
-    ticket: Ticket,
+    pub(super) of: Option<Weak<dyn Control>>,
+    pub(super) ticket: Ticket,
 }
 
 impl Resume {
-    pub(super) fn new<C: Control + 'static>(of: &Arc<C>, ticket: Ticket) -> Resume {
-        let weak: Weak<C> = Arc::downgrade(of);
-        Resume { of: Some(weak), ticket }
-    }
-
     /// The id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.ticket.id
@@ -63,7 +59,7 @@ impl Resume {
     /// the loop's timers, this object counts as dropped.
     pub fn resume_after(self, delay: Duration, directive: Directive) {
         if let Some(control) = self.of.as_ref().and_then(Weak::upgrade) {
-            control.resume_after(self.ticket, delay, Box::new(move || self.resume(directive)));
+            drop_contained(control.set_timer(self.ticket, delay, Box::new(move || self.resume(directive))));
         }
     }
 }

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use super::current::{self, LoopBuilder};
 use super::directive::{Directive, ScheduleError, TaskletId};
-use super::report::{InterruptedError, Interruption, Report, TaskletInfo};
-use super::slots::{Begun, Effects, Over, Retired, Slots, Ticket, Wake};
-use crate::cancel::CancelToken;
+use super::report::{InterruptedError, Interruption, Report};
+use super::slots::{Begun, Effects, Over, Slots, Ticket, Wake};
 use crate::clock::Clock;
 use crate::inside::{deadline_here, is_step, refuse_step_timeout};
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::outcome::{Exit, Panic, Reason, Rejected, contain, drop_contained, tell_log};
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::shutdown::Part;
-use crate::timer::{Kept, Timers};
+use crate::timer::{Action, Kept, Timers};
 
 /// The most threads of a loop's own pool. Tokio has as many for blocking work. A pool step may block for long, and
 /// threads are started only when needed.
@@ -26,23 +25,28 @@ const MAX_POOL_THREADS: usize = 512;
 const POOL_NAME: &str = "procession-tasklet";
 const TIMERS_NAME: &str = "procession-tasklet-timers";
 
-/// A body that can be stepped on a thread of the pool.
+/// A body that can be stepped on a thread of the pool. A panic of the step is contained.
 pub(super) trait Elsewhere: Send + Sized + 'static {
-    fn step_elsewhere(&mut self, shared: &Arc<Shared<Self>>, id: TaskletId, timed_out: bool) -> Directive;
+    fn step_elsewhere(
+        &mut self,
+        shared: &Arc<Shared<Self>>,
+        id: TaskletId,
+        timed_out: bool,
+    ) -> Result<Directive, Panic>;
 }
 
 pub(super) struct Shared<B> {
     pub(super) slots: Mutex<Slots<B>>,
     /// The home thread sleeps here.
     pub(super) home: Condvar,
-    /// Notified when the last tasklet has ended.
-    quiet: Condvar,
+    /// Set when the loop is closed and empty.
+    ended: Latch<()>,
     pub(super) clock: Clock,
-    pub(super) timers: Timers,
-    given_pool: Option<Pool>,
-    own_pool: OnceLock<Pool>,
+    timers: Timers,
+    pool: OnceLock<Pool>,
+    pub(super) has_own_pool: bool,
     /// The options for new loops of the thread that was last in the loop.
-    builder: Mutex<Option<Arc<LoopBuilder>>>,
+    pub(super) builder: Mutex<Option<Arc<LoopBuilder>>>,
     /// The loop's place in a shutdown tree, if a node was requested.
     pub(super) part: Part,
 }
@@ -50,7 +54,8 @@ pub(super) struct Shared<B> {
 /// A loop of any state, as used by resumptions, handles and timers.
 pub(super) trait Control: Send + Sync {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool);
-    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>);
+    /// Sets a timer that is cancelled when the wait ends. Returns the action if no thread can be started for it.
+    fn set_timer(&self, ticket: Ticket, delay: Duration, action: Action) -> Result<(), Action>;
     fn release(self: Arc<Self>, ticket: Ticket);
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool;
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError>;
@@ -58,17 +63,17 @@ pub(super) trait Control: Send + Sync {
 
 impl<B: Elsewhere> Shared<B> {
     pub(super) fn new(builder: LoopBuilder) -> Arc<Shared<B>> {
-        let timers = Timers::new(builder.clock.clone(), TIMERS_NAME);
+        let LoopBuilder { pool, clock, policy, shutdown_limit, .. } = builder;
         Arc::new(Shared {
-            slots: Mutex::new(Slots::new(RandomState::new().hash_one(0), builder.policy)),
+            slots: Mutex::new(Slots::new(RandomState::new().hash_one(0), policy, clock.clone())),
             home: Condvar::new(),
-            quiet: Condvar::new(),
-            clock: builder.clock,
-            timers,
-            given_pool: builder.pool,
-            own_pool: OnceLock::new(),
+            ended: Latch::new(),
+            timers: Timers::new(clock.clone(), TIMERS_NAME),
+            clock,
+            has_own_pool: pool.is_none(),
+            pool: pool.map_or_else(OnceLock::new, OnceLock::from),
             builder: Mutex::new(None),
-            part: Part::new(builder.shutdown_limit),
+            part: Part::new(shutdown_limit),
         })
     }
 
@@ -80,16 +85,29 @@ impl<B: Elsewhere> Shared<B> {
         body: B,
         directive: Directive,
     ) -> Result<TaskletId, (B, ScheduleError)> {
-        let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive, &self.clock)?;
+        let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive)?;
         let start = effects.start.take();
         self.carry_out(effects);
-        match start.map(|id| self.hand_over(id, false)) {
-            Some(Err((why, Some(body)))) => {
-                self.retire(id);
-                Err((body, ScheduleError::Pool(why)))
-            }
-            _ => Ok(id),
+        // The refused errand is dropped last. It would end the tasklet.
+        if let Some(Err(refused)) = start.map(|id| self.hand_over(id, false))
+            && let Some(body) = self.take_back(id, false)
+        {
+            return Err((body, ScheduleError::Pool(refused.into_parts().1)));
         }
+        Ok(id)
+    }
+
+    /// Takes back a tasklet that has been handed to the pool and has not begun, or one that is held.
+    pub(super) fn take_back(self: &Arc<Shared<B>>, id: TaskletId, is_held: bool) -> Option<B> {
+        let (body, effects) = lock(&self.slots).take_back(id, is_held)?;
+        self.carry_out(effects);
+        Some(body)
+    }
+
+    /// Makes a transition.
+    fn change(self: &Arc<Shared<B>>, transition: impl FnOnce(&mut Slots<B>) -> Effects<B>) {
+        let effects = transition(&mut lock(&self.slots));
+        self.carry_out(effects);
     }
 
     /// Does the work that follows a transition, with no lock held.
@@ -98,9 +116,7 @@ impl<B: Elsewhere> Shared<B> {
         // Callbacks and hooks run as part of the loop. If one waited for the loop, it would wait for itself.
         let tells = cancel.is_some() || panicked.is_some() || matches!(wake, Some(Wake::Hook(_)));
         let _inside = (over.is_some() && tells).then(|| current::enter_if_elsewhere(self));
-        for kept in deadlines {
-            drop_contained(self.timers.take_back(kept));
-        }
+        self.cancel_timers(deadlines);
         if let Some((cancel, reason)) = cancel {
             cancel.cancel(reason);
         }
@@ -128,7 +144,15 @@ impl<B: Elsewhere> Shared<B> {
         if let Some(ended) = ended {
             let _ = ended.set(exit);
         }
-        self.retire(id);
+        let ((gone, wake), is_closed) = {
+            let mut slots = lock(&self.slots);
+            (slots.retire(id), slots.closed)
+        };
+        drop_contained(gone);
+        if is_closed {
+            self.tell_if_ended();
+        }
+        self.wake(wake);
     }
 
     pub(super) fn wake(&self, wake: Option<Wake>) {
@@ -145,165 +169,122 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    /// Frees the slot of a dropped tasklet.
-    pub(super) fn retire(&self, id: TaskletId) {
-        let (Retired { wake, slot_left }, is_empty) = {
-            let mut slots = lock(&self.slots);
-            (slots.retire(id), slots.live() == 0)
-        };
-        if let Some((cancel, deadlines)) = slot_left {
-            drop_contained(cancel);
-            for kept in deadlines {
-                drop_contained(self.timers.take_back(kept));
+    /// A function that makes a sleeping home thread look again. It does not keep the loop alive.
+    pub(super) fn waker(self: &Arc<Shared<B>>) -> impl Fn() + Send + Sync + 'static {
+        let weak = Arc::downgrade(self);
+        move || {
+            if let Some(shared) = Weak::upgrade(&weak) {
+                let _slots = lock(&shared.slots);
+                shared.home.notify_one();
             }
         }
-        if is_empty {
-            self.quiet.notify_all();
-            self.tell_tree();
-        }
-        self.wake(wake);
     }
 
-    /// Closes the node if the loop has ended. It is called wherever the loop may have ended.
-    pub(super) fn tell_tree(&self) {
-        if !self.part.is_wanted() {
+    fn cancel_timers(&self, timers: Vec<Kept>) {
+        for kept in timers {
+            drop_contained(self.timers.take_back(kept));
+        }
+    }
+
+    /// Reports that the loop is closed and empty, if it is. It is called wherever that may be, also more than once.
+    pub(super) fn tell_if_ended(&self) {
+        let is_ended = lock(&self.slots).is_finished();
+        if !is_ended {
             return;
         }
-        let is_finished = {
-            let slots = lock(&self.slots);
-            slots.is_closed() && slots.live() == 0
-        };
-        if is_finished {
-            self.part.over(None);
-            // Nothing more will be handed to the pool.
-            if let Some(pool) = self.own_pool.get() {
-                pool.close();
-            }
-        }
+        let _ = self.ended.set(());
+        self.part.over(None);
+        // Nothing more will be handed to the pool.
+        self.close_own_pool();
     }
 
     /// Hands a tasklet to the pool. If the pool refuses it, the tasklet ends.
     fn start(self: &Arc<Shared<B>>, id: TaskletId) {
         // The tasklet was accepted before. If a step of a process resumes it, that step cannot wait for room.
-        if let Err((why, Some(body))) = self.hand_over(id, is_step()) {
-            let reason = if let PoolError::NoThread(_) = why {
-                Reason::NoThread
-            } else if let PoolError::Stopped(_) = why {
-                Reason::Shutdown
-            } else {
-                Reason::from(why.to_string())
+        if let Err(refused) = self.hand_over(id, is_step()) {
+            let reason = match refused.reason() {
+                PoolError::NoThread(_) => Reason::NoThread,
+                PoolError::Stopped(_) => Reason::Shutdown,
+                why => Reason::from(why.to_string()),
             };
-            let effects = lock(&self.slots).refused(id, body, reason);
-            self.carry_out(effects);
+            self.change(|slots| slots.refuse(id, reason));
         }
     }
 
-    /// Hands a tasklet to the pool, perhaps beyond the bound of its queue. If the pool refuses it, its body is
-    /// returned, unless another thread has taken it.
-    fn hand_over(self: &Arc<Shared<B>>, id: TaskletId, beyond_bound: bool) -> Result<(), (PoolError, Option<B>)> {
+    /// Hands a tasklet to the pool, perhaps beyond the bound of its queue. The refused job ends the tasklet when it is
+    /// dropped, unless the caller has ended it or has taken it back.
+    fn hand_over(
+        self: &Arc<Shared<B>>,
+        id: TaskletId,
+        beyond_bound: bool,
+    ) -> Result<(), Rejected<impl FnOnce() + use<B>, PoolError>> {
         let errand = Errand { shared: self.clone(), id, is_done: false };
-        let (pool, errand) = (self.pool(), move || errand.run());
-        let taken = if beyond_bound { pool.submit_beyond_bound(errand).map(drop) } else { pool.execute(errand) };
-        taken.map_err(|refused| {
-            let (job, why) = refused.into_parts();
-            // This must precede the drop of the errand, which would end the tasklet.
-            let body = lock(&self.slots).take_handed(id);
-            drop(job);
-            (why, body)
-        })
+        let (pool, job) = (self.pool(), move || errand.run());
+        if beyond_bound { pool.submit_beyond_bound(job).map(drop) } else { pool.execute(job) }
     }
 
     /// Hands all tasklets to the pool that were held until a thread entered the loop.
     pub(super) fn start_held(self: &Arc<Shared<B>>) {
         loop {
-            let next = lock(&self.slots).release_held(&self.clock);
+            let next = lock(&self.slots).release_held();
             let Some(id) = next else { return };
             self.start(id);
         }
     }
 
-    pub(super) fn has_own_pool(&self) -> bool {
-        self.given_pool.is_none()
+    pub(super) fn pool(&self) -> &Pool {
+        self.pool.get_or_init(|| {
+            let builder = Pool::builder().max(MAX_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
+            // The pool is asked to end when the loop's limit has passed. Jobs that wait then do nothing.
+            let hurries = self.part.has_limit();
+            let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
+            builder.build().expect("the options are constants, and good ones")
+        })
     }
 
-    pub(super) fn pool(&self) -> &Pool {
-        self.given_pool.as_ref().unwrap_or_else(|| {
-            self.own_pool.get_or_init(|| {
-                let builder = Pool::builder().max(MAX_POOL_THREADS).name(POOL_NAME).clock(self.clock.clone());
-                // The pool is asked to end when the loop's limit has passed. Jobs that wait then do nothing.
-                let hurries = self.part.has_limit();
-                let builder = if hurries { builder.shutdown_limit(SHUTDOWN_GRACE) } else { builder };
-                builder.build().expect("the options are constants, and good ones")
-            })
-        })
+    fn close_own_pool(&self) {
+        if self.has_own_pool
+            && let Some(pool) = self.pool.get()
+        {
+            pool.close();
+        }
     }
 
     /// Runs a step on a thread of the pool.
     pub(super) fn step_elsewhere(self: &Arc<Shared<B>>, id: TaskletId) {
         let begun = lock(&self.slots).begin_elsewhere(id);
         let Some(Begun { id, mut body, timed_out }) = begun else { return };
-        let outcome = contain(|| body.step_elsewhere(self, id, timed_out));
-        let effects = {
-            let mut slots = lock(&self.slots);
-            match outcome {
-                Ok(directive) => slots.settle(id, body, directive, &self.clock),
-                Err(panic) => slots.panicked(id, body, panic, false),
-            }
-        };
-        self.carry_out(effects);
-    }
-
-    /// The token of a tasklet in a step.
-    pub(super) fn token(&self, id: TaskletId) -> CancelToken {
-        let (token, doomed) = lock(&self.slots).token(id, &self.clock);
-        if let Some(reason) = doomed {
-            token.cancel(reason);
-        }
-        token
+        let outcome = body.step_elsewhere(self, id, timed_out);
+        self.change(|slots| slots.settle(id, body, outcome));
     }
 
     /// Accepts no more tasklets, and cancels all that there are.
     pub(super) fn close(self: &Arc<Shared<B>>, reason: &Reason) {
-        lock(&self.slots).close();
+        let left = lock(&self.slots).close();
         {
             // If a callback waited for the loop, it would wait for the tasklets that are cancelled after it.
             let _inside = current::enter_if_elsewhere(self);
-            let mut place = 0;
-            loop {
-                let next = lock(&self.slots).cancel_next(&mut place, reason);
-                let Some(effects) = next else { break };
-                self.carry_out(effects);
+            for id in left {
+                self.clone().cancel(id, reason.clone());
             }
         }
-        self.tell_tree();
+        self.tell_if_ended();
     }
 
     /// Waits, after a close, until all steps have returned. If the calling thread is in such a step itself, it does
     /// not wait.
     pub(super) fn wait_until_empty(self: &Arc<Shared<B>>, limit: Duration) -> Result<Report, InterruptedError> {
-        let deadline = deadline_here(&self.clock, self.clock.deadline(limit));
-        let weak = Arc::downgrade(self);
-        let _watch = self.clock.watch(move || {
-            if let Some(shared) = Weak::upgrade(&weak) {
-                let _slots = lock(&shared.slots);
-                shared.quiet.notify_all();
-            }
-        });
-        let waits = !current::is_inside(self);
-        let mut slots = lock(&self.slots);
-        while waits && slots.live() > 0 && !deadline.has_passed(&self.clock) {
-            slots = self.clock.wait(&self.quiet, slots, deadline);
+        let is_inside = current::is_inside(self);
+        if !is_inside {
+            self.ended.wait_until(&self.clock, deadline_here(&self.clock, self.clock.deadline(limit)));
         }
-        let report = std::mem::take(&mut slots.report);
-        if slots.live() == 0 {
-            drop(slots);
-            self.tell_tree();
-            return Ok(report);
-        }
-        let holding = slots.tasklets(&self.clock);
-        drop(slots);
-        if !waits && holding.is_empty() {
-            // All tasklets have ended, except for the one whose destructor made this call.
+        let (report, is_empty, holding) = {
+            let mut slots = lock(&self.slots);
+            (std::mem::take(&mut slots.report), slots.live() == 0, slots.tasklets())
+        };
+        self.tell_if_ended();
+        // All tasklets may have ended, except for the one whose destructor made this call.
+        if is_empty || is_inside && holding.is_empty() {
             return Ok(report);
         }
         let why = if refuse_step_timeout(limit).is_err() { Interruption::InsideStep } else { Interruption::TimedOut };
@@ -322,24 +303,7 @@ impl<B: Elsewhere> Shared<B> {
         let (pending, _thread) = self.timers.halt();
         pending.into_iter().for_each(drop_contained);
         // Handles may keep the pool for long.
-        if let Some(pool) = self.own_pool.get() {
-            pool.close();
-        }
-    }
-
-    /// The tasklets that hold the loop.
-    pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
-        lock(&self.slots).tasklets(&self.clock)
-    }
-
-    /// The options for loops made in pool steps. They are those of the thread in the loop.
-    pub(super) fn builder(&self) -> Option<Arc<LoopBuilder>> {
-        lock(&self.builder).clone()
-    }
-
-    pub(super) fn set_builder(&self, builder: Option<Arc<LoopBuilder>>) {
-        let before = std::mem::replace(&mut *lock(&self.builder), builder);
-        drop_contained(before);
+        self.close_own_pool();
     }
 
     /// Ends a wait when its limit has passed.
@@ -350,38 +314,25 @@ impl<B: Elsewhere> Shared<B> {
                 shared.resume(ticket, directive, true);
             }
         });
-        match self.timers.after_or_never(limit, action) {
-            Ok(kept) => self.note_timer(ticket, kept),
-            // A wait that ends at once is better than one that never ends.
-            Err(action) => action(),
-        }
-    }
-
-    /// Stores the timer of a wait, so that it is removed when the wait ends.
-    fn note_timer(&self, ticket: Ticket, kept: Kept) {
-        let late = lock(&self.slots).set_deadline(ticket, kept);
-        if let Some(kept) = late {
-            drop_contained(self.timers.take_back(kept));
-        }
+        // A wait that ends at once is better than one that never ends.
+        self.set_timer(ticket, limit, action).unwrap_or_else(|action| action());
     }
 }
 
 impl<B: Elsewhere> Control for Shared<B> {
     fn resume(self: Arc<Self>, ticket: Ticket, directive: Directive, timed_out: bool) {
-        let effects = lock(&self.slots).resume(ticket, directive, timed_out, &self.clock);
-        self.carry_out(effects);
+        self.change(|slots| slots.resume(ticket, directive, timed_out));
     }
 
-    fn resume_after(self: Arc<Self>, ticket: Ticket, delay: Duration, resume: Box<dyn FnOnce() + Send>) {
-        match self.timers.after_or_never(delay, resume) {
-            Ok(kept) => self.note_timer(ticket, kept),
-            Err(resume) => drop_contained(resume),
-        }
+    fn set_timer(&self, ticket: Ticket, delay: Duration, action: Action) -> Result<(), Action> {
+        let kept = self.timers.after_or_never(delay, action)?;
+        let late = lock(&self.slots).set_deadline(ticket, kept);
+        self.cancel_timers(Vec::from_iter(late));
+        Ok(())
     }
 
     fn release(self: Arc<Self>, ticket: Ticket) {
-        let effects = lock(&self.slots).release(ticket);
-        self.carry_out(effects);
+        self.change(|slots| slots.release(ticket));
     }
 
     fn cancel(self: Arc<Self>, id: TaskletId, reason: Reason) -> bool {
@@ -390,7 +341,7 @@ impl<B: Elsewhere> Control for Shared<B> {
     }
 
     fn redirect(self: Arc<Self>, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
-        let effects = lock(&self.slots).redirect(id, directive, &self.clock)?;
+        let effects = lock(&self.slots).redirect(id, directive)?;
         Ok(effects.map(|effects| self.carry_out(effects)).is_some())
     }
 }
@@ -412,8 +363,7 @@ impl<B: Elsewhere> Errand<B> {
 impl<B: Elsewhere> Drop for Errand<B> {
     fn drop(&mut self) {
         if !self.is_done {
-            let effects = lock(&self.shared.slots).refuse(self.id, Reason::Shutdown);
-            self.shared.carry_out(effects);
+            self.shared.change(|slots| slots.refuse(self.id, Reason::Shutdown));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::context::{Common, LoopHandle};
 use super::current;
 use super::event_loop::Loop;
 use crate::outcome::Reason;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, lock};
 use crate::shutdown::{Role, ShutdownNode};
 
 /// The number of tasklets that the text names. It is enough to find the cause, and short enough for a log line.
@@ -51,7 +51,7 @@ impl<S: 'static> LoopHandle<S> {
     /// The loop's node in a shutdown tree: see [`Loop::shutdown_node`].
     pub fn shutdown_node(&self) -> ShutdownNode {
         let state = self.shared.part.state(|| role(&self.shared));
-        self.shared.tell_tree();
+        self.shared.tell_if_ended();
         state
     }
 }
@@ -70,13 +70,13 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
             }
         }),
         cancel: None,
-        on: shared.has_own_pool().then(|| shared.pool().shutdown_node()),
+        on: shared.has_own_pool.then(|| shared.pool().shutdown_node()),
     }
 }
 
 /// A text that names the tasklets that have not ended.
 fn names_of_the_rest<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
-    let left = shared.tasklets();
+    let left = lock(&shared.slots).tasklets();
     let mut text = match left.len() {
         0 => return None,
         1 => String::from("1 tasklet is left"),

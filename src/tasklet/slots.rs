@@ -39,21 +39,25 @@
 //!
 //! **The home thread** goes to sleep under the lock, after it has found no ready tasklet but a remaining one. A
 //! thread that makes a tasklet ready, or that retires the last one, holds the lock as well. It finds that the home
-//! thread sleeps, and wakes it. If the home thread is not in the loop at all, the wake-up hook is called once, until
-//! a thread has entered.
+//! thread sleeps, and wakes it. If the home thread is in no run or turn, the wake-up hook is called once, until the
+//! next run or turn. [`Loop::with`](super::Loop::with) is neither.
+//!
+//! A run or turn ends under the lock as well, in the critical section of its last look: it leaves. A transition comes
+//! before that look, and is seen. Or it comes after the leave, finds no home thread, and calls the hook. The thread
+//! that leaves calls the hook itself if a tasklet is still ready, or if none is left and its outcome does not say so.
 //!
 //! **Ending** takes two steps. First the body is taken out under the lock and dropped without it. Then the slot is
 //! retired. Until then the tasklet counts, so `run` does not return before the destructor has run.
 
 use std::borrow::Cow;
-use std::time::Instant;
 
-use super::directive::{Directive, TaskletId};
-use super::report::{PanicPolicy, Report, TaskletPanic};
+use super::directive::{Directive, ScheduleError, TaskletId};
+use super::report::{PanicPolicy, Report, TaskletInfo, TaskletPanic};
+use super::table::{Given, List, Slot, Table};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason};
+use crate::outcome::{Exit, Panic, Reason};
 use crate::primitives::Arc;
 use crate::timer::Kept;
 
@@ -61,18 +65,16 @@ use crate::timer::Kept;
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
 
 pub(super) struct Slots<B> {
-    pub(super) owner: u64,
-    pub(super) last: u64,
-    pub(super) table: Vec<Entry<B>>,
-    pub(super) vacant: u32,
-    pub(super) ready: List,
-    pub(super) held: List,
-    pub(super) live: usize,
+    table: Table<B>,
+    ready: List,
+    held: List,
+    clock: Clock,
     pub(super) home: Presence,
-    pub(super) hook: Option<Hook>,
-    // Whether the hook has been called since a thread was last in the loop.
-    pub(super) told: bool,
+    hook: Option<Hook>,
+    /// Whether the hook has been called since the last run or turn.
+    told: bool,
     pub(super) closed: bool,
+    /// The panic that has stopped the loop.
     pub(super) stopped: Option<TaskletPanic>,
     pub(super) policy: PanicPolicy,
     pub(super) report: Report,
@@ -81,62 +83,17 @@ pub(super) struct Slots<B> {
 /// How the home thread is in the loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Presence {
+    /// It is in no run or turn. A tasklet that returns from the pool would find no thread.
     Away,
-    /// For a moment only. A tasklet that returns from the pool would find no thread.
-    Visiting,
     Inside,
     Asleep,
-}
-
-pub(super) enum Entry<B> {
-    Vacant(u32),
-    Taken(Slot<B>),
-}
-
-pub(super) struct Slot<B> {
-    pub(super) number: u64,
-    pub(super) place: Place<B>,
-    pub(super) before: u32,
-    pub(super) behind: u32,
-    pub(super) since: Instant,
-    pub(super) name: Cow<'static, str>,
-    pub(super) ended: Option<Latch<Exit>>,
-    pub(super) cancel: Option<CancelToken>,
-    // The fields from here on are notes that were made while the body is out.
-    pub(super) doomed: Option<Reason>,
-    pub(super) given: Option<Given>,
-    // The open suspension: its epoch, its number of unused resumptions, and the timer that limits it.
-    pub(super) epoch: u64,
-    pub(super) out: u32,
-    pub(super) suspended: bool,
-    pub(super) deadlines: Vec<Kept>,
-    // Whether its limit ended the last wait. The next step can query this.
-    pub(super) timed_out: bool,
-}
-
-pub(super) enum Place<B> {
-    Ready(B),
-    Handed(B),
-    Held(B),
-    Waiting(B),
-    Home,
-    Elsewhere,
-    Ending,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Given {
-    pub(super) directive: Directive,
-    pub(super) timed_out: bool,
-    // Whether it was noted before the current step began.
-    pub(super) is_old: bool,
 }
 
 /// The suspension that a resumption belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     pub(super) id: TaskletId,
-    pub(super) epoch: u64,
+    epoch: u64,
 }
 
 /// A tasklet that is about to be stepped.
@@ -166,6 +123,7 @@ pub(super) enum Wake {
 /// An ended tasklet. Its body must be dropped and its end reported. After that its slot must be retired.
 pub(super) struct Over<B> {
     pub(super) id: TaskletId,
+    /// It is `None` if the tasklet was taken back.
     pub(super) body: Option<B>,
     pub(super) exit: Exit,
     pub(super) ended: Option<Latch<Exit>>,
@@ -173,22 +131,8 @@ pub(super) struct Over<B> {
     pub(super) cancel: Option<CancelToken>,
 }
 
-/// The contents of a freed slot, to be dropped with no lock held.
-#[must_use]
-pub(super) struct Retired {
-    pub(super) wake: Option<Wake>,
-    pub(super) slot_left: Option<(Option<CancelToken>, Vec<Kept>)>,
-}
-
-pub(super) enum End {
-    Done,
-    Cancelled(Reason),
-    Abandoned,
-    Refused(Reason),
-}
-
 impl<B> Effects<B> {
-    pub(super) const NONE: Effects<B> =
+    const NONE: Effects<B> =
         Effects { start: None, wake: None, cancel: None, deadlines: Vec::new(), panicked: None, over: None };
 
     /// Whether there is any work.
@@ -203,52 +147,17 @@ impl<B> Effects<B> {
     }
 }
 
-/// A list of slots, which are linked through themselves. Any slot is removed in constant time, without allocation.
-#[derive(Clone, Copy)]
-pub(super) struct List {
-    pub(super) first: u32,
-    pub(super) last: u32,
-}
-
-impl List {
-    pub(super) const EMPTY: List = List { first: NO_SLOT, last: NO_SLOT };
-}
-
-/// An index that no slot has.
-pub(super) const NO_SLOT: u32 = u32::MAX;
-
-/// The largest table, in slots, that is kept when the loop is empty.
-pub(super) const KEPT: usize = 1_024;
-
 /// The reason for the end of a tasklet whose last resumption was dropped.
-pub(super) const ABANDONED: &str = "its resumption was dropped unused";
+const ABANDONED: &str = "its resumption was dropped unused";
 
-pub(super) fn taken<B>(table: &mut [Entry<B>], place: u32) -> Option<&mut Slot<B>> {
-    match table.get_mut(place as usize) {
-        Some(Entry::Taken(slot)) => Some(slot),
-        _ => None,
-    }
-}
-
-impl<B> Slot<B> {
-    /// Advances the epoch. Resumptions of earlier epochs then do nothing.
-    pub(super) fn turn_epoch(&mut self) {
-        self.epoch += 1;
-        self.out = 0;
-    }
-}
-
-// The building blocks of the transitions.
+// The transitions.
 impl<B> Slots<B> {
-    pub(super) fn new(owner: u64, policy: PanicPolicy) -> Slots<B> {
+    pub(super) fn new(owner: u64, policy: PanicPolicy, clock: Clock) -> Slots<B> {
         Slots {
-            owner,
-            last: 0,
-            table: Vec::new(),
-            vacant: NO_SLOT,
+            table: Table::new(owner),
             ready: List::EMPTY,
             held: List::EMPTY,
-            live: 0,
+            clock,
             home: Presence::Away,
             hook: None,
             told: false,
@@ -259,104 +168,375 @@ impl<B> Slots<B> {
         }
     }
 
-    /// Whether a thread will step a tasklet that returns from the pool.
-    pub(super) fn is_attended(&self) -> bool {
-        self.hook.is_some() || matches!(self.home, Presence::Inside | Presence::Asleep)
+    /// Adds a tasklet with its first directive.
+    pub(super) fn insert(
+        &mut self,
+        (name, ended): (Cow<'static, str>, Option<Latch<Exit>>),
+        body: B,
+        directive: Directive,
+    ) -> Result<(TaskletId, Effects<B>), (B, ScheduleError)> {
+        if directive == Directive::Pool && !self.closed && !self.is_attended() {
+            return Err((body, ScheduleError::NotRunning));
+        }
+        match self.admit(name, ended) {
+            Ok(id) => Ok((id, self.put(id, body, directive))),
+            Err(why) => Err((body, why)),
+        }
+    }
+
+    /// Adds a tasklet whose body the caller holds. The caller steps it at once, at home.
+    pub(super) fn admit(
+        &mut self,
+        name: Cow<'static, str>,
+        ended: Option<Latch<Exit>>,
+    ) -> Result<TaskletId, ScheduleError> {
+        if self.closed {
+            return Err(ScheduleError::Closed);
+        }
+        Ok(self.table.insert(name, ended, self.clock.now()))
+    }
+
+    /// Begins a home step of the tasklet that has been ready for the longest.
+    #[inline]
+    pub(super) fn begin_home(&mut self) -> Option<Begun<B>> {
+        let id = self.ready.first(&mut self.table)?;
+        let body = self.take_body(id)?;
+        self.report.home_steps += 1;
+        Some(self.begin(id, body))
+    }
+
+    /// Begins a pool step of a tasklet that was handed to the pool, if it still is there.
+    pub(super) fn begin_elsewhere(&mut self, id: TaskletId) -> Option<Begun<B>> {
+        let body = self.take_queued(id, false)?;
+        self.report.pool_steps += 1;
+        Some(self.begin(id, body))
     }
 
     #[inline]
-    pub(super) fn find(&mut self, id: TaskletId) -> Option<&mut Slot<B>> {
-        let owner = self.owner;
-        taken(&mut self.table, id.slot).filter(|slot| slot.number == id.number && id.owner == owner)
+    fn begin(&mut self, id: TaskletId, body: B) -> Begun<B> {
+        let slot = self.table.slot(id);
+        if let Some(given) = &mut slot.given {
+            given.is_old = true;
+        }
+        Begun { id, body, timed_out: std::mem::take(&mut slot.timed_out) }
+    }
+
+    /// Notes that a step has returned or panicked.
+    #[inline]
+    pub(super) fn settle(&mut self, id: TaskletId, body: B, outcome: Result<Directive, Panic>) -> Effects<B> {
+        let returned = match outcome {
+            Ok(returned) => returned,
+            Err(panic) => return self.panicked(id, body, panic, false),
+        };
+        let slot = self.table.slot(id);
+        if returned == Directive::Done || slot.given.is_some_and(|given| given.directive == Directive::Done) {
+            return self.put(id, body, Directive::Done);
+        }
+        if let Some(reason) = slot.doomed.take() {
+            return self.cancelled(id, body, reason);
+        }
+        if returned != Directive::Wait {
+            return self.put(id, body, returned);
+        }
+        if let Some(given) = slot.given.take() {
+            slot.timed_out = given.timed_out;
+            return self.put(id, body, given.directive);
+        }
+        if slot.suspended && slot.out == 0 {
+            return self.abandoned(id, body);
+        }
+        self.put(id, body, Directive::Wait)
+    }
+
+    /// Notes that a step has panicked. The policy decides whether that stops the loop, unless the panic is rethrown
+    /// to the caller.
+    pub(super) fn panicked(&mut self, id: TaskletId, body: B, panic: Panic, rethrown: bool) -> Effects<B> {
+        let slot = self.table.slot(id);
+        let told = TaskletPanic { id, name: slot.name.clone(), directive: slot.directive, panic };
+        self.report.panicked(&told);
+        let mut effects = self.end(id, Some(body), Exit::Panicked(told.panic.clone()));
+        if matches!(self.policy, PanicPolicy::Stop) && !rethrown && self.stopped.is_none() {
+            self.stopped = Some(told.clone());
+            effects.wake = self.wake_home();
+        }
+        effects.panicked = Some((self.policy.clone(), told));
+        effects
+    }
+
+    /// Opens a suspension for a tasklet in a step, or adds a resumption to it.
+    pub(super) fn suspend(&mut self, id: TaskletId) -> Ticket {
+        let slot = self.table.slot(id);
+        // A resumption of an earlier suspension, for which no step waited, must not end this one.
+        slot.given = slot.given.filter(|given| !given.is_old || given.directive == Directive::Done);
+        if slot.given.is_some() {
+            // The wait has ended before it began. Resumptions that are made for it now belong to the passed epoch.
+            return Ticket { id, epoch: slot.epoch - 1 };
+        }
+        slot.suspended = true;
+        slot.out += 1;
+        Ticket { id, epoch: slot.epoch }
+    }
+
+    /// Notes a timer that limits the wait. Returns it if the wait has already ended.
+    pub(super) fn set_deadline(&mut self, ticket: Ticket, kept: Kept) -> Option<Kept> {
+        match self.suspended(ticket) {
+            Some(slot) => {
+                slot.deadlines.push(kept);
+                None
+            }
+            None => Some(kept),
+        }
+    }
+
+    /// Uses a resumption. With `Wait`, the tasklet waits on without a resumption. It can still be redirected or
+    /// cancelled.
+    pub(super) fn resume(&mut self, ticket: Ticket, directive: Directive, timed_out: bool) -> Effects<B> {
+        match self.suspended(ticket) {
+            Some(slot) if directive == Directive::Wait => Effects { deadlines: slot.end_suspension(), ..Effects::NONE },
+            Some(_) => self.give(ticket.id, directive, timed_out),
+            None => Effects::NONE,
+        }
+    }
+
+    /// Ends the suspension of a tasklet. If the tasklet waits, it gets the directive. Otherwise the directive is noted.
+    fn give(&mut self, id: TaskletId, directive: Directive, timed_out: bool) -> Effects<B> {
+        let slot = self.table.slot(id);
+        let deadlines = slot.end_suspension();
+        let effects = match slot.body.take_if(|_| slot.directive == Directive::Wait) {
+            Some(body) => {
+                slot.timed_out = timed_out;
+                self.put(id, body, directive)
+            }
+            None => {
+                slot.given = Some(Given { directive, timed_out, is_old: false });
+                Effects::NONE
+            }
+        };
+        Effects { deadlines, ..effects }
+    }
+
+    /// Notes that a resumption was dropped unused.
+    pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
+        let Some(slot) = self.suspended(ticket) else { return Effects::NONE };
+        slot.out -= 1;
+        if slot.out > 0 || !slot.suspended || slot.directive != Directive::Wait {
+            return Effects::NONE;
+        }
+        self.take_body(ticket.id).map_or(Effects::NONE, |body| self.abandoned(ticket.id, body))
+    }
+
+    /// Gives a tasklet another directive. Returns whether the loop has the tasklet.
+    pub(super) fn redirect(
+        &mut self,
+        id: TaskletId,
+        directive: Directive,
+    ) -> Result<Option<Effects<B>>, ScheduleError> {
+        let attended = self.is_attended();
+        let Some(slot) = self.table.find(id).filter(|slot| slot.directive != Directive::Done) else { return Ok(None) };
+        let is_queued = slot.body.is_some() && slot.directive != Directive::Wait;
+        if !is_queued {
+            let waits_on = directive == Directive::Wait;
+            return Ok(Some(if waits_on { Effects::NONE } else { self.give(id, directive, false) }));
+        }
+        if directive == Directive::Pool && !attended {
+            return Err(ScheduleError::NotRunning);
+        }
+        if slot.directive == directive && !slot.is_held {
+            return Ok(Some(Effects::NONE));
+        }
+        Ok(self.take_body(id).map(|body| self.put(id, body, directive)))
+    }
+
+    /// Cancels a tasklet. Does nothing if it has already ended or was already cancelled.
+    pub(super) fn cancel(&mut self, id: TaskletId, reason: Reason) -> Option<Effects<B>> {
+        let slot = self.table.find(id).filter(|slot| slot.doomed.is_none() && slot.directive != Directive::Done)?;
+        let cancel = slot.cancel.clone().map(|cancel| (cancel, reason.clone()));
+        let effects = match self.take_body(id) {
+            Some(body) => self.cancelled(id, body, reason),
+            None => {
+                self.table.slot(id).doomed = Some(reason);
+                Effects::NONE
+            }
+        };
+        Some(Effects { cancel, ..effects })
+    }
+
+    /// Makes the loop refuse further tasklets. Returns those that it has.
+    pub(super) fn close(&mut self) -> Vec<TaskletId> {
+        self.closed = true;
+        self.table.iter().map(|(id, _)| id).collect()
+    }
+
+    /// Ends a tasklet that the pool does not step.
+    pub(super) fn refuse(&mut self, id: TaskletId, reason: Reason) -> Effects<B> {
+        let Some(body) = self.take_queued(id, false) else { return Effects::NONE };
+        self.report.refused += 1;
+        self.end(id, Some(body), Exit::Terminated(reason))
+    }
+
+    /// Takes back a tasklet that was handed to the pool and has not begun, or one that is held.
+    pub(super) fn take_back(&mut self, id: TaskletId, is_held: bool) -> Option<(B, Effects<B>)> {
+        let body = self.take_queued(id, is_held)?;
+        // No handle of the tasklet was given away, so nobody sees this exit.
+        Some((body, self.end(id, None, Exit::Terminated(Reason::Cancelled))))
+    }
+
+    /// Frees the slot of an ended tasklet. The slot is to be dropped with no lock held.
+    pub(super) fn retire(&mut self, id: TaskletId) -> (Option<Slot<B>>, Option<Wake>) {
+        let gone = self.table.remove(id);
+        (gone, if self.live() == 0 { self.wake_home() } else { None })
+    }
+
+    /// The number of tasklets, also of those that are about to end.
+    #[inline]
+    pub(super) fn live(&self) -> usize {
+        self.table.live()
+    }
+
+    /// Whether the loop is closed and empty.
+    pub(super) fn is_finished(&self) -> bool {
+        self.closed && self.live() == 0
+    }
+
+    /// The token of a tasklet in a step, which is made on first use. Also the reason, if the tasklet was cancelled
+    /// before.
+    pub(super) fn token(&mut self, id: TaskletId) -> (CancelToken, Option<Reason>) {
+        let slot = self.table.slot(id);
+        let token = slot.cancel.get_or_insert_with(|| CancelToken::with_clock(self.clock.clone()));
+        (token.clone(), slot.doomed.clone())
+    }
+
+    /// Notes that a thread begins to run ready steps.
+    pub(super) fn enter(&mut self, presence: Presence) {
+        self.home = presence;
+        self.told = false;
+    }
+
+    /// Notes that the thread exits the loop. The hook is called if there is more to do, or if no tasklet is left and
+    /// the outcome of the run or turn does not report that.
+    pub(super) fn leave(&mut self, is_end_reported: bool) -> Option<Wake> {
+        self.home = Presence::Away;
+        let is_news = self.is_ready() || self.live() == 0 && !is_end_reported;
+        if is_news { self.wake_home() } else { None }
+    }
+
+    /// Sets the hook, which is called from now on when there is work and no thread is in the loop.
+    pub(super) fn set_hook(&mut self, hook: Option<Hook>) -> Option<Hook> {
+        self.told = false;
+        std::mem::replace(&mut self.hook, hook)
+    }
+
+    /// The next tasklet that was held until a thread came. The caller hands it to the pool.
+    pub(super) fn release_held(&mut self) -> Option<TaskletId> {
+        if !self.is_attended() {
+            return None;
+        }
+        let id = self.held.first(&mut self.table)?;
+        let body = self.take_body(id)?;
+        self.put(id, body, Directive::Pool).start
+    }
+
+    /// Whether a home step is ready.
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The tasklets that the loop still has, in the order in which they were scheduled.
+    pub(super) fn tasklets(&self) -> Vec<TaskletInfo> {
+        let now = self.clock.now();
+        let left = self.table.iter().filter(|(_, slot)| slot.directive != Directive::Done);
+        let mut holding: Vec<TaskletInfo> = left
+            .map(|(id, slot)| TaskletInfo {
+                id,
+                name: slot.name.clone(),
+                directive: slot.directive,
+                running: slot.body.is_none(),
+                since: now.saturating_duration_since(slot.since),
+            })
+            .collect();
+        holding.sort_unstable_by_key(|holding| holding.id.number);
+        holding
+    }
+}
+
+// The building blocks of the transitions.
+impl<B> Slots<B> {
+    /// Whether a thread will step a tasklet that returns from the pool.
+    fn is_attended(&self) -> bool {
+        self.hook.is_some() || self.home != Presence::Away
+    }
+
+    /// The slot of a suspension that has not ended.
+    fn suspended(&mut self, ticket: Ticket) -> Option<&mut Slot<B>> {
+        self.table.find(ticket.id).filter(|slot| slot.epoch == ticket.epoch)
     }
 
     /// Puts a body to rest, or ends its tasklet.
     #[inline]
-    pub(super) fn put(&mut self, id: TaskletId, body: B, directive: Directive, clock: &Clock) -> Effects<B> {
-        let attended = self.is_attended();
-        let Some(slot) = self.find(id) else { return self.end_as(id, Some(body), Exit::Done(())) };
-        if directive != Directive::Home || !matches!(slot.place, Place::Home) {
-            slot.since = clock.now();
+    fn put(&mut self, id: TaskletId, body: B, directive: Directive) -> Effects<B> {
+        if directive == Directive::Done {
+            self.report.finished += 1;
+            return self.end(id, Some(body), Exit::Done(()));
         }
-        match directive {
-            Directive::Home => {
-                slot.place = Place::Ready(body);
-                link(&mut self.table, &mut self.ready, id.slot);
-                Effects { wake: self.wake_home(), ..Effects::NONE }
-            }
-            Directive::Pool if attended => {
-                slot.place = Place::Handed(body);
-                Effects { start: Some(id), ..Effects::NONE }
-            }
-            Directive::Pool => {
-                slot.place = Place::Held(body);
-                link(&mut self.table, &mut self.held, id.slot);
-                Effects::NONE
-            }
-            Directive::Wait => {
-                slot.place = Place::Waiting(body);
-                Effects::NONE
-            }
-            Directive::Done => self.end(id, Some(body), End::Done),
+        let is_pool = directive == Directive::Pool;
+        let is_held = is_pool && !self.is_attended();
+        let slot = self.table.slot(id);
+        if directive != Directive::Home || slot.directive != directive {
+            slot.since = self.clock.now();
         }
+        (slot.body, slot.directive, slot.is_held) = (Some(body), directive, is_held);
+        if is_held {
+            self.held.push(&mut self.table, id);
+        } else if directive == Directive::Home {
+            self.ready.push(&mut self.table, id);
+            return Effects { wake: self.wake_home(), ..Effects::NONE };
+        }
+        Effects { start: (is_pool && !is_held).then_some(id), ..Effects::NONE }
     }
 
-    /// Takes a resting body out of its slot. Until the body is put elsewhere, the slot counts as ending.
+    /// Takes the body of a tasklet at rest out of its slot.
     #[inline]
-    pub(super) fn take_body(&mut self, id: TaskletId) -> Option<B> {
-        match std::mem::replace(&mut self.find(id)?.place, Place::Ending) {
-            Place::Ready(body) => {
-                unlink(&mut self.table, &mut self.ready, id.slot);
-                Some(body)
-            }
-            Place::Held(body) => {
-                unlink(&mut self.table, &mut self.held, id.slot);
-                Some(body)
-            }
-            Place::Handed(body) | Place::Waiting(body) => Some(body),
-            Place::Home | Place::Elsewhere | Place::Ending => None,
+    fn take_body(&mut self, id: TaskletId) -> Option<B> {
+        let slot = self.table.find(id)?;
+        let body = slot.body.take()?;
+        let (directive, is_held) = (slot.directive, slot.is_held);
+        if directive == Directive::Home {
+            self.ready.remove(&mut self.table, id);
+        } else if is_held {
+            self.held.remove(&mut self.table, id);
         }
+        Some(body)
     }
 
-    pub(super) fn end(&mut self, id: TaskletId, body: Option<B>, end: End) -> Effects<B> {
-        let exit = match end {
-            End::Done => {
-                self.report.finished += 1;
-                Exit::Done(())
-            }
-            End::Cancelled(reason) => {
-                self.report.cancelled += 1;
-                Exit::Terminated(reason)
-            }
-            End::Refused(reason) => {
-                self.report.refused += 1;
-                Exit::Terminated(reason)
-            }
-            End::Abandoned => {
-                let owner = self.owner;
-                if let Some(slot) = taken(&mut self.table, id.slot).filter(|_| id.owner == owner) {
-                    self.report.abandoned(id, slot.name.clone());
-                }
-                Exit::Terminated(Reason::from(ABANDONED))
-            }
-        };
-        self.end_as(id, body, exit)
+    /// As `take_body`, for a tasklet that was handed to the pool and has not begun, or for one that is held.
+    fn take_queued(&mut self, id: TaskletId, is_held: bool) -> Option<B> {
+        self.table.find(id).filter(|slot| slot.directive == Directive::Pool && slot.is_held == is_held)?;
+        self.take_body(id)
     }
 
-    pub(super) fn end_as(&mut self, id: TaskletId, body: Option<B>, exit: Exit) -> Effects<B> {
-        let Some(slot) = self.find(id) else {
-            return Effects { over: Some(Over { id, body, exit, ended: None, cancel: None }), ..Effects::NONE };
-        };
-        slot.place = Place::Ending;
-        slot.turn_epoch();
-        let deadlines = std::mem::take(&mut slot.deadlines);
+    fn cancelled(&mut self, id: TaskletId, body: B, reason: Reason) -> Effects<B> {
+        self.report.cancelled += 1;
+        self.end(id, Some(body), Exit::Terminated(reason))
+    }
+
+    fn abandoned(&mut self, id: TaskletId, body: B) -> Effects<B> {
+        let name = self.table.slot(id).name.clone();
+        self.report.abandoned(id, name);
+        self.end(id, Some(body), Exit::Terminated(Reason::from(ABANDONED)))
+    }
+
+    fn end(&mut self, id: TaskletId, body: Option<B>, exit: Exit) -> Effects<B> {
+        let slot = self.table.slot(id);
+        slot.directive = Directive::Done;
+        let deadlines = slot.end_suspension();
         let over = Over { id, body, exit, ended: slot.ended.take(), cancel: slot.cancel.take() };
         Effects { deadlines, over: Some(over), ..Effects::NONE }
     }
 
     /// Notes that there is work for the home thread.
     #[inline]
-    pub(super) fn wake_home(&mut self) -> Option<Wake> {
+    fn wake_home(&mut self) -> Option<Wake> {
         match self.home {
             Presence::Asleep => {
                 self.home = Presence::Inside;
@@ -368,30 +548,6 @@ impl<B> Slots<B> {
             }
             _ => None,
         }
-    }
-}
-
-fn link<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
-    let last = std::mem::replace(&mut list.last, place);
-    match taken(table, last) {
-        Some(slot) => slot.behind = place,
-        None => list.first = place,
-    }
-    if let Some(slot) = taken(table, place) {
-        (slot.before, slot.behind) = (last, NO_SLOT);
-    }
-}
-
-fn unlink<B>(table: &mut [Entry<B>], list: &mut List, place: u32) {
-    let Some(slot) = taken(table, place) else { return };
-    let (before, behind) = (slot.before, slot.behind);
-    match taken(table, before) {
-        Some(slot) => slot.behind = behind,
-        None => list.first = behind,
-    }
-    match taken(table, behind) {
-        Some(slot) => slot.before = before,
-        None => list.last = before,
     }
 }
 

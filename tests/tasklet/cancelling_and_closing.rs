@@ -8,7 +8,7 @@ use procession::clock::ManualClock;
 use procession::sync::Latch;
 use procession::tasklet::{
     Directive, Interruption, Loop, LoopHandle, MAX_NAMED, PanicPolicy, ScheduleError, Tasklet, TaskletContext,
-    TurnOutcome, ready,
+    TaskletHandle, TurnOutcome, ready,
 };
 use procession::{Exit, Reason};
 
@@ -353,6 +353,42 @@ fn a_foreign_main_loop_is_woken_exactly_when_there_is_work() {
     waits.cancel("over");
     wakes.recv_timeout(LIMIT).unwrap();
     assert_eq!(home.turn(1), TurnOutcome::Finished);
+}
+
+#[test]
+fn the_hook_tells_an_end_that_no_turn_has_reported() {
+    quiet_panics();
+    let (sender, wakes) = mpsc::channel();
+    let mut home = Loop::new(());
+    let handle = home.handle();
+    home.on_wake(move || {
+        let _ = sender.send(());
+    });
+    let ends_all = |waits: TaskletHandle| {
+        ready::from_fn(move |(): &mut (), _| {
+            waits.cancel("over");
+            Directive::Done
+        })
+    };
+    let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
+    assert_eq!(home.turn(1), TurnOutcome::Idle);
+    assert!(wakes.try_recv().is_err());
+    home.with(ends_all(waits)).unwrap();
+    wakes.try_recv().expect("no tasklet is left");
+    assert_eq!(home.turn(1), TurnOutcome::Finished);
+    // The same in a turn that is stopped by a panic.
+    home.on_panic(PanicPolicy::Stop);
+    let panics = ready::from_fn(|(): &mut (), _| std::panic::panic_any(ON_PURPOSE));
+    handle.schedule(panics, Directive::Home).unwrap();
+    wakes.try_recv().expect("a step is ready");
+    assert!(matches!(home.turn(1), TurnOutcome::Stopped(_)));
+    wakes.try_recv().expect("no tasklet is left");
+    assert_eq!(home.turn(1), TurnOutcome::Finished);
+    // A run reports the end itself.
+    handle.schedule(ready::done(), Directive::Home).unwrap();
+    wakes.try_recv().expect("a step is ready");
+    home.run().unwrap();
+    assert!(wakes.try_recv().is_err());
 }
 
 #[test]
