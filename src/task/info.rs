@@ -51,14 +51,7 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Status::Scheduled => "Scheduled",
-            Status::Running => "Running",
-            Status::Stopped => "Stopped",
-            Status::Cancelled => "Cancelled",
-            Status::Completed => "Completed",
-            Status::TimedOut => "TimedOut",
-        })
+        f.pad(&format!("{self:?}"))
     }
 }
 
@@ -117,37 +110,29 @@ impl TaskInfo {
             Some(Exit::Done(())) => output.map(String::from).or_else(|| Some(format!("<{}>", self.output_type))),
             _ => None,
         };
-        if f.alternate() { self.write_long(f, output) } else { self.write_short(f, output) }
-    }
-
-    fn write_short(&self, f: &mut fmt::Formatter<'_>, output: Option<String>) -> fmt::Result {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| String::from("none"));
         write!(f, "task {}", self.id)?;
-        if let Some(name) = &self.name {
-            write!(f, " ({name})")?;
+        if !f.alternate() {
+            if let Some(name) = &self.name {
+                write!(f, " ({name})")?;
+            }
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| String::from("none"));
+            return write!(f, ": {}, output: {}, error: {}", self.status, or_none(output), or_none(self.error()));
         }
-        write!(f, ": {}, output: {}, error: {}", self.status, or_none(output), or_none(self.error()))
-    }
-
-    fn write_long(&self, f: &mut fmt::Formatter<'_>, output: Option<String>) -> fmt::Result {
-        write!(f, "task {}", self.id)?;
-        if let Some(name) = &self.name {
-            write!(f, "\n  name: {name}")?;
+        let time = |time: Option<Duration>| time.map(|time| format!("{time:?}"));
+        let lines = [
+            ("name", self.name.as_deref().map(String::from)),
+            ("status", Some(self.status.to_string())),
+            ("waited", time(self.waited())),
+            ("ran", time(self.ran())),
+            ("output", output),
+            ("error", self.error()),
+        ];
+        for (label, text) in lines {
+            if let Some(text) = text {
+                write!(f, "\n  {label}: {text}")?;
+            }
         }
-        write!(f, "\n  status: {}", self.status)?;
-        if let Some(waited) = self.waited() {
-            write!(f, "\n  waited: {waited:?}")?;
-        }
-        if let Some(ran) = self.ran() {
-            write!(f, "\n  ran: {ran:?}")?;
-        }
-        if let Some(output) = output {
-            write!(f, "\n  output: {output}")?;
-        }
-        match self.error() {
-            Some(error) => write!(f, "\n  error: {error}"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
