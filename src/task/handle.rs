@@ -28,7 +28,7 @@ use crate::primitives::{Arc, lock, thread};
 pub struct TaskHandle<T, E> {
     pub(super) record: Arc<Record<dyn ExitValue<T, E>>>,
     pub(super) shared: Arc<Shared>,
-    waiting: Waiting<()>,
+    pub(super) waiting: Waiting<()>,
     /// Whether the result was moved out.
     was_taken: bool,
 }
@@ -139,12 +139,8 @@ impl<T, E> TaskHandle<T, E> {
 
     pub(super) fn take(&mut self) -> Exit<T, E> {
         self.was_taken = true;
-        self.record.take().unwrap_or_else(taken_before)
-    }
-
-    /// Whether the task has ended. If not, the waker is woken when it ends. The waker replaces any earlier one.
-    pub(super) fn is_over_or_rings(&mut self, cx: &mut Context<'_>) -> bool {
-        Pin::new(&mut self.waiting).poll(cx).is_ready()
+        // A future that is polled again after it was ready must not stay pending, which would hang its task.
+        self.record.take().unwrap_or_else(|| Exit::Terminated(Reason::from("its result was taken before")))
     }
 }
 
@@ -154,11 +150,6 @@ impl Wake for Bell {
     fn wake(self: Arc<Bell>) {
         let _ = self.0.set(());
     }
-}
-
-/// The exit for a handle that is polled again after it was ready. A future that stays pending would hang its task.
-fn taken_before<T, E>() -> Exit<T, E> {
-    Exit::Terminated(Reason::from("its result was taken before"))
 }
 
 impl<T, E> Future for TaskHandle<T, E> {

@@ -7,18 +7,12 @@ use crate::outcome::Exit;
 use crate::primitives::Arc;
 
 /// The number of a task. A [`TaskScheduler`](super::TaskScheduler) never uses a number twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(super) u64);
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TaskId({})", self.0)
     }
 }
 
@@ -83,6 +77,12 @@ pub struct TaskInfo {
 }
 
 impl TaskInfo {
+    /// The snapshot of a task that is accepted now.
+    pub(super) fn scheduled(id: TaskId, name: Option<Arc<str>>, now: Instant, output_type: &'static str) -> TaskInfo {
+        let status = Status::Scheduled;
+        TaskInfo { id, name, status, exit: None, submitted: now, started: None, ended: None, output_type }
+    }
+
     /// The text of the task's error, if it ended with one. This is the closure's own error, the message of its panic,
     /// or the reason why the task was ended.
     pub fn error(&self) -> Option<String> {
@@ -104,19 +104,22 @@ impl TaskInfo {
         Some(self.ended?.saturating_duration_since(self.started?))
     }
 
+    /// The number, and the name if there is one.
+    pub(super) fn label(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!(" ({name})"));
+        format!("{}{}", self.id, name.unwrap_or_default())
+    }
+
     /// Writes the text forms, with `output` as the text of the output.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, output: Option<&str>) -> fmt::Result {
         let output = match self.exit {
             Some(Exit::Done(())) => output.map(String::from).or_else(|| Some(format!("<{}>", self.output_type))),
             _ => None,
         };
-        write!(f, "task {}", self.id)?;
         if !f.alternate() {
-            if let Some(name) = &self.name {
-                write!(f, " ({name})")?;
-            }
             let or_none = |text: Option<String>| text.unwrap_or_else(|| String::from("none"));
-            return write!(f, ": {}, output: {}, error: {}", self.status, or_none(output), or_none(self.error()));
+            let (output, error) = (or_none(output), or_none(self.error()));
+            return write!(f, "task {}: {}, output: {output}, error: {error}", self.label(), self.status);
         }
         let time = |time: Option<Duration>| time.map(|time| format!("{time:?}"));
         let lines = [
@@ -127,6 +130,7 @@ impl TaskInfo {
             ("output", output),
             ("error", self.error()),
         ];
+        write!(f, "task {}", self.id)?;
         for (label, text) in lines {
             if let Some(text) = text {
                 write!(f, "\n  {label}: {text}")?;
@@ -143,7 +147,7 @@ impl fmt::Display for TaskInfo {
 }
 
 /// Counts of a [`TaskScheduler`](super::TaskScheduler), all taken at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {
     /// All tasks that were ever accepted. It is the sum of the next six counts.
@@ -166,4 +170,11 @@ pub struct TaskStats {
     pub records: usize,
     /// Pending timers: for delays, for limits, and for records that are kept for a time.
     pub timers: usize,
+}
+
+impl TaskStats {
+    /// The tasks that have ended.
+    pub(super) fn over(&self) -> u64 {
+        self.completed + self.cancelled + self.timed_out + self.stopped
+    }
 }

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use super::info::Status;
-use super::life::{AnyValues, End, Life, Loose, Values};
-use super::options::{StartBy, TaskOptions};
+use super::info::{Status, TaskInfo};
+use super::life::{Body, End, Life, Loose, Values};
+use super::options::TaskOptions;
 use super::shared::{Record, Rest, Shared};
 use crate::cancel::CancelToken;
 use crate::clock::Deadline;
@@ -16,37 +16,18 @@ use crate::primitives::{Arc, Mutex, Ordering, lock, thread};
 use crate::timer::TimerKey;
 
 /// A task whose types are known.
-pub(super) type Task<T, E, F> = Record<Values<T, E, F>>;
-
-/// What a task calls once.
-pub(super) trait Body<T, E>: Send + 'static {
-    fn call(self, cancel: &CancelToken) -> Result<T, E>;
-}
-
-impl<T, E, F> Body<T, E> for F
-where
-    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
-{
-    fn call(self, cancel: &CancelToken) -> Result<T, E> {
-        self(cancel)
-    }
-}
+pub(super) type Task<B> = Record<Values<B>>;
 
 /// The pool's part of a task. If the pool drops it before it ran, the drop stops the task.
-struct Job<V: AnyValues> {
+struct Job<B: Body> {
     /// The task, until the pool runs it.
-    task: Option<Arc<Record<V>>>,
+    task: Option<Arc<Task<B>>>,
     shared: Arc<Shared>,
     /// If the pool has abandoned the job and this stopped the task: the work that is left to the drop.
     rest: Option<Rest>,
 }
 
-impl<T, E, F> Work for Job<Values<T, E, F>>
-where
-    T: Send + 'static,
-    E: Display + Send + 'static,
-    F: Body<T, E>,
-{
+impl<B: Body> Work for Job<B> {
     fn run(mut self: Box<Self>) -> Ran {
         if let Some(task) = self.task.take() {
             task.run(&self.shared);
@@ -66,7 +47,7 @@ where
     }
 }
 
-impl<V: AnyValues> Drop for Job<V> {
+impl<B: Body> Drop for Job<B> {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         match self.rest.take() {
@@ -80,43 +61,28 @@ impl<V: AnyValues> Drop for Job<V> {
 impl Shared {
     /// Adds a task to the table. The same step checks whether the scheduler is stopped. If so, the closure is handed
     /// back.
-    pub(super) fn accept<T, E, F>(&self, options: &TaskOptions, closure: F) -> Result<Arc<Task<T, E, F>>, F>
-    where
-        T: Send + 'static,
-        E: Send + 'static,
-        F: Send + 'static,
-    {
+    pub(super) fn accept<B: Body>(&self, options: &TaskOptions, body: B) -> Result<Arc<Task<B>>, B> {
         let now = self.clock.now();
-        let start_by = options.start_by.map_or(Deadline::NEVER, |by| match by {
-            StartBy::At(moment) => Deadline(Some(moment)),
-            StartBy::Within(limit) => Deadline(now.checked_add(limit)),
-        });
+        let latest_start = options.start_timeout.and_then(|limit| now.checked_add(limit));
         let mut table = lock(&self.table);
         if table.is_stopped {
-            return Err(closure);
+            return Err(body);
         }
         let id = table.next_id();
+        let info = TaskInfo::scheduled(id, options.name.clone(), now, std::any::type_name::<B::Output>());
         let task = Arc::new(Record {
             id,
-            name: options.name.clone(),
-            submitted: now,
             timeout: options.timeout,
-            start_by,
-            output_type: std::any::type_name::<T>(),
+            start_by: Deadline(options.start_by.into_iter().chain(latest_start).min()),
             over: Latch::new(),
-            life: Mutex::new(Life::new(closure)),
+            life: Mutex::new(Life::new(info, body)),
         });
         table.insert(id, task.clone(), options.retention.unwrap_or(self.retention));
         Ok(task)
     }
 }
 
-impl<T, E, F> Task<T, E, F>
-where
-    T: Send + 'static,
-    E: Display + Send + 'static,
-    F: Body<T, E>,
-{
+impl<B: Body> Task<B> {
     /// Puts the task under its token, sets its timers, and hands it to the pool at once or after its delay.
     ///
     /// If the pool refuses the task, it counts as never accepted, and the closure is handed back.
@@ -125,11 +91,11 @@ where
         shared: &Arc<Shared>,
         under: Option<&CancelToken>,
         delay: Duration,
-    ) -> Result<(), (F, PoolError)> {
+    ) -> Result<(), (B, PoolError)> {
         if let Some(token) = under {
             self.put_under(shared, token);
         }
-        if self.timeout == Some(Duration::ZERO) || self.start_by.0.is_some_and(|moment| moment <= self.submitted) {
+        if self.timeout == Some(Duration::ZERO) || self.start_by.has_passed(&shared.clock) {
             self.time_out(shared);
         }
         if self.over.is_set() {
@@ -146,7 +112,7 @@ where
 
     /// Hands the task to the pool, with timers that are not attached yet. If the pool refuses it, the closure is
     /// handed back. If the task was ended meanwhile, it counts as an ended task.
-    fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>, timers: Vec<TimerKey>) -> Result<(), (F, PoolError)> {
+    fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>, timers: Vec<TimerKey>) -> Result<(), (B, PoolError)> {
         // The pool does not wait for room for an ended task.
         match shared.pool.submit_unless(&self.over, self.job(shared)) {
             Ok(ticket) => {
@@ -155,10 +121,10 @@ where
             }
             Err(refused) => {
                 Loose { timers, ..Loose::default() }.clear(&shared.timers);
-                let closure = self.recall(shared);
+                let body = self.recall(shared);
                 // The drop of the job finds a task that has ended.
                 let (_job, why) = refused.into_parts();
-                closure.map_or(Ok(()), |closure| Err((closure, why)))
+                body.map_or(Ok(()), |body| Err((body, why)))
             }
         }
     }
@@ -177,22 +143,22 @@ where
         }
     }
 
-    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<Values<T, E, F>> {
+    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<B> {
         Job { task: Some(self.clone()), shared: shared.clone(), rest: None }
     }
 
     /// Takes the task back before it has begun, as if it had never been accepted.
-    fn recall(&self, shared: &Shared) -> Option<F> {
+    fn recall(&self, shared: &Shared) -> Option<B> {
         let end = End { unless_begun: true, ..End::terminated(Status::Stopped, Reason::Shutdown) };
-        let (closure, left, record) = {
+        let (body, left, record) = {
             let mut life = lock(&self.life);
-            let closure = life.values.closure.take();
+            let body = life.values.body.take();
             let left = life.end(end, shared.clock.now())?;
-            (closure, left, lock(&shared.table).take_back(self.id))
+            (body, left, lock(&shared.table).take_back(self.id))
         };
         left.loose.clear(&shared.timers);
         drop(record);
-        closure
+        body
     }
 
     /// Calls the closure on this thread, unless the task has already ended.
@@ -205,26 +171,27 @@ where
         let limit = Deadline(self.timeout.and_then(|limit| now.checked_add(limit)));
         let mut timers = self.timer(shared, limit, Self::time_out);
         let context = CancelToken::with_clock(shared.clock.clone());
-        let closure = {
+        let body = {
             let mut life = lock(&self.life);
             if life.begin(now, &context, thread::current().id(), &mut timers) {
                 // Ordering: Relaxed. See the field.
                 shared.begun.fetch_add(1, Ordering::Relaxed);
-                life.values.closure.take()
+                life.values.body.take()
             } else {
                 None
             }
         };
         Loose { timers, ..Loose::default() }.clear(&shared.timers);
-        let Some(closure) = closure else { return };
-        let (exit, told) = match contain(|| closure.call(&context)) {
+        let Some(body) = body else { return };
+        let (exit, told) = match contain(|| body.call(&context)) {
             Ok(Ok(output)) => (Exit::Done(output), Exit::Done(())),
             Ok(Err(error)) => {
                 let text = text_of(&error);
                 (Exit::Failed(error), Exit::Failed(text))
             }
             Err(panic) => {
-                tell_log(|| tracing::error!(task = self.id.0, name = self.name.as_deref(), %panic, "a task panicked"));
+                let name = lock(&self.life).info.name.clone();
+                tell_log(|| tracing::error!(task = self.id.0, name = name.as_deref(), %panic, "a task panicked"));
                 (Exit::Panicked(panic.clone()), Exit::Panicked(panic))
             }
         };

@@ -11,29 +11,45 @@
 //! end and stores the result. No thread can see one of these without the others. A begin follows the same rule. A
 //! call that ends a task before it has begun takes its closure, so the closure is never called.
 
+use std::fmt::Display;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::info::Status;
+use super::info::{Status, TaskInfo};
 use crate::cancel::{CancelCallback, CancelToken};
 use crate::outcome::{Exit, Reason};
 use crate::pool::Ticket;
 use crate::primitives::{Arc, ThreadId};
 use crate::timer::{TimerKey, Timers};
 
-/// The life of a task that has these values of the user's.
-pub(super) struct Life<V: ?Sized> {
-    phase: Phase,
-    loose: Loose,
-    pub(super) values: V,
+/// What a task calls once.
+pub(super) trait Body: Send + 'static {
+    type Output: Send + 'static;
+    type Error: Display + Send + 'static;
+
+    fn call(self, cancel: &CancelToken) -> Result<Self::Output, Self::Error>;
+}
+
+impl<T, E, F> Body for F
+where
+    T: Send + 'static,
+    E: Display + Send + 'static,
+    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
+{
+    type Output = T;
+    type Error = E;
+
+    fn call(self, cancel: &CancelToken) -> Result<T, E> {
+        self(cancel)
+    }
 }
 
 /// A task's closure and result.
-pub(super) struct Values<T, E, F> {
+pub(super) struct Values<B: Body> {
     /// The closure, until it is called or dropped.
-    pub(super) closure: Option<F>,
+    pub(super) body: Option<B>,
     /// The result, from the end until the handle takes it.
-    pub(super) exit: Option<Exit<T, E>>,
+    pub(super) exit: Option<Exit<B::Output, B::Error>>,
 }
 
 /// The values of a task of any type.
@@ -47,31 +63,26 @@ pub(super) trait ExitValue<T, E>: AnyValues {
     fn exit(&mut self) -> &mut Option<Exit<T, E>>;
 }
 
-impl<T: Send, E: Send, F: Send + 'static> AnyValues for Values<T, E, F> {
+impl<B: Body> AnyValues for Values<B> {
     fn terminate(&mut self, reason: Reason) -> Option<Box<dyn Send>> {
         self.exit = Some(Exit::Terminated(reason));
-        self.closure.take().map(|closure| Box::new(closure) as _)
+        self.body.take().map(|body| Box::new(body) as _)
     }
 }
 
-impl<T: Send, E: Send, F: Send + 'static> ExitValue<T, E> for Values<T, E, F> {
-    fn exit(&mut self) -> &mut Option<Exit<T, E>> {
+impl<B: Body> ExitValue<B::Output, B::Error> for Values<B> {
+    fn exit(&mut self) -> &mut Option<Exit<B::Output, B::Error>> {
         &mut self.exit
     }
 }
 
-enum Phase {
-    Scheduled,
-    Running { since: Instant, context: CancelToken, thread: ThreadId },
-    Over(Ended),
-}
-
-/// The end of a task.
-pub(super) struct Ended {
-    pub(super) status: Status,
-    pub(super) exit: Exit<(), Arc<str>>,
-    pub(super) started: Option<Instant>,
-    pub(super) at: Instant,
+/// The life of a task that has these values.
+pub(super) struct Life<V: ?Sized> {
+    pub(super) info: TaskInfo,
+    /// While the task is running: the token that the closure got, and the closure's thread.
+    pub(super) running: Option<(CancelToken, ThreadId)>,
+    pub(super) loose: Loose,
+    pub(super) values: V,
 }
 
 /// A requested end of a task. It has no effect if another end came first.
@@ -101,7 +112,7 @@ pub(super) struct Loose {
 /// Work that remains for the caller that ended a task, without the lock.
 pub(super) struct Left {
     /// The closure, if it was never called.
-    pub(super) closure: Option<Box<dyn Send>>,
+    pub(super) body: Option<Box<dyn Send>>,
     /// The token that the closure got, and the closure's thread.
     pub(super) running: Option<(CancelToken, ThreadId)>,
     pub(super) loose: Loose,
@@ -114,37 +125,13 @@ impl End {
     }
 }
 
-impl<T, E, F> Life<Values<T, E, F>> {
-    pub(super) fn new(closure: F) -> Life<Values<T, E, F>> {
-        let values = Values { closure: Some(closure), exit: None };
-        Life { phase: Phase::Scheduled, loose: Loose::default(), values }
+impl<B: Body> Life<Values<B>> {
+    pub(super) fn new(info: TaskInfo, body: B) -> Life<Values<B>> {
+        Life { info, running: None, loose: Loose::default(), values: Values { body: Some(body), exit: None } }
     }
 }
 
 impl<V: ?Sized + AnyValues> Life<V> {
-    pub(super) fn status(&self) -> Status {
-        match &self.phase {
-            Phase::Scheduled => Status::Scheduled,
-            Phase::Running { .. } => Status::Running,
-            Phase::Over(ended) => ended.status,
-        }
-    }
-
-    pub(super) fn started(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Scheduled => None,
-            Phase::Running { since, .. } => Some(*since),
-            Phase::Over(ended) => ended.started,
-        }
-    }
-
-    pub(super) fn ended(&self) -> Option<&Ended> {
-        match &self.phase {
-            Phase::Over(ended) => Some(ended),
-            _ => None,
-        }
-    }
-
     /// Whether the task begins now. Then its timers are exchanged for these. The caller clears the ones that it has
     /// afterwards.
     pub(super) fn begin(
@@ -154,8 +141,12 @@ impl<V: ?Sized + AnyValues> Life<V> {
         thread: ThreadId,
         timers: &mut Vec<TimerKey>,
     ) -> bool {
-        let Phase::Scheduled = self.phase else { return false };
-        self.phase = Phase::Running { since: now, context: context.clone(), thread };
+        if self.info.status != Status::Scheduled {
+            return false;
+        }
+        self.info.status = Status::Running;
+        self.info.started = Some(now);
+        self.running = Some((context.clone(), thread));
         // The pool has taken the job out of the queue.
         self.loose.ticket = None;
         std::mem::swap(&mut self.loose.timers, timers);
@@ -165,56 +156,35 @@ impl<V: ?Sized + AnyValues> Life<V> {
     /// Ends the task, unless it has ended before. If this end requires a task that has not begun, a begun task is
     /// left alone.
     pub(super) fn end(&mut self, end: End, now: Instant) -> Option<Left> {
-        let End { status, exit, unless_begun } = end;
-        match self.phase {
-            Phase::Running { .. } if unless_begun => return None,
-            Phase::Over(_) => return None,
-            _ => {}
+        if self.info.status.is_finished() || (end.unless_begun && self.info.started.is_some()) {
+            return None;
         }
-        let closure = match &exit {
+        let body = match &end.exit {
             Exit::Terminated(reason) => self.values.terminate(reason.clone()),
             _ => None,
         };
-        let ended = Ended { status, exit, started: self.started(), at: now };
-        let running = match std::mem::replace(&mut self.phase, Phase::Over(ended)) {
-            Phase::Running { context, thread, .. } => Some((context, thread)),
-            _ => None,
-        };
-        Some(Left { closure, running, loose: std::mem::take(&mut self.loose) })
-    }
-
-    /// Whether the closure runs on this thread.
-    pub(super) fn runs_on(&self, who: ThreadId) -> bool {
-        matches!(&self.phase, Phase::Running { thread, .. } if *thread == who)
-    }
-
-    /// The job's ticket in the pool's queue, if the job waits there.
-    pub(super) fn ticket(&self) -> Option<Ticket> {
-        self.loose.ticket.clone()
+        self.info.status = end.status;
+        self.info.exit = Some(end.exit);
+        self.info.ended = Some(now);
+        Some(Left { body, running: self.running.take(), loose: std::mem::take(&mut self.loose) })
     }
 
     /// Notes items that must be cleared later. Returns those that the caller must clear now.
     pub(super) fn attach(&mut self, mut new: Loose) -> Loose {
-        if self.started().is_some() {
+        if self.info.started.is_some() {
             // The job was taken out of the queue when the task began.
             new.ticket = None;
         }
-        let loose = &mut self.loose;
-        match self.phase {
-            Phase::Scheduled => {
-                loose.timers.append(&mut new.timers);
-                loose.ticket = new.ticket.or(loose.ticket.take());
-                loose.link = new.link.or(loose.link.take());
-                loose.bell = new.bell.or(loose.bell.take());
-                let rings = if loose.ticket.is_some() { loose.bell.take() } else { None };
-                Loose { bell: rings, ..Loose::default() }
-            }
-            Phase::Running { .. } => {
-                loose.link = new.link.take().or(loose.link.take());
-                new
-            }
-            Phase::Over(_) => new,
+        if self.info.status != Status::Scheduled {
+            return new;
         }
+        let loose = &mut self.loose;
+        loose.timers.append(&mut new.timers);
+        loose.ticket = new.ticket.or(loose.ticket.take());
+        loose.link = new.link.or(loose.link.take());
+        loose.bell = new.bell.or(loose.bell.take());
+        let rings = if loose.ticket.is_some() { loose.bell.take() } else { None };
+        Loose { bell: rings, ..Loose::default() }
     }
 }
 
@@ -237,13 +207,19 @@ impl Loose {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::info::TaskId;
     use super::*;
 
-    type Bench = Life<Values<u8, String, &'static str>>;
+    type Bench = Life<Values<fn(&CancelToken) -> Result<u8, String>>>;
 
-    fn begin(life: &mut Bench) -> Option<&'static str> {
+    fn bench() -> Bench {
+        Life::new(TaskInfo::scheduled(TaskId(1), None, Instant::now(), "u8"), |_| Ok(0))
+    }
+
+    fn begin(life: &mut Bench) -> bool {
         let begins = life.begin(Instant::now(), &CancelToken::new(), std::thread::current().id(), &mut Vec::new());
-        if begins { life.values.closure.take() } else { None }
+        assert_eq!(begins && life.values.body.take().is_some(), begins, "a task that begins has its closure");
+        begins
     }
 
     fn finish(life: &mut Bench, output: u8) -> Option<Left> {
@@ -271,49 +247,46 @@ mod tests {
     #[test]
     fn the_table_of_phases_and_arrows_is_what_the_code_does() {
         // Scheduled.
-        let mut life = Bench::new("closure");
-        assert_eq!(life.status(), Status::Scheduled);
+        let mut life = bench();
+        assert_eq!(life.info.status, Status::Scheduled);
         let left = cancel(&mut life).unwrap();
-        assert!(
-            left.closure.is_some() && life.values.closure.is_none() && left.running.is_none(),
-            "it was never called"
-        );
+        assert!(left.body.is_some() && life.values.body.is_none() && left.running.is_none(), "it was never called");
 
         // Ended, from Scheduled.
-        assert_eq!(life.status(), Status::Cancelled);
-        assert!(begin(&mut life).is_none());
+        assert_eq!(life.info.status, Status::Cancelled);
+        assert!(!begin(&mut life));
         assert!(finish(&mut life, 1).is_none() && cancel(&mut life).is_none() && !begins_too_late(&mut life));
         assert!(matches!(take(&mut life), Some(Exit::Terminated(Reason::Cancelled))));
-        assert!(life.started().is_none() && life.status() == Status::Cancelled);
+        assert!(life.info.started.is_none() && life.info.status == Status::Cancelled);
 
         // Ended, from Scheduled, by a later call.
-        let mut life = Bench::new("closure");
-        assert!(begins_too_late(&mut life) && life.status() == Status::TimedOut);
-        assert!(begin(&mut life).is_none() && cancel(&mut life).is_none());
+        let mut life = bench();
+        assert!(begins_too_late(&mut life) && life.info.status == Status::TimedOut);
+        assert!(!begin(&mut life) && cancel(&mut life).is_none());
 
         // Running.
-        let mut life = Bench::new("closure");
-        assert_eq!(begin(&mut life), Some("closure"));
-        assert_eq!((life.status(), life.started().is_some()), (Status::Running, true));
-        assert!(begin(&mut life).is_none(), "once");
+        let mut life = bench();
+        assert!(begin(&mut life));
+        assert_eq!((life.info.status, life.info.started.is_some()), (Status::Running, true));
+        assert!(!begin(&mut life), "once");
         assert!(!begins_too_late(&mut life));
-        assert_eq!(life.status(), Status::Running);
+        assert_eq!(life.info.status, Status::Running);
         let left = finish(&mut life, 2).unwrap();
-        assert_eq!((left.closure.is_some(), left.running.is_some()), (false, true));
+        assert_eq!((left.body.is_some(), left.running.is_some()), (false, true));
 
         // Ended, from Running.
-        assert_eq!(life.status(), Status::Completed);
+        assert_eq!(life.info.status, Status::Completed);
         assert!(cancel(&mut life).is_none());
-        assert_eq!(life.status(), Status::Completed);
+        assert_eq!(life.info.status, Status::Completed);
         assert!(
-            life.started().is_some() && matches!(take(&mut life), Some(Exit::Done(2))) && take(&mut life).is_none()
+            life.info.started.is_some() && matches!(take(&mut life), Some(Exit::Done(2))) && take(&mut life).is_none()
         );
 
-        let mut life = Bench::new("closure");
+        let mut life = bench();
         begin(&mut life);
-        assert!(cancel(&mut life).unwrap().closure.is_none());
+        assert!(cancel(&mut life).unwrap().body.is_none());
         assert!(finish(&mut life, 3).is_none(), "it returns too late");
-        assert_eq!(life.status(), Status::Cancelled);
+        assert_eq!(life.info.status, Status::Cancelled);
     }
 
     #[test]
@@ -324,7 +297,7 @@ mod tests {
             life.attach(Loose { timers: vec![timer], ..Loose::default() }).clear(&timers);
             timers.pending()
         };
-        let mut life = Bench::new("closure");
+        let mut life = bench();
         assert_eq!(attach(&mut life, timer()), 1);
         let mut keys = vec![timer()];
         assert!(life.begin(Instant::now(), &CancelToken::new(), std::thread::current().id(), &mut keys));

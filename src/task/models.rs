@@ -26,7 +26,7 @@ impl Drop for Token {
 }
 
 type Body = Box<dyn FnOnce(&CancelToken) -> Result<Token, String> + Send>;
-type Subject = Arc<Task<Token, String, Body>>;
+type Subject = Arc<Task<Body>>;
 
 struct Bench {
     shared: Arc<Shared>,

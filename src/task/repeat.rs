@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::error::SubmitError;
 use super::info::TaskId;
-use super::job::Body;
-use super::options::{StartBy, TaskOptions};
+use super::life::Body;
+use super::options::TaskOptions;
 use super::scheduler::{Owner, TaskScheduler};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
@@ -137,14 +137,8 @@ impl Rounds {
         let tasks = TaskScheduler { owner: self.owner.upgrade()? };
         let mut options = self.options.clone();
         options.delay = Some(self.every);
-        let is_past = match options.start_by {
-            Some(StartBy::At(moment)) => moment <= tasks.owner.shared.clock.now(),
-            Some(StartBy::Within(limit)) => {
-                options.start_by = Some(StartBy::Within(self.every.saturating_add(limit)));
-                false
-            }
-            None => false,
-        };
+        options.start_timeout = options.start_timeout.map(|limit| self.every.saturating_add(limit));
+        let is_past = options.start_by.is_some_and(|moment| moment <= tasks.owner.shared.clock.now());
         let is_cancelled =
             lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
         // A round with a timeout of zero ends before it begins. All later rounds would, too.
@@ -177,11 +171,14 @@ where
     }
 }
 
-impl<F, E> Body<(), E> for Round<F, E>
+impl<F, E> Body for Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
+    type Output = ();
+    type Error = E;
+
     fn call(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
             let mut state = lock(&self.rounds.state);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 use super::handle::TaskHandle;
 use super::info::{Status, TaskId, TaskInfo, TaskStats};
-use super::job::Body;
+use super::life::Body;
 use super::options::{Retention, TaskOptions};
 use super::shared::{GRACE, Record, Shared};
 use crate::cancel::CancelToken;
@@ -16,6 +16,7 @@ use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
+use crate::threads;
 
 /// A scheduler of tasks. Clones refer to the same scheduler.
 ///
@@ -121,19 +122,15 @@ impl TaskScheduler {
         self.submit_body(options, job)
     }
 
-    pub(super) fn submit_body<T, E, F>(
+    pub(super) fn submit_body<B: Body>(
         &self,
         options: TaskOptions,
-        job: F,
-    ) -> Result<TaskHandle<T, E>, Rejected<F, SubmitError>>
-    where
-        T: Send + 'static,
-        E: Display + Send + 'static,
-        F: Body<T, E>,
-    {
+        job: B,
+    ) -> Result<TaskHandle<B::Output, B::Error>, Rejected<B, SubmitError>> {
         let shared = &self.owner.shared;
         let delay = options.delay.unwrap_or(Duration::ZERO);
-        if (options.timeout.is_some() || options.start_by.is_some() || !delay.is_zero())
+        let has_limit = options.timeout.is_some() || options.start_by.is_some() || options.start_timeout.is_some();
+        if (has_limit || !delay.is_zero())
             && let Err(error) = shared.timers.begin()
         {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
@@ -239,18 +236,19 @@ impl TaskScheduler {
             let why = if is_inside { WaitError::Inside } else { why_not_over(limit) };
             return Err(StopError { why, tasks, clearing, pool: None });
         }
+        let mut pool_end = None;
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
             // All closures have returned. What may take longer is wakers, and the destructors of the threads' own values.
-            if let Err(pool) = shared.pool.stop_timeout(rest)
-                && !is_step()
-            {
-                shared.tell_tree();
-                return Err(StopError { why: pool.why, tasks: Vec::new(), clearing: Vec::new(), pool: Some(pool) });
-            }
+            pool_end = shared.pool.stop_timeout(rest).err();
         }
         shared.tell_tree();
-        Ok(())
+        match pool_end {
+            Some(pool) if !is_step() => {
+                Err(StopError { why: pool.why, tasks: Vec::new(), clearing: Vec::new(), pool: Some(pool) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the scheduler has been stopped. From the beginning of a stop, it accepts no more tasks.
@@ -263,19 +261,15 @@ impl TaskScheduler {
         let shared = &self.owner.shared;
         let table = lock(&shared.table);
         let counts = table.counts;
-        let running = shared.begun.load(Ordering::Relaxed) - counts.over_after_begin;
+        let running = shared.begun.load(Ordering::Relaxed) - table.over_after_begin;
         TaskStats {
-            submitted: counts.submitted,
             // A task that begins at this moment may already count as running.
             scheduled: (counts.submitted - counts.over()).saturating_sub(running),
             running,
-            completed: counts.completed,
-            cancelled: counts.cancelled,
-            timed_out: counts.timed_out,
-            stopped: counts.stopped,
             abandoned: table.inside.len(),
             records: table.records().len(),
             timers: shared.timers.pending(),
+            ..counts
         }
     }
 
@@ -285,10 +279,18 @@ impl TaskScheduler {
 }
 
 impl Owner {
-    /// Ends all tasks. Returns a latch if user code is left to run. It is set when that code was called and all
+    /// Ends all tasks. Returns a latch if user code is left to run, which a helper thread does. It is set when that code was called and all
     /// values of the user are dropped.
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
-        let finished = self.shared.stop();
+        let stopped = self.shared.begin_stop();
+        let finished = if stopped.is_empty() {
+            // This may be a destructor that another stop runs on this thread.
+            self.shared.end_stop(None);
+            None
+        } else {
+            let shared = self.shared.clone();
+            Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
+        };
         if self.owns_pool {
             // Only jobs of ended tasks wait there. They do nothing.
             self.shared.pool.close();
@@ -362,16 +364,9 @@ impl TaskSchedulerBuilder {
 
     /// Builds the scheduler. It accepts tasks at once.
     pub fn build(self) -> TaskScheduler {
-        let (pool, clock, owns_pool) = match self.pool {
-            Some(pool) => {
-                let clock = self.clock.unwrap_or_else(|| pool.clock().clone());
-                (pool, clock, false)
-            }
-            None => {
-                let clock = self.clock.unwrap_or_default();
-                (own_pool(&clock, self.limit, self.shutdown_limit.is_some()), clock, true)
-            }
-        };
+        let clock = self.clock.or_else(|| self.pool.as_ref().map(|pool| pool.clock().clone())).unwrap_or_default();
+        let owns_pool = self.pool.is_none();
+        let pool = self.pool.unwrap_or_else(|| own_pool(&clock, self.limit, self.shutdown_limit.is_some()));
         let shared = Arc::new(Shared::new(pool, clock, self.retention, self.shutdown_limit));
         TaskScheduler { owner: Arc::new(Owner { shared, owns_pool }) }
     }
@@ -426,7 +421,6 @@ mod tests {
     use super::super::set::TaskSet;
     use super::*;
     use crate::clock::ManualClock;
-    use crate::threads;
     use crate::wait::wait;
 
     #[test]

@@ -1,7 +1,8 @@
 //! Sets of tasks, which wait for any one of several tasks.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -10,12 +11,9 @@ use super::info::{Status, TaskInfo};
 use super::shared::{Helped, Shared};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, refuse_step_timeout};
-use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::CountsOnOthers;
 use crate::primitives::{Arc, Condvar, Mutex, lock};
-
-/// The number of tasks for which an empty set keeps its memory allocated.
-const ROOM: usize = 64;
 
 /// An ended task of a set: its snapshot and its result.
 pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
@@ -42,9 +40,7 @@ pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 /// ```
 pub struct TaskSet<T, E> {
     next: u64,
-    waiting: HashMap<u64, TaskHandle<T, E>>,
-    // Tasks that had already ended when they were added.
-    over: VecDeque<TaskHandle<T, E>>,
+    tasks: BTreeMap<u64, TaskHandle<T, E>>,
     // By scheduler: tasks that had not begun when they were added. They have no bell yet that rings when they are in
     // their pool's queue.
     unbegun: Vec<(Arc<Shared>, BTreeSet<u64>)>,
@@ -98,10 +94,9 @@ impl Wake for Bell {
             }
         };
         self.ready.changed.notify_one();
-        if let Some(waker) = waker
-            && let Err(panic) = contain(|| waker.wake())
-        {
-            tell_log(|| tracing::error!(%panic, "a waker panicked"));
+        if let Some(waker) = waker {
+            // The latch that calls the bell contains a panic.
+            waker.wake();
         }
     }
 }
@@ -109,14 +104,7 @@ impl Wake for Bell {
 impl<T, E> TaskSet<T, E> {
     /// Returns an empty set.
     pub fn new() -> TaskSet<T, E> {
-        TaskSet {
-            next: 0,
-            waiting: HashMap::new(),
-            over: VecDeque::new(),
-            unbegun: Vec::new(),
-            ready: Arc::default(),
-            clock: None,
-        }
+        TaskSet { next: 0, tasks: BTreeMap::new(), unbegun: Vec::new(), ready: Arc::default(), clock: None }
     }
 
     /// Adds a task.
@@ -125,14 +113,12 @@ impl<T, E> TaskSet<T, E> {
         self.next += 1;
         let number = self.next;
         let bell = Bell::waker(&self.ready, number, true);
-        if task.is_over_or_rings(&mut Context::from_waker(&bell)) {
-            self.over.push_back(task);
-        } else {
-            if task.status() == Status::Scheduled {
-                self.unbegun_of(&task.shared).insert(number);
-            }
-            self.waiting.insert(number, task);
+        if Pin::new(&mut task.waiting).poll(&mut Context::from_waker(&bell)).is_ready() {
+            lock(&self.ready.state).numbers.push_back(number);
+        } else if task.status() == Status::Scheduled {
+            self.unbegun_of(&task.shared).insert(number);
         }
+        self.tasks.insert(number, task);
     }
 
     /// The tasks of this scheduler that have no bell yet.
@@ -147,7 +133,7 @@ impl<T, E> TaskSet<T, E> {
 
     /// The number of tasks whose results have not been taken.
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.over.len()
+        self.tasks.len()
     }
 
     /// Whether all results have been taken.
@@ -155,9 +141,9 @@ impl<T, E> TaskSet<T, E> {
         self.len() == 0
     }
 
-    /// The tasks whose results have not been taken, in no particular order.
+    /// The tasks whose results have not been taken, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
-        self.over.iter().chain(self.waiting.values())
+        self.tasks.values()
     }
 
     /// Cancels all tasks that have not ended. Returns how many of them this call ended. Their results arrive like all
@@ -206,7 +192,7 @@ impl<T, E> TaskSet<T, E> {
                 continue;
             }
             // One task that does not run here is enough to make this false.
-            if helps && self.waiting.values().all(TaskHandle::runs_here) {
+            if helps && self.tasks.values().all(TaskHandle::runs_here) {
                 return Err(WaitError::Inside);
             }
             watch.get_or_insert_with(|| {
@@ -239,25 +225,19 @@ impl<T, E> TaskSet<T, E> {
     }
 
     fn try_next(&mut self) -> Option<Finished<T, E>> {
-        if let Some(task) = self.over.pop_front() {
-            return Some(finished(task));
-        }
         let number = {
             let mut state = lock(&self.ready.state);
             let number = state.numbers.pop_front()?;
             state.in_line.remove(&number);
             number
         };
-        let task = self.waiting.remove(&number)?;
+        let mut task = self.tasks.remove(&number)?;
         for (_, unbegun) in &mut self.unbegun {
             unbegun.remove(&number);
         }
         self.unbegun.retain(|(_, unbegun)| !unbegun.is_empty());
-        if self.is_empty() {
-            // Otherwise an iteration would visit the memory of all removed tasks.
-            self.waiting.shrink_to(ROOM);
-        }
-        Some(finished(task))
+        let info = task.info();
+        Some((info, task.take()))
     }
 
     /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
@@ -269,7 +249,7 @@ impl<T, E> TaskSet<T, E> {
             // Each task needs a bell before the set counts on other threads. The threads that would run the queued
             // tasks may be gone, or wait for tasks that enter the queue later.
             for number in std::mem::take(unbegun) {
-                if let Some(task) = self.waiting.get(&number) {
+                if let Some(task) = self.tasks.get(&number) {
                     task.record.ring_when_in_line(shared, Bell::waker(&self.ready, number, false));
                 }
             }
@@ -281,7 +261,7 @@ impl<T, E> TaskSet<T, E> {
                 state.in_line.pop_first()
             };
             let Some(number) = number else { return false };
-            let Some(task) = self.waiting.get(&number) else { continue };
+            let Some(task) = self.tasks.get(&number) else { continue };
             if !task.shared.pool.is_inside() {
                 // A thread of that pool has waited for the set before. The next one sets a new bell.
                 let shared = task.shared.clone();
@@ -302,11 +282,6 @@ impl<T, E> TaskSet<T, E> {
             }
         }
     }
-}
-
-fn finished<T, E>(mut task: TaskHandle<T, E>) -> Finished<T, E> {
-    let info = task.info();
-    (info, task.take())
 }
 
 impl<T, E> Default for TaskSet<T, E> {
@@ -331,7 +306,7 @@ impl<T, E> Extend<TaskHandle<T, E>> for TaskSet<T, E> {
 
 impl<T, E> fmt::Debug for TaskSet<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskSet").field("waiting", &self.waiting.len()).field("over", &self.over.len()).finish()
+        f.debug_struct("TaskSet").field("len", &self.len()).finish()
     }
 }
 

@@ -4,12 +4,13 @@
 //! The scheduler is stopped. The pool drops the job. Each of them does the same:
 //!
 //! 1. Under the task's lock: decide (`task/life.rs`), and note the end in the table. The table's lock is taken inside
-//!    the task's lock, never the other way round. Status, result, counts and retention change in this one step.
+//!    the task's lock, never the other way round. Status, result, counts and retention change in this one step. A
+//!    result that nobody can take is not stored.
 //! 2. With the locks free: wake the waiting threads, call wakers and callbacks, cancel the closure's token, remove
 //!    timers and the job in the pool's queue, and drop the user's values. Panics are contained.
 //!
-//! A second caller finds at 1 that the task has ended, and does nothing. A closure that returns too late gets its
-//! result back and drops it. So when any of these calls has returned, the task has ended.
+//! A second caller finds at 1 that the task has ended, and does nothing. The thread of a closure that returns too late
+//! keeps the result and drops it. So when any of these calls has returned, the task has ended.
 //!
 //! **Stopping** does step 1 for all tasks on the calling thread. Then it does step 2 for all of them on a helper
 //! thread. So no user code runs before every task has ended: a destructor may wait for any other task of the
@@ -17,12 +18,14 @@
 //! lock) until its step 2 is done. `stop_and_join` and the shutdown tree wait until no stop is open.
 //!
 //! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock.
-//! Either the end comes later and finds it, or `attach` hands it back and the caller removes it. A task is added to
-//! the table under the lock under which the scheduler is stopped. Either the task is refused, or the stop finds it in
+//! Either the end comes later and finds it, or `attach` hands it back and the caller removes it. The timer of the
+//! timeout is set before the task begins. The begin itself exchanges it for the timers of the start. Either the caller
+//! removes those, or the task had ended before, and the caller removes the timeout's timer. A task is added to the
+//! table under the lock under which the scheduler is stopped. Either the task is refused, or the stop finds it in
 //! the table.
 
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::info::{Status, TaskId, TaskInfo};
 use super::life::{AnyValues, End, ExitValue, Left, Life, Loose};
@@ -34,7 +37,6 @@ use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::{CountsOnOthers, Pool};
 use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, ThreadId, lock, thread};
 use crate::shutdown::Part;
-use crate::threads;
 use crate::timer::Timers;
 
 /// How long the end of a scheduler waits beyond its limit for destructors, wakers and callbacks. In nearly every
@@ -61,11 +63,8 @@ pub(super) struct Shared {
 /// A task. Only its values depend on its types. The table has tasks of any type.
 pub(super) struct Record<V: ?Sized = dyn AnyValues> {
     pub(super) id: TaskId,
-    pub(super) name: Option<Arc<str>>,
-    pub(super) submitted: Instant,
     pub(super) timeout: Option<Duration>,
     pub(super) start_by: Deadline,
-    pub(super) output_type: &'static str,
     pub(super) over: Latch<()>,
     pub(super) life: Mutex<Life<V>>,
 }
@@ -166,24 +165,11 @@ impl Shared {
     }
 
     /// Notes that a stop is no longer open. `thread` is the thread that has run user code for it, if any has.
-    fn end_stop(&self, thread: Option<ThreadId>) {
+    pub(super) fn end_stop(&self, thread: Option<ThreadId>) {
         let last = lock(&self.table).end_stop(thread);
         drop(last);
         self.returned.notify_all();
         self.tell_tree();
-    }
-
-    /// Stops all tasks. A helper thread calls their user code and drops the user's values. The latch is set
-    /// afterwards.
-    pub(super) fn stop(self: &Arc<Shared>) -> Option<Latch<()>> {
-        let stopped = self.begin_stop();
-        if stopped.is_empty() {
-            // This may be a destructor that another stop runs on this thread.
-            self.end_stop(None);
-            return None;
-        }
-        let shared = self.clone();
-        Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
     }
 
     /// Closes the node if the scheduler has ended. It is called wherever the scheduler may have ended.
@@ -218,19 +204,6 @@ impl Shared {
         deadline: Deadline,
         waits: bool,
     ) -> (Vec<TaskInfo>, Vec<TaskInfo>) {
-        if waits {
-            self.wait_for_returns(deadline);
-        }
-        let me = thread::current().id();
-        let (running, clearing): (Vec<_>, Vec<_>) = {
-            let table = lock(&self.table);
-            (table.inside(me).cloned().collect(), table.cleared(me).cloned().collect())
-        };
-        let infos = |tasks: Vec<Arc<Record>>| tasks.iter().map(|task| task.info()).collect();
-        (infos(running), infos(clearing))
-    }
-
-    fn wait_for_returns(self: &Arc<Shared>, deadline: Deadline) {
         let shared = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = shared.upgrade() {
@@ -239,14 +212,21 @@ impl Shared {
             }
         });
         let mut table = lock(&self.table);
-        while !table.has_settled() && !deadline.has_passed(&self.clock) {
+        while waits && !table.has_settled() && !deadline.has_passed(&self.clock) {
             table = self.clock.wait(&self.returned, table, deadline);
         }
         let system = Clock::system();
         let grace = system.deadline(GRACE);
-        while table.open_stops > 0 && !grace.has_passed(&system) {
+        while waits && table.open_stops > 0 && !grace.has_passed(&system) {
             table = system.wait(&self.returned, table, grace);
         }
+        let me = thread::current().id();
+        let (running, clearing): (Vec<_>, Vec<_>) =
+            (table.inside(me).cloned().collect(), table.cleared(me).cloned().collect());
+        // The lock of a task is never taken inside of the table's.
+        drop(table);
+        let infos = |tasks: Vec<Arc<Record>>| tasks.iter().map(|task| task.info()).collect();
+        (infos(running), infos(clearing))
     }
 }
 
@@ -290,7 +270,7 @@ impl<V: ?Sized + AnyValues> Record<V> {
     pub(super) fn clear(&self, shared: &Arc<Shared>, rest: Rest) {
         rest.left.loose.clear(&shared.timers);
         shared.settle(self.id, rest.settled);
-        drop_contained(rest.left.closure);
+        drop_contained(rest.left.body);
     }
 
     /// Notes items that must be cleared when the task has ended or begun. Those that come too late are cleared now.
@@ -300,12 +280,12 @@ impl<V: ?Sized + AnyValues> Record<V> {
     }
 
     pub(super) fn status(&self) -> Status {
-        lock(&self.life).status()
+        lock(&self.life).info.status
     }
 
     /// Whether the task runs on this thread. The record of an ended task does not know.
     pub(super) fn runs_on(&self, thread: ThreadId) -> bool {
-        lock(&self.life).runs_on(thread)
+        lock(&self.life).running.as_ref().is_some_and(|(_, other)| *other == thread)
     }
 
     /// Runs the task here, if it waits in the queue of the calling thread's pool. Otherwise the task might wait for
@@ -314,7 +294,7 @@ impl<V: ?Sized + AnyValues> Record<V> {
     pub(super) fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped {
         let (ticket, status) = {
             let life = lock(&self.life);
-            (life.ticket(), life.status())
+            (life.loose.ticket.clone(), life.info.status)
         };
         match ticket {
             Some(ticket) => {
@@ -335,18 +315,7 @@ impl<V: ?Sized + AnyValues> Record<V> {
     }
 
     pub(super) fn info(&self) -> TaskInfo {
-        let life = lock(&self.life);
-        let ended = life.ended();
-        TaskInfo {
-            id: self.id,
-            name: self.name.clone(),
-            status: life.status(),
-            exit: ended.map(|ended| ended.exit.clone()),
-            submitted: self.submitted,
-            started: life.started(),
-            ended: ended.map(|ended| ended.at),
-            output_type: self.output_type,
-        }
+        lock(&self.life).info.clone()
     }
 
     /// Takes the result, from a task that has ended.

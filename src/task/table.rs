@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
 use super::error::RemoveError;
-use super::info::{Status, TaskId};
+use super::info::{Status, TaskId, TaskStats};
 use super::options::Retention;
 use crate::clock::Clock;
 use crate::primitives::ThreadId;
@@ -28,7 +28,10 @@ pub(super) struct Table<R> {
     pub(super) open_stops: usize,
     /// For each thread of these stops, the task whose user code it runs.
     pub(super) clearing: HashMap<ThreadId, R>,
-    pub(super) counts: Counts,
+    /// The accepted tasks, and the ended ones by their status. The other counts are 0 here.
+    pub(super) counts: TaskStats,
+    /// Of the ended tasks, those that had begun.
+    pub(super) over_after_begin: u64,
 }
 
 /// The record of a task, and what the table knows about it.
@@ -40,17 +43,6 @@ pub(super) struct Entry<R> {
     ended: Option<Instant>,
     /// The timer that removes the record.
     pub(super) timer: Option<TimerKey>,
-}
-
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub(super) submitted: u64,
-    pub(super) completed: u64,
-    pub(super) cancelled: u64,
-    pub(super) timed_out: u64,
-    pub(super) stopped: u64,
-    /// Of the ended tasks, those that had begun.
-    pub(super) over_after_begin: u64,
 }
 
 /// The fate of a record after its task has ended or its handle was dropped.
@@ -77,7 +69,8 @@ impl<R: Clone> Table<R> {
             inside: BTreeMap::new(),
             open_stops: 0,
             clearing: HashMap::new(),
-            counts: Counts::default(),
+            counts: TaskStats::default(),
+            over_after_begin: 0,
         }
     }
 
@@ -129,7 +122,7 @@ impl<R: Clone> Table<R> {
             Status::Stopped => self.counts.stopped += 1,
             _ => self.counts.completed += 1,
         }
-        self.counts.over_after_begin += u64::from(had_begun.is_some());
+        self.over_after_begin += u64::from(had_begun.is_some());
         let Some(entry) = self.entries.get_mut(&id) else { return Settled::Stays };
         entry.ended = Some(now);
         if let Some(thread) = had_begun.filter(|_| status != Status::Completed) {
@@ -213,12 +206,6 @@ impl<R: Clone> Table<R> {
     /// The tasks whose user code is run by stops on threads other than this one.
     pub(super) fn cleared(&self, but: ThreadId) -> impl Iterator<Item = &R> {
         self.clearing.iter().filter(move |(thread, _)| **thread != but).map(|(_, record)| record)
-    }
-}
-
-impl Counts {
-    pub(super) fn over(&self) -> u64 {
-        self.completed + self.cancelled + self.timed_out + self.stopped
     }
 }
 
@@ -337,7 +324,7 @@ mod tests {
         assert_eq!(others(&bench.table, elsewhere), [1, 2]);
         assert!(bench.table.has_inside(here) && !bench.table.has_inside(elsewhere));
         assert_eq!(bench.table.inside.remove(&TaskId(2)), Some((2, there)));
-        assert_eq!(bench.table.counts.over_after_begin, 3);
+        assert_eq!(bench.table.over_after_begin, 3);
         assert_eq!(bench.table.counts.over(), 4);
     }
 
