@@ -120,7 +120,7 @@ impl<B: Body> Task<B> {
                 Ok(())
             }
             Err(refused) => {
-                Loose { timers, ..Loose::default() }.clear(&shared.timers);
+                timers.into_iter().for_each(|timer| drop(shared.timers.cancel(timer)));
                 let body = self.recall(shared);
                 // The drop of the job finds a task that has ended.
                 let (_job, why) = refused.into_parts();
@@ -181,7 +181,7 @@ impl<B: Body> Task<B> {
                 None
             }
         };
-        Loose { timers, ..Loose::default() }.clear(&shared.timers);
+        timers.into_iter().for_each(|timer| drop(shared.timers.cancel(timer)));
         let Some(body) = body else { return };
         let (exit, told) = match contain(|| body.call(&context)) {
             Ok(Ok(output)) => (Exit::Done(output), Exit::Done(())),
