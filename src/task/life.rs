@@ -3,7 +3,7 @@
 //!
 //! | | `begin` | `end` by return | `end` from outside | `end` unless it has begun |
 //! |---|---|---|---|---|
-//! | Scheduled | Running; the caller takes the closure | (cannot happen) | Over; returns the closure, uncalled | the same |
+//! | Scheduled | Running; the closure is taken | (cannot happen) | Over; returns the closure, uncalled | the same |
 //! | Running | refused | Over | Over | refused |
 //! | Over | refused | refused | refused | refused |
 //!
