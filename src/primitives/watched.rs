@@ -12,12 +12,12 @@ use std::sync::{LockResult, PoisonError, WaitTimeoutResult};
 use std::time::Duration;
 
 #[derive(Default, Debug)]
-pub(crate) struct Mutex<T> {
+pub(crate) struct Mutex<T: ?Sized> {
     shadow: AtomicUsize,
     real: std::sync::Mutex<T>,
 }
 
-pub(crate) struct MutexGuard<'a, T> {
+pub(crate) struct MutexGuard<'a, T: ?Sized> {
     // Released before the lock is: fields are dropped in this order.
     shadow: Shadow<'a>,
     real: std::sync::MutexGuard<'a, T>,
@@ -43,17 +43,19 @@ impl<T> Mutex<T> {
         Mutex { shadow: AtomicUsize::new(0), real: std::sync::Mutex::new(value) }
     }
 
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
-        let real = self.real.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
-    }
-
     pub(crate) fn into_inner(self) -> LockResult<T> {
         self.real.into_inner()
     }
 }
 
-impl<T> Deref for MutexGuard<'_, T> {
+impl<T: ?Sized> Mutex<T> {
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+        let real = self.real.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -61,7 +63,7 @@ impl<T> Deref for MutexGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for MutexGuard<'_, T> {
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.real
     }

@@ -72,9 +72,5 @@ impl fmt::Display for StopError {
 }
 
 fn names(tasks: &[TaskInfo]) -> String {
-    let name = |task: &TaskInfo| match &task.name {
-        Some(name) => format!("{} ({name})", task.id),
-        None => task.id.to_string(),
-    };
-    tasks.iter().map(name).collect::<Vec<_>>().join(", ")
+    tasks.iter().map(TaskInfo::label).collect::<Vec<_>>().join(", ")
 }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::info::{Status, TaskId, TaskInfo};
+use super::life::ExitValue;
 use super::shared::{Helped, Record, Shared};
 use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
@@ -25,22 +26,22 @@ use crate::primitives::{Arc, lock, thread};
 /// times. In that form, output or error are printed only if the task has ended.
 #[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
 pub struct TaskHandle<T, E> {
-    record: Arc<dyn Record<T, E>>,
-    shared: Arc<Shared>,
-    waiting: Waiting<()>,
+    pub(super) record: Arc<Record<dyn ExitValue<T, E>>>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) waiting: Waiting<()>,
     /// Whether the result was moved out.
     was_taken: bool,
 }
 
 impl<T, E> TaskHandle<T, E> {
-    pub(super) fn new(record: Arc<dyn Record<T, E>>, shared: Arc<Shared>) -> TaskHandle<T, E> {
-        let waiting = Waiting::new(record.over().clone());
+    pub(super) fn new(record: Arc<Record<dyn ExitValue<T, E>>>, shared: Arc<Shared>) -> TaskHandle<T, E> {
+        let waiting = Waiting::new(record.over.clone());
         TaskHandle { record, shared, waiting, was_taken: false }
     }
 
     /// The task's number. The [`TaskScheduler`](super::TaskScheduler) finds the task by it.
     pub fn id(&self) -> TaskId {
-        self.record.id()
+        self.record.id
     }
 
     /// The task's status at this moment.
@@ -95,7 +96,7 @@ impl<T, E> TaskHandle<T, E> {
         if deadline == Deadline::NEVER && !self.help() {
             return Err(Rejected::new(self, WaitError::Inside));
         }
-        if self.record.over().wait_until(&self.shared.clock, deadline) {
+        if self.record.over.wait_until(&self.shared.clock, deadline) {
             return Ok(self.take());
         }
         Err(Rejected::new(self, WaitError::TimedOut))
@@ -123,9 +124,9 @@ impl<T, E> TaskHandle<T, E> {
         if self.runs_here() {
             return false;
         }
-        while let Helped::NotYet = self.run_if_inside(None) {
+        while let Helped::NotYet = self.record.run_if_inside(&self.shared.pool, None) {
             let rung = Latch::new();
-            self.ring_when_in_line(Waker::from(Arc::new(Bell(rung.clone()))));
+            self.record.ring_when_in_line(&self.shared, Waker::from(Arc::new(Bell(rung.clone()))));
             rung.wait();
         }
         true
@@ -136,29 +137,10 @@ impl<T, E> TaskHandle<T, E> {
         self.record.runs_on(thread::current().id())
     }
 
-    /// Runs the task here, if it waits in the queue of the calling thread's pool. With a bell, the task runs only if
-    /// no other thread will run it.
-    pub(super) fn run_if_inside(&self, bell: Option<Waker>) -> Helped {
-        self.record.run_if_inside(&self.shared.pool, bell)
-    }
-
-    /// Rings the bell when the task waits for a thread, or when it never will.
-    pub(super) fn ring_when_in_line(&self, bell: Waker) {
-        self.record.ring_when_in_line(&self.shared, bell);
-    }
-
     pub(super) fn take(&mut self) -> Exit<T, E> {
         self.was_taken = true;
-        self.record.take().unwrap_or_else(taken_before)
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Whether the task has ended. If not, the waker is woken when it ends. The waker replaces any earlier one.
-    pub(super) fn is_over_or_rings(&mut self, cx: &mut Context<'_>) -> bool {
-        Pin::new(&mut self.waiting).poll(cx).is_ready()
+        // A future that is polled again after it was ready must not stay pending, which would hang its task.
+        self.record.take().unwrap_or_else(|| Exit::Terminated(Reason::from("its result was taken before")))
     }
 }
 
@@ -168,11 +150,6 @@ impl Wake for Bell {
     fn wake(self: Arc<Bell>) {
         let _ = self.0.set(());
     }
-}
-
-/// The exit for a handle that is polled again after it was ready. A future that stays pending would hang its task.
-fn taken_before<T, E>() -> Exit<T, E> {
-    Exit::Terminated(Reason::from("its result was taken before"))
 }
 
 impl<T, E> Future for TaskHandle<T, E> {
@@ -188,7 +165,7 @@ impl<T, E> Unpin for TaskHandle<T, E> {}
 
 impl<T, E> Drop for TaskHandle<T, E> {
     fn drop(&mut self) {
-        let id = self.record.id();
+        let id = self.record.id;
         let settled = lock(&self.shared.table).handle_dropped(id, &self.shared.clock);
         self.shared.settle(id, settled);
         if !self.was_taken {
@@ -204,7 +181,7 @@ impl<T: Debug, E> Display for TaskHandle<T, E> {
         // printed.
         let output = self.record.take().and_then(|exit| {
             let text = contain(|| exit.output().map(|output| format!("{output:?}")));
-            self.record.put_back(exit);
+            *lock(&self.record.life).values.exit() = Some(exit);
             text.unwrap_or_else(|_| Some(String::from("an output whose text panics")))
         });
         info.write(f, output.as_deref())

@@ -7,18 +7,12 @@ use crate::outcome::Exit;
 use crate::primitives::Arc;
 
 /// The number of a task. A [`TaskScheduler`](super::TaskScheduler) never uses a number twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(super) u64);
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TaskId({})", self.0)
     }
 }
 
@@ -51,14 +45,7 @@ impl Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Status::Scheduled => "Scheduled",
-            Status::Running => "Running",
-            Status::Stopped => "Stopped",
-            Status::Cancelled => "Cancelled",
-            Status::Completed => "Completed",
-            Status::TimedOut => "TimedOut",
-        })
+        f.pad(&format!("{self:?}"))
     }
 }
 
@@ -90,6 +77,12 @@ pub struct TaskInfo {
 }
 
 impl TaskInfo {
+    /// The snapshot of a task that is accepted now.
+    pub(super) fn scheduled(id: TaskId, name: Option<Arc<str>>, now: Instant, output_type: &'static str) -> TaskInfo {
+        let status = Status::Scheduled;
+        TaskInfo { id, name, status, exit: None, submitted: now, started: None, ended: None, output_type }
+    }
+
     /// The text of the task's error, if it ended with one. This is the closure's own error, the message of its panic,
     /// or the reason why the task was ended.
     pub fn error(&self) -> Option<String> {
@@ -111,43 +104,39 @@ impl TaskInfo {
         Some(self.ended?.saturating_duration_since(self.started?))
     }
 
+    /// The number, and the name if there is one.
+    pub(super) fn label(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!(" ({name})"));
+        format!("{}{}", self.id, name.unwrap_or_default())
+    }
+
     /// Writes the text forms, with `output` as the text of the output.
     pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, output: Option<&str>) -> fmt::Result {
         let output = match self.exit {
             Some(Exit::Done(())) => output.map(String::from).or_else(|| Some(format!("<{}>", self.output_type))),
             _ => None,
         };
-        if f.alternate() { self.write_long(f, output) } else { self.write_short(f, output) }
-    }
-
-    fn write_short(&self, f: &mut fmt::Formatter<'_>, output: Option<String>) -> fmt::Result {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| String::from("none"));
+        if !f.alternate() {
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| String::from("none"));
+            let (output, error) = (or_none(output), or_none(self.error()));
+            return write!(f, "task {}: {}, output: {output}, error: {error}", self.label(), self.status);
+        }
+        let time = |time: Option<Duration>| time.map(|time| format!("{time:?}"));
+        let lines = [
+            ("name", self.name.as_deref().map(String::from)),
+            ("status", Some(self.status.to_string())),
+            ("waited", time(self.waited())),
+            ("ran", time(self.ran())),
+            ("output", output),
+            ("error", self.error()),
+        ];
         write!(f, "task {}", self.id)?;
-        if let Some(name) = &self.name {
-            write!(f, " ({name})")?;
+        for (label, text) in lines {
+            if let Some(text) = text {
+                write!(f, "\n  {label}: {text}")?;
+            }
         }
-        write!(f, ": {}, output: {}, error: {}", self.status, or_none(output), or_none(self.error()))
-    }
-
-    fn write_long(&self, f: &mut fmt::Formatter<'_>, output: Option<String>) -> fmt::Result {
-        write!(f, "task {}", self.id)?;
-        if let Some(name) = &self.name {
-            write!(f, "\n  name: {name}")?;
-        }
-        write!(f, "\n  status: {}", self.status)?;
-        if let Some(waited) = self.waited() {
-            write!(f, "\n  waited: {waited:?}")?;
-        }
-        if let Some(ran) = self.ran() {
-            write!(f, "\n  ran: {ran:?}")?;
-        }
-        if let Some(output) = output {
-            write!(f, "\n  output: {output}")?;
-        }
-        match self.error() {
-            Some(error) => write!(f, "\n  error: {error}"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -158,7 +147,7 @@ impl fmt::Display for TaskInfo {
 }
 
 /// Counts of a [`TaskScheduler`](super::TaskScheduler), all taken at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {
     /// All tasks that were ever accepted. It is the sum of the next six counts.
@@ -181,4 +170,11 @@ pub struct TaskStats {
     pub records: usize,
     /// Pending timers: for delays, for limits, and for records that are kept for a time.
     pub timers: usize,
+}
+
+impl TaskStats {
+    /// The tasks that have ended.
+    pub(super) fn over(&self) -> u64 {
+        self.completed + self.cancelled + self.timed_out + self.stopped
+    }
 }

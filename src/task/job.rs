@@ -1,89 +1,131 @@
-//! How a task gets to its thread: it is handed to the pool at once or after a delay.
+//! How a task gets to its thread: it is accepted, and handed to the pool at once or after a delay.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::info::Status;
-use super::life::{End, Link, LooseEnd};
-use super::shared::{AnyRecord, Shared, Stopped, Whole};
+use super::info::{Status, TaskInfo};
+use super::life::{Body, End, Life, Loose, Values};
+use super::options::TaskOptions;
+use super::shared::{Record, Rest, Shared};
 use crate::cancel::CancelToken;
-use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained, tell_log};
-use crate::pool::{PoolError, Ran, Ticket, Work};
-use crate::primitives::{Arc, Ordering, lock, thread};
+use crate::clock::Deadline;
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::pool::{PoolError, Ran, Work};
+use crate::primitives::{Arc, Mutex, Ordering, lock, thread};
+use crate::timer::TimerKey;
+
+/// A task whose types are known.
+pub(super) type Task<B> = Record<Values<B>>;
 
 /// The pool's part of a task. If the pool drops it before it ran, the drop stops the task.
-struct Job<T, E, F>
-where
-    T: Send + 'static,
-    E: Send + 'static,
-    F: Send + 'static,
-{
-    task: Arc<Whole<T, E, F>>,
+struct Job<B: Body> {
+    /// The task, until the pool runs it.
+    task: Option<Arc<Task<B>>>,
     shared: Arc<Shared>,
-    task_end: TaskEnd,
+    /// If the pool has abandoned the job and this stopped the task: the work that is left to the drop.
+    rest: Option<Rest>,
 }
 
-/// What the drop of a pool's job does to its task.
-enum TaskEnd {
-    /// Nothing: the task was begun, or its end is another's matter.
-    None,
-    /// It stops the task.
-    Stop,
-    /// The pool has abandoned the job, and the task is stopped. The drop does the rest.
-    Clear(Box<dyn Stopped>),
-}
-
-impl<T, E, F> Work for Job<T, E, F>
-where
-    T: Send + 'static,
-    E: Display + Send + 'static,
-    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
-{
+impl<B: Body> Work for Job<B> {
     fn run(mut self: Box<Self>) -> Ran {
-        self.task_end = TaskEnd::None;
-        self.task.run(&self.shared);
+        if let Some(task) = self.task.take() {
+            task.run(&self.shared);
+        }
         Ran::nothing()
     }
 
     fn abandon(&mut self, why: &Reason) {
-        let stopped = self.task.clone().decide_stop(&self.shared, why.clone());
-        self.task_end = stopped.map_or(TaskEnd::None, TaskEnd::Clear);
+        let end = End::terminated(Status::Stopped, why.clone());
+        self.rest = self.task.as_ref().and_then(|task| task.decide(&self.shared, end, |_| ()));
     }
 
     fn tell_abandoned(&mut self) {
-        if let TaskEnd::Clear(stopped) = &mut self.task_end
-            && let Err(panic) = contain(|| stopped.tell())
-        {
-            tell_log(|| tracing::error!(%panic, "a waker or a callback panicked"));
+        if let Some(rest) = &mut self.rest {
+            rest.tell();
         }
     }
 }
 
-impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Drop for Job<T, E, F> {
+impl<B: Body> Drop for Job<B> {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.task_end, TaskEnd::None) {
-            TaskEnd::None => {}
+        let Some(task) = self.task.take() else { return };
+        match self.rest.take() {
+            Some(rest) => task.clear(&self.shared, rest),
             // Nothing happens to a task that was ended otherwise.
-            TaskEnd::Stop => drop(self.task.terminate(&self.shared, Status::Stopped, Reason::Shutdown)),
-            TaskEnd::Clear(stopped) => stopped.clear(),
+            None => drop(task.terminate(&self.shared, Status::Stopped, Reason::Shutdown)),
         }
     }
 }
 
-impl<T, E, F> Whole<T, E, F>
-where
-    T: Send + 'static,
-    E: Display + Send + 'static,
-    F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
-{
-    /// Hands the task to the pool. If the pool refuses it, the task counts as never accepted, and the closure is
+impl Shared {
+    /// Adds a task to the table. The same step checks whether the scheduler is stopped. If so, the closure is handed
+    /// back.
+    pub(super) fn accept<B: Body>(&self, options: &TaskOptions, body: B) -> Result<Arc<Task<B>>, B> {
+        let now = self.clock.now();
+        let latest_start = options.start_timeout.and_then(|limit| now.checked_add(limit));
+        let mut table = lock(&self.table);
+        if table.is_stopped {
+            return Err(body);
+        }
+        let id = table.next_id();
+        let info = TaskInfo::scheduled(id, options.name.clone(), now, std::any::type_name::<B::Output>());
+        let task = Arc::new(Record {
+            id,
+            timeout: options.timeout,
+            start_by: Deadline(options.start_by.into_iter().chain(latest_start).min()),
+            over: Latch::new(),
+            life: Mutex::new(Life::new(info, body)),
+        });
+        table.insert(id, task.clone(), options.retention.unwrap_or(self.retention));
+        Ok(task)
+    }
+}
+
+impl<B: Body> Task<B> {
+    /// Puts the task under its token, sets its timers, and hands it to the pool at once or after its delay.
+    ///
+    /// If the pool refuses the task, it counts as never accepted, and the closure is handed back.
+    pub(super) fn start(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        under: Option<&CancelToken>,
+        delay: Duration,
+    ) -> Result<(), (B, PoolError)> {
+        if let Some(token) = under {
+            self.put_under(shared, token);
+        }
+        if self.timeout == Some(Duration::ZERO) || self.start_by.has_passed(&shared.clock) {
+            self.time_out(shared);
+        }
+        if self.over.is_set() {
+            return Ok(());
+        }
+        let mut timers = self.timer(shared, self.start_by, Self::time_out_unless_begun);
+        if delay.is_zero() {
+            return self.give_to_pool(shared, timers);
+        }
+        timers.extend(self.timer(shared, shared.clock.deadline(delay), Self::give_late_to_pool));
+        self.attach(shared, Loose { timers, ..Loose::default() });
+        Ok(())
+    }
+
+    /// Hands the task to the pool, with timers that are not attached yet. If the pool refuses it, the closure is
     /// handed back. If the task was ended meanwhile, it counts as an ended task.
-    pub(super) fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), (F, PoolError)> {
+    fn give_to_pool(self: &Arc<Self>, shared: &Arc<Shared>, timers: Vec<TimerKey>) -> Result<(), (B, PoolError)> {
         // The pool does not wait for room for an ended task.
-        let submitted = shared.pool.submit_unless(&self.over, self.job(shared));
-        match self.note_place(shared, submitted) {
-            Err(why) => self.recall(shared).map_or(Ok(()), |body| Err((body, why))),
-            Ok(()) => Ok(()),
+        match shared.pool.submit_unless(&self.over, self.job(shared)) {
+            Ok(ticket) => {
+                self.attach(shared, Loose { ticket: Some(ticket), timers, ..Loose::default() });
+                Ok(())
+            }
+            Err(refused) => {
+                timers.into_iter().for_each(|timer| drop(shared.timers.cancel(timer)));
+                let body = self.recall(shared);
+                // The drop of the job finds a task that has ended.
+                let (_job, why) = refused.into_parts();
+                body.map_or(Ok(()), |body| Err((body, why)))
+            }
         }
     }
 
@@ -91,44 +133,32 @@ where
     /// task is stopped.
     pub(super) fn give_late_to_pool(self: &Arc<Self>, shared: &Arc<Shared>) {
         // The task was accepted earlier. The timer thread must not wait for room.
-        let submitted = shared.pool.submit_beyond_bound(self.job(shared));
-        if let Err(why) = self.note_place(shared, submitted) {
-            let reason = if let PoolError::NoThread(_) = why { Reason::NoThread } else { Reason::Shutdown };
-            self.terminate(shared, Status::Stopped, reason);
+        match shared.pool.submit_beyond_bound(self.job(shared)) {
+            Ok(ticket) => self.attach(shared, Loose { ticket: Some(ticket), ..Loose::default() }),
+            Err(refused) => {
+                let is_without_thread = matches!(refused.reason(), PoolError::NoThread(_));
+                let reason = if is_without_thread { Reason::NoThread } else { Reason::Shutdown };
+                self.terminate(shared, Status::Stopped, reason);
+            }
         }
     }
 
-    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<T, E, F> {
-        Job { task: self.clone(), shared: shared.clone(), task_end: TaskEnd::Stop }
+    fn job(self: &Arc<Self>, shared: &Arc<Shared>) -> Job<B> {
+        Job { task: Some(self.clone()), shared: shared.clone(), rest: None }
     }
 
-    /// Notes the job's place in the pool's queue. If the pool has refused the job, the caller ends the task.
-    fn note_place(
-        &self,
-        shared: &Shared,
-        submitted: Result<Ticket, Rejected<Job<T, E, F>, PoolError>>,
-    ) -> Result<(), PoolError> {
-        let rejected = match submitted {
-            Ok(ticket) => {
-                self.attach(shared, LooseEnd::Waits(ticket));
-                return Ok(());
-            }
-            Err(rejected) => rejected,
-        };
-        let (mut job, why) = rejected.into_parts();
-        job.task_end = TaskEnd::None;
-        Err(why)
-    }
-
-    fn recall(&self, shared: &Shared) -> Option<F> {
-        let (left, record) = {
+    /// Takes the task back before it has begun, as if it had never been accepted.
+    fn recall(&self, shared: &Shared) -> Option<B> {
+        let end = End { unless_begun: true, ..End::terminated(Status::Stopped, Reason::Shutdown) };
+        let (body, left, record) = {
             let mut life = lock(&self.life);
-            let left = life.recall(shared.clock.now())?;
-            (left, lock(&shared.table).take_back(self.id))
+            let body = life.values.body.take();
+            let left = life.end(end, shared.clock.now())?;
+            (body, left, lock(&shared.table).take_back(self.id))
         };
         left.loose.clear(&shared.timers);
         drop(record);
-        left.body
+        body
     }
 
     /// Calls the closure on this thread, unless the task has already ended.
@@ -138,46 +168,42 @@ where
             // The timer may be late.
             return self.time_out(shared);
         }
-        if let Some(limit) = self.timeout {
-            match shared.timers.after(limit, shared.when_due(self, |task, shared| task.time_out(shared))) {
-                Ok(Some(timer)) => self.attach(shared, LooseEnd::Timer(timer)),
-                Ok(None) => {}
-                // Without a timer thread the limit could not be kept. So the task times out at once.
-                Err(times_out) => times_out(),
-            }
-        }
+        let limit = Deadline(self.timeout.and_then(|limit| now.checked_add(limit)));
+        let mut timers = self.timer(shared, limit, Self::time_out);
         let context = CancelToken::with_clock(shared.clock.clone());
-        let begun = {
+        let body = {
             let mut life = lock(&self.life);
-            let begun = life.begin(now, &context, thread::current().id());
-            if begun.is_some() {
-                // Ordering: Relaxed. See `begun`.
+            if life.begin(now, &context, thread::current().id(), &mut timers) {
+                // Ordering: Relaxed. See the field.
                 shared.begun.fetch_add(1, Ordering::Relaxed);
+                life.values.body.take()
+            } else {
+                None
             }
-            begun
         };
-        let Some((body, moot)) = begun else { return };
-        if let Some(timer) = moot {
-            drop(shared.timers.cancel(timer));
-        }
-        let exit = match contain(|| body(&context)) {
-            Ok(Ok(output)) => Exit::Done(output),
-            Ok(Err(error)) => Exit::Failed(error),
+        timers.into_iter().for_each(|timer| drop(shared.timers.cancel(timer)));
+        let Some(body) = body else { return };
+        let (exit, told) = match contain(|| body.call(&context)) {
+            Ok(Ok(output)) => (Exit::Done(output), Exit::Done(())),
+            Ok(Err(error)) => {
+                let text = text_of(&error);
+                (Exit::Failed(error), Exit::Failed(text))
+            }
             Err(panic) => {
-                tell_log(|| tracing::error!(task = self.id.0, name = self.name.as_deref(), %panic, "a task panicked"));
-                Exit::Panicked(panic)
+                let name = lock(&self.life).info.name.clone();
+                tell_log(|| tracing::error!(task = self.id.0, name = name.as_deref(), %panic, "a task panicked"));
+                (Exit::Panicked(panic.clone()), Exit::Panicked(panic))
             }
         };
-        let told = match &exit {
-            Exit::Done(_) => Exit::Done(()),
-            Exit::Failed(error) => Exit::Failed(text_of(error)),
-            Exit::Panicked(panic) => Exit::Panicked(panic.clone()),
-            Exit::Terminated(reason) => Exit::Terminated(reason.clone()),
-        };
-        if let Err(late) = self.end(shared, End::by_return(exit, told)) {
-            // This must precede the note that the closure has returned. Its result belongs to the closure.
-            drop_contained(late);
-            let gone = lock(&shared.table).has_returned(self.id);
+        let mut exit = Some(exit);
+        let end = End { status: Status::Completed, exit: told, unless_begun: false };
+        let is_in_time = self.end(shared, end, |values| values.exit = exit.take());
+        if let Some(unwanted) = exit {
+            drop_contained(unwanted);
+        }
+        if !is_in_time {
+            // The closure's result belongs to the closure, so it was dropped before this.
+            let gone = lock(&shared.table).inside.remove(&self.id);
             shared.returned.notify_all();
             drop(gone);
             shared.tell_tree();
@@ -185,46 +211,44 @@ where
     }
 
     /// Cancels the task when this token is cancelled.
-    pub(super) fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, cancel: &CancelToken) {
-        let node = cancel.child();
+    fn put_under(self: &Arc<Self>, shared: &Arc<Shared>, token: &CancelToken) {
+        let node = token.child();
         let (task, above) = (Arc::downgrade(self), Arc::downgrade(shared));
-        let registration = node.on_cancel(move |reason| {
+        let callback = node.on_cancel(move |reason| {
             if let (Some(task), Some(shared)) = (task.upgrade(), above.upgrade()) {
                 task.terminate(&shared, Status::Cancelled, reason.clone());
             }
         });
-        self.attach(shared, LooseEnd::Link(Box::new(Link { _node: node, _registration: registration })));
+        self.attach(shared, Loose { link: Some(Box::new((node, callback))), ..Loose::default() });
     }
 
-    pub(super) fn time_out(&self, shared: &Arc<Shared>) {
+    fn time_out(self: &Arc<Self>, shared: &Arc<Shared>) {
         self.terminate(shared, Status::TimedOut, Reason::TimedOut);
     }
 
     /// The timer of a task that begins at this moment may already be due.
-    pub(super) fn time_out_unless_begun(&self, shared: &Arc<Shared>) {
-        let _ = self.end(shared, End::before_begin(Status::TimedOut, Reason::TimedOut));
+    pub(super) fn time_out_unless_begun(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let end = End { unless_begun: true, ..End::terminated(Status::TimedOut, Reason::TimedOut) };
+        self.end(shared, end, |_| ());
     }
 
-    /// Makes the task time out if it does not begin in time.
-    pub(super) fn begin_by(self: &Arc<Self>, shared: &Arc<Shared>, now: Instant) {
-        let Some(moment) = self.start_by.0 else { return };
-        if moment <= now {
-            return self.time_out(shared);
-        }
-        // Without a timer thread, a late start is noticed when the pool runs the task. `run` checks the time, too.
-        let too_late = shared.when_due(self, |task, shared| task.time_out_unless_begun(shared));
-        if let Ok(timer) = shared.timers.at(moment, too_late) {
-            self.attach(shared, LooseEnd::StartBy(timer));
-        }
-    }
-
-    /// Hands the task to the pool after the delay.
-    pub(super) fn give_to_pool_after(self: &Arc<Self>, shared: &Arc<Shared>, delay: Duration) {
-        match shared.timers.after(delay, shared.when_due(self, |task, shared| task.give_late_to_pool(shared))) {
-            Ok(Some(timer)) => self.attach(shared, LooseEnd::Delay(timer)),
-            Ok(None) => {}
-            Err(give) => give(),
-        }
+    /// Sets a timer for the task, if the moment ever comes. The timer does nothing if the task or the scheduler no
+    /// longer exists then.
+    fn timer(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        moment: Deadline,
+        act: fn(&Arc<Self>, &Arc<Shared>),
+    ) -> Vec<TimerKey> {
+        let Some(moment) = moment.0 else { return Vec::new() };
+        let (task, weak) = (Arc::downgrade(self), Arc::downgrade(shared));
+        let action = Box::new(move || {
+            if let (Some(task), Some(shared)) = (task.upgrade(), weak.upgrade()) {
+                act(&task, &shared);
+            }
+        });
+        // No timer is refused: the thread was started before the task was accepted.
+        shared.timers.at(moment, action).into_iter().collect()
     }
 }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::handle::TaskHandle;
 use super::info::Status;
-use super::life::{Life, LooseEnd};
-use super::options::Retention;
+use super::job::Task;
+use super::life::Loose;
+use super::options::{Retention, TaskOptions};
 use super::set::TaskSet;
-use super::shared::{AnyRecord, Shared, Whole};
+use super::shared::Shared;
 use crate::cancel::CancelToken;
 use crate::clock::{Deadline, ManualClock};
-use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
 use crate::pool::Pool;
-use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
 
 /// A closure's result, which counts its drops.
 struct Token(Arc<AtomicUsize>);
@@ -26,7 +26,7 @@ impl Drop for Token {
 }
 
 type Body = Box<dyn FnOnce(&CancelToken) -> Result<Token, String> + Send>;
-type Subject = Arc<Whole<Token, String, Body>>;
+type Subject = Arc<Task<Body>>;
 
 struct Bench {
     shared: Arc<Shared>,
@@ -59,16 +59,7 @@ impl Bench {
             calls.fetch_add(1, Ordering::Relaxed);
             Ok(Token(drops))
         });
-        let accepted = self.shared.accept(Retention::WithHandle, body, |id, body| Whole {
-            id,
-            name: None,
-            submitted: self.shared.clock.now(),
-            timeout: None,
-            start_by: Deadline::NEVER,
-            over: Latch::new(),
-            life: Mutex::new(Life::new(body)),
-        });
-        let task: Subject = accepted.ok()?;
+        let task = self.shared.accept(&TaskOptions::new(), body).ok()?;
         let handle = TaskHandle::new(task.clone(), self.shared.clone());
         Some((task, handle))
     }
@@ -116,7 +107,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.len(), table.abandoned(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.records().len(), table.inside.len(), table.counts.over()), (0, 0, 1));
     });
 }
 
@@ -190,7 +181,7 @@ fn submitting_against_stopping() {
             None => assert_eq!(bench.calls(), 0),
         }
         assert_eq!(bench.drops(), bench.calls());
-        assert_eq!(lock(&bench.shared.table).len(), 0);
+        assert_eq!(lock(&bench.shared.table).records().len(), 0);
     });
 }
 
@@ -205,7 +196,7 @@ fn a_timer_that_is_made_while_the_task_ends_is_not_left_behind() {
             move || task.terminate(&bench.shared, Status::Cancelled, Reason::Cancelled)
         });
         let timer = bench.shared.timers.after(Duration::from_secs(1), Box::new(|| ())).ok().unwrap().unwrap();
-        task.attach(&bench.shared, LooseEnd::StartBy(timer));
+        task.attach(&bench.shared, Loose { timers: vec![timer], ..Loose::default() });
         assert!(canceller.join().unwrap());
         assert_eq!(bench.shared.timers.pending(), 0);
     });
@@ -224,7 +215,7 @@ fn the_handle_is_dropped_while_the_task_ends() {
         drop(handle);
         runner.join().unwrap();
         assert_eq!((bench.calls(), bench.drops()), (1, 1), "a result that nobody can have is dropped");
-        assert_eq!(lock(&bench.shared.table).len(), 0);
+        assert_eq!(lock(&bench.shared.table).records().len(), 0);
     });
 }
 

@@ -41,16 +41,11 @@ pub enum Retention {
 pub struct TaskOptions {
     pub(super) name: Option<Arc<str>>,
     pub(super) timeout: Option<Duration>,
-    pub(super) start_by: Option<StartBy>,
+    pub(super) start_by: Option<Instant>,
+    pub(super) start_timeout: Option<Duration>,
     pub(super) delay: Option<Duration>,
     pub(super) retention: Option<Retention>,
     pub(super) under: Option<CancelToken>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum StartBy {
-    At(Instant),
-    Within(Duration),
 }
 
 impl TaskOptions {
@@ -76,13 +71,13 @@ impl TaskOptions {
     /// Sets the moment by which the closure must be called, by the scheduler's clock. If it is not called by then,
     /// the task is `TimedOut`, and the closure is never called.
     pub fn start_by(mut self, moment: Instant) -> TaskOptions {
-        self.start_by = Some(StartBy::At(moment));
+        self.start_by = Some(moment);
         self
     }
 
-    /// As [`start_by`](Self::start_by), but measured from the submission.
+    /// As [`start_by`](Self::start_by), but measured from the submission. If both are set, the earlier moment counts.
     pub fn start_timeout(mut self, limit: Duration) -> TaskOptions {
-        self.start_by = Some(StartBy::Within(limit));
+        self.start_timeout = Some(limit);
         self
     }
 

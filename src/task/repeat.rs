@@ -5,14 +5,15 @@
 //! however long one takes.
 //!
 //! However a round ends, its closure returns or is dropped, and its [`Round`] is dropped with it. That drop submits
-//! the next round, or ends the repetition. So no end of a round is missed.
+//! the next round, which gets the closure, or ends the repetition. So no end of a round is missed.
 
 use std::fmt::{self, Display};
 use std::time::Duration;
 
 use super::error::SubmitError;
 use super::info::TaskId;
-use super::options::{StartBy, TaskOptions};
+use super::life::Body;
+use super::options::TaskOptions;
 use super::scheduler::{Owner, TaskScheduler};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
@@ -31,16 +32,10 @@ pub struct Repeat {
 /// The state that the handle and the rounds share.
 struct Rounds {
     owner: Weak<Owner>,
-    state: Mutex<State>,
-    over: Latch<()>,
-}
-
-struct Repetition<F> {
-    rounds: Arc<Rounds>,
     every: Duration,
     options: TaskOptions,
-    /// The closure. It is here between rounds. While a round runs, the round holds it.
-    job: Mutex<Option<F>>,
+    state: Mutex<State>,
+    over: Latch<()>,
 }
 
 #[derive(Default)]
@@ -50,13 +45,13 @@ struct State {
     begun: u64,
 }
 
-/// One round. When dropped, called or not, it submits the next round or ends the repetition.
+/// One round. When dropped with its closure, called or not, it submits the next round or ends the repetition.
 struct Round<F, E>
 where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
-    repetition: Arc<Repetition<F>>,
+    rounds: Arc<Rounds>,
     job: Option<F>,
 }
 
@@ -83,21 +78,35 @@ impl TaskScheduler {
         E: Display + Send + 'static,
         F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     {
-        let rounds = Rounds::new(&self.owner);
-        let repetition =
-            Repetition { rounds: rounds.clone(), every: every.max(SHORTEST), options, job: Mutex::new(Some(job)) };
-        let repetition = Arc::new(repetition);
-        match repetition.submit(self, repetition.options.clone()) {
-            Ok(()) => Ok(Repeat { rounds }),
-            Err((job, why)) => Err(Rejected::new(job, why)),
+        let rounds = Arc::new(Rounds {
+            owner: Arc::downgrade(&self.owner),
+            every: every.max(SHORTEST),
+            options,
+            state: Mutex::default(),
+            over: Latch::new(),
+        });
+        let round = Round { rounds: rounds.clone(), job: Some(job) };
+        if let Err(refused) = round.submit(self, rounds.options.clone()) {
+            let (mut round, why) = refused.into_parts();
+            if let Some(job) = round.job.take() {
+                return Err(Rejected::new(job, why));
+            }
         }
+        Ok(Repeat { rounds })
     }
 }
 
 impl Repeat {
     /// Ends the repetition and cancels the round that waits or runs. Returns whether this call ended it.
     pub fn cancel(&self) -> bool {
-        self.rounds.cancel()
+        let (was_cancelled, round) = {
+            let mut state = lock(&self.rounds.state);
+            (std::mem::replace(&mut state.is_cancelled, true), state.round)
+        };
+        if let (Some(owner), Some(round)) = (self.rounds.owner.upgrade(), round) {
+            let _ = TaskScheduler { owner }.cancel(round);
+        }
+        !was_cancelled
     }
 
     /// The last round that was submitted.
@@ -122,96 +131,21 @@ impl fmt::Debug for Repeat {
     }
 }
 
-impl<F, E> Repetition<F>
-where
-    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
-    E: Display + Send + 'static,
-{
-    /// Submits a round. If the scheduler refuses it, the closure is given back, and no other round follows.
-    fn submit(self: &Arc<Self>, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), (F, SubmitError)> {
-        let round = Round { repetition: self.clone(), job: None };
-        match tasks.submit_with(options, move |cancel| round.run(cancel)) {
-            Ok(task) => {
-                let is_cancelled = {
-                    let mut state = lock(&self.rounds.state);
-                    // The next round may have been submitted meanwhile. Its number is greater.
-                    state.round = state.round.max(Some(task.id()));
-                    state.is_cancelled
-                };
-                if is_cancelled {
-                    task.cancel();
-                }
-                Ok(())
-            }
-            Err(refused) => {
-                let (round, why) = refused.into_parts();
-                let job = self.last();
-                drop(round);
-                job.map_or(Ok(()), |job| Err((job, why)))
-            }
-        }
-    }
-
-    /// Runs after each round, whatever its outcome.
-    fn go_on(self: &Arc<Self>) {
-        let last = match self.next() {
-            Some((tasks, options)) => match self.submit(&tasks, options) {
-                Ok(()) => return,
-                Err((job, _)) => Some(job),
-            },
-            None => self.last(),
-        };
-        // Only the caller that holds the closure ends the repetition. A refused round also gets here when it is
-        // dropped. Its submitter still holds its closure then.
-        if let Some(job) = last {
-            drop_contained(job);
-            let _ = self.rounds.over.set(());
-        }
-    }
-
+impl Rounds {
     /// The options of the next round. `None` if there is no next round.
     fn next(&self) -> Option<(TaskScheduler, TaskOptions)> {
-        let tasks = TaskScheduler { owner: self.rounds.owner.upgrade()? };
+        let tasks = TaskScheduler { owner: self.owner.upgrade()? };
         let mut options = self.options.clone();
         options.delay = Some(self.every);
-        let is_past = match options.start_by {
-            Some(StartBy::At(moment)) => moment <= tasks.owner.shared.clock.now(),
-            Some(StartBy::Within(limit)) => {
-                options.start_by = Some(StartBy::Within(self.every.saturating_add(limit)));
-                false
-            }
-            None => false,
-        };
+        options.start_timeout = options.start_timeout.map(|limit| self.every.saturating_add(limit));
+        let is_past = options.start_by.is_some_and(|moment| moment <= tasks.owner.shared.clock.now());
         let is_cancelled =
-            lock(&self.rounds.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
+            lock(&self.state).is_cancelled || options.under.as_ref().is_some_and(CancelToken::is_cancelled);
         // A round with a timeout of zero ends before it begins. All later rounds would, too.
         let has_no_time = options.timeout == Some(Duration::ZERO);
         // A shared pool may have ended on its own. It would refuse all later rounds.
         let pool_ended = tasks.owner.shared.pool.status() != PoolStatus::Running;
         if is_past || is_cancelled || has_no_time || pool_ended { None } else { Some((tasks, options)) }
-    }
-
-    /// Notes that no other round follows. The first caller gets the closure.
-    fn last(&self) -> Option<F> {
-        lock(&self.rounds.state).is_cancelled = true;
-        lock(&self.job).take()
-    }
-}
-
-impl Rounds {
-    fn new(owner: &Arc<Owner>) -> Arc<Rounds> {
-        Arc::new(Rounds { owner: Arc::downgrade(owner), state: Mutex::default(), over: Latch::new() })
-    }
-
-    fn cancel(&self) -> bool {
-        let (was_cancelled, round) = {
-            let mut state = lock(&self.state);
-            (std::mem::replace(&mut state.is_cancelled, true), state.round)
-        };
-        if let (Some(owner), Some(round)) = (self.owner.upgrade(), round) {
-            let _ = TaskScheduler { owner }.cancel(round);
-        }
-        !was_cancelled
     }
 }
 
@@ -220,16 +154,40 @@ where
     F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
     E: Display + Send + 'static,
 {
-    fn run(mut self, cancel: &CancelToken) -> Result<(), E> {
+    /// Submits the round. If the scheduler refuses it, it is given back.
+    fn submit(self, tasks: &TaskScheduler, options: TaskOptions) -> Result<(), Rejected<Self, SubmitError>> {
+        let rounds = self.rounds.clone();
+        let task = tasks.submit_body(options, self)?;
+        let is_cancelled = {
+            let mut state = lock(&rounds.state);
+            // The next round may have been submitted meanwhile. Its number is greater.
+            state.round = state.round.max(Some(task.id()));
+            state.is_cancelled
+        };
+        if is_cancelled {
+            task.cancel();
+        }
+        Ok(())
+    }
+}
+
+impl<F, E> Body for Round<F, E>
+where
+    F: FnMut(&CancelToken) -> Result<(), E> + Send + 'static,
+    E: Display + Send + 'static,
+{
+    type Output = ();
+    type Error = E;
+
+    fn call(mut self, cancel: &CancelToken) -> Result<(), E> {
         {
-            let mut state = lock(&self.repetition.rounds.state);
+            let mut state = lock(&self.rounds.state);
             // A cancellation may have happened before the number of this round was noted.
             if state.is_cancelled {
                 return Ok(());
             }
             state.begun += 1;
         }
-        self.job = lock(&self.repetition.job).take();
         self.job.as_mut().map_or(Ok(()), |job| job(cancel))
     }
 }
@@ -240,10 +198,17 @@ where
     E: Display + Send + 'static,
 {
     fn drop(&mut self) {
-        if let Some(job) = self.job.take() {
-            *lock(&self.repetition.job) = Some(job);
+        let Some(job) = self.job.take() else { return };
+        let next = Round { rounds: self.rounds.clone(), job: Some(job) };
+        let last = match self.rounds.next() {
+            Some((tasks, options)) => next.submit(&tasks, options).err().map(Rejected::into_inner),
+            None => Some(next),
+        };
+        if let Some(mut last) = last {
+            lock(&self.rounds.state).is_cancelled = true;
+            drop_contained(last.job.take());
+            let _ = self.rounds.over.set(());
         }
-        self.repetition.go_on();
     }
 }
 
@@ -255,19 +220,19 @@ mod tests {
     fn a_round_that_begins_when_all_was_cancelled_is_not_called() {
         let tasks = TaskScheduler::new();
         let job = |_: &CancelToken| -> Result<(), String> { panic!("it was cancelled before") };
-        let repetition = Arc::new(Repetition {
-            rounds: Rounds::new(&tasks.owner),
+        let rounds = Arc::new(Rounds {
+            owner: Arc::downgrade(&tasks.owner),
             every: SHORTEST,
             options: TaskOptions::new(),
-            job: Mutex::new(Some(job)),
+            state: Mutex::default(),
+            over: Latch::new(),
         });
         // The round was accepted, and its number is not noted yet.
-        let round = Round { repetition: repetition.clone(), job: None };
-        let rounds = &repetition.rounds;
-        assert!(rounds.cancel() && !rounds.over.is_set());
-        round.run(&CancelToken::new()).unwrap();
+        let round = Round { rounds: rounds.clone(), job: Some(job) };
+        let repeat = Repeat { rounds: rounds.clone() };
+        assert!(repeat.cancel() && !rounds.over.is_set());
+        round.call(&CancelToken::new()).unwrap();
         assert!(rounds.over.is_set());
-        let state = lock(&rounds.state);
-        assert_eq!((state.round, state.begun), (None, 0));
+        assert_eq!((repeat.round(), repeat.rounds()), (None, 0));
     }
 }

@@ -6,16 +6,17 @@ use std::time::Duration;
 use super::error::{RemoveError, StopError, SubmitError, UnknownTaskError};
 use super::handle::TaskHandle;
 use super::info::{Status, TaskId, TaskInfo, TaskStats};
-use super::life::Life;
-use super::options::{Retention, StartBy, TaskOptions};
-use super::shared::{AnyRecord, GRACE, Shared, Tasks, Whole};
+use super::life::Body;
+use super::options::{Retention, TaskOptions};
+use super::shared::{GRACE, Record, Shared};
 use crate::cancel::CancelToken;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Clock;
 use crate::inside::{WaitError, is_step, why_not_over};
 use crate::latch::Latch;
 use crate::outcome::{Reason, Rejected, tell_log};
 use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
-use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
+use crate::threads;
 
 /// A scheduler of tasks. Clones refer to the same scheduler.
 ///
@@ -118,50 +119,25 @@ impl TaskScheduler {
         E: Display + Send + 'static,
         F: FnOnce(&CancelToken) -> Result<T, E> + Send + 'static,
     {
+        self.submit_body(options, job)
+    }
+
+    pub(super) fn submit_body<B: Body>(
+        &self,
+        options: TaskOptions,
+        job: B,
+    ) -> Result<TaskHandle<B::Output, B::Error>, Rejected<B, SubmitError>> {
         let shared = &self.owner.shared;
-        let now = shared.clock.now();
-        let start_by = options.start_by.map_or(Deadline::NEVER, |by| match by {
-            StartBy::At(moment) => Deadline(Some(moment)),
-            StartBy::Within(limit) => Deadline(now.checked_add(limit)),
-        });
-        if (options.timeout.is_some() || start_by != Deadline::NEVER || options.delay.is_some())
+        let delay = options.delay.unwrap_or(Duration::ZERO);
+        let has_limit = options.timeout.is_some() || options.start_by.is_some() || options.start_timeout.is_some();
+        if (has_limit || !delay.is_zero())
             && let Err(error) = shared.timers.begin()
         {
             return Err(Rejected::new(job, SubmitError::NoThread(error)));
         }
-        let TaskOptions { name, timeout, .. } = options;
-        let accepted = shared.accept(options.retention.unwrap_or(shared.retention), job, |id, job| Whole {
-            id,
-            name,
-            submitted: now,
-            timeout,
-            start_by,
-            over: Latch::new(),
-            life: Mutex::new(Life::new(job)),
-        });
-        let task = match accepted {
-            Ok(task) => task,
-            Err(job) => return Err(Rejected::new(job, SubmitError::Stopped)),
-        };
+        let task = shared.accept(&options, job).map_err(|job| Rejected::new(job, SubmitError::Stopped))?;
         let handle = TaskHandle::new(task.clone(), shared.clone());
-        if let Some(cancel) = &options.under {
-            task.put_under(shared, cancel);
-        }
-        if timeout == Some(Duration::ZERO) {
-            task.time_out(shared);
-        }
-        task.begin_by(shared, now);
-        if task.over.is_set() {
-            return Ok(handle);
-        }
-        let given = match options.delay {
-            Some(delay) if !delay.is_zero() => {
-                task.give_to_pool_after(shared, delay);
-                Ok(())
-            }
-            _ => task.give_to_pool(shared),
-        };
-        match given {
+        match task.start(shared, options.under.as_ref(), delay) {
             Ok(()) => Ok(handle),
             Err((job, PoolError::Stopped(_))) if self.is_stopped() => Err(Rejected::new(job, SubmitError::Stopped)),
             Err((job, why)) => Err(Rejected::new(job, SubmitError::Pool(why))),
@@ -224,7 +200,6 @@ impl TaskScheduler {
         if let Some(timer) = removed.timer {
             drop(shared.timers.cancel(timer));
         }
-        drop(removed.record);
         Ok(())
     }
 
@@ -256,29 +231,29 @@ impl TaskScheduler {
         let deadline = shared.clock.deadline(limit);
         self.owner.begin_stop();
         let is_inside = shared.is_inside();
-        let (running, clearing) = shared.wait_until_returned(deadline, !is_inside && !is_step());
-        if !(running.is_empty() && clearing.is_empty()) {
+        let (tasks, clearing) = shared.wait_until_returned(deadline, !is_inside && !is_step());
+        if !(tasks.is_empty() && clearing.is_empty()) {
             let why = if is_inside { WaitError::Inside } else { why_not_over(limit) };
-            let infos = |tasks: Tasks| tasks.iter().map(|task| task.info()).collect();
-            return Err(StopError { why, tasks: infos(running), clearing: infos(clearing), pool: None });
+            return Err(StopError { why, tasks, clearing, pool: None });
         }
+        let mut pool_end = None;
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
             // All closures have returned. What may take longer is wakers, and the destructors of the threads' own values.
-            if let Err(pool) = shared.pool.stop_timeout(rest)
-                && !is_step()
-            {
-                shared.tell_tree();
-                return Err(StopError { why: pool.why, tasks: Vec::new(), clearing: Vec::new(), pool: Some(pool) });
-            }
+            pool_end = shared.pool.stop_timeout(rest).err();
         }
         shared.tell_tree();
-        Ok(())
+        match pool_end {
+            Some(pool) if !is_step() => {
+                Err(StopError { why: pool.why, tasks: Vec::new(), clearing: Vec::new(), pool: Some(pool) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether the scheduler has been stopped. From the beginning of a stop, it accepts no more tasks.
     pub fn is_stopped(&self) -> bool {
-        lock(&self.owner.shared.table).is_stopped()
+        lock(&self.owner.shared.table).is_stopped
     }
 
     /// Counts, all taken at one moment.
@@ -286,32 +261,36 @@ impl TaskScheduler {
         let shared = &self.owner.shared;
         let table = lock(&shared.table);
         let counts = table.counts;
-        let running = shared.begun() - counts.over_after_begin;
+        let running = shared.begun.load(Ordering::Relaxed) - table.over_after_begin;
         TaskStats {
-            submitted: counts.submitted,
             // A task that begins at this moment may already count as running.
             scheduled: (counts.submitted - counts.over()).saturating_sub(running),
             running,
-            completed: counts.completed,
-            cancelled: counts.cancelled,
-            timed_out: counts.timed_out,
-            stopped: counts.stopped,
-            abandoned: table.abandoned(),
-            records: table.len(),
+            abandoned: table.inside.len(),
+            records: table.records().len(),
             timers: shared.timers.pending(),
+            ..counts
         }
     }
 
-    fn record(&self, id: TaskId) -> Result<Arc<dyn AnyRecord>, UnknownTaskError> {
+    fn record(&self, id: TaskId) -> Result<Arc<Record>, UnknownTaskError> {
         lock(&self.owner.shared.table).get(id).cloned().ok_or(UnknownTaskError(id))
     }
 }
 
 impl Owner {
-    /// Ends all tasks. Returns a latch if user code is left to run. It is set when that code was called and all
+    /// Ends all tasks. Returns a latch if user code is left to run, which a helper thread does. It is set when that code was called and all
     /// values of the user are dropped.
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
-        let finished = self.shared.stop();
+        let stopped = self.shared.begin_stop();
+        let finished = if stopped.is_empty() {
+            // This may be a destructor that another stop runs on this thread.
+            self.shared.end_stop(None);
+            None
+        } else {
+            let shared = self.shared.clone();
+            Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
+        };
         if self.owns_pool {
             // Only jobs of ended tasks wait there. They do nothing.
             self.shared.pool.close();
@@ -385,16 +364,9 @@ impl TaskSchedulerBuilder {
 
     /// Builds the scheduler. It accepts tasks at once.
     pub fn build(self) -> TaskScheduler {
-        let (pool, clock, owns_pool) = match self.pool {
-            Some(pool) => {
-                let clock = self.clock.unwrap_or_else(|| pool.clock().clone());
-                (pool, clock, false)
-            }
-            None => {
-                let clock = self.clock.unwrap_or_default();
-                (own_pool(&clock, self.limit, self.shutdown_limit.is_some()), clock, true)
-            }
-        };
+        let clock = self.clock.or_else(|| self.pool.as_ref().map(|pool| pool.clock().clone())).unwrap_or_default();
+        let owns_pool = self.pool.is_none();
+        let pool = self.pool.unwrap_or_else(|| own_pool(&clock, self.limit, self.shutdown_limit.is_some()));
         let shared = Arc::new(Shared::new(pool, clock, self.retention, self.shutdown_limit));
         TaskScheduler { owner: Arc::new(Owner { shared, owns_pool }) }
     }
@@ -449,7 +421,6 @@ mod tests {
     use super::super::set::TaskSet;
     use super::*;
     use crate::clock::ManualClock;
-    use crate::threads;
     use crate::wait::wait;
 
     #[test]

@@ -1,7 +1,8 @@
 //! Sets of tasks, which wait for any one of several tasks.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -10,12 +11,9 @@ use super::info::{Status, TaskInfo};
 use super::shared::{Helped, Shared};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, refuse_step_timeout};
-use crate::outcome::{Exit, Reason, contain, drop_contained, tell_log};
+use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::CountsOnOthers;
 use crate::primitives::{Arc, Condvar, Mutex, lock};
-
-/// The number of tasks for which an empty set keeps its memory allocated.
-const ROOM: usize = 64;
 
 /// An ended task of a set: its snapshot and its result.
 pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
@@ -42,24 +40,13 @@ pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 /// ```
 pub struct TaskSet<T, E> {
     next: u64,
-    waiting: HashMap<u64, TaskHandle<T, E>>,
-    // Tasks that had already ended when they were added.
-    over: VecDeque<TaskHandle<T, E>>,
-    // By scheduler: tasks that had not begun at the last check. A thread of the pool that waits for any of them runs
-    // them.
-    unbegun: Vec<Unbegun>,
+    tasks: BTreeMap<u64, TaskHandle<T, E>>,
+    // By scheduler: tasks that had not begun when they were added. They have no bell yet that rings when they are in
+    // their pool's queue.
+    unbegun: Vec<(Arc<Shared>, BTreeSet<u64>)>,
     ready: Arc<Ready>,
     // The clock of the first task's scheduler.
     clock: Option<Clock>,
-}
-
-/// The tasks of one scheduler that had not begun, in the order in which they were added.
-struct Unbegun {
-    shared: Arc<Shared>,
-    // Tasks without a bell that rings when they are in their pool's queue. Others may run everything that is in the
-    // queue now. That says nothing about tasks that enter it later.
-    new: BTreeSet<u64>,
-    in_line: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -71,9 +58,11 @@ struct Ready {
 #[derive(Default)]
 struct ReadyState {
     numbers: VecDeque<u64>,
-    // Tasks that entered their pool's queue while a thread of that pool was here. Also tasks in the queue whose
-    // expected workers will not run them.
-    in_line: Vec<u64>,
+    // Tasks in the queues of their pools. A thread of the pool that waits for the set runs them.
+    in_line: BTreeSet<u64>,
+    // Whether a task has come into a queue since the waiting thread checked. Also whether a task in a queue will not
+    // be run by the workers that the thread counts on.
+    in_line_rung: bool,
     waker: Option<Waker>,
 }
 
@@ -85,6 +74,12 @@ struct Bell {
     ready: Arc<Ready>,
 }
 
+impl Bell {
+    fn waker(ready: &Arc<Ready>, number: u64, of_end: bool) -> Waker {
+        Waker::from(Arc::new(Bell { number, of_end, ready: ready.clone() }))
+    }
+}
+
 impl Wake for Bell {
     fn wake(self: Arc<Bell>) {
         let waker = {
@@ -93,18 +88,15 @@ impl Wake for Bell {
                 state.numbers.push_back(self.number);
                 state.waker.take()
             } else {
-                // The bell may ring several times before the waiting thread checks.
-                if state.in_line.last() != Some(&self.number) {
-                    state.in_line.push(self.number);
-                }
+                state.in_line.insert(self.number);
+                state.in_line_rung = true;
                 None
             }
         };
         self.ready.changed.notify_one();
-        if let Some(waker) = waker
-            && let Err(panic) = contain(|| waker.wake())
-        {
-            tell_log(|| tracing::error!(%panic, "a waker panicked"));
+        if let Some(waker) = waker {
+            // The latch that calls the bell contains a panic.
+            waker.wake();
         }
     }
 }
@@ -112,53 +104,36 @@ impl Wake for Bell {
 impl<T, E> TaskSet<T, E> {
     /// Returns an empty set.
     pub fn new() -> TaskSet<T, E> {
-        TaskSet {
-            next: 0,
-            waiting: HashMap::new(),
-            over: VecDeque::new(),
-            unbegun: Vec::new(),
-            ready: Arc::default(),
-            clock: None,
-        }
+        TaskSet { next: 0, tasks: BTreeMap::new(), unbegun: Vec::new(), ready: Arc::default(), clock: None }
     }
 
     /// Adds a task.
     pub fn push(&mut self, mut task: TaskHandle<T, E>) {
-        self.clock.get_or_insert_with(|| task.shared().clock.clone());
+        self.clock.get_or_insert_with(|| task.shared.clock.clone());
         self.next += 1;
         let number = self.next;
-        let bell = self.bell(number, true);
-        if task.is_over_or_rings(&mut Context::from_waker(&bell)) {
-            self.over.push_back(task);
-        } else {
-            if let Some(unbegun) = self.unbegun_with(&task) {
-                unbegun.new.insert(number);
-            }
-            self.waiting.insert(number, task);
+        let bell = Bell::waker(&self.ready, number, true);
+        if Pin::new(&mut task.waiting).poll(&mut Context::from_waker(&bell)).is_ready() {
+            lock(&self.ready.state).numbers.push_back(number);
+        } else if task.status() == Status::Scheduled {
+            self.unbegun_of(&task.shared).insert(number);
         }
+        self.tasks.insert(number, task);
     }
 
-    fn bell(&self, number: u64, of_end: bool) -> Waker {
-        Waker::from(Arc::new(Bell { number, of_end, ready: self.ready.clone() }))
-    }
-
-    /// The unbegun tasks of the task's scheduler, if the task is one of them.
-    fn unbegun_with(&mut self, task: &TaskHandle<T, E>) -> Option<&mut Unbegun> {
-        if task.status() != Status::Scheduled {
-            return None;
-        }
-        let place = self.unbegun.iter().position(|unbegun| Arc::ptr_eq(&unbegun.shared, task.shared()));
+    /// The tasks of this scheduler that have no bell yet.
+    fn unbegun_of(&mut self, shared: &Arc<Shared>) -> &mut BTreeSet<u64> {
+        let place = self.unbegun.iter().position(|(other, _)| Arc::ptr_eq(other, shared));
         let place = place.unwrap_or_else(|| {
-            let shared = task.shared().clone();
-            self.unbegun.push(Unbegun { shared, new: BTreeSet::new(), in_line: BTreeSet::new() });
+            self.unbegun.push((shared.clone(), BTreeSet::new()));
             self.unbegun.len() - 1
         });
-        Some(&mut self.unbegun[place])
+        &mut self.unbegun[place].1
     }
 
     /// The number of tasks whose results have not been taken.
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.over.len()
+        self.tasks.len()
     }
 
     /// Whether all results have been taken.
@@ -166,9 +141,9 @@ impl<T, E> TaskSet<T, E> {
         self.len() == 0
     }
 
-    /// The tasks whose results have not been taken, in no particular order.
+    /// The tasks whose results have not been taken, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
-        self.over.iter().chain(self.waiting.values())
+        self.tasks.values()
     }
 
     /// Cancels all tasks that have not ended. Returns how many of them this call ended. Their results arrive like all
@@ -201,7 +176,40 @@ impl<T, E> TaskSet<T, E> {
     pub fn wait_next_timeout(&mut self, limit: Duration) -> Result<Option<Finished<T, E>>, WaitError> {
         refuse_step_timeout(limit)?;
         let deadline = self.clock.as_ref().map_or(Deadline::NEVER, |clock| clock.deadline(limit));
-        self.wait_until(deadline)
+        if self.is_empty() {
+            return Ok(None);
+        }
+        // If this thread ran a long task, the caller would miss its limit.
+        let helps = deadline == Deadline::NEVER;
+        let clock = self.clock.clone().unwrap_or_default();
+        let ready = self.ready.clone();
+        let (mut watch, mut others) = (None, None);
+        loop {
+            if let Some(finished) = self.try_next() {
+                return Ok(Some(finished));
+            }
+            if helps && self.help(&mut others) {
+                continue;
+            }
+            // One task that does not run here is enough to make this false.
+            if helps && self.tasks.values().all(TaskHandle::runs_here) {
+                return Err(WaitError::Inside);
+            }
+            watch.get_or_insert_with(|| {
+                let ready = ready.clone();
+                clock.watch(move || {
+                    let _state = lock(&ready.state);
+                    ready.changed.notify_all();
+                })
+            });
+            let mut state = lock(&ready.state);
+            while state.numbers.is_empty() && !(helps && state.in_line_rung) {
+                if deadline.has_passed(&clock) {
+                    return Err(WaitError::TimedOut);
+                }
+                state = clock.wait(&ready.changed, state, deadline);
+            }
+        }
     }
 
     /// As [`wait_next`](Self::wait_next), for use with [`std::future::poll_fn`].
@@ -217,112 +225,63 @@ impl<T, E> TaskSet<T, E> {
     }
 
     fn try_next(&mut self) -> Option<Finished<T, E>> {
-        if let Some(task) = self.over.pop_front() {
-            return Some(finished(task));
+        let number = {
+            let mut state = lock(&self.ready.state);
+            let number = state.numbers.pop_front()?;
+            state.in_line.remove(&number);
+            number
+        };
+        let mut task = self.tasks.remove(&number)?;
+        for (_, unbegun) in &mut self.unbegun {
+            unbegun.remove(&number);
         }
-        let number = lock(&self.ready.state).numbers.pop_front()?;
-        let task = self.waiting.remove(&number)?;
-        for Unbegun { new, in_line, .. } in &mut self.unbegun {
-            new.remove(&number);
-            in_line.remove(&number);
-        }
-        self.unbegun.retain(|unbegun| !unbegun.new.is_empty() || !unbegun.in_line.is_empty());
-        if self.is_empty() {
-            // Otherwise an iteration would visit the memory of all removed tasks.
-            self.waiting.shrink_to(ROOM);
-        }
-        Some(finished(task))
+        self.unbegun.retain(|(_, unbegun)| !unbegun.is_empty());
+        let info = task.info();
+        Some((info, task.take()))
     }
 
     /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
-    /// has it. Returns `None` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
+    /// has it. Returns `false` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
     /// The set's bell rings when a task enters the queue later, or when the other threads will not run it.
-    fn help(&mut self, others: &mut Vec<CountsOnOthers>) -> Option<()> {
-        others.clear();
-        for scheduler in 0..self.unbegun.len() {
-            if self.unbegun[scheduler].shared.pool.is_inside() {
-                // Each task needs a bell before the set counts on other threads. The threads that would run the
-                // queued tasks may be gone, or wait for tasks that enter the queue later.
-                for number in std::mem::take(&mut self.unbegun[scheduler].new) {
-                    if let Some(task) = self.waiting.get(&number) {
-                        task.ring_when_in_line(self.bell(number, false));
-                    }
+    fn help(&mut self, others: &mut Option<CountsOnOthers>) -> bool {
+        *others = None;
+        for (shared, unbegun) in self.unbegun.iter_mut().filter(|(shared, _)| shared.pool.is_inside()) {
+            // Each task needs a bell before the set counts on other threads. The threads that would run the queued
+            // tasks may be gone, or wait for tasks that enter the queue later.
+            for number in std::mem::take(unbegun) {
+                if let Some(task) = self.tasks.get(&number) {
+                    task.record.ring_when_in_line(shared, Bell::waker(&self.ready, number, false));
                 }
             }
         }
-        let in_line = std::mem::take(&mut lock(&self.ready.state).in_line);
-        for number in in_line {
-            if let Some(task) = self.waiting.remove(&number) {
-                if let Some(unbegun) = self.unbegun_with(&task) {
-                    unbegun.in_line.insert(number);
-                }
-                self.waiting.insert(number, task);
-            }
-        }
-        for scheduler in 0..self.unbegun.len() {
-            if !self.unbegun[scheduler].shared.pool.is_inside() {
-                continue;
-            }
-            while let Some(number) = self.unbegun[scheduler].in_line.pop_first() {
-                let Some(task) = self.waiting.get(&number) else { continue };
-                let bell = self.bell(number, false);
-                // If other threads run the tasks, a bell would only delay the news of the first end.
-                match task.run_if_inside(Some(bell.clone())) {
-                    Helped::Done => return Some(()),
-                    Helped::NotYet => task.ring_when_in_line(bell),
-                    Helped::OthersCome(counts) => {
-                        // The other threads run all jobs in the queue, so also those behind this one.
-                        others.push(counts);
-                        self.unbegun[scheduler].in_line.insert(number);
-                        break;
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    fn wait_until(&mut self, deadline: Deadline) -> Result<Option<Finished<T, E>>, WaitError> {
-        if self.is_empty() {
-            return Ok(None);
-        }
-        // If this thread ran a long task, the caller would miss its limit.
-        let helps = deadline == Deadline::NEVER;
-        let clock = self.clock.clone().unwrap_or_default();
-        let ready = self.ready.clone();
-        let (mut watch, mut others) = (None, Vec::new());
         loop {
-            if let Some(finished) = self.try_next() {
-                return Ok(Some(finished));
-            }
-            if helps && self.help(&mut others).is_some() {
+            let number = {
+                let mut state = lock(&self.ready.state);
+                state.in_line_rung = false;
+                state.in_line.pop_first()
+            };
+            let Some(number) = number else { return false };
+            let Some(task) = self.tasks.get(&number) else { continue };
+            if !task.shared.pool.is_inside() {
+                // A thread of that pool has waited for the set before. The next one sets a new bell.
+                let shared = task.shared.clone();
+                self.unbegun_of(&shared).insert(number);
                 continue;
             }
-            // One task that does not run here is enough to make this false.
-            if helps && self.waiting.values().all(TaskHandle::runs_here) {
-                return Err(WaitError::Inside);
-            }
-            watch.get_or_insert_with(|| {
-                let ready = ready.clone();
-                clock.watch(move || {
-                    let _state = lock(&ready.state);
-                    ready.changed.notify_all();
-                })
-            });
-            let mut state = lock(&ready.state);
-            while state.numbers.is_empty() && (!helps || state.in_line.is_empty()) {
-                if deadline.has_passed(&clock) {
-                    return Err(WaitError::TimedOut);
+            let bell = Bell::waker(&self.ready, number, false);
+            // If other threads run the tasks, a bell would only delay the news of the first end.
+            match task.record.run_if_inside(&task.shared.pool, Some(bell.clone())) {
+                Helped::Done => return true,
+                Helped::NotYet => task.record.ring_when_in_line(&task.shared, bell),
+                Helped::OthersCome(counts) => {
+                    // The other threads run all jobs in the queue, so also those behind this one.
+                    *others = Some(counts);
+                    lock(&self.ready.state).in_line.insert(number);
+                    return false;
                 }
-                state = clock.wait(&ready.changed, state, deadline);
             }
         }
     }
-}
-
-fn finished<T, E>(mut task: TaskHandle<T, E>) -> Finished<T, E> {
-    let info = task.info();
-    (info, task.take())
 }
 
 impl<T, E> Default for TaskSet<T, E> {
@@ -347,7 +306,7 @@ impl<T, E> Extend<TaskHandle<T, E>> for TaskSet<T, E> {
 
 impl<T, E> fmt::Debug for TaskSet<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskSet").field("waiting", &self.waiting.len()).field("over", &self.over.len()).finish()
+        f.debug_struct("TaskSet").field("len", &self.len()).finish()
     }
 }
 
@@ -388,14 +347,13 @@ mod tests {
                 Ok(2)
             });
             let mut set = TaskSet::from_iter([first.unwrap(), second.unwrap()]);
-            let mut others = Vec::new();
-            assert!(set.help(&mut others).is_none());
-            assert_eq!(others.len(), 1, "another thread comes for the first");
+            let mut others = None;
+            assert!(!set.help(&mut others) && others.is_some(), "another thread comes for the first");
             let _ = go.set(());
             wait(&begins);
             // By now this thread sleeps. Only this thread can run the second task, for which the first one waits.
             manual.advance(Duration::from_secs(1));
-            assert!(!lock(&set.ready.state).in_line.is_empty(), "it is told that the second one is there");
+            assert!(lock(&set.ready.state).in_line_rung, "it is told that the second one is there");
             let sum = (0..2).map(|_| *set.wait_next().unwrap().unwrap().1.output().unwrap()).sum();
             Ok::<u32, String>(sum)
         });

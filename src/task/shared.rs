@@ -4,12 +4,13 @@
 //! The scheduler is stopped. The pool drops the job. Each of them does the same:
 //!
 //! 1. Under the task's lock: decide (`task/life.rs`), and note the end in the table. The table's lock is taken inside
-//!    the task's lock, never the other way round. Status, result, counts and retention change in this one step.
+//!    the task's lock, never the other way round. Status, result, counts and retention change in this one step. A
+//!    result that nobody can take is not stored.
 //! 2. With the locks free: wake the waiting threads, call wakers and callbacks, cancel the closure's token, remove
 //!    timers and the job in the pool's queue, and drop the user's values. Panics are contained.
 //!
-//! A second caller finds at 1 that the task has ended, and does nothing. A closure that returns too late gets its
-//! result back and drops it. So when any of these calls has returned, the task has ended.
+//! A second caller finds at 1 that the task has ended, and does nothing. The thread of a closure that returns too late
+//! keeps the result and drops it. So when any of these calls has returned, the task has ended.
 //!
 //! **Stopping** does step 1 for all tasks on the calling thread. Then it does step 2 for all of them on a helper
 //! thread. So no user code runs before every task has ended: a destructor may wait for any other task of the
@@ -17,70 +18,63 @@
 //! lock) until its step 2 is done. `stop_and_join` and the shutdown tree wait until no stop is open.
 //!
 //! **Nothing is left behind.** A timer or ticket that is made while the task ends is attached under the task's lock.
-//! Either the end comes later and finds it, or `attach` hands it back and the caller removes it. A task is added to
-//! the table under the lock under which the scheduler is stopped. Either the task is refused, or the stop finds it in
+//! Either the end comes later and finds it, or `attach` hands it back and the caller removes it. The timer of the
+//! timeout is set before the task begins. The begin itself exchanges it for the timers of the start. Either the caller
+//! removes those, or the task had ended before, and the caller removes the timeout's timer. A task is added to the
+//! table under the lock under which the scheduler is stopped. Either the task is refused, or the stop finds it in
 //! the table.
 
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::info::{Status, TaskId, TaskInfo};
-use super::life::{End, Left, Life, Loose, LooseEnd};
+use super::life::{AnyValues, End, ExitValue, Left, Life, Loose};
 use super::options::Retention;
 use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pool::{CountsOnOthers, Pool};
-use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadId, Weak, lock, thread};
+use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, ThreadId, lock, thread};
 use crate::shutdown::Part;
-use crate::threads;
 use crate::timer::Timers;
 
 /// How long the end of a scheduler waits beyond its limit for destructors, wakers and callbacks. In nearly every
 /// program these return at once.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
 
-pub(super) type Tasks = Vec<Arc<dyn AnyRecord>>;
-
 pub(super) struct Shared {
-    pub(super) table: Mutex<Table<Arc<dyn AnyRecord>>>,
+    pub(super) table: Mutex<Table<Arc<Record>>>,
     /// Notified when a closure has returned whose task had already ended.
     pub(super) returned: Condvar,
     pub(super) clock: Clock,
     pub(super) timers: Timers,
     pub(super) pool: Pool,
     pub(super) retention: Retention,
+    /// How many closures have been called.
+    ///
+    /// Ordering: Relaxed. It is read under the table's lock, and all values that it is compared with were written
+    /// later under that lock.
     pub(super) begun: AtomicU64,
     /// The scheduler's place in a shutdown tree, if a node was requested.
     pub(super) part: Part,
 }
 
-/// A task of any type.
-pub(super) trait AnyRecord: Send + Sync {
-    fn id(&self) -> TaskId;
-    fn over(&self) -> &Latch<()>;
-    fn status(&self) -> Status;
-    fn info(&self) -> TaskInfo;
-    /// Whether the task runs on this thread. The record of an ended task does not know.
-    fn runs_on(&self, thread: ThreadId) -> bool;
-    /// Runs the task here, if it waits in the queue of the calling thread's pool. Otherwise the task might wait for
-    /// the very thread that waits for it. With a bell, the task is only run if no other thread runs it at once. If
-    /// another thread does, the bell rings when that is no longer true.
-    fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped;
-    /// Rings the bell when the task waits for a thread, or when it never will.
-    fn ring_when_in_line(&self, shared: &Shared, bell: Waker);
-    /// Ends the task from outside. Returns whether this call ended it.
-    fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool;
-    /// Decides that it is stopped, and leaves the rest to be done later. Nothing if it is over already.
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>>;
+/// A task. Only its values depend on its types. The table has tasks of any type.
+pub(super) struct Record<V: ?Sized = dyn AnyValues> {
+    pub(super) id: TaskId,
+    pub(super) timeout: Option<Duration>,
+    pub(super) start_by: Deadline,
+    pub(super) over: Latch<()>,
+    pub(super) life: Mutex<Life<V>>,
 }
 
-/// A stopped task with its remaining work. Both calls run user code.
-pub(super) trait Stopped: Send {
-    fn task(&self) -> Arc<dyn AnyRecord>;
-    fn tell(&mut self);
-    fn clear(self: Box<Self>);
+/// The work that remains when the end of a task is decided. It runs user code.
+pub(super) struct Rest {
+    calls: Option<Calls<()>>,
+    reason: Reason,
+    left: Left,
+    settled: Settled<Arc<Record>>,
 }
 
 /// The result of a thread's attempt to run a task that it waits for.
@@ -93,24 +87,9 @@ pub(super) enum Helped {
     OthersCome(CountsOnOthers),
 }
 
-/// A task whose result types are known.
-pub(super) trait Record<T, E>: AnyRecord {
-    fn take(&self) -> Option<Exit<T, E>>;
-    fn put_back(&self, exit: Exit<T, E>);
-}
-
-/// The work that remains when the end of a task is decided.
-struct Rest<T, E, F> {
-    calls: Option<Calls<()>>,
-    reason: Reason,
-    left: Left<F>,
-    settled: Settled<Arc<dyn AnyRecord>>,
-    unwanted: Option<Exit<T, E>>,
-}
-
-impl<T, E, F> Rest<T, E, F> {
+impl Rest {
     /// Calls the wakers of futures that wait for the task, and the callbacks of its closure's token.
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if let Some(calls) = self.calls.take() {
             calls.make();
         }
@@ -118,37 +97,6 @@ impl<T, E, F> Rest<T, E, F> {
             context.cancel(self.reason.clone());
         }
     }
-}
-
-struct StoppedTask<T, E, F> {
-    task: Arc<Whole<T, E, F>>,
-    shared: Arc<Shared>,
-    rest: Rest<T, E, F>,
-}
-
-impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Stopped for StoppedTask<T, E, F> {
-    fn task(&self) -> Arc<dyn AnyRecord> {
-        self.task.clone()
-    }
-
-    fn tell(&mut self) {
-        self.rest.tell();
-    }
-
-    fn clear(self: Box<Self>) {
-        self.task.clear(&self.shared, self.rest);
-    }
-}
-
-/// A task with all its types.
-pub(super) struct Whole<T, E, F> {
-    pub(super) id: TaskId,
-    pub(super) name: Option<Arc<str>>,
-    pub(super) submitted: Instant,
-    pub(super) timeout: Option<Duration>,
-    pub(super) start_by: Deadline,
-    pub(super) over: Latch<()>,
-    pub(super) life: Mutex<Life<T, E, F>>,
 }
 
 impl Shared {
@@ -165,104 +113,63 @@ impl Shared {
         }
     }
 
-    /// Adds a task, which is made with its number. The same step checks whether the scheduler is stopped. A refused
-    /// task is not made: its parts are handed back.
-    pub(super) fn accept<F, R: AnyRecord + 'static>(
-        &self,
-        retention: Retention,
-        of: F,
-        make: impl FnOnce(TaskId, F) -> R,
-    ) -> Result<Arc<R>, F> {
-        let mut table = lock(&self.table);
-        if table.is_stopped() {
-            return Err(of);
-        }
-        let id = table.next_id();
-        let task = Arc::new(make(id, of));
-        table.insert(id, task.clone(), retention);
-        Ok(task)
-    }
-
-    /// How many closures have been called.
-    pub(super) fn begun(&self) -> u64 {
-        // Ordering: Relaxed. It is read under the table's lock, and all values that it is compared with were written
-        // later under that lock.
-        self.begun.load(Ordering::Relaxed)
-    }
-
     /// Does the work that the table could not do under its lock.
-    pub(super) fn settle(self: &Arc<Shared>, id: TaskId, settled: Settled<Arc<dyn AnyRecord>>) {
-        if let Some(moment) = settled.until {
-            let shared = Arc::downgrade(self);
-            let forget = Box::new(move || {
-                if let Some(shared) = shared.upgrade() {
-                    shared.forget(id);
+    pub(super) fn settle(self: &Arc<Shared>, id: TaskId, settled: Settled<Arc<Record>>) {
+        let Settled::Until(moment) = settled else { return };
+        let shared = Arc::downgrade(self);
+        let forget = Box::new(move || {
+            // The record is dropped without the lock.
+            let removed = shared.upgrade().map(|shared| lock(&shared.table).remove(id));
+            drop(removed);
+        });
+        match self.timers.at(moment, forget) {
+            Ok(timer) => {
+                let is_there = lock(&self.table).remove_by(id, timer);
+                if !is_there {
+                    drop(self.timers.cancel(timer));
                 }
-            });
-            match self.timers.at(moment, forget) {
-                Ok(timer) => {
-                    let is_there = lock(&self.table).remove_by(id, timer);
-                    if !is_there {
-                        drop(self.timers.cancel(timer));
-                    }
-                }
-                // Without a timer the record would never be removed.
-                Err(_) => self.forget(id),
             }
+            // Without a timer the record would never be removed.
+            Err(forget) => forget(),
         }
-        drop(settled.gone);
-    }
-
-    fn forget(&self, id: TaskId) {
-        let removed = lock(&self.table).remove(id);
-        drop(removed);
     }
 
     /// Accepts no more tasks, and decides that all remaining ones are stopped. It runs no user code. The stop is open
     /// until [`finish_stop`](Self::finish_stop).
-    pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<Box<dyn Stopped>> {
+    pub(super) fn begin_stop(self: &Arc<Shared>) -> Vec<(Arc<Record>, Rest)> {
         let live = lock(&self.table).begin_stop();
-        live.into_iter().filter_map(|task| task.decide_stop(self, Reason::Shutdown)).collect()
+        let stop = |task: Arc<Record>| {
+            let rest = task.decide(self, End::terminated(Status::Stopped, Reason::Shutdown), |_| ())?;
+            Some((task, rest))
+        };
+        live.into_iter().filter_map(stop).collect()
     }
 
     /// Does the remaining work for stopped tasks, which runs user code. It first calls all wakers and callbacks, and
     /// then runs all destructors. So a destructor may wait for any of these tasks.
-    pub(super) fn finish_stop(self: &Arc<Shared>, mut stopped: Vec<Box<dyn Stopped>>) {
+    pub(super) fn finish_stop(self: &Arc<Shared>, mut stopped: Vec<(Arc<Record>, Rest)>) {
         let me = thread::current().id();
-        let is_at = |task| {
-            let before = lock(&self.table).clears(me, task);
+        let is_at = |task: &Arc<Record>| {
+            let before = lock(&self.table).clearing.insert(me, task.clone());
             drop(before);
         };
-        for stopped in &mut stopped {
-            is_at(stopped.task());
-            stopped.tell();
+        for (task, rest) in &mut stopped {
+            is_at(task);
+            rest.tell();
         }
-        for stopped in stopped {
-            is_at(stopped.task());
-            stopped.clear();
+        for (task, rest) in stopped {
+            is_at(&task);
+            task.clear(self, rest);
         }
         self.end_stop(Some(me));
     }
 
     /// Notes that a stop is no longer open. `thread` is the thread that has run user code for it, if any has.
-    fn end_stop(&self, thread: Option<ThreadId>) {
+    pub(super) fn end_stop(&self, thread: Option<ThreadId>) {
         let last = lock(&self.table).end_stop(thread);
         drop(last);
         self.returned.notify_all();
         self.tell_tree();
-    }
-
-    /// Stops all tasks. A helper thread calls their user code and drops the user's values. The latch is set
-    /// afterwards.
-    pub(super) fn stop(self: &Arc<Shared>) -> Option<Latch<()>> {
-        let stopped = self.begin_stop();
-        if stopped.is_empty() {
-            // This may be a destructor that another stop runs on this thread.
-            self.end_stop(None);
-            return None;
-        }
-        let shared = self.clone();
-        Some(threads::on_helper_thread("procession-shutdown", move || shared.finish_stop(stopped)))
     }
 
     /// Closes the node if the scheduler has ended. It is called wherever the scheduler may have ended.
@@ -292,15 +199,11 @@ impl Shared {
     ///
     /// Returns the tasks whose closures have not returned, and those of which a stop runs user code. The calling
     /// thread's own tasks are left out.
-    pub(super) fn wait_until_returned(self: &Arc<Shared>, deadline: Deadline, waits: bool) -> (Tasks, Tasks) {
-        if waits {
-            self.wait_for_returns(deadline);
-        }
-        let (me, table) = (thread::current().id(), lock(&self.table));
-        (table.inside(me).cloned().collect(), table.cleared(me).cloned().collect())
-    }
-
-    fn wait_for_returns(self: &Arc<Shared>, deadline: Deadline) {
+    pub(super) fn wait_until_returned(
+        self: &Arc<Shared>,
+        deadline: Deadline,
+        waits: bool,
+    ) -> (Vec<TaskInfo>, Vec<TaskInfo>) {
         let shared = Arc::downgrade(self);
         let _watch = self.clock.watch(move || {
             if let Some(shared) = shared.upgrade() {
@@ -309,97 +212,89 @@ impl Shared {
             }
         });
         let mut table = lock(&self.table);
-        while !table.has_settled() && !deadline.has_passed(&self.clock) {
+        while waits && !table.has_settled() && !deadline.has_passed(&self.clock) {
             table = self.clock.wait(&self.returned, table, deadline);
         }
         let system = Clock::system();
         let grace = system.deadline(GRACE);
-        while table.has_open_stop() && !grace.has_passed(&system) {
+        while waits && table.open_stops > 0 && !grace.has_passed(&system) {
             table = system.wait(&self.returned, table, grace);
         }
-    }
-
-    /// A timer for a task. It does nothing if the task or the scheduler no longer exists when it is due.
-    pub(super) fn when_due<R: ?Sized + Send + Sync + 'static>(
-        self: &Arc<Shared>,
-        record: &Arc<R>,
-        act: impl FnOnce(&Arc<R>, &Arc<Shared>) + Send + 'static,
-    ) -> Box<dyn FnOnce() + Send> {
-        let (record, shared): (Weak<R>, _) = (Arc::downgrade(record), Arc::downgrade(self));
-        Box::new(move || {
-            if let (Some(record), Some(shared)) = (record.upgrade(), shared.upgrade()) {
-                act(&record, &shared);
-            }
-        })
+        let me = thread::current().id();
+        let (running, clearing): (Vec<_>, Vec<_>) =
+            (table.inside(me).cloned().collect(), table.cleared(me).cloned().collect());
+        // The lock of a task is never taken inside of the table's.
+        drop(table);
+        let infos = |tasks: Vec<Arc<Record>>| tasks.iter().map(|task| task.info()).collect();
+        (infos(running), infos(clearing))
     }
 }
 
-impl<T, E, F: Send + 'static> Whole<T, E, F> {
-    /// Ends the task, unless it has ended before. Then the result is handed back.
-    pub(super) fn end(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<(), Exit<T, E>> {
-        self.decide(shared, end).map(|rest| self.finish(shared, rest))
+impl<V: ?Sized + AnyValues> Record<V> {
+    /// Ends the task from outside. Returns whether this call ended it.
+    pub(super) fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool {
+        self.end(shared, End::terminated(status, reason), |_| ())
+    }
+
+    /// Ends the task, unless it has ended before. If the result is wanted, `store` stores it. Returns whether this
+    /// call ended the task.
+    pub(super) fn end(&self, shared: &Arc<Shared>, end: End, store: impl FnOnce(&mut V)) -> bool {
+        let Some(mut rest) = self.decide(shared, end, store) else { return false };
+        rest.tell();
+        self.clear(shared, rest);
+        true
     }
 
     /// The first step of an end. It runs no user code.
-    fn decide(&self, shared: &Arc<Shared>, end: End<T, E>) -> Result<Rest<T, E, F>, Exit<T, E>> {
-        let (status, reason, now) = (end.status(), end.reason(), shared.clock.now());
-        let (left, settled, unwanted) = {
+    pub(super) fn decide(&self, shared: &Arc<Shared>, end: End, store: impl FnOnce(&mut V)) -> Option<Rest> {
+        let (status, now) = (end.status, shared.clock.now());
+        let reason = match &end.exit {
+            Exit::Terminated(reason) => reason.clone(),
+            _ => Reason::Ended,
+        };
+        let (left, settled) = {
             let mut life = lock(&self.life);
             let left = life.end(end, now)?;
             let thread = left.running.as_ref().map(|(_, thread)| *thread);
             let settled = lock(&shared.table).end(self.id, status, now, thread);
-            let unwanted = if settled.unwanted { life.take() } else { None };
-            (left, settled, unwanted)
+            if let Settled::HasHandle = settled {
+                store(&mut life.values);
+            }
+            (left, settled)
         };
         let calls = self.over.decide(()).ok();
-        Ok(Rest { calls, reason, left, settled, unwanted })
+        Some(Rest { calls, reason, left, settled })
     }
 
-    /// The second step. It runs user code.
-    fn finish(&self, shared: &Arc<Shared>, mut rest: Rest<T, E, F>) {
-        rest.tell();
-        self.clear(shared, rest);
+    /// The end of the second step, after [`Rest::tell`].
+    pub(super) fn clear(&self, shared: &Arc<Shared>, rest: Rest) {
+        rest.left.loose.clear(&shared.timers);
+        shared.settle(self.id, rest.settled);
+        drop_contained(rest.left.body);
     }
 
-    fn clear(&self, shared: &Arc<Shared>, rest: Rest<T, E, F>) {
-        let Rest { left, settled, unwanted, .. } = rest;
-        left.loose.clear(&shared.timers);
-        shared.settle(self.id, settled);
-        drop_contained(left.body);
-        drop_contained(unwanted);
+    /// Notes items that must be cleared when the task has ended or begun. Those that come too late are cleared now.
+    pub(super) fn attach(&self, shared: &Shared, loose: Loose) {
+        let moot = lock(&self.life).attach(loose);
+        moot.clear(&shared.timers);
     }
 
-    /// Notes an item that must be cleared when the task has ended or begun. If it already has, the item is cleared
-    /// now.
-    pub(super) fn attach(&self, shared: &Shared, end: LooseEnd) {
-        let moot = lock(&self.life).attach(end);
-        if let Some(end) = moot {
-            Loose::from(end).clear(&shared.timers);
-        }
-    }
-}
-
-impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> AnyRecord for Whole<T, E, F> {
-    fn id(&self) -> TaskId {
-        self.id
+    pub(super) fn status(&self) -> Status {
+        lock(&self.life).info.status
     }
 
-    fn over(&self) -> &Latch<()> {
-        &self.over
+    /// Whether the task runs on this thread. The record of an ended task does not know.
+    pub(super) fn runs_on(&self, thread: ThreadId) -> bool {
+        lock(&self.life).running.as_ref().is_some_and(|(_, other)| *other == thread)
     }
 
-    fn status(&self) -> Status {
-        lock(&self.life).status()
-    }
-
-    fn runs_on(&self, thread: ThreadId) -> bool {
-        lock(&self.life).runs_on(thread)
-    }
-
-    fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped {
+    /// Runs the task here, if it waits in the queue of the calling thread's pool. Otherwise the task might wait for
+    /// the very thread that waits for it. With a bell, the task is only run if no other thread runs it at once. If
+    /// another thread does, the bell rings when that is no longer true.
+    pub(super) fn run_if_inside(&self, pool: &Pool, bell: Option<Waker>) -> Helped {
         let (ticket, status) = {
             let life = lock(&self.life);
-            (life.ticket(), life.status())
+            (life.loose.ticket.clone(), life.info.status)
         };
         match ticket {
             Some(ticket) => {
@@ -414,41 +309,20 @@ impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> AnyRecord for Whol
         }
     }
 
-    fn ring_when_in_line(&self, shared: &Shared, bell: Waker) {
-        self.attach(shared, LooseEnd::Bell(bell));
+    /// Rings the bell when the task waits for a thread, or when it never will.
+    pub(super) fn ring_when_in_line(&self, shared: &Shared, bell: Waker) {
+        self.attach(shared, Loose { bell: Some(bell), ..Loose::default() });
     }
 
-    fn info(&self) -> TaskInfo {
-        let life = lock(&self.life);
-        let ended = life.ended();
-        TaskInfo {
-            id: self.id,
-            name: self.name.clone(),
-            status: life.status(),
-            exit: ended.map(|ended| ended.exit.clone()),
-            submitted: self.submitted,
-            started: life.started(),
-            ended: ended.map(|ended| ended.at),
-            output_type: std::any::type_name::<T>(),
-        }
+    pub(super) fn info(&self) -> TaskInfo {
+        lock(&self.life).info.clone()
     }
 
-    fn terminate(&self, shared: &Arc<Shared>, status: Status, reason: Reason) -> bool {
-        self.end(shared, End::from_outside(status, reason)).is_ok()
-    }
-
-    fn decide_stop(self: Arc<Self>, shared: &Arc<Shared>, reason: Reason) -> Option<Box<dyn Stopped>> {
-        let rest = self.decide(shared, End::from_outside(Status::Stopped, reason)).ok()?;
-        Some(Box::new(StoppedTask { task: self, shared: shared.clone(), rest }))
-    }
-}
-
-impl<T: Send + 'static, E: Send + 'static, F: Send + 'static> Record<T, E> for Whole<T, E, F> {
-    fn take(&self) -> Option<Exit<T, E>> {
-        lock(&self.life).take()
-    }
-
-    fn put_back(&self, exit: Exit<T, E>) {
-        lock(&self.life).put_back(exit);
+    /// Takes the result, from a task that has ended.
+    pub(super) fn take<T, E>(&self) -> Option<Exit<T, E>>
+    where
+        V: ExitValue<T, E>,
+    {
+        lock(&self.life).values.exit().take()
     }
 }

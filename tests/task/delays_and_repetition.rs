@@ -436,3 +436,25 @@ fn a_wait_for_a_set_is_not_held_up_by_a_task_of_other_threads() {
         }
     }
 }
+
+#[test]
+fn a_set_may_be_waited_for_by_the_only_threads_of_two_pools_in_turn() {
+    let ((_, _pool, tasks), (_, _other_pool, others)) = (bounded(1), bounded(1));
+    let inner = tasks.clone();
+    let outer = tasks.submit(move |_| {
+        let returns = |tasks: &TaskScheduler, n: u32| tasks.submit(move |_| Ok::<_, String>(n)).unwrap();
+        let next = |set: &mut TaskSet<u32, String>| output(set.wait_next().unwrap().unwrap().1);
+        let mut set = TaskSet::from_iter([returns(&inner, 1), returns(&inner, 2)]);
+        let first = next(&mut set);
+        let inner_others = others.clone();
+        let elsewhere = others.submit(move |_| {
+            set.push(returns(&inner_others, 3));
+            let second = next(&mut set);
+            Ok::<_, String>((set, second))
+        });
+        let (mut set, second) = output(elsewhere.unwrap().wait().unwrap());
+        Ok::<_, String>([first, second, next(&mut set)])
+    });
+    // Each thread runs the tasks of its own pool, and no other thread does.
+    assert_eq!(output(end(outer.unwrap())), [1, 3, 2]);
+}

@@ -147,6 +147,22 @@ fn a_timeout_by_the_systems_clock_comes_too() {
 }
 
 #[test]
+fn of_two_limits_for_the_begin_the_earlier_one_counts() {
+    let (manual, _, tasks) = bounded(1);
+    let held = stubborn(&tasks, TaskOptions::new());
+    let counted = Counted::default();
+    for (moment, limit) in [(SECOND, HOUR), (HOUR, SECOND)] {
+        let options = TaskOptions::new().start_by(manual.now() + moment).start_timeout(limit);
+        let task = tasks.submit_with(options, counted.closure()).unwrap();
+        assert_eq!(task.status(), Status::Scheduled);
+        manual.advance(SECOND);
+        assert_eq!(task.status(), Status::TimedOut);
+    }
+    held.let_go();
+    assert_eq!((counted.calls(), counted.alive()), (0, 0));
+}
+
+#[test]
 fn the_start_limit_is_checked_again_when_a_task_begins() {
     // By the system's clock the timer may come later than the thread.
     let clock = procession::clock::Clock::system();
