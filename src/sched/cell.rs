@@ -39,7 +39,7 @@ pub(crate) use self::asking::AskWait;
 use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::latch::Latch;
-use crate::outcome::Reason;
+use crate::outcome::{LinkedExit, Reason};
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
@@ -106,12 +106,31 @@ pub(crate) enum LinkTold {
 
 /// The contents of the cell of a process that has ended.
 pub(crate) struct Vacated {
-    pub(crate) inbox: Option<Inbox>,
+    body: BodyState,
     /// If they include [`RELATED`], others are notified of the end: only now, when the cell is vacant. See the table of
     /// `relations.rs`.
     pub(crate) marks: u64,
     /// Messages that no step had taken.
     pub(crate) queued: u32,
+}
+
+impl Vacated {
+    /// Returns the link through which the process was ended, if the inbox has it.
+    #[cold]
+    pub(crate) fn take_killer(&mut self) -> Option<LinkedExit> {
+        self.body.inbox()?.0.take_killer()
+    }
+
+    /// Takes the inbox out, if there is one. Mostly there is none.
+    #[inline]
+    pub(crate) fn into_inbox(self) -> Option<Inbox> {
+        if matches!(self.body, BodyState::Out(None)) {
+            // Nothing is there. Forgetting it saves the check for what to drop.
+            std::mem::forget(self);
+            return None;
+        }
+        self.body.into_inbox()
+    }
 }
 
 /// The state of a process, as seen from outside.
@@ -405,8 +424,8 @@ impl Cell {
     /// Vacates the cell of a process that has ended. From now on its PID names no process.
     pub(crate) fn vacate(&self) -> Vacated {
         let mut inner = enter(&self.inner);
-        let inbox = std::mem::replace(&mut inner.body, BodyState::Vacant).into_inbox();
-        Vacated { inbox, marks: inner.stamp & FLAGS, queued: std::mem::take(&mut inner.queued) }
+        let body = std::mem::replace(&mut inner.body, BodyState::Vacant);
+        Vacated { body, marks: inner.stamp & FLAGS, queued: std::mem::take(&mut inner.queued) }
     }
 
     /// Returns the kind of this process, even after its end, until another process takes the slot.
@@ -572,7 +591,7 @@ impl BodyState {
     }
 
     /// Takes the inbox out.
-    #[inline]
+    #[inline(never)]
     fn into_inbox(self) -> Option<Inbox> {
         match self {
             BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),

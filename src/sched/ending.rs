@@ -7,21 +7,23 @@ use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{AtomicUsize, Ordering};
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity, StepActivity};
+use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
 
 /// Reports to the log and the observer that a process was spawned.
-#[inline]
+#[inline(always)]
 pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
-    if tracing::level_enabled!(tracing::Level::DEBUG) {
-        let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
-        tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    if tracing::level_enabled!(tracing::Level::DEBUG) || road.hook.is_some() {
+        tell_of_spawn(road, body);
     }
-    if road.hook.is_some() {
-        let process = identity(body);
-        road.tell_hook(|hook| hook.spawned(&process));
-    }
+}
+
+#[cold]
+fn tell_of_spawn(road: &Road, body: &Ready) {
+    let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
+    tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    road.tell_hook(|hook| hook.spawned(&identity(body)));
 }
 
 pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
@@ -89,10 +91,10 @@ pub(crate) fn end<E: Engine, H: Executor>(
 ) {
     let road = engine.road();
     let pid = body.head.pid;
-    executor.shows(StepActivity::AfterStep);
     close(executor, &mut body);
     let Some(cell) = road.table.cell(pid) else { return };
-    let Vacated { inbox, marks, .. } = vacate(&road.dooms, cell, &mut body, &mut exit);
+    let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
+    let marks = vacated.marks;
     if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();
@@ -109,7 +111,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
-    if let Some(inbox) = inbox {
+    if let Some(inbox) = vacated.into_inbox() {
         bury_inbox(road, executor, pid, inbox);
     }
     body.machine.mailbox().drop_signals();
@@ -147,7 +149,7 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
         dooms.fetch_sub(1, Ordering::SeqCst);
         // It was terminated while its last step ran. The caller was told that there was a process to end.
         if matches!(exit, Exit::Done(()) | Exit::Terminated(_)) {
-            *exit = Exit::Terminated(killer(&mut vacated.inbox, body).unwrap_or(reason));
+            *exit = Exit::Terminated(killer(&mut vacated, body).unwrap_or(reason));
         }
     }
     vacated
@@ -164,9 +166,8 @@ fn not_begun(pid: Pid, exit: &Exit) -> CommandError {
 
 /// Returns the link through which the process was ended, if there was one.
 #[cold]
-fn killer(inbox: &mut Option<Inbox>, body: &mut Ready) -> Option<Reason> {
-    let killer = inbox.as_mut().and_then(|inbox| inbox.mailbox.take_killer());
-    killer.or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
+fn killer(vacated: &mut Vacated, body: &mut Ready) -> Option<Reason> {
+    vacated.take_killer().or_else(|| body.machine.mailbox().take_killer()).map(Reason::Linked)
 }
 
 /// Ends a process whose body an unexpected panic has taken, as far as possible without a body.
@@ -186,16 +187,14 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     out.clear();
     drop_contained(out.failure.take());
     drop_contained(out.successor.take());
-    let Some((cell, Vacated { inbox, marks, queued })) =
-        road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?)))
-    else {
+    let Some((cell, vacated)) = road.table.cell(pid).and_then(|cell| Some((cell, cell.vacate_lost(pid)?))) else {
         return;
     };
+    let (marks, mut unseen) = (vacated.marks, vacated.queued);
     if marks & DOOMED != 0 {
         road.dooms.fetch_sub(1, Ordering::SeqCst);
     }
-    let mut unseen = queued;
-    if let Some(inbox) = inbox {
+    if let Some(inbox) = vacated.into_inbox() {
         unseen = unseen.saturating_sub(inbox.mailbox.messages() as u32);
         bury_inbox(road, executor, pid, inbox);
     }
@@ -214,7 +213,8 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     }
 }
 
-#[inline]
+/// Reports to the log and the observer that a process has ended.
+#[inline(always)]
 fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
     let level = match exit {
         Exit::Done(()) => tracing::Level::DEBUG,
@@ -222,14 +222,16 @@ fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
         Exit::Failed(_) => tracing::Level::WARN,
         Exit::Panicked(_) => tracing::Level::ERROR,
     };
-    if tracing::level_enabled!(level) {
-        let (pid, process) = (body.head.pid, body.machine.kind().process);
-        tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
+    if tracing::level_enabled!(level) || road.hook.is_some() {
+        tell_of_exit(road, body, exit);
     }
-    if road.hook.is_some() {
-        let process = identity(body);
-        road.tell_hook(|hook| hook.exited(&process, exit));
-    }
+}
+
+#[cold]
+fn tell_of_exit(road: &Road, body: &Ready, exit: &Exit) {
+    let (pid, process) = (body.head.pid, body.machine.kind().process);
+    tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
+    road.tell_hook(|hook| hook.exited(&identity(body), exit));
 }
 
 fn tell_exit(pid: Pid, process: &str, name: Option<&str>, exit: &Exit) {

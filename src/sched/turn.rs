@@ -49,6 +49,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         let doom = || if road.dooms.load(Ordering::Relaxed) > 0 { cell.doomed() } else { None };
         if let Some(reason) = doom() {
             executor.begins(pid);
+            executor.shows(StepActivity::AfterStep);
             end(engine, executor, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }

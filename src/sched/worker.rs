@@ -433,6 +433,13 @@ impl Executor for Own {
         if self.is_watched { Some(&self.view.sight) } else { None }
     }
 
+    #[inline]
+    fn shows(&self, activity: StepActivity) {
+        if self.is_watched {
+            self.view.sight.note(activity);
+        }
+    }
+
     fn about_now(&self) -> u64 {
         self.now
     }
