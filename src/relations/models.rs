@@ -91,7 +91,9 @@ fn end(two: &Two, slot: u32) -> Ended {
 
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
 fn told(two: &Two, slot: u32) -> Vec<bool> {
-    let Some(mut inbox) = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox) else { return Vec::new() };
+    let Some(mut inbox) = two.cells[slot as usize].vacate().into_inbox().map(|inbox| inbox.mailbox) else {
+        return Vec::new();
+    };
     let signals = inbox.signals().take().unwrap_or_default();
     let is_nobody = |exit: &Exit| matches!(exit, Exit::Terminated(Reason::NoSuchProcess));
     signals
@@ -222,7 +224,7 @@ fn recover(two: &Two, slot: u32, traps: bool) -> (usize, Ready) {
 
 /// The numbers of exits and recoveries that wait in the body or the cell of a process.
 fn heard(two: &Two, slot: u32, mut body: Ready) -> (usize, usize) {
-    let inbox = two.cells[slot as usize].vacate().inbox.map(|inbox| inbox.mailbox);
+    let inbox = two.cells[slot as usize].vacate().into_inbox().map(|inbox| inbox.mailbox);
     let mailboxes =
         inbox.into_iter().map(|mut inbox| inbox.signals().take()).chain([body.machine.mailbox().signals().take()]);
     let control: Vec<Control> = mailboxes.flatten().flat_map(|signals| signals.control).collect();
@@ -345,6 +347,6 @@ fn an_answer_comes_while_its_process_recovers() {
         let refused = answers.join().unwrap();
         assert_eq!(forgotten + usize::from(refused), 1, "late, once");
         assert!(!successor.machine.mailbox().has_signals());
-        assert!(two.cells[0].vacate().inbox.is_none_or(|inbox| !inbox.mailbox.has_signals()));
+        assert!(two.cells[0].vacate().into_inbox().is_none_or(|inbox| !inbox.mailbox.has_signals()));
     });
 }
