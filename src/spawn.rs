@@ -1,3 +1,3 @@
-//! Options of a new process, and the description that a step gets of its child.
+//! Items for the options of a new process, and the value that a step gets for its child.
 
 pub use crate::process::{EntryError, EntryMethods, Overflow, Spawned};
