@@ -90,7 +90,7 @@ impl fmt::Display for DeadLetterReason {
     }
 }
 
-/// An accepted message that no step handles.
+/// An accepted message that no successful step has taken, and none will take.
 pub struct DeadLetter<'a> {
     /// The process to which the message was sent. If the reason is [`DeadLetterReason::NoSuchName`], this is a PID
     /// that no process has.

@@ -41,7 +41,7 @@ impl fmt::Debug for Monitor {
 pub struct Down {
     /// The monitor to which the event belongs.
     pub monitor: Monitor,
-    /// The process.
+    /// The process that has ended.
     pub pid: Pid,
     /// How it ended. The reason is [`Reason::NoSuchProcess`] if it had ended before it was monitored, or never
     /// existed.
@@ -62,7 +62,7 @@ impl Down {
 /// A linked process has ended, and the receiver traps exits.
 #[derive(Clone, Debug)]
 pub struct ExitSignal {
-    /// The process.
+    /// The process that has ended.
     pub pid: Pid,
     /// How it ended. The reason is [`Reason::NoSuchProcess`] if it had ended before it was linked, or never existed.
     pub exit: Exit,
@@ -72,7 +72,7 @@ pub struct ExitSignal {
 /// process, and traps exits.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// The process.
+    /// The process that has recovered.
     pub pid: Pid,
     /// How its state machine failed.
     pub exit: Exit,
