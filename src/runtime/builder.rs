@@ -180,8 +180,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long a thread for blocking work may be idle before it ends. With `None` these threads do not end
-    /// before the runtime. The default is [`DEFAULT_IDLE_PERIOD`].
+    /// Sets how long there may be no blocking work before the threads for it begin to end. Each further period ends
+    /// one thread. With `None` these threads do not end before the runtime. The default is [`DEFAULT_IDLE_PERIOD`].
     pub fn blocking_idle(mut self, period: Option<Duration>) -> RuntimeBuilder {
         self.blocking_idle = period;
         self

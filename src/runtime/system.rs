@@ -138,7 +138,7 @@ impl Runtime {
     ///
     /// # Errors
     /// The errors of [`send`](Self::send). The message also comes back if there was no room in time. In a step the
-    /// call does not wait for room: it returns [`SendError::InsideStep`], because a step must not block.
+    /// call does not wait for room: it fails with [`SendError::InsideStep`], because a step must not block.
     pub fn send_timeout<M: Send + 'static>(
         &self,
         to: impl Accepts<M>,
