@@ -217,7 +217,7 @@ pub(crate) fn drop_contained<T>(value: T) {
 }
 
 /// Writes to the log. User code may run here and panic: a subscriber, or the `Display` of an error. The panic is
-/// dropped, and the caller goes on.
+/// dropped, and the caller continues.
 #[cold]
 pub(crate) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {

@@ -139,8 +139,8 @@ pub enum Step<O> {
     /// To have the next step at once, return [`Step::Continue`]. To take no messages until a command is answered,
     /// return [`Step::Wait`].
     Idle,
-    /// The process is stepped again when one of its commands is answered, or a control signal arrives. Messages do not
-    /// cause a step, and the next step is given none. If no command is outstanding, the process fails with
+    /// The process waits until one of its commands is answered. A control signal ends the wait, too. Messages do not
+    /// end the wait, and the next step is given none. If no command is outstanding, the process fails with
     /// [`WaitedForNothing`], because the wait might never end.
     ///
     /// If the only outstanding command is an ask, the process may be part of a cycle: the asked process waits in the

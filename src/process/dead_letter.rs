@@ -95,7 +95,8 @@ pub struct DeadLetter<'a> {
     /// The process to which the message was sent. If the reason is [`DeadLetterReason::NoSuchName`], this is a PID
     /// that no process has.
     pub to: Pid,
-    /// The name or the group to which the message was sent, if the reason is [`DeadLetterReason::NoSuchName`].
+    /// The name or the group to which the message was sent. `None` unless the reason is
+    /// [`DeadLetterReason::NoSuchName`].
     pub name: Option<&'a str>,
     /// The sender. `None` if the message was sent from outside. Also `None` if a failed step had taken the message,
     /// because the sender is then no longer known.

@@ -66,8 +66,8 @@ impl<T: Send + 'static> Responder<T> {
         self.complete(Err(error));
     }
 
-    /// Returns a token that is cancelled when the process that waits has ended, or when its state machine has failed.
-    /// Nothing receives the answer then.
+    /// Returns the token of the command. It is cancelled when the process that waits has ended, or when its state
+    /// machine has failed. Nothing receives the answer then.
     pub fn cancel(&self) -> &CancelToken {
         &self.cancel
     }

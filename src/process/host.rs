@@ -1,4 +1,4 @@
-//! The interface through which steps, questions and handlers call the runtime, or a test in its place.
+//! The interface of the runtime to steps, questions and handlers. A test may take its place.
 
 use std::ops::Range;
 

@@ -70,7 +70,7 @@ impl SpawnOptions {
         self
     }
 
-    /// Makes the process trap exits from its birth on: the end of a linked process is an event to it. See
+    /// Makes the process trap exits from its birth on. The end of a linked process is then an event to it. See
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn trap_exits(mut self) -> SpawnOptions {
         self.traps = true;
@@ -92,7 +92,7 @@ impl SpawnOptions {
         self
     }
 
-    /// Makes the spawn a command that is answered when `init` of the new process has returned. Its tag is in
+    /// Makes the spawn a command. It is answered when `init` of the new process has returned. Its tag is in
     /// [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended before.
     pub fn report_started(mut self) -> SpawnOptions {
         self.bonds.report_started = true;

@@ -39,7 +39,7 @@ pub enum StepActivity {
         /// The process that has ended.
         pid: Pid,
     },
-    /// A step that has taken the recovery of a process to which its own process had linked itself.
+    /// A step that has taken the recovery of a linked process. Its own process had made the link.
     Recovered {
         /// The process that has recovered.
         pid: Pid,

@@ -96,8 +96,8 @@ pub struct AskFuture<T: Send + 'static> {
     answer: LatchFuture<OneAnswer>,
     core: Arc<Core>,
     deadline: Deadline,
-    /// The timer that gives the question up when the limit is over, or when the runtime ends. Set by the first poll or
-    /// wait.
+    /// The timer of the question, set by the first poll or wait. It gives the question up when the limit is over, or
+    /// when the runtime ends.
     kept: Option<Kept>,
     /// Whether a poll or a wait has returned the result. Then the question is decided, and has no waker.
     is_taken: bool,

@@ -54,7 +54,7 @@ const MOST_BLOCKING_THREADS: usize = 1 << 16;
 /// The numbers from which the node is chosen at random if none is given.
 const RANDOM_NODES: RangeInclusive<u32> = 1..=Pid::MAX_NODE;
 
-/// The maximum number of vacant slots that a worker keeps for the processes that it spawns.
+/// The maximum number of vacant slots that a worker keeps for future processes.
 const STOCK: usize = 256;
 
 /// Options of a [`Runtime`]. Each option has a default. [`start`](Self::start) refuses values out of range.
@@ -180,8 +180,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long there may be no blocking work before the threads for it begin to end. Each further period ends
-    /// one thread. With `None` these threads do not end before the runtime. The default is [`DEFAULT_IDLE_PERIOD`].
+    /// Sets the idle period of the threads for blocking work. After a whole period without such work, each further
+    /// period ends one thread. With `None` these threads do not end before the runtime. The default is
+    /// [`DEFAULT_IDLE_PERIOD`].
     pub fn blocking_idle(mut self, period: Option<Duration>) -> RuntimeBuilder {
         self.blocking_idle = period;
         self

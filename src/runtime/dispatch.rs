@@ -175,7 +175,7 @@ impl Core {
 
     fn cancel_timer<H: Executor>(&self, head: &mut Head, tag: u64, executor: &mut H) {
         let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
-        // A timer that never fires has no key, and cannot be on its way.
+        // A timer that never fires has no key, and cannot have fired.
         if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
             self.road.answer(executor, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
         }
@@ -301,7 +301,7 @@ impl Engine for Core {
     }
 
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H) {
-        // The names are free before any process is told of the end.
+        // The names are free before any process is notified of the end.
         self.names.ended(pid);
         self.groups.ended(&*self.road, pid, |told| self.told(told, executor));
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, executor));

@@ -15,7 +15,7 @@ use crate::process::{Accepts, Address, Named, Pid, Process, Resolve, Target};
 use crate::sched::machine::ExitLatch;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
-/// Clones are handles to the same process. If a handle is dropped, the process goes on.
+/// Clones are handles to the same process. The drop of a handle does not end the process.
 ///
 /// A handle is also a `Future` of the exit.
 pub struct Handle<P: Process> {

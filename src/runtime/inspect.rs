@@ -78,8 +78,8 @@ pub struct Stats {
     pub ended: ExitCounts,
     /// Counts of messages.
     pub messages: MessageCounts,
-    /// The number of answers that were discarded, because their process had ended, or because its state machine had
-    /// failed and was replaced.
+    /// The number of answers that were discarded. Their process had ended, or its state machine had failed and was
+    /// replaced.
     pub discarded_answers: u64,
     /// The number of replies that came after the asker had stopped waiting.
     pub late_replies: u64,
@@ -126,7 +126,7 @@ impl ExitCounts {
 /// Counts of messages. While no step runs and no message is being sent, `accepted = stepped + dead + queued`.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCounts {
-    /// Messages that a successful step has yielded, or that were sent from outside and not refused.
+    /// Messages that successful steps have yielded, and messages from outside that were not refused.
     pub accepted: u64,
     /// Messages that a successful step has taken.
     pub stepped: u64,

@@ -17,9 +17,9 @@ pub struct ShutdownReport {
     /// Processes that had not ended. Either a step or a `close` of the process has not returned, or the shutdown did
     /// not reach the process (see [`hangs`](Self::hangs)).
     pub stuck: Vec<ProcessInfo>,
-    /// The number of processes that are partly ended: a destructor, or the observer of their exit, has not returned.
+    /// The number of processes that are partly ended. A destructor, or the observer of the exit, has not returned.
     pub ending: usize,
-    /// The number of calls of `spawn` from outside that have not returned, because `init` or the observer has not
+    /// The number of calls of `spawn` from outside that have not returned. Their `init` or the observer has not
     /// returned. When `init` returns, the process is closed, and the spawn is refused.
     pub spawning: usize,
     /// The number of jobs on the pool that had not returned. Jobs are blocking closures and blocking steps.

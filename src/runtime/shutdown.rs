@@ -72,7 +72,7 @@ pub(super) struct Shutdown {
     /// Set when all processes and their jobs have ended, or when the limit is over.
     settled: Latch<()>,
     report: Latch<Arc<ShutdownReport>>,
-    /// Keeps the callback of the tree, which shuts the runtime down on a request to the tree.
+    /// Keeps the callback that shuts the runtime down on a request to its tree.
     _asked: CancelCallback,
 }
 

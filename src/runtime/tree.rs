@@ -1,4 +1,4 @@
-//! The shutdown of a runtime as a shutdown tree, so that it has an order with other nodes.
+//! The shutdown tree of a runtime. Other nodes can be ordered against it.
 //!
 //! [`Tree::declare`] sets the order of the parts. The tree shows which parts have ended, and notifies the nodes above
 //! the runtime. `shutdown.rs` does the work, and reports each part to the tree when it has ended. A request to the
