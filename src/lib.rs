@@ -4,8 +4,8 @@
 //! [`Process::step`]. The step *yields* actions, for example messages and timers. The runtime performs them when the
 //! step has returned.
 //!
-//! Each process has an identifier, its [`Pid`]. It costs a few hundred bytes. Millions of processes run on a few
-//! worker threads. Use processes to build actor systems, and to write workflows as state machines.
+//! Each process has an identifier, its [`Pid`]. A process costs a few hundred bytes. Millions of processes run on a
+//! few worker threads. Use processes to build actor systems, and to write workflows as state machines.
 //!
 //! ```
 //! use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};

@@ -48,8 +48,8 @@ impl<T> Reply<T> {
     /// Declares that another process, a thread or a callback will answer. From now on the question is part of no cycle
     /// of asks. It ends with its answer or its limit.
     ///
-    /// Call it in the step that passes the reply on, if the process later asks and waits itself. In all other cases it
-    /// has no effect.
+    /// Call it in the step that passes the reply on, before the process asks and waits itself. If the process does not
+    /// ask and wait, the call makes no difference.
     pub fn delegate(self) -> Reply<T> {
         if let Some(ask) = &self.open.0 {
             // Ordering: Relaxed: it is set in a step, and read when that step has ended. The lock of the cell orders

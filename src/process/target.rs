@@ -14,9 +14,9 @@ use crate::primitives::Arc;
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
-/// Each call looks up a name or a group anew. A call in a step looks it up at once, before the step has returned. The
-/// look-up finds a name that the same step has registered, or has given to a child. It does not find a membership that
-/// the same step has begun, because the process joins the group when the step has succeeded.
+/// Each call looks up a name or a group again. In a step, the look-up happens when the yield is written. The look-up
+/// finds a name that the same step has registered, or has given to a child. It does not find a membership that the
+/// same step has begun, because the process joins the group when the step has succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
     note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"

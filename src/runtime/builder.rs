@@ -144,8 +144,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the node, which is the first number of every PID: 0 to 16,383. The default is a random number from 1 on.
-    /// So two runtimes have different nodes with high probability. A runtime recognises a PID with another node as
+    /// Sets the node, which is the first number of every PID: 0 to 16,383. The default is a random number from 1 to
+    /// 16,383. So two runtimes almost certainly have different nodes. A runtime recognises a PID with another node as
     /// foreign.
     pub fn node(mut self, node: u32) -> RuntimeBuilder {
         self.node = Some(node);

@@ -28,8 +28,8 @@ use crate::shutdown::ShutdownNode;
 ///
 /// Clones are handles to the same runtime. When the last handle is dropped, the runtime shuts down with a limit of
 /// zero: the processes are terminated and closed, and the threads end. See [`shutdown`](Self::shutdown). The drop
-/// waits for this until it has made no progress for 250 ms. In a step, a job or a timer's action, the drop does not
-/// wait.
+/// waits for the end of the shutdown. It gives up when the shutdown has made no progress for 250 ms. In a step, a job
+/// or a timer's action, the drop does not wait.
 ///
 /// There is no global state. Two runtimes in one program are independent of each other.
 #[derive(Clone)]
@@ -235,8 +235,8 @@ impl Runtime {
     /// letters. To drain the mailbox first, `ask` and wait for the reply.
     ///
     /// The limit is by the runtime's clock. If that is a [`ManualClock`](crate::clock::ManualClock), the program must
-    /// move it. The shutdown runs on a helper thread. This call waits for it until the limit is over. After that it
-    /// waits until the shutdown has made no progress for 250 ms by the system's clock.
+    /// move it. The shutdown runs on a helper thread. This call waits for its end. After the limit, the call gives up
+    /// when the shutdown has made no progress for 250 ms by the system's clock.
     ///
     /// User code may hang on the helper thread: a `close`, a destructor, or a waker. Then the report [names the
     /// stage](ShutdownReport::hangs). The rest of that stage may not be done. Some processes may not be closed then.
