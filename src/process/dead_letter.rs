@@ -54,7 +54,7 @@ pub enum DeadLetterReason {
     Full,
     /// A later message pushed it out of a full mailbox.
     DroppedOldest,
-    /// The mailbox was full, and drops further messages.
+    /// The mailbox was full, and it drops further messages.
     DroppedNewest,
     /// Its receiver ended before the message was stepped.
     Ended,

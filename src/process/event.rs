@@ -29,7 +29,8 @@ pub enum Event<M> {
     /// A linked process has ended, and this process traps exits.
     Exit(EventBox<ExitSignal>),
     /// A process to which this process has linked itself has failed and recovered. The failed state machine was
-    /// replaced in place. The link stays. This process traps exits; others do not get the event.
+    /// replaced in place. The link stays. This process traps exits. A process that does not trap exits gets no such
+    /// event.
     Recovered(EventBox<Recovered>),
     /// A group to which this process subscribes has changed.
     Group(EventBox<GroupEvent>),

@@ -214,7 +214,7 @@ impl StepOutput {
     ///
     /// The event comes after everything that the ended process sent to this one: its messages, and its answers to
     /// questions. It overtakes all other messages. A step after [`Step::Wait`](super::Step::Wait) is given no
-    /// messages, so there the event does not wait for messages. The bound of a mailbox does not count events.
+    /// messages, so there the event does not wait for messages. The bound of a mailbox does not count the event.
     ///
     /// If no process has the name, or if the group has no members, the PID of the monitor is one that no process has.
     pub fn monitor(&mut self, target: impl Target) -> Monitor {

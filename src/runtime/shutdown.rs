@@ -64,7 +64,7 @@ pub(super) struct Shutdown {
     tree: Tree,
     /// Threads that cannot wait for the end. They run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,
-    /// Set when the end begins: the time of the begin, and the deadline.
+    /// Set when the end begins: the time of that moment, and the deadline.
     begun: OnceLock<(Instant, Deadline)>,
     progress: Mutex<Progress>,
     /// Counts the progress of the end; see [`Shutdown::moves`].
@@ -147,7 +147,7 @@ impl Shutdown {
         Inside { shutdown: self }
     }
 
-    /// Whether the calling thread works for this runtime. It cannot wait for the end then.
+    /// Whether the calling thread works for this runtime. Such a thread must not wait for the end.
     fn is_inside(&self) -> bool {
         let (me, core) = (thread::current().id(), &self.core);
         self.worker_threads.is_current()
@@ -357,7 +357,7 @@ impl Shutdown {
         core.reap(drop);
     }
 
-    /// Sends every process a cancel event.
+    /// Asks every process to stop.
     fn ask_all_to_stop(&self, deadline: Deadline) {
         let road = &self.core.road;
         let request = CancelRequest { reason: Reason::Shutdown, deadline: deadline.0 };

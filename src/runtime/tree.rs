@@ -4,9 +4,9 @@
 //! the runtime. `shutdown.rs` does the work, and reports each part to the tree when it has ended. A request to the
 //! tree shuts the runtime down, on a helper thread. If the runtime is shut down in another way, it closes its tree.
 //!
-//! The nodes do not start the stages: the end of one node does not start the next stage. There are three reasons. The
-//! stages share one limit, and each stage has the rest of it. A stage may give work back to an earlier one: processes
-//! that waited for a thread of the pool go to the workers again, to be ended. All stages write to one report.
+//! The end of one node does not start the next stage, for three reasons. The stages share one limit, and each stage
+//! has the rest of it. A stage may give work back to an earlier one: processes that waited for a thread of the pool go
+//! to the workers again, to be ended. All stages write to one report.
 
 use super::dispatch::Core;
 use super::report::{ShutdownReport, in_words};
