@@ -1,3 +1,3 @@
-//! Commands of a user's own, and the events of commands.
+//! Commands that the user defines, and the events of commands.
 
 pub use crate::process::{CancelRequest, Command, Cycle, Responder, TimerFired};

@@ -1,9 +1,11 @@
 //! Procession is a message-driven process runtime.
 //!
-//! A [`Process`] is a small state machine. The runtime *steps* it when it has events. The process *yields* actions,
-//! and the runtime performs them. Processes are reached by their [`Pid`], cost a few hundred bytes, and run by the
-//! million on a few worker threads. Use them to build actor systems, to write workflows as state machines, and to
-//! send messages between processes by PID.
+//! A [`Process`] is a small state machine. When it has events, the runtime *steps* it: the runtime calls
+//! [`Process::step`]. The step *yields* actions, for example messages and timers. The runtime performs them when the
+//! step has returned.
+//!
+//! Each process has an identifier, its [`Pid`]. A process costs a few hundred bytes. Millions of processes run on a
+//! few worker threads. Use processes to build actor systems, and to write workflows as state machines.
 //!
 //! ```
 //! use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
@@ -44,87 +46,93 @@
 //!
 //! # The laws
 //!
-//! A program can rely on these laws. Each law has tests that fail if it is broken. The repository's
-//! `docs/guarantees/` has the statements in full, with the name of the test that shows each of them.
+//! A program can rely on these laws. Each law has tests that fail if it is broken. The folder `docs/guarantees/` of
+//! the repository states the promises in full, and names the tests that show each of them.
 //!
-//! 1. **One at a time.** A process is stepped by at most one thread at any moment. Every step sees all that the step
-//!    before it wrote.
+//! 1. **One at a time.** A process is stepped by at most one thread at any moment. Every step sees everything that the
+//!    step before it has written.
 //! 2. **No lost wake-up.** A process with an event that it waits for is stepped in finite time, without any further
 //!    call.
 //! 3. **In order, at most once, accounted for.** Messages from one sender to one receiver are stepped in the order in
-//!    which they were sent. A message whose send succeeded is stepped exactly once, or is reported as a dead letter
-//!    with its reason. At all times accepted = stepped + dead letters + still queued.
-//! 4. **A failed step has no effects.** Yields are data, performed in order after the step has returned `Ok`. If the
-//!    step returned an error or panicked, none of them is performed, and the messages that it had taken are dead
-//!    letters.
-//! 5. **A PID means one process, for ever.** It is never given to another process of the same runtime. A message to
-//!    an ended process never reaches its successor in the same slot.
-//! 6. **Every question gets exactly one answer.** Each yielded command and each ask is answered once: with a value,
-//!    or with an error that says why. No question is left without an answer.
+//!    which they were sent. If a send succeeds, the message is stepped exactly once, or is reported as a dead letter
+//!    with its reason. Whenever no step runs and no message is being sent, accepted = stepped + dead letters + still
+//!    queued.
+//! 4. **A failed step has no effects.** Yields are data. The runtime performs them in order, after the step has
+//!    returned `Ok`. If the step returns an error or panics, none of its yields is performed. The messages that it had
+//!    taken are dead letters.
+//! 5. **A PID names one process, for ever.** It is never given to another process of the same runtime. A message to an
+//!    ended process never reaches a later process.
+//! 6. **Every question gets exactly one answer.** Each yielded command and each ask is answered once: with a value, or
+//!    with an error that says why there is none.
 //! 7. **Fair.** No ready process waits for ever while others run.
-//! 8. **The control lane is never delayed.** Control signals overtake messages and are never refused by a bound.
+//! 8. **Control signals come first.** A control signal is, for example, a request to stop, or the end of a monitored
+//!    process. Control signals overtake messages. A full mailbox never refuses them.
 //! 9. **Ending is orderly and finite.** Every process that was initialised is closed exactly once, however it ended.
-//!    Shutdown takes a limit, and its report names the processes that had to be forced and those that are stuck.
-//! 10. **Contained.** A panic in user code ends the process that it happened in and nothing else. No call panics for
-//!     "stopped", "full" or "not found". A refusal is a value, and hands back the refused argument.
+//!    There is one exception: see *User code that hangs* below. A shutdown takes a limit. Its report has the number of
+//!    processes that were terminated, and names the processes that are stuck.
+//! 10. **Panics are contained.** A panic in user code ends at most the process in which it happens, and processes that
+//!     are linked to it. No call panics because something is stopped, full or not found. A call that refuses a value
+//!     hands the value back in its error.
 //! 11. **Nothing grows without bound by itself.** Slots, timers, names, records and buffers are released when their
 //!     owners have ended.
-//! 12. **Idle costs nothing.** With no work, no thread of the runtime runs. An idle process costs memory only.
+//! 12. **Idle costs nothing.** Without work, all threads of the runtime sleep. An idle process costs only memory.
 //!
-//! **User code that hangs.** A panic in user code is contained everywhere. For user code that never returns, this
-//! holds:
+//! **User code that hangs.** The library contains a panic of user code. It cannot stop user code that never returns.
+//! For such code, this holds:
 //!
-//! - The end of a runtime, a pool and a scheduler of tasks runs on one thread of its own. The caller of `shutdown` or
-//!   `stop` with a limit waits for it until the limit and a grace of 250 ms are over. If user code hangs there, the
-//!   report names the stage and, where it is known, the process, job or task. Work that comes after it in that stage
-//!   may not be done. Processes that are not reached have the exit `Terminated`, and their `join` returns.
-//! - A last handle that is dropped ends with a limit of zero and waits for the grace. In a step or a job it does not
-//!   wait.
-//! - Calls without a limit do not wait for destructors.
-//! - A loop and a shutdown tree have no thread. User code runs on the thread that makes the change, and code that
-//!   hangs there blocks that thread.
-//! - User code that hangs on a worker is a matter of the watchdog.
+//! - A runtime, a pool and a scheduler of tasks shut down on a helper thread. The caller of `shutdown` or `stop` waits
+//!   for that thread until the limit is over, and then for a grace of 250 ms. If user code hangs on the helper thread,
+//!   the report names the stage. It also names the process or task, if that is known. The rest of that stage may not
+//!   be done. So some processes may not be closed. They have the exit `Terminated`, and their `join` returns.
+//! - The drop of the last handle shuts down with a limit of zero. The drop waits for the grace. In a step or a job it
+//!   does not wait.
+//! - A call without a limit waits for processes and jobs until they have ended. It waits for wakers and destructors
+//!   only until the grace is over.
+//! - A [`tasklet::Loop`] and a shutdown tree have no helper thread. The calling thread runs the user code. If the code
+//!   hangs, it blocks that thread.
+//! - A [`Watchdog`](config::Watchdog) reports user code that hangs on a worker.
 //!
-//! # The rungs
+//! # The parts
 //!
-//! - A **job** is a closure that runs once on a thread that may block: [`pool`], an elastic pool of threads with
-//!   handles, batches, pauses, pacing and bounds.
-//! - A **task** is a job with a handle and a status: [`task`]. It can be cancelled, can time out, and is stopped with
-//!   all others. It has one outcome, decided once.
-//! - A **tasklet** is work in several turns, at home with a state or in the pool: [`tasklet`].
-//! - A **process** is turns with an address: it has a PID, a mailbox and commands, and runs on the workers. Its
-//!   blocking command is a job.
-//! - A **supervisor** is a process whose events are the exits of other processes: [`supervisor`].
+//! - A **job** is a closure that runs once, on a thread of a pool. It may block. The module [`pool`] has pools of
+//!   threads, with handles, batches, pauses, pacing and bounds.
+//! - A **task** is a job with a status. It can be cancelled, and it can time out. One call stops all tasks of a
+//!   scheduler. Each task has one outcome, which never changes. See [`task`].
+//! - A **tasklet** is work in several steps. Each step runs on the thread that owns a state, or on a pool. See
+//!   [`tasklet`].
+//! - A **process** is a state machine with a PID and a mailbox. Worker threads step it. Its blocking closures are
+//!   jobs. See [`Process`].
+//! - A **supervisor** is a process that restarts other processes when they fail. See [`supervisor`].
 //!
-//! Beside the rungs is the **shutdown tree**: [`shutdown`]. Code that starts background work returns a
-//! [`ShutdownNode`]. The program that puts the nodes together calls [`ShutdownNode::depends_on`] to say in which
-//! order they end. A [`Runtime`], a pool, a scheduler of tasks and a loop have a node each: `shutdown_node()`.
+//! The **shutdown tree** ends all of these in order. See [`shutdown`]. Code that starts background work returns a
+//! [`ShutdownNode`]. The program calls [`ShutdownNode::depends_on`] to declare the order in which the nodes end. A
+//! [`Runtime`], a pool, a scheduler of tasks and a loop each return their node with `shutdown_node()`.
 //!
-//! All rungs share these items:
+//! All parts share these items:
 //!
 //! - [`Exit`] and [`Reason`] say how something ended, and why.
 //! - [`CancelToken`] is a request to stop.
 //! - [`sync::Latch`] is a value that is set once.
-//! - [`sync::Gate`] counts the guards inside, and closes.
-//! - [`clock`] and [`timer`] have the time, with a manual clock for tests.
-//! - [`Rejected`] is an error that hands back the refused value.
+//! - [`sync::Gate`] counts the guards that are held. When it is closed, it gives no more guards.
+//! - [`clock`] and [`timer`] have clocks and timers. Tests use a manual clock.
+//! - [`Rejected`] is an error that hands the refused value back.
 //!
 //! # Where things are
 //!
 //! The crate root and the [`prelude`] have the items that nearly every program uses. The modules have the rest:
 //!
-//! - [`command`] has commands of a user's own.
+//! - [`command`] has the items for commands that the user defines.
 //! - [`names`] has names and groups.
-//! - [`spawn`] has options of new processes.
-//! - [`exit`] says how processes end.
+//! - [`spawn`] has the items for options of new processes.
+//! - [`exit`] has the causes of exits, and the events that report them.
 //! - [`observe`] has observers and statistics.
 //! - [`config`] has the configuration of a runtime.
 //! - [`sync`] has latches and gates.
 //!
 //! # Testing
 //!
-//! A process never holds a handle to the runtime. So it can be driven as a plain function from events to yields:
-//! [`testing`].
+//! A process never holds a handle to the runtime. So a test can give it events and check its yields without a runtime.
+//! See [`testing`].
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

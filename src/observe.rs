@@ -1,4 +1,4 @@
-//! Observers, dead letters, statistics, and exits of other processes.
+//! Observers, dead letters, statistics, and watchers of exits.
 
 pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,

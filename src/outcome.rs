@@ -1,4 +1,4 @@
-//! How something ended, and how something is refused: the types that all parts of the crate share.
+//! Exits, failures, panics and refusals: the types that all parts of the crate share.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -9,10 +9,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 
-/// Any error, as user code returns it with `?`.
+/// Any error that user code returns. The operator `?` converts errors to it.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// Why something was asked to stop, or was ended.
+/// Why a process, task or job was asked to stop, or was ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -57,10 +57,10 @@ impl From<String> for Reason {
     }
 }
 
-/// The process whose end has ended others through their links.
+/// The process whose end has ended other processes through their links.
 ///
-/// It is the process that ended first, however many links there are between. Two values are equal if they name the
-/// same process, because a process ends only once.
+/// In a chain of links, it is the process that ended first. Two values are equal if they name the same process,
+/// because a process ends only once.
 #[derive(Clone)]
 pub struct LinkedExit {
     first: Arc<(Pid, Exit)>,
@@ -108,7 +108,7 @@ impl fmt::Display for LinkedExit {
     }
 }
 
-/// An error with which something ended. It is cheap to clone, so every waiter can have it.
+/// The error with which a process, task or command ended. It is cheap to clone, so all waiting callers can get it.
 #[derive(Clone)]
 pub struct Failure {
     error: Arc<Contained<BoxError>>,
@@ -132,7 +132,7 @@ impl Failure {
         Failure { error: Arc::new(Contained(Some(error))) }
     }
 
-    /// Returns the error as it was returned. It can be downcast.
+    /// Returns the error that user code returned. It can be downcast.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         match &self.error.0 {
             Some(error) => &**error,
@@ -182,13 +182,13 @@ impl Panic {
         Panic { message, payload: Arc::new(Mutex::new(Contained(Some(payload)))) }
     }
 
-    /// Returns the message of the panic. If the payload was not text, it is a fixed sentence.
+    /// Returns the message of the panic. If the payload was not text, this is a fixed text.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Takes the payload. Only the first caller among all clones gets it. It can be downcast, or thrown again with
-    /// [`std::panic::resume_unwind`].
+    /// Takes the payload of the panic. All clones share the payload, and only the first call returns it. It can be
+    /// downcast, or thrown again with [`std::panic::resume_unwind`].
     pub fn take_payload(&self) -> Option<Box<dyn Any + Send + 'static>> {
         lock(&self.payload).0.take()
     }
@@ -216,12 +216,12 @@ pub(crate) fn drop_contained<T>(value: T) {
     }
 }
 
-/// Writes to the log. User code may run here: a subscriber, or the text of an error. A panic is dropped, and does not
-/// keep the caller from its next action.
+/// Writes to the log. User code may run here and panic: a subscriber, or the `Display` of an error. The panic is
+/// dropped, and the caller continues.
 #[cold]
 pub(crate) fn tell_log(tell: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(tell)) {
-        // Not logged, because it is the logging that panics.
+        // Not logged, because the panic came from the logging.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
     }
 }
@@ -247,13 +247,14 @@ fn text_of(payload: &(dyn Any + Send)) -> &str {
 
 /// How a process or a task ended.
 ///
-/// Handles of processes return an `Exit<Arc<Output>>`. Observers and statistics, which do not need the output, use
-/// `Exit<()>`. Handles of tasks return an `Exit<T, E>` with the closure's own types.
+/// Handles of processes return an `Exit<Arc<Output>>`. Observers and events get an `Exit<()>`, without the output.
+/// Handles of tasks return an `Exit<T, E>` with the types of the closure.
 #[derive(Clone, Debug)]
 pub enum Exit<T = (), E = Failure> {
     /// It was done, with this output.
     Done(T),
-    /// It returned an error. A process may also have broken a rule of the runtime. The error then names the rule.
+    /// It returned an error. The runtime also ends a process with an error if the process breaks a rule, for example
+    /// with [`WaitedForNothing`](crate::observe::WaitedForNothing).
     Failed(E),
     /// It panicked.
     Panicked(Panic),
@@ -262,7 +263,7 @@ pub enum Exit<T = (), E = Failure> {
 }
 
 impl<T, E> Exit<T, E> {
-    /// Returns the output, if it was done.
+    /// Returns the output of an [`Exit::Done`].
     pub fn output(&self) -> Option<&T> {
         match self {
             Exit::Done(output) => Some(output),
@@ -270,7 +271,7 @@ impl<T, E> Exit<T, E> {
         }
     }
 
-    /// Returns the output, or an error for any other end. The user's own error can be downcast.
+    /// Returns the output, or an error for every other exit. The user's own error can be downcast.
     pub fn into_result(self) -> Result<T, ExitError>
     where
         E: Into<BoxError>,
@@ -283,7 +284,7 @@ impl<T, E> Exit<T, E> {
         }
     }
 
-    /// Whether it was done: it has not failed, panicked or been terminated.
+    /// Whether this is [`Exit::Done`].
     pub fn is_done(&self) -> bool {
         matches!(self, Exit::Done(_))
     }
@@ -327,17 +328,17 @@ pub enum ExitError {
     Terminated(#[source] Reason),
 }
 
-/// A refusal, with the reason and the refused value.
+/// An error that hands the refused value back, with the reason.
 ///
-/// It is an error like any other, so `?` works on it. That holds even if the value cannot be shared between threads.
-/// It is as small as a box, however large the value.
+/// It works with `?`, even if the refused value cannot be shared between threads. It has the size of a box, however
+/// large the value is.
 pub struct Rejected<T, E> {
     refusal: Box<Refusal<T, E>>,
 }
 
 struct Refusal<T, E> {
     reason: E,
-    // Only ever reached by value. The lock makes the refusal `Sync` even if the value is not.
+    // Only accessed by value. The lock makes the refusal `Sync` even if the value is not.
     item: Mutex<T>,
 }
 

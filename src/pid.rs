@@ -1,15 +1,15 @@
-//! PIDs, which name processes, and addresses, which are PIDs with a type of message.
+//! PIDs and addresses. A PID names a process. An address is a PID with a type of message.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-/// Names one process, for ever. A PID is never given to another process of the same runtime.
+/// The identifier of one process. It is never given to another process of the same runtime.
 ///
-/// A PID is printed and parsed as `<node.slot.generation>`. The *node* is the runtime's number. The *slot* is a place
-/// in its table of processes. Later processes use the slot again, each under a new *generation*. A slot whose
-/// generations are used up is never used again.
+/// A PID is printed and parsed as `<node.slot.generation>`. The *node* is the number of the runtime. The *slot* is a
+/// place in the runtime's table of processes. Later processes may have the same slot, each with a new *generation*.
+/// When a slot has had all its generations, it is not used again.
 ///
 /// ```
 /// use procession::Pid;
@@ -63,7 +63,7 @@ impl Pid {
         (self.0.get() >> GENERATION_BITS) as u32 & Pid::MAX_SLOT
     }
 
-    /// The number of the process among those that have had this slot. The first has 1.
+    /// The number of the process among the processes that have had this slot. The first one has 1.
     #[inline]
     pub fn generation(self) -> u32 {
         self.0.get() as u32 & Pid::MAX_GENERATION
@@ -79,13 +79,13 @@ impl Pid {
         self.0.get()
     }
 
-    /// The PID of such a word, or `None` for 0.
+    /// Makes a PID from such a word. `None` for 0.
     pub(crate) fn from_word(word: u64) -> Option<Pid> {
         NonZeroU64::new(word).map(Pid)
     }
 
-    /// This PID as the address of a process that takes messages of type `M`. The type is checked when a message is
-    /// delivered.
+    /// Returns the address of a process that takes messages of type `M`, with this PID. The type is checked when a
+    /// message is delivered.
     pub fn typed<M>(self) -> Address<M> {
         Address { pid: self, takes: PhantomData }
     }
@@ -103,7 +103,7 @@ impl fmt::Debug for Pid {
     }
 }
 
-/// The error for a text that is not a PID.
+/// The error when a text is not a PID.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a PID: expected `<node.slot.generation>` in decimal, the generation not zero, as in `<1.42.7>`"
@@ -130,7 +130,8 @@ fn parse(text: &str) -> Option<Pid> {
     numbers.next().is_none().then_some(pid)
 }
 
-/// A PID with the type of message that the process takes. So the compiler checks the type of each message.
+/// A PID with the type of the messages that the process takes. The compiler checks the type of each message that is
+/// sent to an address.
 ///
 /// ```compile_fail,E0277
 /// # fn main() {}
@@ -151,7 +152,7 @@ impl<M> Address<M> {
     }
 }
 
-/// Makes a type that names something a plain value, whatever its type parameter is. A `derive` would ask the same of
+/// Makes an identifier type `Copy`, `Eq` and `Hash` for every type parameter. A `derive` would require these traits of
 /// the parameter.
 macro_rules! plain_value {
     ($type:ident, $field:ident) => {

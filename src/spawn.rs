@@ -1,3 +1,3 @@
-//! Options of a new process, and the description that a step gets of its child.
+//! Items for the options of a new process, and the result of a spawn.
 
 pub use crate::process::{EntryError, EntryMethods, Overflow, Spawned};

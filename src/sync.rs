@@ -1,4 +1,4 @@
-//! Synchronisation of threads and async code: latches, which are set once, and gates, which close.
+//! Synchronisation of threads and async code. A latch is set once. A gate can be closed.
 
 pub use crate::cancel::CancelCallback;
 pub use crate::gate::{Gate, GateGuard};

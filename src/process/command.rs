@@ -12,16 +12,18 @@ use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
 
-/// A command of the user's own: data that describe an action.
+/// A command that the user defines: a value that describes an action.
 ///
-/// Its handler is registered when the runtime is built. A process yields the command with
-/// [`StepOutput::command`](super::StepOutput::command).
+/// A process yields the command with [`StepOutput::command`](super::StepOutput::command). The handler of its type
+/// performs the action and answers. Register the handler with
+/// [`RuntimeBuilder::handler`](crate::config::RuntimeBuilder::handler).
 pub trait Command: Send + 'static {
     /// The value of a successful answer.
     type Output: Send + 'static;
 }
 
-/// Names one yielded command of one process, with the type of its answer. It is a plain `u64` inside.
+/// The number of a command, with the type of its answer. The number is unique within the process that yielded the
+/// command.
 pub struct Tag<T> {
     id: u64,
     answers: PhantomData<fn() -> T>,
@@ -32,8 +34,8 @@ impl<T> Tag<T> {
         Tag { id, answers: PhantomData }
     }
 
-    /// The number of the command. The first command of a process has 1, the next 2. A state machine that replaces a
-    /// failed one counts in a range of its own, so no two commands of a process have the same number.
+    /// The number of the command. The first command of a process has 1, the next one 2. A state machine that replaces
+    /// a failed one has its own range of numbers. So no two commands of a process have the same number.
     pub fn id(self) -> u64 {
         self.id
     }
@@ -85,11 +87,11 @@ pub struct CancelRequest {
     pub deadline: Option<Instant>,
 }
 
-/// The answer of a timer whose time has come.
+/// The answer of a timer when its delay has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerFired;
 
-/// Why a command or an ask was answered without a value.
+/// Why a command or an ask was answered with an error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -99,14 +101,14 @@ pub enum CommandError {
     /// The handler of the command, or the blocking closure, panicked.
     #[error("{0}")]
     Panicked(#[source] Panic),
-    /// The handler dropped the responder without an answer, or the asked process dropped the reply. A process that
-    /// fails or panics drops the replies that it holds.
+    /// The handler dropped the responder, or the asked process dropped the reply. A process that fails or panics also
+    /// drops the replies that it holds.
     #[error("dropped without an answer")]
     Dropped,
     /// No answer came in time.
     #[error("timed out")]
     TimedOut,
-    /// The command was cancelled. A process can cancel its timers.
+    /// The command was cancelled. The reason says why.
     #[error("cancelled ({0})")]
     Cancelled(#[source] Reason),
     /// No handler was registered for this type of command.
@@ -115,8 +117,8 @@ pub enum CommandError {
         /// The type of the command.
         name: &'static str,
     },
-    /// There is no process at the target. For a PID: it has never been a process of this runtime, or the process had
-    /// ended before the message arrived.
+    /// There is no process at the target. If the target is a PID, no process of this runtime has ever had it, or the
+    /// process had ended before the message arrived.
     #[error(transparent)]
     NoSuchProcess(#[from] NoSuchProcessError),
     /// The asked process ended before it replied.
@@ -135,23 +137,23 @@ pub enum CommandError {
         /// The type of the question.
         sent: &'static str,
     },
-    /// The asks form a cycle, and no answer would ever have come. The process waits for this answer only. The asked
-    /// process waits in the same way for this one, perhaps over others. If the process asks again before it has taken
-    /// the messages that wait for it, the same cycle closes again.
+    /// The asks form a cycle, so no answer would ever have come. The asker waits for this answer only. The asked
+    /// process waits for the asker in the same way, directly or through other processes. Before the asker asks again,
+    /// it should take the messages that wait for it. Otherwise the same cycle forms again.
     #[error("the asks form a cycle: {0}")]
     Cycle(Cycle),
-    /// The caller is a step, and blocking would hold up its worker. Ask with `StepOutput::ask` there.
+    /// The caller is a step, which must not block its worker. Use `StepOutput::ask` in a step.
     #[error("a step cannot wait for an answer by blocking: yield the question with `StepOutput::ask`")]
     InsideStep,
 }
 
 impl CommandError {
-    /// An error of a handler, for a test that takes its place.
+    /// Makes the error of a handler. It is for tests that answer in place of a handler.
     pub fn failed(error: impl Into<BoxError>) -> CommandError {
         CommandError::Failed(Failure::from(error.into()))
     }
 
-    /// The handler's own error, if it is of this type.
+    /// The error that the handler returned, if it is of this type.
     pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
         match self {
             CommandError::Failed(failure) => failure.error().downcast_ref(),
@@ -171,10 +173,10 @@ impl From<SendError> for CommandError {
     }
 }
 
-/// An answer on its way. Its type is known to the tag only.
+/// An answer before it is taken. Only the tag knows its type.
 pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
 
-/// The answer to one command. Its tag was returned when the command was yielded.
+/// The answer to one command. Take it with the tag of the command.
 pub struct Completion {
     // Boxed, so that an event that is a message is no larger than the message.
     inside: Box<Inside>,
@@ -182,7 +184,7 @@ pub struct Completion {
 
 struct Inside {
     tag: u64,
-    /// The process that has answered, if a process has. Its end is told after the answer.
+    /// The process that has answered, if a process has. The event of its end comes after the answer.
     from: Option<Pid>,
     answer: Cell<Option<Answer>>,
 }
@@ -208,13 +210,13 @@ impl Completion {
         self.inside.tag
     }
 
-    /// Whether this answers the command with this [`Tag`]. For an `Option` that is `None` the result is `false`.
+    /// Whether this is the answer to the command with this [`Tag`]. Returns `false` for `None`.
     pub fn is(&self, tag: impl AsTag) -> bool {
         tag.id() == Some(self.inside.tag)
     }
 
-    /// Takes the answer to the command with this tag. `None` if this answers another command, or if the answer was
-    /// taken before.
+    /// Takes the answer, if `tag` is the tag of its command. Returns `None` if this is the answer to another command,
+    /// or if the answer was taken before.
     pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
         if !self.is(tag) {
             return None;

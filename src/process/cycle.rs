@@ -5,26 +5,26 @@ use std::fmt;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 
-/// Processes that wait for each other in a cycle. Each waits for the answer of the next, and the last for that of the
-/// first. So none of them would ever have answered. In a [`CommandError::Cycle`](super::CommandError::Cycle), the
-/// first process is the one that receives the error.
+/// A cycle of processes that wait for each other. Each process waits for an answer of the next one. The last process
+/// waits for an answer of the first. So none of them could ever have answered. In a
+/// [`CommandError::Cycle`](super::CommandError::Cycle), the first process is the one that receives the error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cycle {
     pids: Arc<[Pid]>,
 }
 
-/// The most processes that are printed. A longer cycle is printed with so many from its beginning, and the number of
+/// The maximum number of processes that are printed. For a longer cycle, the first ones are printed, and the number of
 /// the others.
 const PRINTED: usize = 8;
 
 impl Cycle {
-    /// A cycle of these processes, for a test that takes the place of a runtime. A real cycle has at least one
-    /// process.
+    /// Makes a cycle of these processes. It is for tests that answer asks in place of a runtime. A real cycle has at
+    /// least one process.
     pub fn new(pids: impl Into<Arc<[Pid]>>) -> Cycle {
         Cycle { pids: pids.into() }
     }
 
-    /// The processes. Each waits for the next one, and the last for the first.
+    /// The processes. Each waits for the next one, and the last one waits for the first.
     pub fn pids(&self) -> &[Pid] {
         &self.pids
     }

@@ -1,5 +1,5 @@
-//! Messages that do not reach a step. If the sender can be told, the send is refused. Otherwise the message becomes a
-//! dead letter.
+//! Messages that do not reach a step. If a send from outside is refused, the message comes back to its sender. All
+//! other such messages become dead letters.
 
 use std::any::Any;
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum SendError {
         /// The bound.
         limit: usize,
     },
-    /// The caller is a step, and waiting would hold up its worker.
+    /// The caller is a step, which must not block its worker.
     #[error("a step cannot wait for room in the mailbox of {pid}: yield the message with `StepOutput::send`")]
     InsideStep {
         /// The process to which the message was sent.
@@ -54,7 +54,7 @@ pub enum DeadLetterReason {
     Full,
     /// A later message pushed it out of a full mailbox.
     DroppedOldest,
-    /// The mailbox was full, and drops further messages.
+    /// The mailbox was full, and it drops further messages.
     DroppedNewest,
     /// Its receiver ended before the message was stepped.
     Ended,
@@ -90,15 +90,16 @@ impl fmt::Display for DeadLetterReason {
     }
 }
 
-/// A message that was accepted and will not be stepped.
+/// An accepted message that no successful step has taken, and none will take.
 pub struct DeadLetter<'a> {
-    /// The process to which it was sent. For the reason [`DeadLetterReason::NoSuchName`] it is a PID that no process
-    /// has.
+    /// The process to which the message was sent. If the reason is [`DeadLetterReason::NoSuchName`], this is a PID
+    /// that no process has.
     pub to: Pid,
-    /// The name or the group to which it was sent, if the reason is [`DeadLetterReason::NoSuchName`].
+    /// The name or the group to which the message was sent. `None` unless the reason is
+    /// [`DeadLetterReason::NoSuchName`].
     pub name: Option<&'a str>,
-    /// The sender. `None` if it was sent from outside. Also `None` if a failed step had taken it, because the sender
-    /// is no longer known then.
+    /// The sender. `None` if the message was sent from outside. Also `None` if a failed step had taken the message,
+    /// because the sender is then no longer known.
     pub from: Option<Pid>,
     /// The reason.
     pub reason: DeadLetterReason,
@@ -110,12 +111,12 @@ pub struct DeadLetter<'a> {
 }
 
 impl DeadLetter<'_> {
-    /// A dead letter with this receiver and this reason, of which nothing else is known.
+    /// A dead letter with this receiver and this reason. Nothing else is known of it.
     pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
         DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None }
     }
 
-    /// The message, if it is of this type and still there. A failed step may have consumed it.
+    /// The message, if it is of this type and still exists. `None` if a failed step had taken it.
     pub fn message<M: 'static>(&self) -> Option<&M> {
         self.message?.downcast_ref()
     }

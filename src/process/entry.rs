@@ -1,4 +1,4 @@
-//! Entry methods: the way in which the spawner starts a process.
+//! Entry methods: named ways to initialise a process, from which the spawner chooses.
 
 use std::any::{Any, type_name};
 use std::borrow::Cow;
@@ -6,12 +6,13 @@ use std::fmt;
 
 use crate::outcome::BoxError;
 
-/// The entry method if the spawner chose none.
+/// The default entry method.
 pub(crate) const MAIN: &str = "main";
 
 /// The argument of `init`: the entry method that the spawner chose, and its input.
 ///
-/// A process that offers several methods lists them. The list also makes the errors:
+/// To offer several methods, call [`method`](Self::method) for each of them, and then [`finish`](Self::finish). If the
+/// chosen method is not among them, `finish` returns an error:
 ///
 /// ```
 /// use procession::{EntryArgs, InitResult};
@@ -29,7 +30,7 @@ pub(crate) const MAIN: &str = "main";
 /// ```
 pub struct EntryArgs {
     process: fn() -> &'static str,
-    // `None` for `"main"` without an input. Most processes are entered so.
+    // `None` for `"main"` without an input, which is the usual case.
     point: Option<Box<EntryPoint>>,
     offered: Vec<EntryMethods>,
     outcome: Option<InitResult>,
@@ -52,10 +53,10 @@ impl EntryPoint {
     }
 }
 
-/// A method that a process offers, with the type of its input.
+/// An entry method that a process offers, with the type of its input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryMethods {
-    /// The name.
+    /// The name of the method.
     pub method: &'static str,
     /// The type of the input.
     pub input: &'static str,
@@ -73,7 +74,7 @@ impl EntryArgs {
         self.point.as_ref().map_or(MAIN, |point| &point.method)
     }
 
-    /// Offers a method. If it is the chosen one, `enter` is called with the input at once.
+    /// Offers an entry method. If the spawner chose it, this calls `enter` with the input at once.
     #[inline]
     pub fn method<I: 'static>(mut self, name: &'static str, enter: impl FnOnce(I) -> InitResult) -> EntryArgs {
         if self.outcome.is_some() {
@@ -116,11 +117,11 @@ impl EntryArgs {
         }
     }
 
-    /// The result of the chosen method.
+    /// Returns the result of the chosen method.
     ///
     /// # Errors
-    /// The error that the method returned, or [`EntryError`] if the chosen method is not offered or takes another
-    /// input.
+    /// The error that the method returned. It is an [`EntryError`] if the chosen method is not offered, or takes an
+    /// input of another type.
     #[inline]
     pub fn finish(self) -> InitResult {
         match self.outcome {
@@ -141,10 +142,10 @@ impl fmt::Debug for EntryArgs {
     }
 }
 
-/// The spawner asked for an entry that the process does not offer.
+/// The spawner chose an entry method or an input that the process does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// There is no such method.
+    /// The process has no such method.
     #[error("{process} has no entry method {asked:?}; it offers {}", list(offered))]
     UnknownMethod {
         /// The type of the process.
@@ -154,7 +155,7 @@ pub enum EntryError {
         /// The methods that the process offers.
         offered: Vec<EntryMethods>,
     },
-    /// There is such a method, but it takes another input.
+    /// The process has the method, but its input is of another type.
     #[error("entry method {method:?} of {process} takes an input of type {expected}, and was given {given}")]
     WrongInput {
         /// The type of the process.

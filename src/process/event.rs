@@ -12,26 +12,27 @@ use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 /// An event that a process receives.
 ///
-/// [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] and [`GroupEvent`] are boxed. They are read like a
-/// reference (`down.pid`), and `into_inner()` takes them out.
+/// [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] and [`GroupEvent`] are boxed. Read their fields as
+/// through a reference (`down.pid`). `into_inner()` takes the content out of the box.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<M> {
-    /// A message. [`Events::sender`] has its sender.
+    /// A message. [`Events::sender`] returns its sender.
     Message(M),
     /// The answer to a command that the process yielded.
     Completed(Completion),
-    /// A request to stop. The process decides how it responds. A runtime that shuts down terminates the process when
-    /// the deadline has passed.
+    /// A request to stop. The process decides how it responds. If the runtime is shutting down, it terminates the
+    /// process when the deadline has passed.
     Cancel(EventBox<CancelRequest>),
     /// A process that this one monitors has ended.
     Down(EventBox<Down>),
-    /// A process to which this one is linked has ended. This one traps exits.
+    /// A linked process has ended, and this process traps exits.
     Exit(EventBox<ExitSignal>),
-    /// A process to which this one has linked itself has failed and recovered. Its state machine was replaced in
-    /// place. This one traps exits. The link stays.
+    /// A process to which this process has linked itself has failed and recovered. The failed state machine was
+    /// replaced in place. The link stays. This process traps exits. A process that does not trap exits gets no such
+    /// event.
     Recovered(EventBox<Recovered>),
-    /// A group to which this one subscribes has changed.
+    /// A group to which this process subscribes has changed.
     Group(EventBox<GroupEvent>),
 }
 
@@ -48,7 +49,7 @@ impl<M> From<Box<Control>> for Event<M> {
 }
 
 impl<M> Event<M> {
-    /// The control signal, if it is one.
+    /// Returns the control signal, if the event is one.
     pub(crate) fn into_control(self) -> Option<Control> {
         match self {
             Event::Message(_) | Event::Completed(_) => None,
@@ -61,17 +62,18 @@ impl<M> Event<M> {
     }
 }
 
-/// The events of one step, taken one by one: as an iterator, or with [`select`](Self::select).
+/// The events of one step. Take them as an iterator, or with [`select`](Self::select).
 ///
-/// Control signals come first. An exception is the end of a process, which comes after the messages and answers that
-/// it had sent. Then come messages and completions in the order of their arrival. Messages of one sender come in the
-/// order in which it sent them. A step after [`Step::Wait`](super::Step::Wait) is given no messages, only the events
-/// that it waits for.
+/// Control signals come first. These are all events except messages and completions. There is one exception: the end
+/// of a process comes after the messages and answers that the process had sent. Messages and completions follow in the
+/// order of their arrival. Messages of one sender come in the order in which they were sent.
 ///
-/// A step is given a bounded number of events. The next steps are given the rest. Events that a step does not take
-/// stay, in order, in front of later ones. A step that takes some, leaves others, and returns
-/// [`Step::Idle`](super::Step::Idle) is stepped again at once. A step that takes none is stepped again when something
-/// new arrives.
+/// A step after [`Step::Wait`](super::Step::Wait) is given no messages, only completions and control signals.
+///
+/// A step is given a bounded number of new events. The next steps are given the rest. Events that a step does not take
+/// stay, in order, in front of later ones. If a step takes some events, leaves others, and returns
+/// [`Step::Idle`](super::Step::Idle), the process is stepped again at once. If a step takes none, the process is
+/// stepped again when a new event arrives.
 pub struct Events<'a, M> {
     mailbox: &'a mut Mailbox<M>,
     // Messages that earlier steps passed over. They are older than everything in the mailbox. Boxed, because most
@@ -81,13 +83,14 @@ pub struct Events<'a, M> {
     passed: Option<Kept<M>>,
     messages: bool,
     budget: u32,
-    // The bits of a `Taken`. They are also wider than the budget: else the compiler would count both with one wide
-    // read of two values that were just written separately.
+    // The bits of a `Taken`. The field is wider than the budget. Otherwise the compiler would read both with one wide
+    // load, right after each was written separately.
     taken: u64,
     sender: Option<Pid>,
     // The place where a step that is watched shows its activity.
     sight: Option<&'a Sight>,
-    // Whether the next event is a message of the mailbox, unless there are signals. Nobody looks at the step then.
+    // Whether the next event is a message of the mailbox, unless there are signals. It is false if the step is
+    // watched.
     plain: bool,
 }
 
@@ -99,13 +102,13 @@ pub(crate) struct Taken(u64);
 const MORE: u64 = 1 << 32;
 
 impl Taken {
-    /// How many messages were taken.
+    /// The number of messages that were taken.
     #[inline]
     pub(crate) fn messages(self) -> u32 {
         self.0 as u32
     }
 
-    /// Whether no event was taken, and no message passed over.
+    /// Whether no event was taken and no message was passed over.
     #[inline]
     pub(crate) fn is_nothing(self) -> bool {
         self.0 == 0
@@ -134,8 +137,8 @@ impl<'a, M> Events<'a, M> {
         Taken(self.taken)
     }
 
-    /// The messages that stay for the next step. This step has passed them over, or earlier ones have and this one
-    /// has not reached them.
+    /// The messages that stay for the next step. This step has passed them over, or an earlier step has passed them
+    /// over and this step has not reached them.
     #[inline]
     pub(crate) fn into_kept(self) -> Option<Kept<M>> {
         match (self.passed, self.kept) {
@@ -147,15 +150,15 @@ impl<'a, M> Events<'a, M> {
         }
     }
 
-    /// The sender of the message that was taken last. `None` if it was sent from outside.
+    /// The sender of the message that was taken last. `None` if that message was sent from outside.
     pub fn sender(&self) -> Option<Pid> {
         self.sender
     }
 
-    /// Takes the next event, and passes over messages that are not `wanted`.
+    /// Takes the next event. Passes over messages for which `wanted` returns `false`.
     ///
-    /// Messages that are passed over stay in the mailbox, in order, in front of later messages. They are offered
-    /// again when the process is next stepped with something new. They do not wake the process by themselves.
+    /// Messages that are passed over stay in the mailbox, in order, in front of later messages. They do not cause a
+    /// step. When a new event causes a step, they are offered again.
     pub fn select(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
         let next = self.look(wanted);
         self.take_next(next)
@@ -199,8 +202,8 @@ impl<'a, M> Events<'a, M> {
         }
     }
 
-    /// Decides which event is next, and passes over messages that are not `wanted`. That is called before a message is
-    /// moved, so a predicate that panics loses nothing.
+    /// Decides which event is next, and passes over messages that are not `wanted`. The predicate is called before a
+    /// message is moved. So if it panics, no message is lost.
     #[inline(never)]
     fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
         let has_signals = self.mailbox.has_signals();
@@ -259,8 +262,8 @@ impl<'a, M> Events<'a, M> {
     }
 }
 
-/// The kind of the next event of a step. It is small, so that it travels in registers. A message is moved in one
-/// place only, where the compiler sees how it is used.
+/// The kind of the next event of a step. It is small, so that the compiler passes it in registers. A message is moved
+/// in one place only, where the compiler sees how it is used.
 enum Next {
     /// The next message of the mailbox, if there is one.
     Message,

@@ -9,10 +9,11 @@ use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
 use crate::sched::signals::Control;
 
-/// The content of a control signal: a [`CancelRequest`], [`Down`], [`ExitSignal`], [`Recovered`] or [`GroupEvent`].
-/// It is read like a reference, and [`into_inner`](Self::into_inner) takes it out.
-// All of them have one type in memory. The code that drops an event is part of every step, and grows with each type
-// that an event may hold.
+/// A box with the content of a control signal. The content is a [`CancelRequest`], [`Down`], [`ExitSignal`],
+/// [`Recovered`] or [`GroupEvent`]. Read it as through a reference, or take it out with
+/// [`into_inner`](Self::into_inner).
+// All contents have one type in memory, because the code that drops an event is part of every step. That code would
+// grow with each further type.
 pub struct EventBox<T> {
     control: Box<Control>,
     says: PhantomData<T>,
@@ -32,7 +33,7 @@ impl<T> EventBox<T> {
 macro_rules! event_box {
     ($($kind:ident: $says:ty),*) => {$(
         impl EventBox<$says> {
-            /// Takes the content out.
+            /// Takes the content out of the box.
             pub fn into_inner(self) -> $says {
                 match *self.control {
                     Control::$kind(says, ..) => says,

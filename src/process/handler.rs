@@ -1,4 +1,4 @@
-//! Handlers of the user's own commands, and their duty to answer.
+//! Handlers of commands that the user defines, and their duty to answer.
 
 use std::any::{Any, TypeId, type_name};
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, Ordering};
 
-/// The duty to answer one command. It may be moved to any thread or async runtime. If it is dropped, the command is
-/// answered with [`CommandError::Dropped`].
+/// Answers one command. It may be moved to any thread or async runtime. If it is dropped without an answer, the
+/// command is answered with [`CommandError::Dropped`].
 #[must_use = "dropping this answers with `CommandError::Dropped`"]
 pub struct Responder<T> {
     duty: Arc<Duty>,
@@ -20,9 +20,9 @@ pub struct Responder<T> {
     answers: PhantomData<fn(T)>,
 }
 
-/// Shared by the responder and the call of the handler, because either may answer. A handler that returns an error or
-/// panics has dropped the responder on its way out. The error or the panic is the better answer then. So the drop of
-/// the responder does not answer: the drop of the last share does.
+/// The duty to answer one command. The responder and the call of the handler share it, because either may answer. A
+/// handler that returns an error or panics drops its responder before the error or the panic is known. The error or
+/// the panic must be the answer. So the drop of the responder does not answer. The drop of the last share does.
 struct Duty {
     host: Arc<dyn Host>,
     to: Pid,
@@ -48,7 +48,7 @@ impl Drop for Duty {
 }
 
 impl<T: Send + 'static> Responder<T> {
-    /// Answers, with a value or with an error of any type.
+    /// Answers with a value, or with an error of any type.
     pub fn complete<E: Into<BoxError>>(self, outcome: Result<T, E>) {
         self.duty.answer(match outcome {
             Ok(value) => Ok(Box::new(value)),
@@ -66,7 +66,8 @@ impl<T: Send + 'static> Responder<T> {
         self.complete(Err(error));
     }
 
-    /// Cancelled when the process that waits has ended, because nothing receives the answer then.
+    /// Returns the token of the command. It is cancelled when the process that waits has ended, or when its state
+    /// machine has failed. Nothing receives the answer then.
     pub fn cancel(&self) -> &CancelToken {
         &self.cancel
     }
@@ -83,7 +84,7 @@ impl<T> fmt::Debug for Responder<T> {
     }
 }
 
-/// A command on its way to its handler.
+/// A command and the name of its type. The type itself is erased.
 pub(crate) struct BoxedCommand {
     pub(crate) command: Box<dyn Any + Send>,
     pub(crate) name: &'static str,
@@ -100,7 +101,7 @@ impl BoxedCommand {
     }
 }
 
-/// A registered handler for commands of any type.
+/// A registered handler. The type of its command is erased.
 pub(crate) trait Handler: Send + Sync {
     /// Calls the handler. The command is answered once, however the call ends.
     fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken);
@@ -125,7 +126,8 @@ where
 {
     fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken) {
         let duty = Arc::new(Duty { host, to, tag, is_answered: AtomicBool::new(false) });
-        // The registry is keyed by the type, so it is this one. If it were not, the drop of the duty would answer.
+        // The registry is keyed by the type, so the command has this type. If it had not, the drop of the duty would
+        // answer.
         let Ok(command) = command.downcast::<C>() else { return };
         let responder = Responder { duty: duty.clone(), cancel, answers: PhantomData };
         match contain(|| (self.call)(*command, responder)) {

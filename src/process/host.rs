@@ -1,4 +1,4 @@
-//! The interface between a step, its questions and commands, and the runtime (or a test in its place).
+//! The interface of the runtime to steps, questions and handlers. A test may take its place.
 
 use std::ops::Range;
 
@@ -9,14 +9,15 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::timer::TimerKey;
 
-/// The runtime, as steps, questions and handlers call it.
+/// The calls of steps, questions and handlers to the runtime.
 pub(crate) trait Host: Send + Sync {
     /// Delivers the answer to the command `tag` of process `to`.
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
         self.answer_from(None, to, tag, answer);
     }
 
-    /// As `answer`. If a process has answered, its end is told after the answer.
+    /// As `answer`. `from` is the process that has answered, if a process has. The event of its end comes after the
+    /// answer.
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer);
 
     fn is_alive(&self, pid: Pid) -> bool;
@@ -31,7 +32,7 @@ pub(crate) trait Host: Send + Sync {
 
     fn clock(&self) -> &Clock;
 
-    /// Adds PIDs for new processes to `stock`, at least one if there are any.
+    /// Adds PIDs for new processes to `stock`: at least one, if any is vacant.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError>;
 
     /// Takes back the slot of a PID that no process will have.
@@ -53,7 +54,7 @@ pub(crate) trait Host: Send + Sync {
     fn monitor_numbers(&self) -> Range<u64>;
 }
 
-/// A host with a reference count of its own.
+/// A host with its own reference count.
 ///
 /// Every question holds its host. If all questions shared the runtime's count, the processors that make and drop
 /// questions would all write to it at once.
@@ -63,7 +64,7 @@ pub(crate) type CountedHost = Arc<Arc<dyn Host>>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// The runtime has its limit of processes.
+    /// The runtime is at its limit of processes.
     #[error("the runtime has its limit of {limit} processes; see `RuntimeBuilder::max_processes`")]
     Limit {
         /// The limit.
@@ -83,8 +84,8 @@ pub enum SpawnError {
     /// The name of the process or of a group is empty.
     #[error("a name may not be empty")]
     EmptyName,
-    /// The function of [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) is for processes with another
-    /// output.
+    /// The function given to [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with) returns processes with
+    /// another type of output.
     #[error("`recover_with` returns processes with the output {given}, and the output of this process is {output}")]
     WrongRecovery {
         /// The output of the process that was to be spawned.
@@ -92,7 +93,7 @@ pub enum SpawnError {
         /// The output of the state machines that the function returns.
         given: &'static str,
     },
-    /// The options relate the process to its spawner, and it is spawned from outside.
+    /// The options relate the process to its spawner, but the spawn is from outside.
     #[error(
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]

@@ -1,8 +1,8 @@
-//! The contract between a process and the runtime: the page that a user reads.
+//! The contract between a process and the runtime.
 //!
-//! A [`Process`] is a state machine. It is stepped with [`Events`], returns a [`Step`], and writes what it wants done
-//! to a [`StepOutput`]; it is reached by its [`Pid`], or by the typed [`Address`]. Commands are answered by
-//! [`Completion`] events, questions of other processes by a [`Reply`].
+//! A [`Process`] is a state machine. The runtime steps it with [`Events`]. The step writes actions to a [`StepOutput`]
+//! and returns a [`Step`]. A process is addressed by its [`Pid`], or by its typed [`Address`]. The answer to a command
+//! is a [`Completion`]. A process answers a question of another process with a [`Reply`].
 
 pub(crate) mod target;
 pub(crate) mod names;

@@ -27,7 +27,7 @@ pub enum NameError {
     Empty,
 }
 
-/// Names one subscription of a process to a group.
+/// The identifier of one subscription of a process to a group.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Subscription {
     id: u64,
@@ -39,7 +39,7 @@ impl Subscription {
         Subscription { id, group }
     }
 
-    /// Its number, which no other subscription of the same runtime has.
+    /// The number of the subscription. No other subscription of the same runtime has it.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -60,7 +60,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Something has happened to a group, and this process subscribes to it.
+/// An event of a group to which the process subscribes.
 #[derive(Clone, Debug)]
 pub struct GroupEvent {
     /// The subscription to which the event belongs.
@@ -73,16 +73,15 @@ pub struct GroupEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GroupChange {
-    /// The subscription begins, and these are the members, each as often as it has joined. All later events are of
-    /// later changes.
+    /// The members when the subscription began, each as often as it had joined. Later changes come as later events.
     Members(Vec<Pid>),
-    /// This process has joined. It may have joined before.
+    /// A process has joined. It may already have been a member.
     Joined(Pid),
-    /// This process has left, or has ended. There is one such event for each time that it had joined.
+    /// A process has left, or has ended. There is one such event for each time that it had joined.
     Left(Pid),
 }
 
-/// A change to names or groups that a step yields. It is answered.
+/// A change to names or groups that a step yields as a command.
 pub(crate) enum Naming {
     Register { name: Arc<str>, pid: Pid },
     Unregister { name: Arc<str> },
@@ -90,18 +89,18 @@ pub(crate) enum Naming {
     Leave { group: Arc<str>, pid: Pid },
 }
 
-/// Names that the step in progress gives and takes. The yields are performed when the step has succeeded, but the
+/// Names that the current step gives and takes. The runtime performs the yields when the step has succeeded, but the
 /// step itself finds the names before.
 ///
-/// The changes are listed name by name, as far as they are known before the yields are performed.
+/// There is one entry for each name, with the changes that are known before the yields are performed.
 #[derive(Default)]
 pub(crate) struct PendingNames(HashMap<Arc<str>, Pending>);
 
 #[derive(Default)]
 struct Pending {
-    /// The name is taken from the process that has it now.
+    /// Whether the name is taken from the process that has it now.
     freed: bool,
-    /// The process that is given the name, unless another one has it.
+    /// The process that is given the name, unless another process has it.
     given: Option<Pid>,
 }
 

@@ -1,4 +1,4 @@
-//! Observers, which receive events of all processes.
+//! Observers, which are notified about all processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::step_activity::StepActivity;
 use crate::outcome::Exit;
 use crate::pid::Pid;
 
-/// A process, as observers and reports name it.
+/// The identity of a process in calls of observers and in reports.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessIdentity {
@@ -23,8 +23,8 @@ pub struct ProcessIdentity {
 
 /// A step that runs longer than the limit of the runtime's [`Watchdog`](crate::config::Watchdog).
 ///
-/// Other code that the worker calls for the process is part of the step: `init` before the first step, and handlers,
-/// `close`, destructors and observers afterwards.
+/// Other code that the worker calls for the process counts as part of the step. This is `init` before the first step,
+/// and handlers, `close`, destructors and observers after a step.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StuckStep {
@@ -32,12 +32,12 @@ pub struct StuckStep {
     pub process: ProcessIdentity,
     /// The type of its messages.
     pub message_type: &'static str,
-    /// The event that the step had taken last when it was found to be stuck.
+    /// The event that the step had taken last when the watchdog found it stuck.
     pub doing: StepActivity,
-    /// How long the step runs, or ran. With
+    /// The time for which the step has run. With
     /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times) the time counts from the
-    /// begin of the step. Otherwise it counts from the first look that saw the step. That look is later by a quarter
-    /// of the limit, or a second, at most.
+    /// beginning of the step. Otherwise it counts from the moment at which the watchdog first saw the step. The
+    /// watchdog looks four times within its limit, at most once in a millisecond and at least once in a second.
     pub running_for: Duration,
 }
 
@@ -51,10 +51,10 @@ impl fmt::Display for StuckStep {
     }
 }
 
-/// Receives spawns, exits, dead letters and stuck steps. Each method does nothing unless it is implemented.
+/// Is notified of spawns, exits, dead letters and stuck steps. By default each method does nothing.
 ///
-/// The methods are called on the threads where the events happen, with no lock held. They hold up a worker, so they
-/// should be short. A panic in a method is contained and logged.
+/// A method is called on the thread on which the event happens. No lock is held. Most of these threads are workers, so
+/// a method should return soon. A panic in a method is contained and logged.
 pub trait Observer: Send + Sync + 'static {
     /// A process was spawned.
     fn spawned(&self, process: &ProcessIdentity) {
@@ -66,20 +66,20 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (process, exit);
     }
 
-    /// A message was accepted and will not be stepped.
+    /// A message has become a dead letter.
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         let _ = letter;
     }
 
-    /// A step runs longer than the limit. This is called once for each such step, while it runs. It needs a
-    /// [`Watchdog`](crate::config::Watchdog), and is called on a thread of its own. Slow code here delays only the
-    /// next reports.
+    /// A step has run longer than the limit of the [`Watchdog`](crate::config::Watchdog). This is called once for each
+    /// such step, while the step runs. Without a watchdog it is never called. The calls are made on a thread for
+    /// reports. So slow code here delays only the next reports.
     fn stuck(&self, step: &StuckStep) {
         let _ = step;
     }
 
-    /// A step that [`stuck`](Self::stuck) was called for is over, or its process has ended. `step` has the time that
-    /// it took.
+    /// A step that was reported to [`stuck`](Self::stuck) is over, or its process has ended. `step` has the time that
+    /// the step took.
     fn unstuck(&self, step: &StuckStep) {
         let _ = step;
     }

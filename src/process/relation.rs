@@ -6,8 +6,8 @@ use super::names::Subscription;
 use crate::outcome::{Exit, Reason};
 use crate::pid::Pid;
 
-/// Names one monitor. Its [`Down`] event carries it, and [`StepOutput::demonitor`](super::StepOutput::demonitor)
-/// removes it.
+/// The identifier of one monitor. The [`Down`] event of the monitor contains it.
+/// [`StepOutput::demonitor`](super::StepOutput::demonitor) removes the monitor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monitor {
     id: u64,
@@ -24,7 +24,7 @@ impl Monitor {
         self.pid
     }
 
-    /// The number of the monitor, which no other monitor of the same runtime has.
+    /// The number of the monitor. No other monitor of the same runtime has it.
     pub fn id(self) -> u64 {
         self.id
     }
@@ -41,9 +41,10 @@ impl fmt::Debug for Monitor {
 pub struct Down {
     /// The monitor to which the event belongs.
     pub monitor: Monitor,
-    /// The process.
+    /// The process that has ended.
     pub pid: Pid,
-    /// How it ended. [`Reason::NoSuchProcess`] if it had ended before it was monitored, or never was.
+    /// How it ended. The reason is [`Reason::NoSuchProcess`] if it had ended before it was monitored, or never
+    /// existed.
     pub exit: Exit,
 }
 
@@ -52,26 +53,26 @@ impl Down {
         Down { monitor, pid: monitor.pid, exit: Exit::Terminated(Reason::NoSuchProcess) }
     }
 
-    /// Whether there was no such process when it was monitored.
+    /// Whether there was no such process when the monitor was set.
     pub fn is_no_such_process(&self) -> bool {
         matches!(self.exit, Exit::Terminated(Reason::NoSuchProcess))
     }
 }
 
-/// A linked process has ended. The receiver traps exits.
+/// A linked process has ended, and the receiver traps exits.
 #[derive(Clone, Debug)]
 pub struct ExitSignal {
-    /// The process.
+    /// The process that has ended.
     pub pid: Pid,
-    /// How it ended. [`Reason::NoSuchProcess`] if it had ended before it was linked to, or never was.
+    /// How it ended. The reason is [`Reason::NoSuchProcess`] if it had ended before it was linked, or never existed.
     pub exit: Exit,
 }
 
-/// A process to which the receiver has linked itself has failed and recovered. Its state machine was replaced in
-/// place, and it goes on. The receiver traps exits.
+/// A process has failed and recovered. Its state machine was replaced in place. The receiver has linked itself to the
+/// process, and traps exits.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// The process.
+    /// The process that has recovered.
     pub pid: Pid,
     /// How its state machine failed.
     pub exit: Exit,
@@ -89,12 +90,13 @@ pub enum RecoveredBy {
     SpawnOption,
 }
 
-/// The makers of a link, as seen from one end. Linking twice is one link.
+/// The processes that have made a link, as seen from one end. Linking twice is one link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkedBy {
-    /// The other end has made the link. This end may have made it, too. If the other end has not, this end has.
+    /// Whether the other end has made the link. If it has, this end may have made it, too. If it has not, this end has
+    /// made it.
     pub(crate) other: bool,
-    /// In an exit: the other end lives. It has recovered from a failure, and the link was its own.
+    /// Only for an exit: the other end lives. It has recovered from a failure, and it alone had made the link.
     pub(crate) recovered: bool,
 }
 

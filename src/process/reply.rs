@@ -1,4 +1,4 @@
-//! Ask and reply: the right to answer one question, once.
+//! Questions and replies.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -12,29 +12,29 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
 use crate::timer::TimerKey;
 
-/// The right to answer a question, once. It comes inside the message that asks. It may be answered in a later step,
-/// sent to another process, or moved to another thread. If it is dropped, the asker is told that no answer will come.
+/// Answers one question, once. The message that asks contains it. The process may keep it for a later step, send it to
+/// another process, or move it to another thread. If it is dropped, the asker gets an error.
 ///
-/// Until the question is answered, the asked process is presumed to be the one that will answer it. If that process
-/// waits in turn, over others, for the asker, the asks form a cycle, and one of them is answered with
-/// [`CommandError::Cycle`]. A process that leaves the answer to another one (or to a thread), and then asks and waits
-/// itself, calls [`delegate`](Self::delegate) first. Without that the question still counts as its own, and an ask
-/// may end with `CommandError::Cycle` although the other one would have answered.
+/// The runtime presumes that the asked process itself will answer. If that process waits for the asker, directly or
+/// through other processes, the asks form a cycle. One of them is then answered with [`CommandError::Cycle`]. A
+/// process may pass the `Reply` to another process or to a thread, and then ask and wait itself. It must call
+/// [`delegate`](Self::delegate) first. Otherwise an ask may end with `CommandError::Cycle`, although the other process
+/// or the thread would have answered.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
     open: OpenReply,
     takes: PhantomData<fn(T)>,
 }
 
-/// The right to answer a question. If it is dropped, the asker is told that no answer will come.
+/// The right to answer a question. If it is dropped, the asker gets an error.
 struct OpenReply(Option<Arc<Ask>>);
 
 impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
             ask.give_up(ask.abandoned());
-            // A pending answer is dropped next. No panic of the question may unwind then: two destructors that panic
-            // at once abort the program.
+            // A pending answer is dropped next. A panic of the question must not unwind then, because two destructors
+            // that panic at once abort the program.
             drop_contained(ask);
         }
     }
@@ -45,11 +45,11 @@ impl<T> Reply<T> {
         Reply { open: OpenReply(Some(ask)), takes: PhantomData }
     }
 
-    /// Declares that another process, a thread or a callback will answer, not the asked process. From now on the
-    /// question is part of no cycle of asks, however the asked process waits. It ends with its answer or its limit.
+    /// Declares that another process, a thread or a callback will answer. From now on the question is part of no cycle
+    /// of asks. It ends with its answer or its limit.
     ///
-    /// Call it in the step that passes the reply on, before that process asks others and waits. Otherwise it makes no
-    /// difference.
+    /// Call it in the step that passes the reply on, before the process asks and waits itself. If the process does not
+    /// ask and wait, the call makes no difference.
     pub fn delegate(self) -> Reply<T> {
         if let Some(ask) = &self.open.0 {
             // Ordering: Relaxed: it is set in a step, and read when that step has ended. The lock of the cell orders
@@ -61,7 +61,7 @@ impl<T> Reply<T> {
 }
 
 impl<T: Send + 'static> Reply<T> {
-    /// Sends the answer now, and returns whether the asker still waited. Inside a step, prefer
+    /// Sends the answer now. Returns whether the asker still waited. In a step, prefer
     /// [`StepOutput::reply`](super::StepOutput::reply), which answers only if the step succeeds. An answer that comes
     /// too late is discarded and counted.
     pub fn send(mut self, value: T) -> bool {
@@ -84,19 +84,18 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// A reply that a step has yielded and that is not sent yet. If it is dropped, the asker is told that no answer will
-/// come.
+/// A reply that a step has yielded, before it is sent. If it is dropped, the asker gets an error.
 pub(crate) struct PendingReply {
     open: OpenReply,
-    /// Already in the box in which it will travel.
+    /// The answer, already in the box in which it is delivered.
     answer: Box<dyn Any + Send>,
 }
 
 impl PendingReply {
     /// Answers. `before_calls` is called before wakers of an asker outside, if there are any.
     ///
-    /// If a process of the runtime `here` has asked, the receiver, the tag and the answer are returned: the caller
-    /// delivers it in a shorter way than through the question's own host. A question of another runtime is answered
+    /// If a process of the runtime `here` has asked, this returns the receiver, the tag and the answer. The caller
+    /// then delivers the answer faster than the host of the question could. A question of another runtime is answered
     /// by its host.
     pub(crate) fn send(mut self, here: &dyn Host, before_calls: impl FnOnce()) -> Option<(Pid, u64, Answer)> {
         let ask = self.open.0.take()?;
@@ -109,8 +108,8 @@ impl PendingReply {
             }
             decided => ask.deliver(decided),
         };
-        // It may be the last owner of another runtime, and then that is dropped with it. A panic there must not reach
-        // the answering process.
+        // The question may be the last owner of another runtime, which is then dropped with it. A panic of that drop
+        // must not reach the answering process.
         drop_contained(ask);
         None
     }
@@ -122,10 +121,10 @@ pub(crate) struct Ask {
     target: Pid,
     // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
     decided: AtomicBool,
-    // Another than the target will answer.
+    // Another process or a thread will answer, not the target.
     delegated: AtomicBool,
-    // Set when the message could not be delivered. It is a better reason than that the reply was dropped with the
-    // message.
+    // Set if the message could not be delivered. The asker gets this reason, and not that the reply was dropped with
+    // the message.
     undelivered: Mutex<Option<CommandError>>,
     asker: Asker,
 }
@@ -178,7 +177,7 @@ impl Ask {
         Ask { host, target, decided, delegated, undelivered: Mutex::new(None), asker }
     }
 
-    /// Makes another question of it. No other thread may know it yet.
+    /// Makes another question of it. No other thread may have a reference to it.
     pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
         self.target = target;
         self.asker = Asker::Process { pid: asker, tag, timer: OnceLock::new() };
@@ -194,13 +193,13 @@ impl Ask {
         }
     }
 
-    /// Notes why the message cannot be delivered. When the message and the reply in it are dropped, the asker gets
+    /// Records why the message cannot be delivered. When the message and the reply in it are dropped, the asker gets
     /// this reason.
     pub(crate) fn refuse(&self, why: CommandError) {
         *lock(&self.undelivered) = Some(why);
     }
 
-    /// Notes the timer that ends the wait. If the question is decided already, the timer is taken back.
+    /// Records the timer that ends the wait. If the question is already decided, the timer is cancelled.
     pub(crate) fn set_timer(&self, key: TimerKey) {
         if let Asker::Process { timer, .. } = &self.asker {
             let _ = timer.set(key);
@@ -210,7 +209,7 @@ impl Ask {
         }
     }
 
-    /// Takes the timer back.
+    /// Cancels the timer.
     pub(crate) fn forget_timer(&self) {
         if let Asker::Process { timer, .. } = &self.asker
             && let Some(key) = timer.get()
@@ -223,16 +222,16 @@ impl Ask {
         self.decided.load(Ordering::Relaxed)
     }
 
-    /// Whether it is open at this moment. It may be decided at once afterwards.
+    /// Whether the question is undecided at this moment. It may be decided immediately afterwards.
     ///
-    /// This is exact after a write that the decider must undo. Of two threads that change the same word, the second
-    /// sees all that the first wrote before. So either the caller sees that the question is decided, or the decider
-    /// sees the value.
+    /// Call it after a write that the deciding thread must undo. Both threads change the same word. The second one
+    /// sees everything that the first one wrote before. So either the caller sees that the question is decided, or the
+    /// deciding thread sees the write.
     pub(crate) fn is_open_now(&self) -> bool {
         !self.decided.fetch_or(false, Ordering::AcqRel)
     }
 
-    /// The only process that can answer. `None` if the question is decided or delegated.
+    /// The process that is presumed to answer. `None` if the question is decided or delegated.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         (!self.is_decided() && !self.delegated.load(Ordering::Relaxed)).then_some(self.target)
     }

@@ -15,8 +15,8 @@ use crate::sched::body::{Body, Given, Ready, RecoverWith, StepOutput, Yield};
 use crate::sched::machine::{ExitLatch, Typed, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
-/// Options of a new process. By default it is entered at `"main"` without input, has no name, and has a mailbox
-/// without bound.
+/// Options of a new process. By default the entry method is `"main"` without input, the process has no name, and its
+/// mailbox has no bound.
 ///
 /// ```
 /// use procession::SpawnOptions;
@@ -50,8 +50,8 @@ impl SpawnOptions {
         SpawnOptions::default()
     }
 
-    /// Sets a name under which the process can be found until it ends. The step that spawns the process can use the
-    /// name, too. No other process of the runtime may have it.
+    /// Sets a name of the process. No other process of the runtime may have it. The process keeps the name until it
+    /// ends or the name is unregistered. The step that spawns the process can already use the name.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
         self.name = Some(name.into());
         self
@@ -63,58 +63,59 @@ impl SpawnOptions {
         self
     }
 
-    /// Limits the messages that may wait to `limit` (at least one). `overflow` says what happens to further messages.
+    /// Sets a bound for the mailbox: at most `limit` messages wait. The limit must be at least one. `overflow` says
+    /// what happens to further messages.
     pub fn mailbox(mut self, limit: usize, overflow: Overflow) -> SpawnOptions {
         self.bound = Some(Bound { limit, overflow });
         self
     }
 
-    /// Makes the ends of linked processes events to the process, from its birth on. See
+    /// Makes the process trap exits from its birth on. The end of a linked process is then an event to it. See
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn trap_exits(mut self) -> SpawnOptions {
         self.traps = true;
         self
     }
 
-    /// Links the process to the one that spawns it, from its birth on. See
+    /// Links the process to the process that spawns it, from its birth on. See
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn link(mut self) -> SpawnOptions {
         self.bonds.link = true;
         self
     }
 
-    /// Makes the spawner monitor the process, from its birth on. So it cannot end unnoticed in between. The
-    /// monitor is in [`Spawned::monitor`]. A failed `init` and a taken name come with the
+    /// Makes the spawner monitor the process from its birth on. So the process cannot end before it is monitored. The
+    /// monitor is in [`Spawned::monitor`]. If `init` fails or the name is taken, the spawner gets that exit with the
     /// [`Event::Down`](super::Event::Down), too.
     pub fn monitor(mut self) -> SpawnOptions {
         self.bonds.monitor = true;
         self
     }
 
-    /// Tells the process that spawns when `init` of the new process has returned. It is the answer to a command whose
-    /// tag is in [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended
-    /// before.
+    /// Makes the spawn a command. It is answered when `init` of the new process has returned. Its tag is in
+    /// [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended before.
     pub fn report_started(mut self) -> SpawnOptions {
         self.bonds.report_started = true;
         self
     }
 
-    /// Adds the process to this group before its first step. Several groups may be given, each with a call of its
-    /// own.
+    /// Adds the process to this group before its first step. For several groups, call this several times.
     ///
-    /// The process joins when its `init` has returned. The membership stays when its state machine is replaced, also
-    /// after a failure.
+    /// The process joins when its `init` has returned. If its state machine is replaced, also after a failure, the
+    /// process stays in the group.
     pub fn group(mut self, name: impl Into<Arc<str>>) -> SpawnOptions {
         self.given.get_or_insert_default().groups.push(name.into());
         self
     }
 
-    /// Makes the process recover from a failed step, even if its own [`recover`](Process::recover) returns `None`.
-    /// `recover` receives the failure. It returns the state machine that replaces the failed one, or `None`.
-    /// [`Process::recover`] says what stays then. The function is called after each failure until the process ends,
-    /// also after an upgrade. If the function panics, the process ends with the failure of the step.
+    /// Sets a function that recovers the process from a failed step.
     ///
-    /// The new state machine must have the output of the process that is spawned.
+    /// The runtime calls it if [`Process::recover`] returns `None`. The function receives the failure. It returns the
+    /// state machine that replaces the failed one, or `None`. [`Process::recover`] lists what the process keeps. The
+    /// function is called after each failure until the process ends, also after an upgrade. If the function panics,
+    /// the process ends with the failure of the step.
+    ///
+    /// The new state machine must have the same type of output as the process that is spawned.
     ///
     /// ```
     /// use procession::{Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
@@ -158,7 +159,7 @@ impl SpawnOptions {
         self
     }
 
-    /// The name that [`name`](Self::name) has set.
+    /// The name that was set with [`name`](Self::name).
     pub fn given_name(&self) -> Option<&Arc<str>> {
         self.name.as_ref()
     }
@@ -172,12 +173,12 @@ impl SpawnOptions {
         Some(self.given.as_ref()?.recover.as_ref()?.output)
     }
 
-    /// Refuses, for a spawn from outside, options that relate the new process to its spawner.
+    /// Refuses options that relate the new process to its spawner. A spawn from outside calls this.
     pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
         if self.bonds == Bonds::default() { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
-    /// Checks the options by themselves, for a process of this type.
+    /// Checks the options for a process of this type. The state of the runtime is not considered.
     pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
         if let Some((output, given)) = self.recovers_to()
             && output != TypeId::of::<P::Output>()
@@ -224,7 +225,7 @@ pub(crate) fn described_body<P: Process>(
     body
 }
 
-/// A process that a step has spawned with options.
+/// The result of a spawn with options in a step.
 pub struct Spawned<M> {
     /// The address of the new process.
     pub address: Address<M>,
@@ -260,11 +261,12 @@ impl<M> std::fmt::Debug for Spawned<M> {
 }
 
 impl StepOutput {
-    /// Spawns a process. Its PID is known at once. Its `init` is called on its own first turn. If `init` fails, the
-    /// failure is the exit of the process. Later yields of this step, such as messages, find the process.
+    /// Spawns a process, and returns its address at once. The runtime calls its `init` later, before its first step.
+    /// If `init` fails, the failure is the exit of the process. Later yields of this step may already address the
+    /// process.
     ///
     /// # Errors
-    /// The process comes back if the runtime has its limit of processes, or is shutting down.
+    /// If the runtime is at its limit of processes, or is shutting down, the process comes back with the reason.
     #[inline]
     pub fn spawn<P: Process>(&mut self, process: P) -> Result<Address<P::Message>, Rejected<P, SpawnError>> {
         let pid = match self.stock.pop() {
@@ -279,10 +281,10 @@ impl StepOutput {
         Ok(pid.typed())
     }
 
-    /// Spawns a process with options. If the name is taken, that is the exit of the new process.
+    /// Spawns a process with options. If the name is taken, the new process fails, and its exit says so.
     ///
     /// # Errors
-    /// The errors of [`spawn`](Self::spawn). The process also comes back if the options are out of range.
+    /// The errors of [`spawn`](Self::spawn). The process also comes back if an option is invalid.
     pub fn spawn_with<P: Process>(
         &mut self,
         process: P,

@@ -1,15 +1,15 @@
-//! The activity of a step, where another thread can see it. It exists for the watchdog, and only if there is one.
+//! The activity of a step, for another thread to read. Only the watchdog reads it.
 //!
-//! A watched worker gives the [`Events`](super::Events) of each step its [`Sight`]. Such events, like those of a
-//! mailbox with signals, take a slower path, on which the event is noted. Without a watchdog there is no sight, and the
-//! path of a message does not test for one.
+//! A watched worker gives its [`Sight`] to the [`Events`](super::Events) of each step. Events with a sight, and events
+//! of a mailbox with signals, take a slower path, on which the event is recorded. Without a watchdog there is no
+//! sight, and the path of a message does not test for one.
 
 use std::fmt;
 
 use crate::pid::Pid;
 use crate::primitives::{AtomicU64, Ordering, fence};
 
-/// The activity of a step: the event that it has taken last.
+/// The activity of a step: the event that the step has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepActivity {
@@ -39,7 +39,7 @@ pub enum StepActivity {
         /// The process that has ended.
         pid: Pid,
     },
-    /// A step that has taken the recovery of a linked process. Its process had made the link.
+    /// A step that has taken the recovery of a linked process. Its own process had made the link.
     Recovered {
         /// The process that has recovered.
         pid: Pid,
@@ -68,9 +68,9 @@ impl fmt::Display for StepActivity {
     }
 }
 
-/// The place where the activity is noted. One worker writes it.
+/// The place where one worker records the activity of its step.
 pub(crate) struct Sight {
-    /// The kind in the lower bits, and a number in the upper bits. The number changes with each note, and is odd
+    /// The kind in the lower bits, and a number in the upper bits. The number changes with each record, and is odd
     /// while the word is being written.
     kind: AtomicU64,
     word: AtomicU64,
@@ -112,7 +112,7 @@ impl Sight {
         self.kind.store(number.wrapping_add(WRITING) | kind, Ordering::Release);
     }
 
-    /// The activity. `None` if it changes at this moment.
+    /// Returns the activity. `None` if it changes at this moment.
     pub(crate) fn read(&self) -> Option<StepActivity> {
         let before = self.kind.load(Ordering::Acquire);
         let word = self.word.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The yields: every action that a step can ask for.
+//! The yields: all actions that a step can request.
 
 use std::any::Any;
 use std::time::{Duration, Instant};
@@ -15,34 +15,34 @@ use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::sched::body::{Order, StepOutput, Work, Yield};
 
-/// Yields are recorded, and performed in order when the step has returned `Ok`.
+/// Yields are recorded. The runtime performs them in order when the step has returned `Ok`.
 ///
 /// Yields that return a [`Tag`] are *commands*. Each command is answered once, by an
-/// [`Event::Completed`](super::Event::Completed) with that tag. The other yields have no answer, and their failures
-/// are reported elsewhere. A message that cannot be delivered becomes a dead letter. A child that cannot start has
-/// the reason as its exit. A reply that comes too late is counted.
+/// [`Event::Completed`](super::Event::Completed) with that tag. The other yields have no answer. If a message cannot
+/// be delivered, it becomes a dead letter. If a child cannot start, its exit has the reason. If a reply comes too
+/// late, it is counted in the statistics.
 impl StepOutput {
     /// The PID of the process that is being stepped.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The time, by the runtime's clock.
+    /// The current time, by the runtime's clock.
     pub fn now(&self) -> Instant {
         self.link.clock().now()
     }
 
-    /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. So
-    /// a process that learns of another's end can tell a shutdown from a failure.
+    /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. A process
+    /// that is notified of another's end can call this to tell a shutdown from a failure.
     pub fn is_shutting_down(&self) -> bool {
         self.link.is_shutting_down()
     }
 
     /// Sends a message. Messages from this process to one receiver are stepped in the order in which they were sent.
     ///
-    /// For an [`Address`](super::Address) and a handle, the compiler checks that the process takes this type. For
-    /// every other target the type is checked when the message is delivered. A message that cannot be delivered is a
-    /// dead letter. That is also so if no process has the name, or if the group has no members.
+    /// For an [`Address`](super::Address) and a handle, the compiler checks that the process takes messages of this
+    /// type. For every other target, the type is checked when the message is delivered. A message that cannot be
+    /// delivered becomes a dead letter. The same happens if no process has the name, or if the group has no members.
     #[inline]
     pub fn send<M: Send + 'static>(&mut self, to: impl Accepts<M>, message: M) {
         let to = self.resolve(&to);
@@ -61,21 +61,27 @@ impl StepOutput {
         }
     }
 
-    /// Answers a question with a value.
+    /// Answers a question.
     pub fn reply<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
         self.push(Yield::Reply(reply.pending(value)));
     }
 
-    /// Asks another process. `question` makes the message around the [`Reply`] that it carries. The command is
-    /// answered with the reply, or with an error that says why there is none. The error comes at once if there is no
-    /// process at the target, or if the process takes other messages, has ended, or drops the reply. Otherwise it
-    /// comes when `limit` is over ([`Duration::MAX`] is no limit).
+    /// Asks another process. `question` receives a [`Reply`] and returns the message that contains it. The command is
+    /// answered with the reply, or with an error that says why there is none. The error comes at once in these cases:
+    ///
+    /// - There is no process at the target, or the process ends.
+    /// - The process takes messages of another type.
+    /// - The mailbox of the process is full.
+    /// - The process drops the reply.
+    ///
+    /// Otherwise the error comes when `limit` is over. [`Duration::MAX`] is no limit.
     ///
     /// A process that asks and returns [`Step::Wait`](super::Step::Wait) takes no questions until it is answered.
-    /// Processes form a cycle if each waits so for one answer of the next, and the last for one of the first. One ask
-    /// of a cycle of at most 1,000 processes is answered at once, whatever its limit, with [`CommandError::Cycle`],
-    /// which names them. A longer cycle, and a cycle in which a process waits for several answers, ends by the
-    /// limits. So give each ask a limit. See [`Reply`] for questions that the asked process leaves to another.
+    /// Processes form a *cycle* if each of them waits in this way for one answer of the next one, and the last one
+    /// waits for the first. In a cycle of at most 1,000 processes, one ask is answered at once with
+    /// [`CommandError::Cycle`], whatever its limit is. The error lists the processes. A longer cycle, and a cycle in
+    /// which a process waits for several answers, ends when the limit of one of its asks is over. So give each ask a
+    /// limit. A process that passes a [`Reply`] on must call [`Reply::delegate`] before it asks and waits itself.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Accepts<M>,
@@ -98,13 +104,17 @@ impl StepOutput {
     }
 
     /// Runs a closure on the pool, where it may block. The answer is the value that the closure returns. If the
-    /// closure panics, the answer is the panic.
+    /// closure panics, the answer is [`CommandError::Panicked`].
     pub fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Tag<T> {
         self.blocking_with(move |_| work())
     }
 
     /// Runs a closure on the pool, and lends it a [`CancelToken`]. The token is cancelled when the process has ended,
-    /// because nothing receives the result then. A closure that has not begun by then is not run.
+    /// or when its state machine has failed. Nothing receives the result then. If the closure has not begun by then,
+    /// it is not run.
+    ///
+    /// A closure that is yielded with [`Step::Done`](super::Step::Done) is run all the same. Its token is cancelled
+    /// when the limit of a shutdown is over.
     pub fn blocking_with<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&CancelToken) -> T + Send + 'static,
@@ -115,35 +125,35 @@ impl StepOutput {
         tag
     }
 
-    /// Sets a timer. It is answered when `delay` has passed by the runtime's clock, and never before.
+    /// Sets a timer. The command is answered when `delay` has passed by the runtime's clock, and never before.
     pub fn after(&mut self, delay: Duration) -> Tag<TimerFired> {
         let tag = self.tag();
         self.push(Yield::Timer { tag: tag.id(), delay });
         tag
     }
 
-    /// Cancels a timer of this process. The timer is answered with [`CommandError::Cancelled`], unless its answer is
-    /// already on its way.
+    /// Cancels a timer of this process. Its command is answered with [`CommandError::Cancelled`], unless the timer has
+    /// already fired.
     pub fn cancel_timer(&mut self, timer: Tag<TimerFired>) {
         self.push(Yield::CancelTimer { tag: timer.id() });
     }
 
-    /// Yields a command of the user's own. Its handler carries it out.
+    /// Yields a command that the user defines. Its handler performs it and answers.
     pub fn command<C: Command>(&mut self, command: C) -> Tag<C::Output> {
         let tag = self.tag();
         self.push(Yield::Command { tag: tag.id(), command: BoxedCommand::new(command) });
         tag
     }
 
-    /// Asks a process to stop, with a reason. The answer is `true` if the process lived and received the request. The
-    /// answer is [`CommandError::NoSuchProcess`] if the PID has never been given, if no process has the name, or if
-    /// the group has no members.
+    /// Asks a process to stop, with a reason. The answer is `true` if the process lived, and `false` if it has ended.
+    /// The answer is [`CommandError::NoSuchProcess`] if no process has ever had the PID, if no process has the name,
+    /// or if the group has no members.
     pub fn cancel(&mut self, target: impl Target, reason: impl Into<Reason>) -> Tag<bool> {
         self.cancel_request(target, reason.into(), None)
     }
 
-    /// Asks a process to stop within `limit`. The request tells the process the limit. Nothing happens when the limit
-    /// is over.
+    /// Asks a process to stop within `limit`. The request contains the deadline. If the process does not stop in time,
+    /// nothing happens.
     pub fn cancel_timeout(&mut self, target: impl Target, reason: impl Into<Reason>, limit: Duration) -> Tag<bool> {
         self.cancel_request(target, reason.into(), Some(limit))
     }
@@ -152,8 +162,8 @@ impl StepOutput {
         self.command_to(target, |tag, to| Yield::Cancel { tag, to, request: Box::new((reason, limit)) })
     }
 
-    /// Terminates a process. After the step that it may be in, it is not stepped again. The answer is `true` if the
-    /// process lived. The errors are those of [`cancel`](Self::cancel).
+    /// Terminates a process. If it is in a step, the step runs to its end. Then the process is not stepped again. The
+    /// answer is `true` if the process lived. The errors are those of [`cancel`](Self::cancel).
     pub fn terminate(&mut self, target: impl Target) -> Tag<bool> {
         self.command_to(target, |tag, to| Yield::Terminate { tag, to })
     }
@@ -183,7 +193,7 @@ impl StepOutput {
         target.named().find(|name| self.whereis(name), |group| self.link.next_member(group))
     }
 
-    /// The PID of the process at a target, or the PID that no process has.
+    /// The PID of the process at a target. If there is none, a PID that no process has.
     pub(super) fn pid_of(&self, target: impl Target) -> Pid {
         self.resolve(&target).unwrap_or_else(|_| self.link.nobody())
     }
@@ -196,17 +206,17 @@ impl StepOutput {
 
 /// Relations between processes.
 ///
-/// Like all yields they are performed in order, after the step has returned `Ok`.
+/// Like all yields, they are performed in order, after the step has returned `Ok`.
 impl StepOutput {
-    /// Monitors a process. When it ends, this process gets one [`Event::Down`](super::Event::Down) with this monitor.
-    /// If there is no such process, the event comes at once. Each monitor gets an event of its own, also if several
-    /// are of one process.
+    /// Monitors a process. When it ends, this process gets one [`Event::Down`](super::Event::Down) with the monitor.
+    /// If there is no such process, the event comes at once. If this process sets several monitors of one process, it
+    /// gets one event for each.
     ///
-    /// Messages that the process sent to this one before it ended are stepped before the event. So is its answer to a
-    /// question of this one. A step after [`Step::Wait`](super::Step::Wait) is given no messages, so it receives the
-    /// event at once. Otherwise the event overtakes messages, and a bound of the mailbox does not count it.
+    /// The event comes after everything that the ended process sent to this one: its messages, and its answers to
+    /// questions. It overtakes all other messages. A step after [`Step::Wait`](super::Step::Wait) is given no
+    /// messages, so there the event does not wait for messages. The bound of a mailbox does not count the event.
     ///
-    /// If no process has the name, or the group has no members, the monitor's PID is one that no process has.
+    /// If no process has the name, or if the group has no members, the PID of the monitor is one that no process has.
     pub fn monitor(&mut self, target: impl Target) -> Monitor {
         let pid = self.pid_of(target);
         let monitor = self.new_monitor(pid);
@@ -215,34 +225,38 @@ impl StepOutput {
     }
 
     /// Removes a monitor of this process. When the step has succeeded, no later step receives its event, even if the
-    /// event was on its way. If the event was received before, or if the monitor is not this process's, nothing
-    /// changes.
+    /// event is already in the mailbox. If the event was received before, or if the monitor belongs to another
+    /// process, this has no effect.
     pub fn demonitor(&mut self, monitor: Monitor) {
         self.push(Yield::Relate(Relate::Demonitor(monitor)));
     }
 
-    /// Links this process and another. If one of them ends otherwise than done (it failed, panicked, was terminated,
-    /// or was ended through another link), the other is terminated with [`Reason::Linked`]. That reason names the
-    /// first process that ended, and how it ended. A process that traps exits lives on instead, and gets an
-    /// [`Event::Exit`](super::Event::Exit). If a process is done, a linked process that traps exits gets the event,
-    /// and one that does not is unaffected.
+    /// Links this process and another process, in both directions.
     ///
-    /// If there is no such process, this process receives [`Reason::NoSuchProcess`] as the other's end. Two links
-    /// between the same processes are one link. A link to oneself is none.
+    /// If one of the two fails, panics or is terminated, the other one is terminated with [`Reason::Linked`]. That
+    /// reason names the process that ended first, and how it ended. If the other one traps exits, it is not
+    /// terminated. It gets an [`Event::Exit`](super::Event::Exit) instead.
+    ///
+    /// If one of the two is done, the other one gets the event if it traps exits. Otherwise it is not notified.
+    ///
+    /// If there is no such process, this has the same effect as an exit of the other process with
+    /// [`Reason::NoSuchProcess`]. A second link between the same two processes has no effect. A link of a process to
+    /// itself has no effect, either.
     pub fn link(&mut self, target: impl Target) {
         let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Link(pid)));
     }
 
-    /// Removes a link, whichever of the two processes had made it. When the step has succeeded, no later step is told
-    /// of the other's end, even if the event was on its way. If there is no link, nothing changes.
+    /// Removes a link. Either of the two processes may have made it. When the step has succeeded, no later step
+    /// receives the other's exit, even if the event is already in the mailbox. If there is no link, this has no
+    /// effect.
     pub fn unlink(&mut self, target: impl Target) {
         let pid = self.pid_of(target);
         self.push(Yield::Relate(Relate::Unlink(pid)));
     }
 
-    /// Sets whether ends of linked processes are events to this process from now on. See [`link`](Self::link). A
-    /// process that must trap them from its birth is spawned with
+    /// Sets whether this process traps exits. If it does, the end of a linked process is an event to it: see
+    /// [`link`](Self::link). To trap exits from the birth of a process, use
     /// [`SpawnOptions::trap_exits`](crate::SpawnOptions::trap_exits).
     pub fn trap_exits(&mut self, trap: bool) {
         self.push(Yield::Relate(Relate::TrapExits(trap)));
@@ -263,18 +277,19 @@ impl StepOutput {
 
 /// Names and groups.
 ///
-/// Changes are performed in order with the other yields. Look-ups of names and groups are answered at once, with the
-/// state of that moment.
+/// Changes are performed in order with the other yields. Look-ups of names and groups return the state at the time of
+/// the call.
 ///
-/// A name is looked up as if the yields that the step has written so far had been performed. It finds a process that
-/// the step has registered, or spawned with a name. It does not find a process whose name the step has taken away. If
-/// another process has the name already, the look-up finds that process, as it also keeps the name. A name that the
-/// step gives to an ended process is found until the step is over. A message to it becomes a dead letter.
+/// The look-up of a name considers the yields that the step has written so far. It finds a process that the step has
+/// registered, or spawned with a name. It does not find a process whose name the step has unregistered. If the step
+/// registers a name that another process has, the look-up finds that other process, because it keeps the name. If the
+/// step gives a name to an ended process, the look-up finds that process until the step is over. A message to it
+/// becomes a dead letter.
 impl StepOutput {
-    /// Gives a process a further name: this process ([`pid`](Self::pid)) or another. The command is answered when the
-    /// process has the name. The answer is a [`NameError`] (see [`CommandError::downcast_ref`]) if the name is taken
-    /// (the error says by which process) or empty, or if the process has ended. When its holder has ended, the name
-    /// is free before the processes that monitor the holder are told.
+    /// Gives a process a further name. To name this process, give its own PID ([`pid`](Self::pid)). The command is
+    /// answered when the process has the name. If the name is taken or empty, or if the process has ended, the answer
+    /// is a [`NameError`] in a [`CommandError::Failed`]. [`CommandError::downcast_ref`] returns it. When the holder of
+    /// a name has ended, the name is free before the processes that monitor the holder are notified.
     pub fn register(&mut self, name: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         let name = name.into();
         let pid = match self.resolve(&target) {
@@ -285,14 +300,14 @@ impl StepOutput {
         self.naming(Naming::Register { name, pid })
     }
 
-    /// Takes a name from its holder. The answer is the process that had it, if one did.
+    /// Takes a name from the process that has it. The answer is that process. It is `None` if no process had the name.
     pub fn unregister(&mut self, name: impl Into<Arc<str>>) -> Tag<Option<Pid>> {
         let name = name.into();
         self.pending_names().free(&name);
         self.naming(Naming::Unregister { name })
     }
 
-    /// The process that has this name now, or that this step has given it.
+    /// The process that has this name now, or to which this step has given it.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
         let now = || self.link.holder(name);
         self.pending_names.as_ref().map_or_else(now, |pending| pending.holder(name, now))
@@ -302,9 +317,9 @@ impl StepOutput {
         self.pending_names.get_or_insert_default()
     }
 
-    /// Adds a process to a group. A group begins with its first member. A process may be in many groups, and several
-    /// times in one group. The command is answered when the process is in the group. The answer is a [`NameError`] if
-    /// the process has ended, or if the group's name is empty.
+    /// Adds a process to a group. A group exists while it has members. A process may be in many groups, and several
+    /// times in one group. The command is answered when the process is in the group. If the process has ended, or if
+    /// the name of the group is empty, the answer is a [`NameError`] in a [`CommandError::Failed`].
     pub fn join_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<()> {
         match self.resolve(&target) {
             Ok(pid) => self.naming(Naming::Join { group: group.into(), pid }),
@@ -312,7 +327,7 @@ impl StepOutput {
         }
     }
 
-    /// Removes a process from a group, once. The answer is whether it was in the group.
+    /// Removes one membership of a process in a group. The answer says whether the process was in the group.
     pub fn leave_group(&mut self, group: impl Into<Arc<str>>, target: impl Target) -> Tag<bool> {
         let pid = self.pid_of(target);
         self.naming(Naming::Leave { group: group.into(), pid })
@@ -323,8 +338,8 @@ impl StepOutput {
         self.link.group(group)
     }
 
-    /// Sends a message to each process that is in the group now. Returns how many there are. A process that has
-    /// joined several times gets the message once.
+    /// Sends a message to each process that is in the group now. Returns the number of these processes. A process that
+    /// has joined several times gets the message once.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
         let mut members = self.link.group(group);
         members.dedup();
@@ -334,15 +349,16 @@ impl StepOutput {
         members.len()
     }
 
-    /// Subscribes to a group. The process receives the members in an [`Event::Group`](super::Event::Group). From then
-    /// on it receives one event for each process that joins or leaves, in order. The group need not have members.
+    /// Subscribes to a group. This process first receives the members in an [`Event::Group`](super::Event::Group).
+    /// From then on it receives one event for each process that joins or leaves, in order. The group need not have
+    /// members.
     pub fn subscribe(&mut self, group: impl Into<Arc<str>>) -> Subscription {
         let subscription = Subscription::new(self.new_number(), group.into());
         self.push(Yield::Relate(Relate::Subscribe(subscription.clone())));
         subscription
     }
 
-    /// Removes a subscription of this process. When the step has succeeded, no later step is told of it.
+    /// Removes a subscription of this process. When the step has succeeded, no later step receives an event of it.
     pub fn unsubscribe(&mut self, subscription: Subscription) {
         self.push(Yield::Relate(Relate::Unsubscribe(subscription)));
     }
@@ -353,7 +369,7 @@ impl StepOutput {
         tag
     }
 
-    /// Yields a command about a name or a group for which there is no process. Its answer is that error.
+    /// Yields a command about a name or a group for which there is no process. Its answer is this error.
     fn not_named<T>(&mut self, why: NoSuchProcessError) -> Tag<T> {
         self.refused(CommandError::Failed(Failure::new(NameError::NoSuchProcess(why))))
     }

@@ -1,4 +1,4 @@
-//! Targets: the argument of every call that is about another process.
+//! Targets: the values with which calls name a process.
 
 use self::sealed::{Named, Resolve};
 use crate::pid::{Address, Pid};
@@ -14,9 +14,9 @@ use crate::primitives::Arc;
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
-/// Each call looks up a name or a group anew. In a step the look-up happens when the yield is written. A
-/// name is found if the step has registered it before, or has given it to a child. A group that the step has joined is
-/// not found yet: the step joins it when it has succeeded.
+/// Each call looks up a name or a group again. In a step, the look-up happens when the yield is written. The look-up
+/// finds a name that the same step has registered, or has given to a child. It does not find a membership that the
+/// same step has begun, because the process joins the group when the step has succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
     note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"
@@ -25,7 +25,7 @@ pub trait Target: Resolve {}
 
 /// A [`Target`] to which messages of type `M` can be sent.
 ///
-/// For an [`Address`] and a handle the compiler checks the type of the message. For a PID, a name and a [`Member`]
+/// For an [`Address`] and a handle, the compiler checks the type of the message. For a PID, a name and a [`Member`],
 /// the type is checked when the message is delivered.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take messages of type `{M}`",
@@ -33,7 +33,7 @@ pub trait Target: Resolve {}
 )]
 pub trait Accepts<M>: Target {}
 
-/// A [`Target`] that gives each call the next member of a group, in turn.
+/// A [`Target`]: one member of this group. Successive calls take the members in turn.
 ///
 /// ```
 /// use procession::Runtime;
@@ -47,7 +47,7 @@ pub trait Accepts<M>: Target {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member<'a>(pub &'a str);
 
-/// The error of a call for whose [`Target`] there is no process.
+/// The error of a call if there is no process at its [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoSuchProcessError {
@@ -75,7 +75,7 @@ impl NoSuchProcessError {
 pub(crate) mod sealed {
     use super::Pid;
 
-    /// A process, directly or by a name.
+    /// A target: a PID, a name or a group.
     #[derive(Debug)]
     pub enum Named<'a> {
         Process(Pid),
@@ -89,7 +89,7 @@ pub(crate) mod sealed {
 }
 
 impl Named<'_> {
-    /// The process that is named, which may have ended. `holder` looks up names, and `next_member` groups.
+    /// The process at the target. It may have ended. `holder` looks up names, and `next_member` looks up groups.
     #[inline]
     pub(crate) fn find(
         self,

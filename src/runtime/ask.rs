@@ -1,4 +1,4 @@
-//! Questions that are asked from outside of processes.
+//! Questions from outside to processes.
 
 use std::fmt;
 use std::future::Future;
@@ -18,19 +18,25 @@ use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
 use crate::sched::body::Host;
 use crate::timer::Kept;
 
-/// How often a waiting thread looks for the answer before it sleeps. A look yields the thread's time to the system.
+/// How often a waiting thread looks for the answer before it sleeps. Between two looks it yields the processor.
 const LOOKS: u32 = 64;
 
 impl Runtime {
-    /// Asks a process. `question` makes the message around the [`Reply`] that it carries.
+    /// Asks a process. `question` receives a [`Reply`] and returns the message that contains it.
     ///
-    /// This call sends the question, and the limit begins with it. The [`AskFuture`] is awaited, or a thread calls
-    /// [`wait`](AskFuture::wait) on it. It returns the reply, or an error that says why there is none. The error
-    /// comes at once if there is no process at the target, or if the process takes other messages, is full, ends, or
-    /// drops the reply. Otherwise it comes when `limit` is over.
+    /// This call sends the question, and the limit begins. To get the reply, await the [`AskFuture`], or call
+    /// [`wait`](AskFuture::wait) on it. The result is the reply, or an error that says why there is none. The error
+    /// comes at once in these cases:
     ///
-    /// The runtime checks the limit from the first poll or wait on. A reply that is there by then is returned,
-    /// however late it came.
+    /// - There is no process at the target, or the process ends.
+    /// - The process takes messages of another type.
+    /// - The mailbox of the process is full.
+    /// - The process drops the reply.
+    ///
+    /// Otherwise the error comes when `limit` is over.
+    ///
+    /// The runtime enforces the limit only from the first poll or wait on. If the reply has arrived by then, it is
+    /// returned, however late it came.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &self,
         to: impl Accepts<M>,
@@ -57,14 +63,14 @@ fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) 
     if let Err(refused) = core.road.offer(to, message, false, full) {
         let (message, why) = Rejected::into_parts(refused.message);
         ask.refuse(why.into());
-        // A drop of the message drops the reply in it, which answers. If the message held no reply, no answer would
-        // ever come.
+        // The drop of the message drops the reply in it, and this answers the question. If the message contains no
+        // reply, no answer would ever come.
         drop_contained(message);
         ask.give_up(CommandError::Dropped);
     }
 }
 
-/// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it with its timer.
+/// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it together with the timer.
 struct Late {
     ask: Weak<Ask>,
     why: CommandError,
@@ -79,20 +85,21 @@ impl Drop for Late {
     }
 }
 
-/// A question from outside, made with [`Runtime::ask`]. It is a future of the reply, and a thread can
-/// [`wait`](Self::wait) for it.
+/// A future of the reply to a question, made with [`Runtime::ask`]. A thread can also [`wait`](Self::wait) for the
+/// reply.
 ///
-/// If it is dropped before the reply has come, the question is given up. A reply is then too late. If it
-/// is polled again after it was ready, it is ready with [`CommandError::Dropped`].
+/// If the future is dropped before the reply has arrived, the question is given up. A reply is then too late. If the
+/// future is polled again after it was ready, the result is [`CommandError::Dropped`].
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<Ask>,
     answer: LatchFuture<OneAnswer>,
     core: Arc<Core>,
     deadline: Deadline,
-    /// Ends the question when the limit is over, or when the runtime ends. Set by the first poll or wait.
+    /// The timer of the question, set by the first poll or wait. It gives the question up when the limit is over, or
+    /// when the runtime ends.
     kept: Option<Kept>,
-    /// Whether a poll or a wait has given the reply: the question is decided, and has no waker.
+    /// Whether a poll or a wait has returned the result. Then the question is decided, and has no waker.
     is_taken: bool,
     takes: PhantomData<fn() -> T>,
 }
@@ -103,14 +110,14 @@ impl<T: Send + 'static> AskFuture<T> {
     ///
     /// # Errors
     /// The reason why there is no reply. In a step, which must not block, it is [`CommandError::InsideStep`], unless
-    /// the reply is there already. The question has been sent, and is given up then. A step asks with
+    /// the reply has already arrived. The question was sent, and is given up then. In a step, ask with
     /// [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
         let answer = self.answer.latch().clone();
         if is_step() && !answer.is_set() {
             return Err(CommandError::InsideStep);
         }
-        // A process that is awake answers sooner than a thread can sleep and be woken again.
+        // If the asked process runs, its answer arrives before the thread could sleep and wake.
         for _ in 0..LOOKS {
             if answer.is_set() {
                 break;
@@ -119,12 +126,12 @@ impl<T: Send + 'static> AskFuture<T> {
         }
         if !answer.is_set() {
             if self.kept.is_none() {
-                // At the end of the runtime there may be no thread that answers or that wakes this thread. If the
-                // runtime has ended, the timer is dropped here, and gives the question up.
+                // When the runtime ends, there may be no thread that answers or that wakes this thread. If the runtime
+                // has already ended, the timer is dropped here, and gives the question up.
                 self.set_timer(Deadline::NEVER);
             }
             if !answer.wait_until(&self.core.road.clock, self.deadline) {
-                // If the reply comes at this moment, this changes nothing and the reply is there.
+                // If the reply comes at this moment, this has no effect.
                 self.ask.give_up(CommandError::TimedOut);
             }
         }

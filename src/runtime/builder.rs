@@ -34,16 +34,16 @@ use crate::sched::worker::Worker;
 use crate::threads;
 use crate::timer::Timers;
 
-/// The default for the number of new events that one step is given at most.
+/// The default maximum of new events that one step is given.
 pub const DEFAULT_STEP_EVENTS: usize = 128;
 
-/// The default for the number of processes at most: 16,777,216.
+/// The default maximum of processes: 16,777,216.
 pub const DEFAULT_MAX_PROCESSES: usize = 1 << 24;
 
-/// The default for the number of threads for blocking work at most.
+/// The default maximum of threads for blocking work.
 pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 
-/// The default time for the processes in a shutdown through the runtime's shutdown node.
+/// The default limit of a shutdown through the runtime's shutdown node.
 pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
 const MOST_WORKERS: usize = 1024;
@@ -51,13 +51,13 @@ const MOST_SPARE_WORKERS: usize = 1024;
 const MOST_STEP_EVENTS: usize = 1 << 20;
 const MOST_BLOCKING_THREADS: usize = 1 << 16;
 
-/// The nodes from which one is chosen at random if none is given.
+/// The numbers from which the node is chosen at random if none is given.
 const RANDOM_NODES: RangeInclusive<u32> = 1..=Pid::MAX_NODE;
 
-/// The number of vacant slots that a worker keeps for the processes that it spawns.
+/// The maximum number of vacant slots that a worker keeps for future processes.
 const STOCK: usize = 256;
 
-/// Options of a [`Runtime`], each with a default. [`start`](Self::start) refuses values out of range.
+/// Options of a [`Runtime`]. Each option has a default. [`start`](Self::start) refuses values out of range.
 ///
 /// ```
 /// use procession::Runtime;
@@ -88,7 +88,7 @@ pub struct RuntimeBuilder {
 }
 
 impl Runtime {
-    /// The options, with their defaults.
+    /// Returns the options, with their defaults.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder {
             workers: None,
@@ -120,13 +120,14 @@ impl Runtime {
 }
 
 impl RuntimeBuilder {
-    /// Sets the number of threads that step processes: 1 to 1,024. The default is the number of processors.
+    /// Sets the number of workers: 1 to 1,024. A worker is a thread that steps processes. The default is the number of
+    /// processors.
     pub fn workers(mut self, workers: usize) -> RuntimeBuilder {
         self.workers = Some(workers);
         self
     }
 
-    /// Sets the first part of the names of the threads. The default is `procession`. The threads are `NAME-worker-0`,
+    /// Sets the first part of the names of the threads. The default is `procession`. The names are `NAME-worker-0`,
     /// `NAME-blocking-1`, `NAME-timers`, `NAME-spare-0` and `NAME-watchdog`.
     pub fn thread_name(mut self, name: impl Into<String>) -> RuntimeBuilder {
         self.thread_name = name.into();
@@ -137,84 +138,88 @@ impl RuntimeBuilder {
     /// more, and rounds up a size that is too small. The default is that of the standard library's threads: 2 MiB,
     /// unless the environment's `RUST_MIN_STACK` says otherwise.
     ///
-    /// A step that needs more ends the program, as on any thread. Send large messages in a `Box`.
+    /// If a step needs a larger stack, the program aborts, as on any thread. Send large messages in a `Box`.
     pub fn stack_size(mut self, bytes: usize) -> RuntimeBuilder {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Sets the first number of every PID: 0 to 16,383. The default is random. So a PID of another runtime, in this
-    /// program or in one that ran before, is (almost certainly) recognised as foreign.
+    /// Sets the node, which is the first number of every PID: 0 to 16,383. The default is a random number from 1 to
+    /// 16,383. So two runtimes almost certainly have different nodes. A runtime recognises a PID with another node as
+    /// foreign.
     pub fn node(mut self, node: u32) -> RuntimeBuilder {
         self.node = Some(node);
         self
     }
 
-    /// Sets the seed of every random decision of the runtime. The decisions are its node, and the victims of stealing
-    /// workers. The default comes from the operating system.
+    /// Sets the seed of all random decisions of the runtime. These are its node, and the workers from which idle
+    /// workers steal processes. The default comes from the operating system.
     pub fn seed(mut self, seed: u64) -> RuntimeBuilder {
         self.seed = Some(seed);
         self
     }
 
-    /// Sets the number of processes that there may be at once: 1 to 67,108,864. A limit that is set here is exact.
-    /// The default is [`DEFAULT_MAX_PROCESSES`], less a few dozen for each worker.
+    /// Sets the maximum number of living processes: 1 to 67,108,864. A limit that is set here is exact. The default is
+    /// [`DEFAULT_MAX_PROCESSES`]. The default is not exact: each worker may reserve up to 256 of these places.
     pub fn max_processes(mut self, limit: usize) -> RuntimeBuilder {
         self.max_processes = Some(limit);
         self
     }
 
-    /// Sets the most new events that one step is given: 1 to 1,048,576. The default is [`DEFAULT_STEP_EVENTS`].
-    /// Control signals, and messages that earlier steps have passed over, are not counted.
+    /// Sets the maximum number of new events that one step is given: 1 to 1,048,576. The default is
+    /// [`DEFAULT_STEP_EVENTS`]. Control signals, and messages that earlier steps have passed over, are not counted.
     pub fn step_events(mut self, events: usize) -> RuntimeBuilder {
         self.step_events = events;
         self
     }
 
-    /// Sets the number of threads for blocking work: 1 to 65,536. The default is [`DEFAULT_BLOCKING_THREADS`]. The
-    /// threads start on demand. Further work waits.
+    /// Sets the maximum number of threads for blocking work: 1 to 65,536. The default is [`DEFAULT_BLOCKING_THREADS`].
+    /// The threads start on demand. If all of them are busy, further work waits.
     pub fn blocking_threads(mut self, threads: usize) -> RuntimeBuilder {
         self.blocking_threads = threads;
         self
     }
 
-    /// Sets the time without blocking work after which its threads begin to end. With `None` they never end. The
-    /// default is [`DEFAULT_IDLE_PERIOD`].
+    /// Sets the idle period of the threads for blocking work. After a whole period without such work, each further
+    /// period ends one thread. With `None` these threads do not end before the runtime. The default is
+    /// [`DEFAULT_IDLE_PERIOD`].
     pub fn blocking_idle(mut self, period: Option<Duration>) -> RuntimeBuilder {
         self.blocking_idle = period;
         self
     }
 
-    /// Sets the clock for timers, limits and times. Tests use a [`ManualClock`](crate::clock::ManualClock).
+    /// Sets the clock for timers, limits and times. The default is the system's clock. Tests use a
+    /// [`ManualClock`](crate::clock::ManualClock).
     pub fn clock(mut self, clock: Clock) -> RuntimeBuilder {
         self.clock = clock;
         self
     }
 
-    /// Reads the clock before every step, so that the time in a step is exact. Without this the clock is read once in
-    /// 32 steps, which is much cheaper. The time shown may then include the (at most 31) steps before the current
+    /// Makes each worker read the clock before every step. So
+    /// [`ProcessInfo::in_step`](crate::observe::ProcessInfo::in_step) is exact. Without this option, a worker reads
+    /// the clock once in 32 steps, which is much cheaper. Then `in_step` may include up to 31 steps before the current
     /// one.
     pub fn exact_step_times(mut self) -> RuntimeBuilder {
         self.exact_step_times = true;
         self
     }
 
-    /// Adds a watchdog. It reports steps that run too long, and it may start other workers in the places of those
-    /// that are stuck in them. Without a watchdog, steps are not watched and watching costs nothing.
+    /// Adds a watchdog, which reports steps that run too long. It may also start spare workers in the places of stuck
+    /// workers. Without a watchdog, steps are not watched.
     pub fn watchdog(mut self, watchdog: Watchdog) -> RuntimeBuilder {
         self.watchdog = Some(watchdog);
         self
     }
 
-    /// Sets the observer, which receives spawns, exits, dead letters and stuck steps.
+    /// Sets the observer, which is notified of spawns, exits, dead letters and stuck steps.
     pub fn observer(mut self, hook: impl Observer) -> RuntimeBuilder {
         self.hook = Some(Arc::new(hook));
         self
     }
 
-    /// Registers the handler for a type of command. It is called on a worker's thread, so it should only start the
-    /// action. The [`Responder`] may answer from any thread or async runtime. An error that the handler returns, a
-    /// panic, and a responder that is dropped answer the command, too.
+    /// Registers the handler for a type of command. Workers call it, so it must not block. It should only start the
+    /// action. The [`Responder`] may answer later, from any thread or async runtime. If the handler returns an error,
+    /// panics, or drops the responder without an answer, the command is answered with an error.
     pub fn handler<C, F>(mut self, handler: F) -> RuntimeBuilder
     where
         C: Command,
@@ -227,8 +232,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the time for the processes in a shutdown through the [shutdown node](Runtime::shutdown_node). A request
-    /// to the node has no limit of its own. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
+    /// Sets the limit of a shutdown through the [shutdown node](Runtime::shutdown_node). A request to the node has no
+    /// limit of its own. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
         self.shutdown_limit = limit;
         self
@@ -240,8 +245,8 @@ impl RuntimeBuilder {
     /// The runtime is not started if one of these holds:
     ///
     /// - An option is out of range.
-    /// - The name of the threads has a NUL in it.
-    /// - The stack of the threads is larger than any memory.
+    /// - The name of the threads contains a NUL byte.
+    /// - The stack size of the threads is larger than any memory.
     /// - Two handlers were registered for one command.
     /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
@@ -250,12 +255,12 @@ impl RuntimeBuilder {
         let (core, shutdown) = (runtime.core(), &runtime.owner.shutdown);
         let workers = core.road.workers;
         for (index, deque) in deques.into_iter().enumerate() {
-            // If a thread cannot be started, the drop of the runtime ends the threads that were.
+            // If a thread cannot be started, the drop of the runtime ends the threads that were started before.
             let thread = format!("{name}-worker-{index}");
             let mut worker = new_worker(core, index, deque, seed);
             if index < workers {
-                // The worker keeps it, because the worker may be stuck for longer than the runtime has handles. The
-                // end of its step is reported all the same.
+                // The worker keeps the timer, because it may be stuck when the last handle of the runtime is dropped.
+                // The end of the stuck step is still reported.
                 let watchdog_timer = shutdown.watchdog_timer.clone();
                 let works = move || {
                     worker.run();
@@ -270,8 +275,8 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    /// Makes a runtime whose workers have not begun. Also returns a deque for each worker, followed by one for each
-    /// spare, and the seed.
+    /// Makes a runtime without threads. Also returns a deque for each worker, followed by one for each spare, and the
+    /// seed.
     fn assemble(self) -> Result<(Runtime, Vec<Deque<Ready>>, u64), BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
@@ -352,7 +357,7 @@ fn new_worker(core: &Arc<Core>, index: usize, deque: Deque<Ready>, seed: u64) ->
 
 #[cfg(all(test, not(loom)))]
 impl RuntimeBuilder {
-    /// Makes a runtime whose workers have no threads: the test gives the turns.
+    /// Makes a runtime whose workers have no threads. The test runs the workers.
     pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core>>) {
         let (runtime, deques, seed) = self.assemble().unwrap();
         let core = runtime.core();
@@ -398,16 +403,16 @@ pub enum BuildError {
         /// The type of the command.
         command: &'static str,
     },
-    /// The [`Watchdog`] has a limit of zero, which every step exceeds.
+    /// The [`Watchdog`] has a limit of zero.
     #[error("a watchdog has to allow a step some time, and this one allows none")]
     NoLimit,
-    /// The name has a NUL in it. The name of a thread must not have one.
+    /// The name of the threads contains a NUL byte.
     #[error("no thread can be called {given:?}")]
     ThreadName {
         /// The name that was given.
         given: String,
     },
-    /// The stack of a thread would be larger than any memory.
+    /// The stack size is larger than any memory.
     #[error("no thread can have a stack of {given} bytes")]
     StackSize {
         /// The size that was given.

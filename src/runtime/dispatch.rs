@@ -1,4 +1,4 @@
-//! Effects: the yields that are more than messages, and how they are performed.
+//! The core of a runtime, and how it performs the yields of a step.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -26,10 +26,11 @@ use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerKey, Timers};
 
-/// How many numbers for monitors an output takes at once. The outputs share one counter, so fewer calls touch it.
+/// How many numbers for monitors a step output takes at once. All outputs share one counter. A larger share means
+/// fewer accesses to it.
 const MONITORS_AT_ONCE: u64 = 64;
 
-/// A runtime without its threads. Processes, timers, jobs and handles share it.
+/// The shared state of a runtime, without the threads of its workers.
 pub(crate) struct Core {
     pub(crate) road: Arc<Road>,
     pub(crate) timers: Timers,
@@ -40,9 +41,9 @@ pub(crate) struct Core {
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
-    /// Blocking steps, by packed PID, with their begin and their thread.
+    /// Blocking steps by packed PID, with the time of their beginning and their thread.
     pub(crate) pool_steps: Mutex<HashMap<u64, (Instant, ThreadId)>>,
-    /// Bodies that wait for a thread of the pool, by packed PID. They can be taken back from here.
+    /// Bodies that wait for a thread of the pool, by packed PID. A termination takes them back from here.
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     /// Cancelled when the limit of a shutdown is over. It cancels the blocking work of processes that are done.
     pub(crate) over: CancelToken,
@@ -54,12 +55,12 @@ impl Core {
         OutsideExecutor { road: &self.road }
     }
 
-    /// A shared reference, for code that outlives the call. The core has an owner while anything of it runs.
+    /// A shared reference, for code that outlives the call. The core has an owner while any code of it runs.
     pub(crate) fn shared(&self) -> Option<Arc<Core>> {
         self.me.upgrade()
     }
 
-    /// The process that a target names, which may have ended.
+    /// The process at a target. It may have ended.
     #[inline]
     pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
         target.named().find(|name| self.holder(name), |group| self.next_member(group))
@@ -82,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Has a process ended instead of stepped. Returns whether it lived.
+    /// Marks a process, so that it is ended instead of stepped. Returns whether it lived.
     pub(crate) fn terminate<H: Executor>(
         &self,
         executor: &mut H,
@@ -94,7 +95,8 @@ impl Core {
         told.map_err(|_| NoSuchProcessError::Pid(pid))
     }
 
-    /// Takes a process that is to be ended out of the queue of the pool. Its end needs no thread of the pool.
+    /// Takes a process that is to be ended out of the queue of the pool. A worker ends it, so it needs no thread of
+    /// the pool.
     pub(super) fn leave_pool(&self, pid: Pid) {
         if let Some(ready) = self.take_from_pool(pid) {
             self.road.inject(ready);
@@ -124,8 +126,8 @@ impl Core {
                 ask.refuse(why);
             }
         });
-        // Otherwise the question is not read here: the process that answers it may be about to write it, on another
-        // processor.
+        // If it is not refused, the question is not read here. The process that answers it may be about to write it,
+        // on another processor.
         if is_refused && ask.is_decided() {
             return;
         }
@@ -173,7 +175,7 @@ impl Core {
 
     fn cancel_timer<H: Executor>(&self, head: &mut Head, tag: u64, executor: &mut H) {
         let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
-        // A timer that never fires has no key, and cannot be on its way.
+        // A timer that never fires has no key, and cannot have fired.
         if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
             self.road.answer(executor, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
         }
@@ -185,7 +187,7 @@ impl Core {
         head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
     }
 
-    /// Takes back the timers of a process, and asks its jobs and handlers to stop.
+    /// Cancels the timers of a process, and asks its jobs and handlers to stop.
     fn take_work_back(&self, rare: &mut Rare) {
         for key in std::mem::take(&mut rare.timers).into_values().flatten() {
             self.timers.cancel(key);
@@ -197,7 +199,7 @@ impl Core {
 
     fn block(&self, head: &mut Head, tag: u64, work: Work) {
         let Some(core) = self.shared() else { return };
-        // Work that is yielded with `Done` ends with the runtime, and not with the process.
+        // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
         let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and its drop answers.
@@ -205,7 +207,7 @@ impl Core {
     }
 }
 
-/// The same result as the answer to a command.
+/// The result as the answer to a command.
 fn as_answer(told: Result<bool, NoSuchProcessError>) -> Answer {
     Ok(Box::new(told?))
 }
@@ -228,7 +230,7 @@ impl Engine for Core {
             }
             Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
             Yield::Reply(reply) => {
-                // The wakers of an asker outside may run for long.
+                // The wakers of an asker outside may take long.
                 if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
                     self.road.answer_from(executor, Some(pid), to, tag, answer);
                 }
@@ -260,7 +262,7 @@ impl Engine for Core {
                 self.road.answer(executor, pid, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
-            // The road performs these itself.
+            // The turn performs these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
         }
     }
@@ -299,7 +301,7 @@ impl Engine for Core {
     }
 
     fn tell_related<H: Executor>(&self, pid: Pid, exit: &Exit, executor: &mut H) {
-        // The names are free before any process is told of the end.
+        // The names are free before any process is notified of the end.
         self.names.ended(pid);
         self.groups.ended(&*self.road, pid, |told| self.told(told, executor));
         self.relations.ended(&*self.road, pid, exit, |told| self.told(told, executor));
@@ -315,7 +317,8 @@ impl Engine for Core {
 
     fn joins<H: Executor>(&self, groups: Vec<Arc<str>>, pid: Pid, executor: &mut H) {
         for group in groups {
-            // The body is in hand and no name is empty, so the join is not refused.
+            // The process cannot have ended, because its body is in hand. No name is empty. So the join is not
+            // refused.
             let _ = self.join_group(&group, pid, Doer::Another, executor);
         }
     }
@@ -349,8 +352,8 @@ impl Engine for Core {
         let turn = PoolTurn { core, pid, begun: false };
         // A turn that is refused is dropped, and ends its process.
         let _ = self.pool.execute(move || turn.run());
-        // A call that terminates the process marks it first and looks here afterwards. So one of the two sees the
-        // other.
+        // A call that terminates the process marks it first, and looks into `for_pool` afterwards. This thread does
+        // the reverse. So one of the two sees the other.
         if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {
             self.leave_pool(pid);
         }
@@ -375,8 +378,7 @@ impl Core {
         give_back(self, &mut out);
     }
 
-    /// Sets the exits of all processes in the queues, which are to be ended. Returns the calls of wakers and
-    /// callbacks.
+    /// Sets the exits of all processes in the queues. They are ended later. Returns the calls of wakers and callbacks.
     pub(super) fn set_exits(&self) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut bodies: Vec<Ready> = std::iter::from_fn(|| self.road.queues.take_any()).collect();
         let exit = Exit::Terminated(Reason::Shutdown);
@@ -449,7 +451,7 @@ impl Host for Core {
     }
 }
 
-/// A blocking closure of a process. It answers when it has run, and also if it is dropped before that.
+/// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.
 struct BlockingJob {
     core: Arc<Core>,
     pid: Pid,
@@ -478,11 +480,12 @@ impl Drop for BlockingJob {
     }
 }
 
-/// A step that may block. If it is dropped before it has run, it ends its process.
+/// A turn on the pool, for a step that may block. If it is dropped before it has run, its process is ended.
 struct PoolTurn {
     core: Arc<Core>,
     pid: Pid,
-    /// Whether this turn has begun. Its process may be waiting for the pool again. That is another turn.
+    /// Whether this turn has begun. If it has, its drop must not take the process from the pool, because the process
+    /// may wait for its next turn there.
     begun: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::process::{Accepts, Address, Named, Pid, Process, Resolve, Target};
 use crate::sched::machine::ExitLatch;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
-/// Clones are for the same process. The drop of a handle ends nothing.
+/// Clones are handles to the same process. The drop of a handle does not end the process.
 ///
 /// A handle is also a `Future` of the exit.
 pub struct Handle<P: Process> {
@@ -34,17 +34,17 @@ impl<P: Process> Handle<P> {
         self.address.pid()
     }
 
-    /// The address, which has the type of message.
+    /// The address: the PID with the type of the messages.
     pub fn address(&self) -> Address<P::Message> {
         self.address
     }
 
-    /// Blocks the calling thread until the process has ended and was closed. Returns how it ended. Any number of
-    /// threads may wait.
+    /// Blocks the calling thread until the process has ended and was closed. Returns its exit. Any number of threads
+    /// may wait.
     ///
     /// # Errors
-    /// The caller is a step ([`WaitError::InsideStep`]). A step monitors the process instead:
-    /// [`StepOutput::monitor`](crate::StepOutput::monitor).
+    /// The caller is a step ([`WaitError::InsideStep`]). In a step, use
+    /// [`StepOutput::monitor`](crate::StepOutput::monitor) instead.
     pub fn join(&self) -> Result<Exit<Arc<P::Output>>, WaitError> {
         refuse_step()?;
         Ok(self.exit.latch().wait())
@@ -60,7 +60,7 @@ impl<P: Process> Handle<P> {
         self.exit.latch().get().ok_or(WaitError::TimedOut)
     }
 
-    /// How the process ended. `None` if it has not ended.
+    /// The exit of the process. `None` if it has not ended.
     pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
         self.exit.latch().get()
     }

@@ -1,4 +1,4 @@
-//! The inspection of a runtime: its processes, and counts of events since its start.
+//! The inspection of a runtime: descriptions of its processes, and counts since its start.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::sched::stuck_steps::WorkerView;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProcessState {
-    /// It waits for its turn to be stepped.
+    /// It is ready to be stepped, but no thread steps it yet.
     Ready,
     /// It is being stepped.
     Running,
@@ -39,102 +39,105 @@ impl fmt::Display for ProcessState {
     }
 }
 
-/// One process, at one moment.
+/// The description of one process at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessInfo {
     /// Its PID.
     pub pid: Pid,
-    /// Its name, if it has one. It is the first name that it has taken and not given back.
+    /// Its name, if it has one. If it has several, this is the oldest one.
     pub name: Option<Arc<str>>,
-    /// All its names, in the order in which it has taken them.
+    /// All its names, oldest first.
     pub names: Vec<Arc<str>>,
     /// The type of the process.
     pub type_name: &'static str,
-    /// The state that it is in.
+    /// The state of the process.
     pub state: ProcessState,
     /// The number of steps that have returned.
     pub steps: u64,
-    /// The number of messages that wait. Messages that steps have passed over are included.
+    /// The number of messages in its mailbox, with the messages that steps have passed over.
     pub mailbox: usize,
-    /// The time since it was spawned. The error is about a millisecond, and the last 32 steps of the worker that
-    /// spawned it.
+    /// The time since it was spawned. It may be too long by about a millisecond. If a step spawned the process, it may
+    /// also be too long by the duration of the last 32 steps of that worker.
     pub age: Duration,
-    /// How long it has been in its current step.
+    /// The time since its current step began. `None` if it is not in a step.
     /// [`RuntimeBuilder::exact_step_times`](crate::config::RuntimeBuilder::exact_step_times) says how exact this is.
     pub in_step: Option<Duration>,
 }
 
-/// Counts since the runtime was started. They are added up at one call, and are exact if nothing happens meanwhile.
+/// Counts since the runtime was started. If processes run while the counts are added up, the counts may not agree with
+/// each other.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The number of processes that live.
+    /// The number of living processes.
     pub processes: u64,
-    /// The number of processes that were ever spawned.
+    /// The number of processes that were spawned.
     pub spawned: u64,
-    /// How processes have ended.
+    /// The number of processes that have ended, by kind of exit.
     pub ended: ExitCounts,
-    /// How messages were handled.
+    /// Counts of messages.
     pub messages: MessageCounts,
-    /// The number of answers that were discarded. Their processes had ended, or their failed state machines were
+    /// The number of answers that were discarded. Their process had ended, or its state machine had failed and was
     /// replaced.
     pub discarded_answers: u64,
-    /// The number of replies that came when the asker no longer waited.
+    /// The number of replies that came after the asker had stopped waiting.
     pub late_replies: u64,
-    /// The number of timers that are pending. The timer of the watchdog's next look is not counted.
+    /// The number of pending timers. The timer of the watchdog is not counted.
     pub timers: usize,
-    /// The counts of each worker, followed by those of the spare workers. Spare workers that do not run are included.
+    /// The counts of each worker, followed by the counts of each spare worker. Spare workers that do not run are
+    /// included.
     pub workers: Vec<WorkerStats>,
-    /// The number of spare workers that run now; see
+    /// The number of spare workers that run now. See
     /// [`Watchdog::spare_workers`](crate::config::Watchdog::spare_workers).
     pub spare_workers: usize,
-    /// The number of steps that were found to be stuck. Steps that are still stuck are included; see
-    /// [`Watchdog`](crate::config::Watchdog).
+    /// The number of steps that the [`Watchdog`](crate::config::Watchdog) has found to be stuck. Steps that are still
+    /// stuck are included.
     pub stuck_steps: u64,
-    /// The number of steps that ran elsewhere: on the pool, or to end a process in a shutdown.
+    /// The number of steps that did not run on a worker. They ran on the pool, or on the thread of a shutdown.
     pub steps_elsewhere: u64,
-    /// The number of ready processes in the global queue. The workers' own queues are in [`WorkerStats::queue`].
+    /// The number of ready processes in the global queue. [`WorkerStats::queue`] has the number in the queue of each
+    /// worker.
     pub global_queue: usize,
     /// The number of blocking closures and blocking steps that wait for a thread.
     pub blocking_queue: usize,
 }
 
-/// How processes have ended.
+/// The number of processes that have ended, by kind of exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExitCounts {
-    /// They returned [`Step::Done`](crate::Step::Done).
+    /// Processes that returned [`Step::Done`](crate::Step::Done).
     pub done: u64,
-    /// They failed.
+    /// Processes that failed.
     pub failed: u64,
-    /// They panicked.
+    /// Processes that panicked.
     pub panicked: u64,
-    /// They were terminated.
+    /// Processes that were terminated.
     pub terminated: u64,
 }
 
 impl ExitCounts {
-    /// The sum of all four.
+    /// The sum of the four counts.
     pub fn total(self) -> u64 {
         self.done + self.failed + self.panicked + self.terminated
     }
 }
 
-/// How messages were handled. At every quiet moment, `accepted = stepped + dead + queued`.
+/// Counts of messages. While no step runs and no message is being sent, `accepted = stepped + dead + queued`.
 #[derive(Clone, Debug, Default)]
 pub struct MessageCounts {
-    /// Messages that were sent with success from outside, or yielded by a step that succeeded.
+    /// Messages that successful steps have yielded, and messages from outside that were not refused.
     pub accepted: u64,
-    /// Messages that were taken by a step that succeeded.
+    /// Messages that a successful step has taken.
     pub stepped: u64,
     /// Dead letters, by reason.
     pub dead_by_reason: HashMap<DeadLetterReason, u64>,
-    /// Messages that wait now.
+    /// Messages that are in mailboxes now.
     pub queued: u64,
 }
 
 impl MessageCounts {
-    /// The number of dead letters of every reason.
+    /// The number of dead letters, of all reasons together.
     pub fn dead(&self) -> u64 {
         self.dead_by_reason.values().sum()
     }
@@ -144,21 +147,23 @@ impl MessageCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStats {
-    /// Steps that it has run.
+    /// Steps that the worker has run.
     pub steps: u64,
-    /// Processes found in the hand-off slot.
+    /// Processes that the worker found in its hand-off slot.
     pub handed_off: u64,
-    /// Processes found in the own deque.
+    /// Processes that the worker found in its own deque.
     pub from_own: u64,
-    /// Processes found in the global queue. Each batch counts once, and the rest of it is found in the own deque.
+    /// Processes that the worker found in the global queue. It takes a batch at a time. Each batch counts once,
+    /// because the rest of the batch goes into the worker's own deque.
     pub from_global: u64,
-    /// Processes stolen from another worker. Each batch counts once.
+    /// Processes that the worker stole from another worker. Each batch counts once.
     pub stolen: u64,
-    /// Times it went to sleep.
+    /// Times that the worker went to sleep.
     pub parked: u64,
-    /// Times it woke another worker.
+    /// Times that the worker woke another worker.
     pub woke_others: u64,
-    /// Ready processes in its deque. The process that it steps and the one in its hand-off slot are not counted.
+    /// Ready processes in the worker's deque now. The process that it steps is not counted, nor is the process in its
+    /// hand-off slot.
     pub queue: usize,
 }
 

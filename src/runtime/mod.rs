@@ -1,4 +1,4 @@
-//! The runtime: the processes, the workers, the pool, the timers, and the handle of the program.
+//! The runtime: processes, workers, the pool, timers, and the program's handle to them.
 
 mod dispatch;
 mod related;

@@ -1,4 +1,4 @@
-//! Names and groups of processes, as steps and calls from outside change them.
+//! Changes and look-ups of names and groups, by steps and by calls from outside.
 
 use std::any::Any;
 
@@ -12,8 +12,8 @@ use crate::sched::body::Rare;
 use crate::sched::road::Executor;
 
 impl Runtime {
-    /// Gives a process a further name. A name has at most one holder, and a process may have any number of names.
-    /// When its holder has ended, the name is free before the processes that monitor the holder are told.
+    /// Gives a process a further name. At most one process has a name. A process may have any number of names. When
+    /// the holder of a name has ended, the name is free before the processes that monitor the holder are notified.
     ///
     /// # Errors
     /// The name is taken (the error says by which process), the name is empty, or there is no process at the target.
@@ -22,7 +22,7 @@ impl Runtime {
         core.register(&name.into(), core.resolve(&target)?)
     }
 
-    /// Takes a name from its holder. Returns the process that had it.
+    /// Takes a name from the process that has it. Returns that process. `None` if no process had the name.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
         self.core().names.unregister(name, None)
     }
@@ -32,8 +32,8 @@ impl Runtime {
         self.core().names.holder(name)
     }
 
-    /// Adds a process to a group. A group begins with its first member. A process may be in many groups, and several
-    /// times in one group. A process that has ended is in no group.
+    /// Adds a process to a group. A group exists while it has members. A process may be in many groups, and several
+    /// times in one group. When a process ends, it leaves all its groups.
     ///
     /// # Errors
     /// There is no process at the target, or the group's name is empty.
@@ -43,7 +43,7 @@ impl Runtime {
         core.join_group(&group.into(), pid, Doer::Another, &mut core.executor())
     }
 
-    /// Removes a process from a group, once. Returns whether it was in the group.
+    /// Removes one membership of a process in a group. Returns whether the process was in the group.
     pub fn leave_group(&self, group: &str, target: impl Target) -> bool {
         let core = self.core();
         let Ok(pid) = core.resolve(&target) else { return false };
@@ -61,8 +61,8 @@ impl Runtime {
     }
 
     /// Sends a message to each process in the group. A process that has joined several times gets the message once.
-    /// Returns how many processes have accepted it. Processes that have just ended, are full, or take messages of
-    /// another type are not counted.
+    /// Returns the number of processes that have accepted it. A process does not accept it if it has just ended, if
+    /// its full mailbox refuses the message, or if it takes messages of another type.
     pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
         let members = self.core().groups.processes(group);
         let Some((last, others)) = members.split_last() else { return 0 };
@@ -78,15 +78,15 @@ impl Core {
         self.names.register(name, pid, lives)
     }
 
-    /// Gives a process that begins the name of its spawn options, once. Later the process may change it, also when
-    /// its state machine is replaced.
+    /// Gives a new process the name of its spawn options. It does so only once, because the name may be changed later,
+    /// also before the state machine is replaced.
     #[cold]
     pub(super) fn take_name(&self, rare: &mut Rare, pid: Pid) -> Result<(), SpawnError> {
         let Some(name) = rare.name.as_ref().filter(|_| !rare.is_named) else { return Ok(()) };
-        // It is not in the table of processes yet. Its end finds the name in its head.
+        // The process is not in the table yet. When it ends, the name is found in its head.
         self.names.register(name, pid, || true).map_err(|why| match why {
             NameError::Taken { name, holder } => SpawnError::NameTaken { name, holder },
-            // It counts as alive, so there is no other reason.
+            // The process counts as alive here, so there is no other reason.
             NameError::Empty | NameError::NoSuchProcess(_) => SpawnError::EmptyName,
         })?;
         rare.is_named = true;
@@ -108,7 +108,7 @@ impl Core {
         self.groups.leave(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 
-    /// Performs a change of names or groups that a process has yielded, and answers it.
+    /// Performs a change of names or groups that a process has yielded, and answers the command.
     pub(super) fn name_process<H: Executor>(&self, me: Pid, tag: u64, naming: Naming, executor: &mut H) {
         let by = |pid: Pid| if me == pid { Doer::Itself } else { Doer::Another };
         let named = |named: Result<(), NameError>| match named {

@@ -1,4 +1,4 @@
-//! Related processes, as relations find them and have them told.
+//! The access of relations to processes and to watchers outside.
 
 use super::dispatch::Core;
 use crate::outcome::drop_contained;
@@ -19,7 +19,7 @@ impl Cells for Road {
 }
 
 impl Core {
-    /// Carries out the action that is left when a process has been told.
+    /// Performs the action that remains after a process was notified.
     pub(super) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {
             Told::Nothing => {}
@@ -30,7 +30,7 @@ impl Core {
             }
             Told::Refused(control) => drop_contained(control),
             Told::Outside(latch, down) => {
-                // The set calls wakers and callbacks of the watcher.
+                // The set calls the wakers and callbacks of the watcher.
                 executor.let_go();
                 drop_contained(latch.set(down));
                 drop_contained(latch);

@@ -1,4 +1,4 @@
-//! The report of a shutdown, and why one is refused.
+//! The report of a shutdown, and the error of a refused shutdown.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::inspect::ProcessInfo;
 use crate::process::ProcessIdentity;
 
-/// How a runtime ended.
+/// The report of a shutdown.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -14,26 +14,26 @@ pub struct ShutdownReport {
     pub ended: usize,
     /// The number of processes that had to be terminated.
     pub terminated: usize,
-    /// Processes that had not ended. A step or `close` of them did not return, or the end did not reach them (see
-    /// [`hangs`](Self::hangs)).
+    /// Processes that had not ended. Either a step or a `close` of the process has not returned, or the shutdown did
+    /// not reach the process (see [`hangs`](Self::hangs)).
     pub stuck: Vec<ProcessInfo>,
-    /// The number of processes that have ended, but whose destructors or exit observer have not returned.
+    /// The number of processes that are partly ended. A destructor, or the observer of the exit, has not returned.
     pub ending: usize,
     /// The number of calls of `spawn` from outside that have not returned. Their `init` or the observer has not
-    /// returned. If `init` returns, the process is closed, and the spawn is refused.
+    /// returned. When `init` returns, the process is closed, and the spawn is refused.
     pub spawning: usize,
     /// The number of jobs on the pool that had not returned. Jobs are blocking closures and blocking steps.
     pub jobs_running: usize,
     /// The number of jobs on the pool that were never begun. They still waited for a thread when the limit was over.
     pub jobs_abandoned: usize,
-    /// The stage in which user code hangs. The rest of this stage may not be done.
+    /// The stage in which user code hangs, if it does. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
     /// The duration of the shutdown.
     pub took: Duration,
 }
 
 impl ShutdownReport {
-    /// Whether nothing had to be forced, and nothing is left.
+    /// Whether all processes and jobs have ended within the limit, and no user code hangs.
     pub fn is_clean(&self) -> bool {
         let forced = self.terminated + self.jobs_abandoned;
         let left = self.stuck.len() + self.ending + self.spawning + self.jobs_running;
@@ -67,7 +67,7 @@ impl fmt::Display for ShutdownReport {
     }
 }
 
-/// A process as a report names it.
+/// The text that describes a process in a report.
 pub(super) fn in_words(process: &ProcessInfo) -> String {
     let ProcessInfo { pid, type_name, name, state, in_step, .. } = process;
     let time = in_step.map_or(String::new(), |time| format!(" for {time:?}"));
@@ -78,22 +78,22 @@ fn quoted(name: Option<&str>) -> String {
     name.map_or(String::new(), |name| format!(" {name:?}"))
 }
 
-/// A stage of the end of a runtime. The stages come in this order.
+/// A stage of a shutdown. The stages come in this order.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum ShutdownStage {
-    /// The processes are asked to stop, and the ones that do not are terminated.
+    /// The processes are asked to stop. Processes that do not stop within the limit are terminated.
     #[default]
     Processes,
-    /// Timers are stopped: wakers of asks that are given up are called.
+    /// Timers are stopped. Asks from outside are given up, and their wakers are called.
     Timers,
-    /// Jobs are asked to stop, and the ones that wait are dropped.
+    /// Running jobs are asked to stop. Waiting jobs are dropped.
     Jobs,
-    /// The workers are told to exit.
+    /// The workers exit.
     Workers,
-    /// A process is ended that no worker could end. `close`, destructors, the observer and wakers are called.
+    /// A process that no worker has ended is ended. `close`, destructors, the observer and wakers are called.
     Process(ProcessIdentity),
-    /// Threads are joined: destructors of their thread-locals are called.
+    /// Threads are joined. The destructors of their thread-locals are called.
     Threads,
 }
 
@@ -115,11 +115,11 @@ impl fmt::Display for ShutdownStage {
 /// Why a shutdown was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShutdownError {
-    /// The caller runs on a worker of any runtime: a step, an `init`, a `close` or an observer.
+    /// The caller runs on a worker of any runtime. For example, it is a step, an `init`, a `close` or an observer.
     #[error("a step cannot wait for a shutdown, for it would block its worker: request it from another thread")]
     InsideStep,
-    /// The caller would wait for itself. It is a job, an `init` or a timer's action of this runtime, or the shutdown
-    /// has called it.
+    /// The caller would wait for itself. It is a job, an `init` or a timer's action of this runtime, or user code that
+    /// the shutdown calls.
     #[error("an `init`, job or timer of this runtime cannot wait for its shutdown: request it from another thread")]
     Inside,
 }

@@ -1,7 +1,7 @@
 //! The end of a runtime.
 //!
-//! The whole end runs on one thread, which is started for it. The stages, in order, with the user code that may run
-//! on this thread:
+//! The whole end runs on one thread, which is started for it: *the thread*, below. These are the stages, in order,
+//! with the user code that may run on this thread:
 //!
 //! 1. `Processes`: the door is closed. Every process is asked to stop. The thread waits until the roll is empty or
 //!    the limit is over. The remaining processes are terminated. User code: the log.
@@ -12,11 +12,11 @@
 //!    wakers.
 //! 6. `Threads`: the threads that have exited are joined. User code: destructors of thread-locals.
 //!
-//! The thread waits with a limit for code that runs on another thread: a step on a worker, a job of the pool. It
-//! cannot limit code on its own thread. So callers wait for the report until the limit is over, and then until
-//! nothing has moved for [`GRACE`]: no process was ended, nothing was dropped, no stage was begun. The end of a large
-//! runtime is slow, which is no hang. Without a limit, a caller waits for processes and their jobs, and the grace
-//! begins when these have ended.
+//! The thread waits with a limit for code that runs on another thread: a step on a worker, or a job of the pool. It
+//! cannot limit user code that runs on itself. So callers wait for the report until the limit is over. Then they wait
+//! until the end has made no progress for [`GRACE`]. Progress is that a process was ended, a value was dropped, or a
+//! stage was begun. So a large runtime that ends slowly is not taken for one that hangs. Without a limit, a caller
+//! first waits until all processes and their jobs have ended. Then the grace begins.
 //!
 //! | the end | `begin` | the thread has done the last stage | a caller's wait is over |
 //! |---|---|---|---|
@@ -24,13 +24,13 @@
 //! | **runs** | nothing: the first deadline counts | **reported** | **reported**, with the stage; the rest is forced |
 //! | **reported** | nothing | nothing: the report stays | gets the report |
 //!
-//! *Begun once, reported once.* The deadline and the report are each set once, and the first set wins.
+//! *Begun once, reported once.* The deadline and the report can each be set once. The first call that sets them wins.
 //!
 //! *No caller waits for user code.* A caller that gives up makes the report itself, from the state of that moment.
-//! Then a second thread *forces* the rest. It first does everything that needs no user code: it terminates the
-//! processes, stops the timers, the pool and the workers, and sets the exits of the processes that no worker has
-//! ended. So `join` returns for them. Only then it runs user code, and nothing else depends on that. If the first
-//! thread goes on after all, it finds each of these things done. Each of them may be done twice.
+//! Then a second thread *forces* the rest. It first does everything that needs no user code. It terminates the
+//! processes. It stops the timers, the pool and the workers. It sets the exits of the processes that no worker has
+//! ended, so that `join` returns for them. Only then does it run user code, and no other action depends on that. The
+//! first thread may go on after all. Then it finds each of these actions done. Each of them may be done twice.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -50,8 +50,8 @@ use crate::process::{CancelRequest, Pid};
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
-/// How long nothing may move after the limit before a caller gives up. It is by the system's clock, because a manual
-/// clock might not be moved.
+/// The time without progress, after the limit, after which a caller gives up. It is by the system's clock, because a
+/// program might not move a manual clock.
 const GRACE: Duration = Duration::from_millis(250);
 
 const THREAD: &str = "procession-shutdown";
@@ -62,21 +62,21 @@ pub(super) struct Shutdown {
     pub(super) worker_threads: Arc<WorkerThreads>,
     pub(super) watchdog_timer: Option<Arc<WatchdogTimer>>,
     tree: Tree,
-    /// Threads that cannot wait for the end. They may run an `init` for a spawn from outside, or the end itself.
+    /// Threads that cannot wait for the end. They run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,
-    /// Set when the end begins: the time of the begin, and the deadline.
+    /// Set when the end begins: the time of that moment, and the deadline.
     begun: OnceLock<(Instant, Deadline)>,
     progress: Mutex<Progress>,
-    /// Counts what the end has done; see [`Shutdown::moves`].
+    /// Counts the progress of the end; see [`Shutdown::moves`].
     done: AtomicU64,
-    /// Set when no process is left, and no job that one has yielded, or when the limit is over.
+    /// Set when all processes and their jobs have ended, or when the limit is over.
     settled: Latch<()>,
     report: Latch<Arc<ShutdownReport>>,
-    /// Keeps the callback that obeys the tree.
+    /// Keeps the callback that shuts the runtime down on a request to its tree.
     _asked: CancelCallback,
 }
 
-/// The progress of the end, as far as no other state shows it.
+/// The progress of the end that no other state shows.
 #[derive(Default)]
 struct Progress {
     stage: ShutdownStage,
@@ -84,13 +84,13 @@ struct Progress {
     lived: usize,
     /// Processes that were terminated.
     forced: Vec<Pid>,
-    /// The number of processes that were half-way through their end when the limit was over.
+    /// The number of processes that were partly ended when the limit was over.
     half_ended: usize,
     /// The number of jobs that were never begun.
     abandoned: usize,
 }
 
-/// Notes that the calling thread cannot wait for the end while this exists.
+/// While this exists, its thread must not wait for the end.
 pub(super) struct Inside<'a> {
     shutdown: &'a Shutdown,
 }
@@ -147,7 +147,7 @@ impl Shutdown {
         Inside { shutdown: self }
     }
 
-    /// Whether the calling thread works for this runtime. It cannot wait for the end then.
+    /// Whether the calling thread works for this runtime. Such a thread must not wait for the end.
     fn is_inside(&self) -> bool {
         let (me, core) = (thread::current().id(), &self.core);
         self.worker_threads.is_current()
@@ -171,7 +171,7 @@ impl Shutdown {
 
     /// Ends the runtime. The calling thread does not wait.
     fn run_elsewhere(self: Arc<Shutdown>, limit: Duration) {
-        // Here and not on the other thread, so that a handle which is dropped next finds that the end has begun.
+        // Not on the other thread: if the last handle is dropped next, its drop must find that the end has begun.
         self.begin(limit);
         threads::on_helper_thread(THREAD, move || {
             self.wait();
@@ -216,7 +216,7 @@ impl Shutdown {
         self.report.wait()
     }
 
-    /// Waits for the report. Gives up when nothing has moved for the grace.
+    /// Waits for the report. Returns `true` if the end has made no progress for the grace.
     fn hangs(&self) -> bool {
         let mut seen = self.moves();
         while !self.report.wait_until(&Clock::system(), within(10)) {
@@ -229,7 +229,7 @@ impl Shutdown {
         false
     }
 
-    /// Changes whenever the end has come further.
+    /// A value that changes whenever the end makes progress.
     fn moves(&self) -> (usize, u64) {
         (self.core.road.roll.left(), self.done.load(Ordering::Relaxed))
     }
@@ -243,7 +243,7 @@ impl Shutdown {
         self.note_move();
     }
 
-    /// Drops what was pending or waiting.
+    /// Drops these values one by one. Each drop is progress.
     fn drop_all(&self, all: impl IntoIterator<Item: Send + 'static>) {
         for one in all {
             drop_contained(one);
@@ -269,13 +269,13 @@ impl Shutdown {
 
     fn end_in_order(&self, deadline: Deadline) {
         let (core, road) = (&self.core, &self.core.road);
-        // A thread that is half-way through a spawn from outside finds the roll called. Later ones find the door
+        // A thread that is in the middle of a spawn from outside finds the roll called. A later spawn finds the door
         // closed.
         road.door.close();
         self.ask_all_to_stop(deadline);
         let in_time = road.roll.empty.wait_until(&road.clock, deadline);
         if in_time {
-            // Work that the processes have yielded with their last steps has the limit, too.
+            // The limit also holds for work that the processes have yielded with their last steps.
             core.pool.drain_until(&road.clock, deadline);
             road.door.empty().wait_until(&road.clock, deadline);
         }
@@ -305,7 +305,7 @@ impl Shutdown {
         self.stage(ShutdownStage::Workers);
         self.dismiss_workers();
         if in_time {
-            // A worker may be half-way through the end of a process. That has the limit, too.
+            // A worker may be in the middle of ending a process. The limit also holds for that.
             self.worker_threads.inside.empty().wait_until(&road.clock, deadline);
         }
         self.worker_threads.inside.empty().wait_until(&Clock::system(), workers);
@@ -323,7 +323,7 @@ impl Shutdown {
         self.note_move();
         let mut threads: Vec<_> = left.into_iter().map(|worker| worker.handle).collect();
         threads.extend(self.watchdog_timer.as_ref().and_then(|watchdog_timer| watchdog_timer.reporter()));
-        // The thread of the timers is the last, because an action of a timer may hold it up.
+        // The thread of the timers is joined last, because the action of a timer may block it.
         threads.extend(timers);
         let me = thread::current().id();
         for other in threads.into_iter().filter(|other| other.thread().id() != me) {
@@ -333,7 +333,7 @@ impl Shutdown {
         }
     }
 
-    /// Does the rest of an end that hangs in user code. The parts that need no user code come first.
+    /// Does the rest of an end that hangs in user code. The actions without user code come first.
     fn force(&self, report: &ShutdownReport) {
         let _inside = self.enter();
         let (core, road) = (&self.core, &self.core.road);
@@ -348,7 +348,7 @@ impl Shutdown {
         self.worker_threads.inside.empty().wait_until(&Clock::system(), soon);
         fence(Ordering::SeqCst);
         let exits = core.set_exits();
-        // From here on user code runs. First the tree and the jobs, on which other threads may wait.
+        // From here on user code runs. The tree and the jobs come first, because other threads may wait for them.
         self.tell(report);
         core.over.cancel(Reason::Shutdown);
         exits.into_iter().for_each(|call| drop(contain(call)));
@@ -357,7 +357,7 @@ impl Shutdown {
         core.reap(drop);
     }
 
-    /// Sends every process a cancel event.
+    /// Asks every process to stop.
     fn ask_all_to_stop(&self, deadline: Deadline) {
         let road = &self.core.road;
         let request = CancelRequest { reason: Reason::Shutdown, deadline: deadline.0 };
@@ -394,8 +394,8 @@ impl Shutdown {
         self.worker_threads.inside.close();
     }
 
-    /// The number of processes that have left the table and are still being ended. `in_table` is the number in the
-    /// table.
+    /// The number of processes that are no longer in the table and are still being ended. `in_table` is the number of
+    /// processes in the table.
     fn half_ended(&self, in_table: usize) -> usize {
         self.core.road.roll.left().saturating_sub(in_table)
     }
@@ -407,11 +407,12 @@ impl Shutdown {
         let is_stuck: HashSet<Pid> = stuck.iter().map(|process| process.pid).collect();
         let progress = lock(&self.progress);
         let late = self.half_ended(stuck.len());
-        // Workers may be ending processes that had left the table before the others were asked to stop.
+        // Workers may be ending processes that were removed from the table before the others were asked to stop.
         let steps = road.views.iter().filter_map(|view| Pid::from_word(view.current.load(Ordering::Acquire)));
         let by_workers = steps.filter(|pid| !is_stuck.contains(pid)).count();
         let terminated = progress.forced.iter().filter(|pid| !is_stuck.contains(pid)).count();
-        // Processes that are half-way through their end now: the forced ones were not when the limit was over.
+        // Processes that are partly ended now. The terminated ones among them were not partly ended when the limit was
+        // over.
         let by_themselves = late.min(progress.half_ended);
         ShutdownReport {
             ended: progress.lived.saturating_sub(terminated + stuck.len() + by_themselves),
@@ -426,7 +427,7 @@ impl Shutdown {
         }
     }
 
-    /// Tells the tree and the log.
+    /// Reports the end to the tree and to the log.
     fn tell(&self, report: &ShutdownReport) {
         self.tree.over(report);
         if report.is_clean() {
@@ -437,7 +438,7 @@ impl Shutdown {
     }
 }
 
-/// A deadline after so many tenths of the grace.
+/// A deadline after this many tenths of the grace.
 fn within(tenths: u32) -> Deadline {
     Clock::system().deadline(GRACE * tenths / 10)
 }
@@ -476,7 +477,7 @@ mod tests {
 
     #[test]
     fn a_runtime_shuts_down_by_its_node_even_if_no_thread_starts() {
-        // No test waits for it to pass.
+        // The tests do not wait for this limit to pass.
         const LIMIT: Duration = Duration::from_secs(600);
         let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
         let process = spawn(&runtime, |events, _| {

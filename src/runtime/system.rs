@@ -1,4 +1,4 @@
-//! The handle of a runtime: it spawns, sends, stops and inspects.
+//! The handle of a runtime: calls that spawn, send, stop and inspect.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,19 +24,20 @@ use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 
-/// A running system of processes.
+/// A handle to a running system of processes.
 ///
-/// Clones are handles to the same runtime. When the last handle is dropped, the runtime ends as after a
-/// [`shutdown`](Self::shutdown) with a limit of zero: the processes are terminated and closed, and the threads are
-/// ended. The drop waits for this up to 250 ms. In a step, a job or a timer's action it does not wait.
+/// Clones are handles to the same runtime. When the last handle is dropped, the runtime shuts down with a limit of
+/// zero: the processes are terminated and closed, and the threads end. See [`shutdown`](Self::shutdown). The drop
+/// waits for the end of the shutdown. It gives up when the shutdown has made no progress for 250 ms. In a step, a job
+/// or a timer's action, the drop does not wait.
 ///
-/// There are no globals. Two runtimes in one program are independent of each other.
+/// There is no global state. Two runtimes in one program are independent of each other.
 #[derive(Clone)]
 pub struct Runtime {
     pub(super) owner: Arc<Owner>,
 }
 
-/// The shared part of all handles. Its drop ends the runtime.
+/// The part that all handles share. Its drop ends the runtime.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
     /// The core, for questions from outside.
@@ -51,7 +52,7 @@ impl Drop for Owner {
 }
 
 impl Runtime {
-    /// Spawns a process. Its `init` is called on this thread, before any event can reach the process.
+    /// Spawns a process. Its `init` is called on the calling thread, before any event can reach the process.
     ///
     /// # Errors
     /// The process comes back with the reason. If `init` failed, the process has been closed, and nothing of it
@@ -63,8 +64,8 @@ impl Runtime {
     /// Spawns a process with options.
     ///
     /// # Errors
-    /// The errors of [`spawn`](Self::spawn). The process also comes back if the options are out of range, or if the
-    /// name is taken.
+    /// The errors of [`spawn`](Self::spawn). The process also comes back if an option is invalid, or if the name is
+    /// taken. The options `link`, `monitor` and `report_started` are refused: they need a step that spawns.
     pub fn spawn_with<P: Process>(
         &self,
         process: P,
@@ -101,7 +102,7 @@ impl Runtime {
             }
         }
         if let Err(why) = begun {
-            // The PID must not be used again: it may have been seen, under the name.
+            // The PID must not be used again, because a look-up of the name may have returned it.
             road.table.give_back_after(pid);
             drop_contained(body.head.rare.take());
             return Err(Rejected::new(body.machine.into_process(), why));
@@ -117,12 +118,13 @@ impl Runtime {
         Ok(Handle::new(pid, exit, road.clock.clone()))
     }
 
-    /// Sends a message from outside. The message has been accepted when this returns `Ok`. Messages from one thread
-    /// to one receiver are stepped in the order in which they were sent.
+    /// Sends a message from outside. If this returns `Ok`, the message was accepted. Messages from one thread to one
+    /// receiver are stepped in the order in which they were sent.
     ///
     /// # Errors
-    /// The message comes back if there is no process at the target, its mailbox is full, or it takes messages of
-    /// another type. For an [`Address`](crate::Address) and a handle, the compiler has checked the type.
+    /// The message comes back if there is no process at the target, if its mailbox refuses the message because it is
+    /// full, or if the process takes messages of another type. For an [`Address`](crate::Address) and a handle, the
+    /// compiler checks the type.
     pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
         let core = self.core();
         match core.resolve(&to) {
@@ -131,12 +133,12 @@ impl Runtime {
         }
     }
 
-    /// Sends a message, and waits for room if the mailbox is full. The calling thread blocks until there is room, but
-    /// not longer than `limit`.
+    /// Sends a message. If the mailbox is full, the calling thread blocks until there is room, but not longer than
+    /// `limit`.
     ///
     /// # Errors
-    /// The message comes back if there was no room in time, or if there is no such process. A wait inside a step is
-    /// refused, because a step must not block.
+    /// The errors of [`send`](Self::send). The message also comes back if there was no room in time. In a step the
+    /// call does not wait for room: it fails with [`SendError::InsideStep`], because a step must not block.
     pub fn send_timeout<M: Send + 'static>(
         &self,
         to: impl Accepts<M>,
@@ -166,8 +168,8 @@ impl Runtime {
         }
     }
 
-    /// Asks a process to stop, with a reason. The process gets a cancel event, and decides how it responds. Returns
-    /// whether the process lived: `false` if it has ended.
+    /// Asks a process to stop, with a reason. The process gets an [`Event::Cancel`](crate::Event::Cancel), and decides
+    /// how it responds. Returns `true` if the process lived, and `false` if it has ended.
     ///
     /// # Errors
     /// There has never been a process with this PID, no process has the name, or the group has no members.
@@ -175,8 +177,8 @@ impl Runtime {
         self.cancel_request(target, reason.into(), None)
     }
 
-    /// Asks a process to stop within `limit`. The event tells the process the limit. Nothing happens when the limit
-    /// is over.
+    /// Asks a process to stop within `limit`. The event contains the deadline. If the process does not stop in time,
+    /// nothing happens.
     ///
     /// # Errors
     /// The errors of [`cancel`](Self::cancel).
@@ -200,8 +202,9 @@ impl Runtime {
         core.cancel(&mut core.executor(), pid, reason, limit)
     }
 
-    /// Terminates a process. After the step that it may be in, it is not stepped again. It is closed, and its exit
-    /// says terminated. Returns whether the process lived: `false` if it had ended, or is being ended already.
+    /// Terminates a process. If it is in a step, the step runs to its end. Then the process is closed, and its exit is
+    /// [`Exit::Terminated`]. If that step fails or panics, the exit says so instead. Returns `true` if the process
+    /// lived, and `false` if it has ended or is being ended.
     ///
     /// # Errors
     /// There has never been a process with this PID, no process has the name, or the group has no members.
@@ -211,56 +214,58 @@ impl Runtime {
         core.terminate(&mut core.executor(), pid, false)
     }
 
-    /// Whether the process lives, and is not about to be ended.
+    /// Whether the process lives and was not terminated.
     pub fn is_alive(&self, target: impl Target) -> bool {
         let core = self.core();
         core.resolve(&target).is_ok_and(|pid| core.road.is_alive(pid))
     }
 
-    /// The first number of this runtime's PIDs.
+    /// The node of this runtime: the first number of its PIDs.
     pub fn node(&self) -> u32 {
         self.core().road.table.node()
     }
 
     /// Ends the runtime, and returns a report.
     ///
-    /// The runtime accepts no new process, and asks every process to stop. It waits until all have ended and their
-    /// blocking work is done, or `limit` is over. Then it terminates the remaining processes, and ends the threads.
+    /// The runtime accepts no new process, and asks every process to stop. It waits until all processes have ended and
+    /// their blocking work is done, or until `limit` is over. Then it terminates the remaining processes, and ends the
+    /// threads.
     ///
-    /// The request to stop overtakes the messages that wait. If the process ends on it, these messages are dead
+    /// The request to stop overtakes the messages in the mailbox. If the process then ends, these messages are dead
     /// letters. To drain the mailbox first, `ask` and wait for the reply.
     ///
-    /// The limit runs by the runtime's clock. If that is a [`ManualClock`](crate::clock::ManualClock), the program
-    /// must move it. The end runs on a thread of its own. This call waits for it until the limit is over, and then
-    /// for 250 ms more by the system's clock.
+    /// The limit is by the runtime's clock. If that is a [`ManualClock`](crate::clock::ManualClock), the program must
+    /// move it. The shutdown runs on a helper thread. This call waits for its end. After the limit, the call gives up
+    /// when the shutdown has made no progress for 250 ms by the system's clock.
     ///
-    /// If user code hangs there (a `close`, a destructor, a waker), the report [names the
-    /// stage](ShutdownReport::hangs). Work that comes after it in that stage may not be done. Processes that were not
-    /// reached have the exit [`Terminated`](crate::Exit::Terminated), and their `join` returns. A step that does not
-    /// return is in the report, too. Its process ends when the step returns.
+    /// User code may hang on the helper thread: a `close`, a destructor, or a waker. Then the report [names the
+    /// stage](ShutdownReport::hangs). The rest of that stage may not be done. Some processes may not be closed then.
+    /// They have the exit [`Terminated`](crate::Exit::Terminated), and their `join` returns.
     ///
-    /// Any number of threads may call this, any number of times. The limit of the first call counts, and all calls
-    /// return the same report.
+    /// If a step does not return, the report lists its process. The process ends when the step returns.
+    ///
+    /// Any number of threads may call this, any number of times. The limit of the first call counts. All calls return
+    /// the same report.
     ///
     /// # Errors
-    /// The call is refused in a step of any runtime, because it would block the worker. It is refused in an `init`, a
-    /// blocking closure or a timer's action of this runtime, because it would wait for itself. Nothing is shut down
-    /// then.
+    /// The call is refused in a step of any runtime, because it would block the worker. It is also refused in an
+    /// `init`, a blocking closure or a timer's action of this runtime, because it would wait for itself. A refused
+    /// call does not shut the runtime down.
     pub fn shutdown(&self, limit: Duration) -> Result<Arc<ShutdownReport>, ShutdownError> {
         self.owner.shutdown.run(limit)
     }
 
-    /// The node of the runtime in a [shutdown tree](crate::shutdown). Each call returns the same node. The processes
-    /// end first, then the timers, then the pool, and the workers last. [`ShutdownNode::depends_on`] says which nodes
-    /// close before it and after it.
+    /// The node of the runtime in a [shutdown tree](crate::shutdown). Each call returns the same node. Within it, the
+    /// processes end first, then the timers, then the pool, and the workers last. [`ShutdownNode::depends_on`] sets
+    /// the order between this node and other nodes.
     ///
-    /// If the node is asked to close, it shuts the runtime down as [`shutdown`](Self::shutdown) does, on a thread of
-    /// its own. The limit is [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). If the runtime is
-    /// shut down otherwise, or dropped, the node closes. If anything had to be forced or is left, the error of the
-    /// node is an [`UncleanShutdown`](crate::observe::UncleanShutdown).
+    /// A request to the node shuts the runtime down, like [`shutdown`](Self::shutdown), but on a helper thread. The
+    /// limit is [`shutdown_limit`](crate::config::RuntimeBuilder::shutdown_limit). If the runtime is shut down by a
+    /// call, or by the drop of its last handle, the node closes, too. If the report of the shutdown is not clean, the
+    /// error of the node is an [`UncleanShutdown`](crate::observe::UncleanShutdown).
     ///
-    /// While processes keep the node from ending, the error of the tree's shutdown names them: `runtime: processes:
-    /// timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
+    /// If processes keep the node from ending in time, the error of the tree's shutdown names them: `runtime:
+    /// processes: timeout expired (1 process is left: <0.12.3> my::Type (running for 2s))`.
     ///
     /// ```
     /// use procession::{Runtime, ShutdownNode};
@@ -295,7 +300,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// The error of a spawn whose `init` failed. Any error that `init` returned is its own.
+/// The error of a spawn whose `init` failed. It contains the error that `init` returned.
 fn failed_init(exit: Exit) -> SpawnError {
     match exit {
         Exit::Failed(failure) => SpawnError::Init(failure),
@@ -305,20 +310,21 @@ fn failed_init(exit: Exit) -> SpawnError {
 }
 
 impl Runtime {
-    /// All processes. Each is described as of the moment at which the call looked at it.
+    /// Describes all processes. The call looks at one after the other, so the descriptions are of slightly different
+    /// moments.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         self.core().processes()
     }
 
-    /// One process. `None` if it has ended, or never was.
+    /// Describes one process. `None` if there is no process at the target, or if it has ended.
     pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
         let core = self.core();
         let pid = core.resolve(&target).ok()?;
         Some(core.info(pid, core.look(pid)?, core.names.of(pid), &core.running()))
     }
 
-    /// The state of a process. [`ProcessState::Complete`] if it has ended. `None` if there has never been a process
-    /// with this PID, if no process has the name, or if the group has no members.
+    /// The state of a process. It is [`ProcessState::Complete`] if the process has ended. `None` if there has never
+    /// been a process with this PID, if no process has the name, or if the group has no members.
     pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
         let core = self.core();
         let pid = core.resolve(&target).ok()?;
@@ -329,15 +335,15 @@ impl Runtime {
             }
             match cell.check(pid) {
                 Err(Missing::Never) => return None,
-                // The process has begun between the two looks.
+                // The process was spawned between the two looks.
                 _ if cell.is_live(pid) => {}
                 _ => return Some(ProcessState::Complete),
             }
         }
     }
 
-    /// Whether the runtime is idle. No process is ready or being stepped then, and no blocking work is waiting or
-    /// running. It stays idle until a message is sent from outside, a timer fires, or a handler's answer comes.
+    /// Whether the runtime is idle. Then no process is ready or being stepped, and no blocking work waits or runs. The
+    /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives.
     pub fn is_idle(&self) -> bool {
         let (road, pool) = (&self.core().road, &self.core().pool);
         let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
@@ -353,8 +359,8 @@ impl Runtime {
         asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }
 
-    /// The steps that are stuck now and that the [`Watchdog`](crate::config::Watchdog) has reported. Empty without a
-    /// watchdog.
+    /// The steps that are stuck now, as far as the [`Watchdog`](crate::config::Watchdog) has found them. Without a
+    /// watchdog the list is empty.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
         road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()

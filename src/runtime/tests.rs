@@ -1,5 +1,5 @@
-//! Tests of state that cannot be seen from outside. They are about senders that wait for room in a mailbox, and about
-//! data that the runtime keeps.
+//! Tests of state that is not visible from outside: senders that wait for room in a mailbox, and data that the runtime
+//! keeps.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ use crate::process::{
 };
 use crate::wait::{until, wait};
 
-/// Passes over all messages until it is asked to stop. Then it acts as the reason says.
+/// A process that passes over all messages until it is asked to stop. The reason of the request says what it does
+/// then.
 struct Picky {
     taken: Arc<AtomicUsize>,
 }
@@ -79,7 +80,7 @@ impl Full {
         self.runtime.core().road.table.cell(self.to.pid()).unwrap().waiting()
     }
 
-    /// Has all messages taken, until this many were.
+    /// Makes the process take all messages, until it has taken this many.
     fn is_emptied(&self, messages: usize) {
         until("all messages are taken", || {
             // An event that comes with one request is passed over again, and taken with the next.
@@ -122,7 +123,7 @@ fn senders_that_wait_for_room_are_told_of_every_kind_of_end() {
 fn taking_passed_over_messages_notifies_waiting_senders() {
     for (room, senders) in [(2, 1), (2, 2)] {
         let mut full = Full::new(room, senders);
-        // One step takes them all. No other step follows that could tell the senders.
+        // One step takes them all. No later step could notify the senders.
         full.runtime.cancel(full.to.pid(), "take").unwrap();
         assert_eq!(full.accepted(), senders);
     }
@@ -139,7 +140,7 @@ fn senders_that_wait_for_room_are_told_when_the_mailbox_is_replaced() {
     assert_eq!(full.accepted(), 2);
 }
 
-/// Takes all messages in each of its steps, and then waits for the next gate.
+/// A process that takes all messages in each step, and then waits for the next gate.
 struct Slow {
     begun: Latch<()>,
     gates: Vec<Latch<()>>,
@@ -175,7 +176,7 @@ fn waiting_senders_are_notified_when_a_step_gets_its_messages() {
     assert!(wait(&slow).is_done());
 }
 
-/// Keeps all replies.
+/// A process that keeps all replies.
 struct Keeper(Vec<Reply<()>>);
 
 impl Process for Keeper {
@@ -201,7 +202,7 @@ fn nothing_is_kept_for_senders_that_have_given_up_waiting_for_room() {
     for _ in 0..MANY {
         assert!(full.runtime.send_timeout(full.to, 1, Duration::ZERO).is_err());
     }
-    // The latch of the last sender is dropped with the next.
+    // The latch of the last sender is dropped when the next one waits.
     assert!(full.waiting() <= 1, "{}", full.waiting());
 }
 
@@ -257,7 +258,7 @@ impl Process for Waits {
     }
 }
 
-/// Takes everything that can be given back, and gives it back in the next step.
+/// A process that takes everything that it can give back, and gives it back in its next step.
 struct Fickle {
     other: Pid,
     rounds: usize,
@@ -324,8 +325,8 @@ fn refused_and_revoked_relations_leave_nothing_behind() {
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
-/// Yields blocking work, waits, and is done in a blocking step. The work that it yields with its end is not waited
-/// for.
+/// A process that yields blocking work, waits, and is done in a blocking step. It does not wait for the work that it
+/// yields with its end.
 struct Works(usize, bool);
 
 impl Process for Works {
@@ -361,7 +362,7 @@ fn nothing_is_kept_for_blocking_work_that_is_done() {
     assert_eq!(kept(&runtime), [0; 7]);
 }
 
-/// Monitors this many others from their birth.
+/// A process that monitors this many children from their birth.
 struct Watches(usize);
 
 impl Process for Watches {
@@ -395,7 +396,7 @@ fn room_for_very_many_relations_goes_with_them() {
     assert!(runtime.core().relations.capacity() < before / 2);
 }
 
-/// Traps exits, and keeps the replies that it receives.
+/// A process that traps exits, and keeps the replies that it receives.
 struct Keeps(Vec<Reply<()>>);
 
 impl Process for Keeps {
@@ -412,7 +413,7 @@ impl Process for Keeps {
     }
 }
 
-/// Takes everything that a state machine can take, and then fails. It does so in several rounds.
+/// A process that takes everything that a state machine can take, and then fails, in several rounds.
 struct Frail {
     other: Address<Reply<()>>,
     rounds: usize,

@@ -1,12 +1,12 @@
-//! The end of a runtime as a shutdown tree. So other nodes can be ordered against it.
+//! The shutdown tree of a runtime. Other nodes can be ordered against it.
 //!
-//! [`Tree::declare`] has the order. The tree shows how far the end has come, and tells the nodes above the runtime.
-//! `shutdown.rs` does the work, and reports each part when it is done. A request to the tree shuts the runtime down,
-//! on a thread of its own. A runtime that is shut down otherwise closes its tree.
+//! [`Tree::declare`] sets the order of the parts. The tree shows which parts have ended, and notifies the nodes above
+//! the runtime. `shutdown.rs` does the work, and reports each part to the tree when it has ended. A request to the
+//! tree shuts the runtime down, on a helper thread. If the runtime is shut down in another way, it closes its tree.
 //!
-//! The end does not run *through* the nodes, with each stage started by the one before it. The stages share one
-//! limit: the next one has the rest of it. A stage may give work back to an earlier one: steps that waited for the
-//! pool go to the workers again, to be ended. One report counts what all stages have left.
+//! The end of one node does not start the next stage, for three reasons. The stages share one limit, and each stage
+//! has the rest of it. A stage may give work back to an earlier one: processes that waited for a thread of the pool go
+//! to the workers again, to be ended. All stages write to one report.
 
 use super::dispatch::Core;
 use super::report::{ShutdownReport, in_words};
@@ -15,7 +15,7 @@ use crate::outcome::Failure;
 use crate::primitives::{Arc, Weak};
 use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
 
-/// The parts of the end.
+/// The nodes of the parts of a shutdown.
 pub(super) struct Tree {
     state: ShutdownNode,
     pub(super) processes: JobGuard,
@@ -25,8 +25,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Declares the parts: processes first, then the timers, then the pool, the workers last. `inside` says whether
-    /// the calling thread works for the runtime. `workers` says how many workers have not exited.
+    /// Declares the parts. The processes end first, then the timers, then the pool, and the workers last. `inside`
+    /// returns whether the calling thread works for the runtime. `workers` returns how many workers have not exited.
     pub(super) fn declare(
         core: &Arc<Core>,
         inside: impl Fn() -> bool + Send + Sync + 'static,
@@ -65,10 +65,10 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
     ShutdownNode::builder().name(name).clock(clock.clone())
 }
 
-/// The most processes that a detail names. The text says that there are others.
+/// The maximum number of processes that a detail names. If there are more, the text says so.
 const NAMED: usize = 8;
 
-/// The processes that keep a shutdown from ending.
+/// Describes the processes that have not ended.
 fn who_is_left(core: &Weak<Core>) -> Option<String> {
     let left = core.upgrade()?.processes();
     let mut text = match left.len() {
@@ -86,8 +86,8 @@ fn who_is_left(core: &Weak<Core>) -> Option<String> {
     Some(text)
 }
 
-/// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) if the runtime did not end in order.
-/// Something had to be forced, or is left, however the runtime was shut down.
+/// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) after an unclean shutdown. The
+/// [report](Self::report) says what was forced and what is left.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the runtime did not end in order: {report}")]
 pub struct UncleanShutdown {
@@ -95,7 +95,7 @@ pub struct UncleanShutdown {
 }
 
 impl UncleanShutdown {
-    /// The report, which lists everything that was forced or is left.
+    /// The report of the shutdown. It is not [clean](ShutdownReport::is_clean).
     pub fn report(&self) -> &ShutdownReport {
         &self.report
     }

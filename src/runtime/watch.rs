@@ -1,4 +1,4 @@
-//! Watching a process from outside.
+//! Watching the end of a process from outside.
 
 use std::fmt;
 use std::future::Future;
@@ -14,9 +14,11 @@ use crate::primitives::{Arc, Weak};
 use crate::process::{Down, Monitor, Pid, Target};
 use crate::sched::body::Host;
 
-/// Waits outside for the end of a process, however it was spawned. It is also a `Future` of the [`Down`].
+/// Waits from outside for the end of a process. The process may have been spawned from outside or by a step. The
+/// watcher is also a `Future` of the [`Down`].
 ///
-/// If it is dropped before the end, nothing of it remains. When the runtime has ended, the process has ended, too.
+/// If the watcher is dropped before the process ends, the runtime keeps nothing of it. When the runtime has ended, the
+/// process has ended, too.
 pub struct ExitWatcher {
     monitor: Monitor,
     core: Weak<Core>,
@@ -25,8 +27,8 @@ pub struct ExitWatcher {
 }
 
 impl Runtime {
-    /// Watches a process. The watcher gets the [`Down`] when the process has ended. If there is no such process, it
-    /// gets one with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
+    /// Watches a process. The watcher gets the [`Down`] when the process has ended. If there is no such process, the
+    /// watcher gets one with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
     ///
     /// If no process has the name, or the group has no members, the PID of the watcher is one that no process has.
     pub fn watch(&self, target: impl Target) -> ExitWatcher {
@@ -52,7 +54,7 @@ impl ExitWatcher {
         self.monitor.pid()
     }
 
-    /// The end of the process. `None` if it has not ended.
+    /// The [`Down`] of the process. `None` if the process has not ended.
     pub fn down(&self) -> Option<Down> {
         self.down.latch().get()
     }

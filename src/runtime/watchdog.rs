@@ -1,9 +1,9 @@
 //! The watchdog. It looks at the workers while processes are stepped, starts spares in the places of stuck workers,
 //! and reports stuck steps.
 //!
-//! `sched/stuck_steps.rs` decides, and has the protocol. This file has the parts that need threads. A look is a
-//! timer's action. The log and the observer are told on a thread of its own, which runs while there are reports. So
-//! neither the timers nor a worker wait for user code.
+//! `sched/stuck_steps.rs` decides which steps are stuck, and describes the protocol. This file has the parts that need
+//! threads. A look is the action of a timer. Reports to the log and the observer are made on a separate thread, which
+//! runs while there are reports. So neither the timers nor a worker wait for user code.
 
 use std::time::Duration;
 
@@ -16,33 +16,34 @@ use crate::process::{Pid, ProcessIdentity};
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
 
-/// The number of looks within a limit. A report is late by one interval at most.
+/// The number of looks within a limit. It bounds how late a report may be.
 const LOOKS_IN_A_LIMIT: u32 = 4;
 
-/// The shortest interval between looks, so that a short limit does not cost much.
+/// The shortest interval between looks. It bounds the cost of a short limit.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The longest interval between looks. With it a report is late by a second at most.
+/// The longest interval between looks. It bounds how late a report of a long limit may be.
 const MOST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches the steps of a runtime. A step that runs longer than a limit is *stuck*.
+/// Watches the steps of a runtime. A step that runs longer than the limit is *stuck*.
 ///
-/// A stuck step is reported once while it runs, and once more when it is over. The reports go to the log (at the
-/// level `WARN`) and to the [`Observer`](crate::observe::Observer). While the step runs,
-/// [`Runtime::stuck_steps`](crate::Runtime::stuck_steps) has it.
+/// A stuck step is reported once while it runs, and once more when it is over. The reports go to the log (at the level
+/// `WARN`) and to the [`Observer`](crate::observe::Observer). [`Runtime::stuck_steps`](crate::Runtime::stuck_steps)
+/// lists the steps that are stuck now.
 ///
-/// Code that the worker calls for the process belongs to the step: `init` before it, and handlers, `close`,
-/// destructors and observers after it. Code that runs elsewhere is not watched, because it may block: blocking
-/// closures, steps after [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
-/// [`Runtime::spawn`](crate::Runtime::spawn).
+/// Other code that the worker calls for the process counts as part of the step. This is `init` before the first step,
+/// and handlers, `close`, destructors and observers after a step. Code that does not run on a worker is not watched,
+/// because it may block. This is blocking closures, steps after [`Step::Blocking`](crate::Step::Blocking), and an
+/// `init` on the thread that calls [`Runtime::spawn`](crate::Runtime::spawn).
 ///
-/// With [`spare_workers`](Self::spare_workers), other workers take the places of those that are stuck.
+/// With [`spare_workers`](Self::spare_workers), spare workers take the places of stuck workers.
 ///
-/// A runtime without a watchdog pays a few instructions a step for it. With one, each step costs some 25 nanoseconds
-/// more. While processes are stepped, a timer looks at all workers. It looks four times within the limit, but not
-/// more often than once in a millisecond and not less often than once in a second. A step is reported by the look at
-/// which it is known to have run for the limit. That is later by one interval between looks at most. There are no
-/// looks while all workers are idle.
+/// While processes are stepped, a timer looks at all workers four times within the limit. The interval between two
+/// looks is at least a millisecond and at most a second. The first look that sees a step notes the time. A later look
+/// reports the step if the limit has passed since then. So a report comes a little after the limit. There are no looks
+/// while all workers are idle.
+///
+/// With a watchdog, each step costs some 25 nanoseconds more. Without one, each step costs a few instructions for it.
 ///
 /// ```
 /// use procession::Runtime;
@@ -63,17 +64,18 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Reports steps that run longer than `limit`, by the clock of the runtime. The limit must not be zero. A limit
-    /// beyond some 584 years never passes, and nothing is watched.
+    /// Reports steps that run longer than `limit`, by the clock of the runtime. The limit must not be zero. With a
+    /// limit of more than some 584 years, steps are not watched.
     pub fn after(limit: Duration) -> Watchdog {
         Watchdog { limit, spares: 0 }
     }
 
     /// Sets how many spare workers may be started: 0 to 1,024. The default is 0. While workers are stuck and there is
-    /// work, spare workers take their places. Spare workers that are no longer needed when the steps return exit.
+    /// work, spare workers take their places. When the stuck steps have returned, the spare workers that are no longer
+    /// needed exit.
     ///
-    /// So ready processes do not have to wait for a stuck worker, even if all are stuck. If more workers are stuck
-    /// than there are spares and no other worker is left, ready processes wait.
+    /// So ready processes are stepped even if all other workers are stuck. If the spare workers are stuck, too, ready
+    /// processes wait.
     pub fn spare_workers(mut self, most: usize) -> Watchdog {
         self.spares = most;
         self
@@ -94,9 +96,9 @@ pub(super) struct WatchdogTimer {
     core: Weak<Core>,
     worker_threads: Arc<WorkerThreads>,
     interval: Duration,
-    /// The name of its thread.
+    /// The name of the thread that reports.
     name: String,
-    /// The thread that reports, or the last that did.
+    /// The thread that reports, or the last thread that has reported.
     reporter: Mutex<Option<JoinHandle<()>>>,
     me: Weak<WatchdogTimer>,
 }
@@ -166,13 +168,13 @@ impl WatchdogTimer {
         }
     }
 
-    /// Whether the calling thread tells the observer.
+    /// Whether the calling thread is the thread that reports.
     pub(super) fn is_current(&self) -> bool {
         let me = thread::current().id();
         lock(&self.reporter).as_ref().is_some_and(|reporter| reporter.thread().id() == me)
     }
 
-    /// The thread that reports, to be joined.
+    /// Takes the thread that reports, for the caller to join.
     pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
         lock(&self.reporter).take()
     }
@@ -211,7 +213,7 @@ impl StepWatcher for WatchdogTimer {
     }
 }
 
-/// The process that is being stepped, and the type of its messages.
+/// The identity of the process that is being stepped, and the type of its messages.
 fn describe(core: &Core, pid: Pid) -> (ProcessIdentity, &'static str) {
     let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
     let type_name = kind.map_or("", |kind| (kind.process)());

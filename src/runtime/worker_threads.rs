@@ -1,5 +1,5 @@
-//! The threads of the workers: their start, their identity and their join. Also the spare workers that have no
-//! thread.
+//! The threads of the workers: their start, their identity and their join. This file also keeps the spare workers that
+//! have no thread.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::threads;
 pub(super) struct WorkerThreads {
     stack_size: Option<usize>,
     threads: Mutex<Vec<WorkerThread>>,
-    /// Each worker is inside while it runs.
+    /// Each worker holds a guard of this gate while it runs.
     pub(super) inside: Gate,
     spares: Mutex<Vec<Spare>>,
 }
@@ -33,22 +33,21 @@ pub(super) struct Spare {
 }
 
 impl WorkerThreads {
-    /// No workers yet. Each thread will have a stack of so many bytes.
+    /// No threads yet. Each thread will have a stack of this many bytes.
     pub(super) fn new(stack_size: Option<usize>) -> WorkerThreads {
         WorkerThreads { stack_size, threads: Mutex::default(), inside: Gate::new(), spares: Mutex::default() }
     }
 
-    /// Starts the thread of a worker, which runs `main`, unless the runtime ends.
+    /// Starts the thread of a worker, which runs `main`. It fails if the workers were dismissed.
     pub(super) fn start(&self, name: String, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        // Held until the thread is in the list. The end of the workers closes the gate first, and then finds all
-        // threads.
+        // Held until the thread is in the list. A shutdown first closes the gate. So it finds all threads in the list.
         let mut threads = lock(&self.threads);
         let Some(inside) = self.inside.enter() else { return Err(io::Error::other("the runtime ends")) };
         let left = Latch::new();
         let leaves = left.clone();
         let handle = threads::start_sized(name, self.stack_size, move || {
             begin_steps();
-            // A panic costs a worker one process at most, as its `run` says.
+            // A panic that is not contained ends at most one process: see `Worker::run`.
             main();
             let _ = leaves.set(());
             drop(inside);
@@ -60,13 +59,13 @@ impl WorkerThreads {
         Ok(())
     }
 
-    /// A worker that is started when it is needed.
+    /// Adds a spare worker to the list. It gets a thread when it is needed.
     pub(super) fn add_spare(&self, spare: Spare) {
         lock(&self.spares).push(spare);
     }
 
-    /// Starts a spare worker, if one is in the list. The spare that exited last may not be in the list yet. The
-    /// worker returns to the list when it exits, and it keeps `kept` while it runs. Returns whether one was started.
+    /// Starts a spare worker, if one is in the list. Returns whether one was started. A spare that has just exited may
+    /// not be in the list yet. The worker returns to the list when it exits. It keeps `kept` while it runs.
     pub(super) fn start_spare(self: &Arc<WorkerThreads>, kept: impl Send + 'static) -> io::Result<bool> {
         let Some(spare) = lock(&self.spares).pop() else { return Ok(false) };
         let (worker_threads, name) = (self.clone(), spare.name.clone());
@@ -87,7 +86,7 @@ impl WorkerThreads {
         started.map(|()| true)
     }
 
-    /// The threads that run, for the caller to join.
+    /// Takes the threads, for the caller to join.
     pub(super) fn take(&self) -> Vec<WorkerThread> {
         std::mem::take(&mut *lock(&self.threads))
     }
