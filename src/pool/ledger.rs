@@ -23,11 +23,11 @@
 //!
 //! **Pauses** are kept in the order of the requests. Only the first is in force. When it ends, the next is in force. A
 //! pause's *mark* is the number that the next job will have. Jobs with smaller numbers still run. The others wait until
-//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers. Exactly
-//! the jobs that were submitted before it run before it holds.
+//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers.
+//! Exactly the jobs that were submitted before the pause run before it holds.
 //!
-//! **Bounds** count the waiting jobs for which
-//! no worker is free. Submitters that wait for room get it in the order of their calls.
+//! **Bounds** limit the number of waiting jobs for which no worker is free. Submitters that wait for room get it in the
+//! order of their calls.
 //!
 //! **Waiting threads** are submitters that wait for room, and threads that wait for a pause, for an idle pool or for
 //! the end. They are woken when their condition may have changed (`waiters`), and check it again themselves.

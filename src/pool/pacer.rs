@@ -16,11 +16,11 @@
 //! operation that frees the turn calls `advance`. So does each operation that adds to the queue or resumes.
 //!
 //! **Cancellation.** The pool stores a job in a *shell*, which frees the turn when the job begins or is dropped. A
-//! thread that hands a job over takes it out of this queue, puts it into the pool's queue, and notes its ticket with the
-//! turn, all under this pacer's lock. So a canceller, which takes the same lock, finds the job here, or finds the ticket.
-//! The ticket decides whether the canceller or a worker has the job. (The pool's lock is the inner one. No thread takes
-//! the pacer's lock under it, because the pool drops and runs no job there.) A worker that begins the job at once waits
-//! for the pacer's lock until the turn is noted.
+//! thread that hands a job over takes it out of this queue and puts it into the pool's queue. It notes the job's ticket
+//! with the turn. It does all this under this pacer's lock. A canceller takes the same lock, so it finds the job here
+//! or the ticket. The ticket decides whether the canceller or a worker has the job. (The pool's lock is the inner one.
+//! No thread takes the pacer's lock under it, because the pool drops and runs no job there.) A worker that begins the
+//! job at once waits for the pacer's lock until the turn is noted.
 //!
 //! **Inside.** A thread of a pool that waits here holds a worker. Jobs of that pool that wait before it may need this
 //! worker. If no other worker is free, the thread would wait forever. Whether another worker is free and stays free

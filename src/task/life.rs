@@ -22,7 +22,7 @@ use crate::pool::Ticket;
 use crate::primitives::{Arc, ThreadId};
 use crate::timer::{TimerKey, Timers};
 
-/// What a task calls once.
+/// A closure that a task calls once.
 pub(super) trait Body: Send + 'static {
     type Output: Send + 'static;
     type Error: Display + Send + 'static;

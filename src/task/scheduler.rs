@@ -222,10 +222,12 @@ impl TaskScheduler {
     /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock; [`Duration::MAX`] is never over. Or the caller must not wait, and
-    /// something is left: it is a step, or a task of this scheduler, which would wait for itself. The error lists the tasks whose
-    /// closures have not returned, and the one whose waker, callback or destructor hangs. If such code hangs on a thread of the
-    /// scheduler's own pool, the error has the pool's.
+    /// The limit passed before that, by the scheduler's clock. [`Duration::MAX`] never passes. Or the caller must not
+    /// wait, and user code has not finished. Such a caller is a step, or a task of this scheduler, which would wait for
+    /// itself.
+    ///
+    /// The error lists the tasks whose closures have not returned, and the task whose waker, callback or destructor
+    /// hangs. If such code hangs on a thread of the scheduler's own pool, the error has the pool's error.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), StopError> {
         let shared = &self.owner.shared;
         let deadline = shared.clock.deadline(limit);
@@ -239,7 +241,7 @@ impl TaskScheduler {
         let mut pool_end = None;
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
-            // All closures have returned. What may take longer is wakers, and the destructors of the threads' own values.
+            // All closures have returned. Wakers and the destructors of thread-locals may take longer.
             pool_end = shared.pool.stop_timeout(rest).err();
         }
         shared.tell_tree();
@@ -279,8 +281,9 @@ impl TaskScheduler {
 }
 
 impl Owner {
-    /// Ends all tasks. Returns a latch if user code is left to run, which a helper thread does. It is set when that code was called and all
-    /// values of the user are dropped.
+    /// Ends all tasks. Returns a latch if a helper thread still runs user code.
+    ///
+    /// The latch is set when that code has returned and all values of the user are dropped.
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
         let stopped = self.shared.begin_stop();
         let finished = if stopped.is_empty() {
@@ -406,7 +409,8 @@ fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
             tell_log(|| {
                 tracing::warn!(
                     threads,
-                    "a scheduler of tasks without a limit has very many threads; `TaskScheduler::with_limit` bounds them"
+                    "a scheduler of tasks without a limit has very many threads; \
+                     `TaskScheduler::with_limit` bounds them"
                 );
             });
         }

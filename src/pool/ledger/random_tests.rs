@@ -206,10 +206,8 @@ proptest! {
                         let Some(place) = model.busy.iter().position(|(_, number)| number.is_some()) else { continue };
                         model.busy.swap_remove(place).1
                     } else {
-                        let Some(place) = model.free.iter().position(|parker| !parker.is_parked() && !parker.is_coming())
-                        else {
-                            continue;
-                        };
+                        let is_awake = |parker: &Parker| !parker.is_parked() && !parker.is_coming();
+                        let Some(place) = model.free.iter().position(is_awake) else { continue };
                         model.free.swap_remove(place);
                         None
                     };
