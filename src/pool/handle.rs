@@ -18,11 +18,11 @@ use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Ordering, Weak};
 
-/// An elastic pool of threads. Clones refer to the same pool.
+/// A pool of threads that run jobs. Clones refer to the same pool.
 ///
 /// Dropping the last handle stops the pool, as [`stop_timeout`](Self::stop_timeout) with a limit of zero does.
 ///
-/// The [module](crate::pool) page describes pools in full. This is the smallest use:
+/// The [module](crate::pool) page describes pools in full. This is a small example:
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -135,9 +135,8 @@ impl Pool {
 
     /// Submits `job`, which a thread of the pool runs once.
     ///
-    /// Jobs begin in the order in which they were submitted. A panic in a job is contained and counted. The call does
-    /// not block, however many jobs wait. The exception is [`QueuePolicy::Block`]: then the call waits for room,
-    /// without limit.
+    /// Jobs begin in the order of their submission. A panic in a job is contained and counted. The call does not block,
+    /// with one exception: under [`QueuePolicy::Block`] it waits without limit for room in a full queue.
     ///
     /// # Errors
     /// The pool drains or is stopped, its queue is full, or it has no thread and cannot start one. The job is handed
@@ -149,7 +148,7 @@ impl Pool {
 
     /// As [`execute`](Self::execute), but waits at most `limit` for room in a bounded queue.
     ///
-    /// The limit also applies to [`QueuePolicy::Reject`]. With [`Duration::ZERO`] the call does not wait. With
+    /// The call also waits under [`QueuePolicy::Reject`]. With [`Duration::ZERO`] it does not wait. With
     /// [`Duration::MAX`] it waits without limit.
     ///
     /// # Errors
@@ -226,10 +225,10 @@ impl Pool {
         }
     }
 
-    /// Changes the numbers of workers: the pool keeps at least `min` and has at most `max`.
+    /// Changes the minimum and the maximum of the number of workers.
     ///
-    /// If jobs wait, more workers start at once. If there are too many workers, idle ones exit at once. The others
-    /// exit when their jobs have ended. Until then there may be more than `max`.
+    /// If jobs wait, the call starts more workers, up to `max`. If there are more than `max` workers, idle workers exit
+    /// at once, and busy workers exit when their jobs have ended. Until then the pool has more than `max` workers.
     ///
     /// On a draining pool, the call changes how many workers run the waiting jobs.
     ///
@@ -243,19 +242,23 @@ impl Pool {
         Ok(())
     }
 
-    /// The stage of the pool's life. The call does not block, even while a thread waits for a pause or for the end.
+    /// Returns the stage of the pool's life.
+    ///
+    /// The call does not block, even while a thread waits for a pause or for the end.
     pub fn status(&self) -> PoolStatus {
         self.owner.shared.lock().status
     }
 
-    /// Counts, all taken at one moment. The call does not block, even while a thread waits for a pause or for the
-    /// end.
+    /// Returns the pool's counts, all taken at one moment.
+    ///
+    /// The call does not block, even while a thread waits for a pause or for the end.
     pub fn stats(&self) -> PoolStats {
         self.owner.shared.lock().stats()
     }
 
-    /// Waits until no job waits and none runs, without ending the pool. Jobs that a pause holds back count as
-    /// waiting.
+    /// Waits until no job waits in the queue and none runs.
+    ///
+    /// The call does not end the pool. Jobs that a pause holds back count as waiting.
     ///
     /// # Errors
     /// The caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]). Then the call
@@ -267,7 +270,7 @@ impl Pool {
     /// As [`wait_idle`](Self::wait_idle), but waits at most `limit`.
     ///
     /// # Errors
-    /// As [`wait_idle`](Self::wait_idle); also [`WaitError::TimedOut`] if the limit has passed. A step may call it
+    /// As [`wait_idle`](Self::wait_idle). Or the limit has passed ([`WaitError::TimedOut`]). A step may make the call
     /// with a limit of zero.
     pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         let deadline = self.owner.shared.clock.deadline(limit);

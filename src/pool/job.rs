@@ -12,7 +12,7 @@ use crate::latch::{Calls, Latch};
 use crate::outcome::{Panic, Reason, contain, drop_contained};
 use crate::primitives::{Arc, Mutex, MutexGuard, ThreadId, lock, thread};
 
-/// A closure that is run once.
+/// A closure that is called once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A job as the pool stores it. A plain closure implements this itself, so an empty one needs no memory.
@@ -105,19 +105,19 @@ pub enum JobError {
     /// The job was cancelled before it began.
     #[error("the job was cancelled before it began")]
     Cancelled,
-    /// The job was abandoned before it began. The pool was stopped or could not start a thread, or the job was given
-    /// back and dropped.
+    /// The job was abandoned before it began. Its pool or its pacer was stopped, or the pool could not start a thread.
+    /// Or [`Pool::abandon`](super::Pool::abandon) returned the job, and the caller dropped it.
     #[error("the job was abandoned before it began")]
     Abandoned,
-    /// The caller is a step, and would have blocked its worker. The job goes on, but its value is lost. To keep the
-    /// handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await the
-    /// handle.
+    /// The caller is a step of a process. The call would have blocked the worker that runs the step. The job goes on,
+    /// but its value is lost. To keep the handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with
+    /// a limit of zero, or await the handle.
     #[error("a step cannot wait for a job, for it would block its worker: yield it as blocking work")]
     InsideStep,
-    /// The caller is the job itself, or a job whose wait for it might never have ended.
+    /// The caller is the job itself, or its wait might never have ended.
     ///
-    /// The second case is another job of the same pool, while this one waits in a [`Pacer`](super::Pacer). The job
-    /// goes on.
+    /// The second case is this: the job waits at a [`Pacer`](super::Pacer), and the caller is another job of the same
+    /// pool. The job itself goes on.
     #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
     Inside,
 }
@@ -147,7 +147,9 @@ impl JobStatus {
     }
 }
 
-/// The times at which a job was submitted, began and ended, by the pool's clock.
+/// The times at which a job was submitted, began and ended.
+///
+/// They are measured by the pool's clock. For a paced job, they are measured by the pacer's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobTimes {

@@ -17,9 +17,9 @@
 //! workers on two processors, that costs ten times as much.) A worker parks or exits only if no job may begin, or if
 //! others were woken and started for it (`wanted`). So no job is left behind.
 //!
-//! **Parked workers** are a stack: the last worker to park is the first to wake. So surplus workers sink to the
-//! bottom and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a job marks
-//! the pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
+//! **Parked workers** are a stack: the last worker to park is the first to wake. So surplus workers sink to the bottom
+//! and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a new job marks the
+//! pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
 //!
 //! **Pauses** are kept in the order of the requests. Only the first is in force. When it ends, the next is in force. A
 //! pause's *mark* is the number that the next job will have. Jobs with smaller numbers still run. The others wait until

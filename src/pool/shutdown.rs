@@ -40,11 +40,11 @@ use crate::threads;
 /// [node](super::Pool::shutdown_node) waits this long for jobs that still run when the node's limit has passed.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
-/// The result of a pool's end: no job runs.
+/// The result of a pool's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolEnded {
-    /// Jobs that never began in the pool's whole life. The pool was stopped or could not start a thread.
+    /// All jobs of this pool that never began. The pool was stopped or could not start a thread.
     pub abandoned: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct PoolEnded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolEndStage {
-    /// Jobs run or wait.
+    /// Jobs still run or wait.
     Jobs,
     /// Abandoned jobs are being dropped: the destructor of one has not returned.
     AbandonedJobs,
@@ -61,7 +61,7 @@ pub enum PoolEndStage {
     /// The workers have exited. A callback or a waker of the pool's [node](super::Pool::shutdown_node) has not
     /// returned.
     Node,
-    /// Threads end: a destructor of a thread-local has not returned.
+    /// The threads are being joined: a destructor of a thread-local has not returned.
     Threads,
 }
 
@@ -74,15 +74,15 @@ pub struct PoolEndError {
     pub why: WaitError,
     /// The stage that was not finished.
     pub stage: PoolEndStage,
-    /// Jobs that had not returned, or had not told their handles.
+    /// Jobs that had not returned, or whose handles were not completed.
     pub running: usize,
-    /// Jobs that had not begun. Only a drain has any.
+    /// Jobs that had not begun. After a stop there are none.
     pub waiting: usize,
     /// Abandoned jobs that had not been dropped. The destructor of the first of them has not returned.
     pub dropping: usize,
     /// Workers that had not exited.
     pub workers: usize,
-    /// As in [`PoolEnded`].
+    /// All jobs of this pool that never began, as in [`PoolEnded`].
     pub abandoned: u64,
 }
 
