@@ -1,11 +1,11 @@
 //! A value that is set once. A thread, a callback or a `Future` can wait for it.
 //!
-//! The race here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment. The
-//! first [`set`](Latch::set) wins. The others get their value back.
+//! Several threads may try to set the value at the same moment. For example, a task may return while it is cancelled.
+//! The first [`set`](Latch::set) wins. The other calls give their values back.
 //!
-//! **No deep stack.** A callback or a waker may set another latch. The callbacks of that latch then run inside of it.
-//! This nests to a depth of 32 ([`DEEPEST`]). Deeper callbacks wait in a list of the thread, and run when the
-//! innermost callback has returned.
+//! **No deep stack.** A callback or a waker may set another latch. The callbacks of that latch then run inside the
+//! first callback. Callbacks nest to a depth of 32 ([`DEEPEST`]). Deeper callbacks wait in a list of the thread, and
+//! run when the innermost callback has returned.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +18,9 @@ use crate::numbered_list::NumberedList;
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, lock, thread_local};
 
-/// A value that is set once. Clones are the same latch.
+/// A value that is set once, and that threads can wait for.
+///
+/// Clones are the same latch.
 pub struct Latch<T> {
     shared: Arc<Shared<T>>,
 }
@@ -225,7 +227,7 @@ impl<T> Latch<T> {
         lock(&self.shared.state).value.take()
     }
 
-    /// Blocks the calling thread until the latch is set.
+    /// Blocks the calling thread until the latch is set, and returns a clone of the value.
     pub fn wait(&self) -> T
     where
         T: Clone,
@@ -305,11 +307,12 @@ impl<T> Latch<T> {
 impl<T: 'static> Latch<T> {
     /// Sets the value. The first call wins and wakes all waiters.
     ///
-    /// Callbacks and wakers run on this thread before `set` returns. A panic in one is contained. If a callback of
-    /// another latch calls `set` at a depth of 32 callbacks, they run when the innermost callback has returned.
+    /// Callbacks and wakers run on this thread before `set` returns. A panic in one of them is contained. If this call
+    /// is made inside 32 nested callbacks of other latches, its callbacks and wakers run when the innermost callback
+    /// has returned.
     ///
     /// # Errors
-    /// Returns the value if the latch has been set before.
+    /// Returns the given value if the latch has been set before.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.decide(value).map(Calls::make)
     }
@@ -346,7 +349,9 @@ impl<T: 'static> Latch<T> {
 }
 
 impl<T: Send + Sync + 'static> Latch<T> {
-    /// Blocks the calling thread until the latch is set, for at most `limit`. Returns `None` if the limit is over.
+    /// Blocks the calling thread until the latch is set, for at most `limit`.
+    ///
+    /// Returns `None` if the limit has passed.
     pub fn wait_timeout(&self, limit: Duration) -> Option<T>
     where
         T: Clone,
@@ -394,7 +399,9 @@ impl<T> std::fmt::Debug for Latch<T> {
     }
 }
 
-/// A future that completes with the value of a latch. Dropping it removes its waker from the latch.
+/// A future that yields the value of a latch.
+///
+/// Dropping the future removes its waker from the latch.
 pub struct LatchFuture<T> {
     latch: Latch<T>,
     place: Option<u64>,

@@ -20,8 +20,8 @@ use crate::primitives::{Arc, lock, thread};
 /// A wait consumes the handle, so the result can be taken once. If several callers need the output, wrap it in an
 /// `Arc`.
 ///
-/// The handle is also a future of the result. Dropping the handle neither cancels the task nor waits for it. The task's
-/// result is then dropped when the task ends.
+/// The handle is also a future of the result. Dropping the handle neither cancels the task nor waits for it. But it
+/// drops the task's result.
 ///
 /// `{}` prints one line with the task's number, name, status, output and error. `{:#}` prints several lines, also with
 /// the times, and leaves out the parts that the task does not have.

@@ -62,12 +62,14 @@ impl TaskScheduler {
     /// millisecond if `every` is shorter. The delay begins when the closure has returned from the round before. Rounds
     /// never overlap.
     ///
-    /// Each round is a task of its own. The repetition goes on after an error, a panic, a timeout, or a cancellation of
-    /// one round alone. It ends in these cases:
+    /// Each round is a task of its own. The repetition goes on after an error, a panic, a timeout, or a cancellation
+    /// of one round alone. It ends in these cases:
     ///
-    /// [`Repeat::cancel`] is called, the scheduler is stopped, or its shared pool ends. The token that the repetition
-    /// is [under](TaskOptions::under) is cancelled. The moment of [`start_by`](TaskOptions::start_by) passes. The
-    /// [timeout](TaskOptions::timeout) is zero.
+    /// - [`Repeat::cancel`] is called.
+    /// - The scheduler is stopped, or its shared pool drains or stops.
+    /// - The token that the repetition is [under](TaskOptions::under) is cancelled.
+    /// - The moment of [`start_by`](TaskOptions::start_by) has passed.
+    /// - The [timeout](TaskOptions::timeout) is zero.
     ///
     /// [`start_timeout`](TaskOptions::start_timeout) is measured from the moment at which a round is due.
     ///
