@@ -2,7 +2,7 @@
 //!
 //! All timers and limits of this crate are measured by a [`Clock`]. The system's clock runs by itself. A
 //! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it. When `advance` returns, all timers
-//! that became due have fired. So a test of a timeout needs no sleep. No other module of the crate calls
+//! that became due have fired. So a test of a timeout needs no sleep. Outside tests, no other module of the crate calls
 //! `Instant::now`.
 
 use std::fmt;
@@ -153,7 +153,7 @@ impl ManualClock {
         self.move_to(end);
     }
 
-    /// Returns the next moment at which a timer of this clock is due, if there is one.
+    /// Returns the next moment at which a timer of this clock is due, if any.
     pub fn next_due(&self) -> Option<Instant> {
         self.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
     }

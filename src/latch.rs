@@ -46,8 +46,9 @@ enum Waiter<T> {
     Callback(Box<dyn FnOnce(&T) + Send>),
 }
 
-/// Drops the waiters that were never called, one by one: if one destructor panics, the others must not run while it
-/// unwinds.
+/// Drops the waiters that were never called, one by one.
+///
+/// If one destructor panics, the others must not run while it unwinds.
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         let waiters = lock(&self.state).waiters.take();
@@ -227,7 +228,7 @@ impl<T> Latch<T> {
         lock(&self.shared.state).value.take()
     }
 
-    /// Blocks the calling thread until the latch is set, and returns a clone of the value.
+    /// Blocks the calling thread until the latch is set. Returns a clone of the value.
     pub fn wait(&self) -> T
     where
         T: Clone,
@@ -244,7 +245,9 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Calls `callback` with the value: at once if the latch is set, otherwise from the thread that sets it.
+    /// Calls `callback` with the value when the latch is set.
+    ///
+    /// If the latch is already set, this call calls it. Otherwise the thread that sets the latch does.
     ///
     /// Returns a number for [`forget`](Self::forget), or `None` if the callback was called at once.
     pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
@@ -351,7 +354,7 @@ impl<T: 'static> Latch<T> {
 impl<T: Send + Sync + 'static> Latch<T> {
     /// Blocks the calling thread until the latch is set, for at most `limit`.
     ///
-    /// Returns `None` if the limit has passed.
+    /// Returns a clone of the value, or `None` if the limit has passed by the system's clock.
     pub fn wait_timeout(&self, limit: Duration) -> Option<T>
     where
         T: Clone,

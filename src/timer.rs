@@ -99,7 +99,7 @@ struct Firing {
     set: Option<VecDeque<TimerKey>>,
 }
 
-/// An action that a [`Timers`] holds until it is due or stopped, and that can be removed.
+/// Identifies an action that [`Timers`] hold. The action may never be due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kept {
     Timer(TimerKey),

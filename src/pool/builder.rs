@@ -81,7 +81,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets how many jobs may wait in the queue, and what happens when it is full.
+    /// Sets how many jobs may wait, and what happens when the queue is full.
     pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
         self.limits.queue = queue;
         self

@@ -70,7 +70,9 @@ impl Ticket {
         self.shared.upgrade()?.change(|ledger| ledger.withdraw(self.number))
     }
 
-    /// Runs the job on this thread, if the thread is one of the pool's and the job has not begun.
+    /// Runs the job on this thread, if this is a thread of the pool.
+    ///
+    /// If the job has begun, nothing happens.
     pub(crate) fn run_if_inside(&self) {
         let Some(shared) = self.shared.upgrade().filter(|shared| shared.threads.is_current()) else { return };
         if let Some(work) = shared.change(|ledger| ledger.adopt(self.number)) {
@@ -340,7 +342,9 @@ impl Shared {
         Ok(number)
     }
 
-    /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
+    /// Waits for room until the deadline or until the latch is set.
+    ///
+    /// Earlier submitters get room first.
     fn wait_for_room(
         self: &Arc<Shared>,
         mut work: Box<dyn Work>,

@@ -20,18 +20,21 @@ pub(crate) trait Work: Any + Send {
     /// Runs the job. A panic of a plain closure is not contained.
     fn run(self: Box<Self>) -> Ran;
 
-    /// After [`run`](Self::run), when the worker counts as free: wakes the waiting threads, which runs no code of the
-    /// user's. So a thread that waited for the job finds the worker free. Returns the remaining user code: a waker, or
-    /// the destructor of a value without a handle.
+    /// Wakes the threads that wait for the job.
+    ///
+    /// It is called after [`run`](Self::run), when the worker counts as free. So a thread that waited for the job finds
+    /// the worker free. It runs no user code. It returns the remaining user code: a waker, or the destructor of a value
+    /// without a handle.
     fn tell(self: Box<Self>) -> Option<Job> {
         None
     }
 
-    /// Decides that the job never begins, and wakes the threads that wait for it. Runs no code of the user's.
+    /// Decides that the job never begins, and wakes the threads that wait for it. Runs no user code.
     fn abandon(&mut self, _why: &Reason) {}
 
-    /// After [`abandon`](Self::abandon): calls what else waits for the job, which is code of the user's. The closure is
-    /// dropped with the job.
+    /// Calls the wakers and callbacks that wait for the job, which are user code.
+    ///
+    /// It is called after [`abandon`](Self::abandon). The closure is dropped with the job.
     fn tell_abandoned(&mut self) {}
 }
 
@@ -196,8 +199,9 @@ impl<T> JobState<T> {
         (progress.status, progress.runs_on, progress.times.began) = (JobStatus::Running, Some(me), Some(now));
     }
 
-    /// Sets the outcome and wakes the waiting threads. Returns what belongs to the user: a waker to call, or an
-    /// outcome without a handle.
+    /// Sets the outcome and wakes the waiting threads.
+    ///
+    /// Returns the remaining user code: a waker to call, or an outcome without a handle.
     fn decide(&self, outcome: Result<T, JobError>) -> (Option<Calls<()>>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
         let mut progress = self.lock();

@@ -117,7 +117,7 @@ impl Pool {
         self.spawn(job).map_err(RunError::Refused)?.wait().map_err(RunError::Job)
     }
 
-    /// Runs a job on the calling thread, which is itself running a job of the pool.
+    /// Runs a job on the calling thread, which is a thread of the pool.
     fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
         let shared = &self.owner.shared;
         let begins = shared.lock().nest();
@@ -208,10 +208,11 @@ impl<T: Send + 'static> JobHandle<T> {
         }
     }
 
-    /// As [`wait`](Self::wait), but waits at most `limit` by the pool's clock, or by the pacer's for a paced job.
+    /// As [`wait`](Self::wait), but waits at most `limit`.
     ///
-    /// If the limit passes, the job goes on. The calling thread never runs the job, because that might take longer than
-    /// the limit. With [`Duration::MAX`] the call is the same as [`wait`](Self::wait).
+    /// The limit is measured by the pool's clock, or for a paced job by the pacer's. If the limit passes, the job goes
+    /// on. The calling thread never runs the job, because that might take longer than the limit. With [`Duration::MAX`]
+    /// the call is the same as [`wait`](Self::wait).
     ///
     /// # Errors
     /// The limit has passed ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The handle
@@ -256,8 +257,9 @@ impl<T: Send + 'static> JobHandle<T> {
         if self.state.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// Runs the job, if it has not begun and the calling thread is one of the pool's. Returns whether the caller may
-    /// then wait for the job.
+    /// Runs the job, if it waits and this is a thread of its pool.
+    ///
+    /// Returns whether the caller may then wait for the job.
     fn help(&self) -> bool {
         if self.state.runs_here() {
             return false;

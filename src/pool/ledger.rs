@@ -280,7 +280,7 @@ impl<J> Ledger<J> {
         wanted
     }
 
-    /// A worker for the next job, if no worker is awake for it and none is coming.
+    /// A worker for the next job, if none is awake or coming for it.
     #[inline]
     fn one_more(&mut self) -> Wanted {
         let mut wanted = Wanted::default();
@@ -392,7 +392,7 @@ impl<J> Ledger<J> {
         self.counts.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
-    /// Returns the worker at the bottom of the stack, if it needs a deadline and has none.
+    /// Returns the worker at the bottom of the stack, if it lacks a deadline.
     fn new_watcher(&mut self) -> Option<Parker> {
         if self.quiet.watched || self.limits.idle_period.is_none() || !self.may_shrink() {
             return None;
@@ -449,7 +449,7 @@ impl<J> Ledger<J> {
         self.reporting -= 1;
     }
 
-    /// Notes that a new job runs on the worker of a job that waits for it.
+    /// Notes that a new job runs on the worker of a waiting job.
     pub(super) fn nest(&mut self) -> Result<(), PoolError> {
         if self.status != PoolStatus::Running {
             return Err(PoolError::Stopped(self.status));
@@ -459,7 +459,7 @@ impl<J> Ledger<J> {
         Ok(())
     }
 
-    /// Takes a waiting job, which then runs on the worker of a job that waits for it.
+    /// Takes a queued job, which then runs on the worker of a waiting job.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
         let job = self.queue.take(number);
         self.counts.nested += usize::from(job.is_some());
@@ -571,12 +571,14 @@ impl<J> Ledger<J> {
         self.counts.running + self.counts.nested + self.reporting
     }
 
-    /// Whether the drain or stop is finished: there is no worker, and none will be started.
+    /// Whether the drain or stop is finished.
+    ///
+    /// Then there is no worker, and none will be started.
     pub(super) fn is_finished(&self) -> bool {
         self.status != PoolStatus::Running && self.counts.workers == 0 && self.queue.is_empty()
     }
 
-    /// Whether the caller is to carry out what remains of the end when the last worker has exited.
+    /// Whether the caller must do the work that remains after the last worker's exit.
     pub(super) fn begins_end(&mut self) -> bool {
         let begins = self.end == End::NotBegun && self.is_finished();
         if begins {

@@ -1,4 +1,4 @@
-//! Limits on the size of a pool and of its queue, and the errors of a pool.
+//! Limits of a pool and of its queue, and the errors of a pool.
 
 use std::io;
 use std::time::Duration;

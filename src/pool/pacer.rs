@@ -79,7 +79,7 @@ pub struct PacerStats {
     pub waiting: usize,
     /// Jobs that have begun, and threads that have had their turn.
     pub started: u64,
-    /// Jobs that never began: they were cancelled, the pacer was stopped, or their pool was stopped.
+    /// Jobs that never began: they were cancelled, or their pacer or pool was stopped.
     pub given_up: u64,
 }
 
@@ -229,7 +229,7 @@ pub enum PacerError {
     /// The wait was cancelled.
     #[error("the wait for the pacer was cancelled ({0})")]
     Cancelled(#[source] Reason),
-    /// The caller is a job of a pool, and jobs of that pool wait before it. They may need the caller's thread.
+    /// The caller is a job, and jobs of its pool wait before it. They may need the caller's thread.
     #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
     Inside,
     /// The caller is a step of a process. The call would have blocked the worker that runs the step.
@@ -352,7 +352,7 @@ impl Shared {
         through.wait()
     }
 
-    /// Gives the turn to the next waiters, while the turn is free and the interval is over.
+    /// Gives the turn to the next waiters, as often as it is due.
     fn advance(self: &Arc<Shared>) {
         let mut refused = Vec::new();
         while self.advance_once(&mut refused) {}

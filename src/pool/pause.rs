@@ -110,7 +110,9 @@ impl Pool {
 }
 
 impl Pause {
-    /// Whether the pause holds: all earlier jobs have run, all earlier pauses have ended, and the pool is not ending.
+    /// Whether the pause holds.
+    ///
+    /// Then all earlier jobs have run, all earlier pauses have ended, and the pool is not ending.
     pub fn is_held(&self) -> bool {
         self.shared.lock().is_held(Some(self.id))
     }

@@ -56,7 +56,9 @@ pub enum PoolEndStage {
     Jobs,
     /// Abandoned jobs are being dropped: the destructor of one has not returned.
     AbandonedJobs,
-    /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
+    /// No job runs, but workers have not exited.
+    ///
+    /// A waker, a hook or a destructor on one of them has not returned.
     Workers,
     /// The workers have exited. A callback or a waker of the pool's [node](super::Pool::shutdown_node) has not
     /// returned.
@@ -70,7 +72,9 @@ pub enum PoolEndStage {
 #[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping, *.workers))]
 #[non_exhaustive]
 pub struct PoolEndError {
-    /// The reason why the call returned: the limit passed, or the caller is a step, which does not wait.
+    /// The reason why the call returned.
+    ///
+    /// The limit passed, or the caller is a step, which does not wait.
     pub why: WaitError,
     /// The stage that was not finished.
     pub stage: PoolEndStage,
@@ -184,15 +188,16 @@ impl Pool {
         jobs.into_iter().map(into_job).collect()
     }
 
-    /// Serves a shutdown: accepts no more jobs, and waits for the waiting jobs until the deadline by this clock.
+    /// Serves a shutdown: drains the pool, and waits until the deadline by this clock.
     pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.drain();
         self.owner.shared.finish();
         self.leave_until(clock, deadline);
     }
 
-    /// Serves a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this
-    /// clock.
+    /// Serves a shutdown: waits for the running jobs until the deadline by this clock.
+    ///
+    /// It is called after [`abandon`](Self::abandon).
     pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.wait_until(clock, deadline, Ledger::is_finished);
     }
@@ -348,7 +353,9 @@ impl Shared {
         }
     }
 
-    /// The same for a call that does not wait for the end: it waits for callbacks of the node as long as the grace.
+    /// As `finish`, for a call that does not wait for the end.
+    ///
+    /// It waits for callbacks of the node only as long as the grace.
     fn finish_shortly(self: &Arc<Shared>) {
         self.finish();
         if !is_step() && !self.threads.is_current() {
@@ -410,7 +417,7 @@ impl Shared {
     }
 }
 
-/// The stage that the end of the pool has reached, or `None` if it is over.
+/// The stage that the pool's end has reached, or `None` if it is over.
 fn end_stage<J>(ledger: &Ledger<J>) -> Option<PoolEndStage> {
     match ledger.end {
         _ if !ledger.is_idle() => Some(PoolEndStage::Jobs),

@@ -112,8 +112,9 @@ impl<T, E> TaskHandle<T, E> {
         if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// Runs the task here, if no thread has begun it and this is one of its pool's. Returns whether the caller may
-    /// wait. It may not wait for a task that runs on its own thread.
+    /// Runs the task here, if it waits and this is a thread of its pool.
+    ///
+    /// Returns whether the caller may wait. A caller must not wait for a task that runs on its own thread.
     ///
     /// The task may enter the pool's queue at any moment. The bell is attached under the task's lock. The place in
     /// the queue is noted under the same lock. If the place is noted later, noting it rings the bell. If it is

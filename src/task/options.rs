@@ -17,9 +17,9 @@ pub enum Retention {
     UntilRemoved,
     /// The record is kept for this long after the task's end. It can be removed earlier.
     For(Duration),
-    /// The newest records are kept, up to this number, of all records with this same retention.
+    /// Up to this number of records with the same retention are kept.
     ///
-    /// A record is newer than another if the retention began to apply to it later. A record can be removed earlier.
+    /// They are the newest: those to which the retention began to apply last. A record can be removed earlier.
     Newest(usize),
 }
 

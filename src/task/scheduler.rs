@@ -367,7 +367,7 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// Sets the retention of tasks without their own: how long their records can be looked up.
+    /// Sets how long the records of tasks without their own retention are kept.
     pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
         self.retention = retention;
         self
@@ -392,8 +392,9 @@ impl TaskSchedulerBuilder {
     }
 }
 
-/// How long the scheduler's own pool may be idle before it ends threads, one after each such period. The period is
-/// short, because a burst may have started very many threads.
+/// How long the scheduler's own pool may be idle before it ends threads.
+///
+/// It ends one thread after each such period. The period is short, because a burst may have started very many threads.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// The number of threads at which a scheduler without a limit logs a warning. With the standard library's stack size

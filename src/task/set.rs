@@ -131,7 +131,7 @@ impl<T, E> TaskSet<T, E> {
         &mut self.unbegun[place].1
     }
 
-    /// The number of tasks whose results have not been taken.
+    /// Returns the number of tasks whose results have not been taken.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -141,7 +141,9 @@ impl<T, E> TaskSet<T, E> {
         self.len() == 0
     }
 
-    /// The tasks whose results have not been taken, in the order in which they were added.
+    /// Iterates over the tasks whose results have not been taken.
+    ///
+    /// They come in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
         self.tasks.values()
     }
@@ -243,9 +245,11 @@ impl<T, E> TaskSet<T, E> {
         Some((info, task.take()))
     }
 
-    /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
-    /// has it. Returns `false` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
-    /// The set's bell rings when a task enters the queue later, or when the other threads will not run it.
+    /// Runs the first of the set's tasks that wait in this thread's pool.
+    ///
+    /// Or it finds that another thread has that task. Returns `false` if the thread belongs to no pool, if no task
+    /// waits, or if other threads will run the tasks. The set's bell rings when a task enters the queue later, or when
+    /// the other threads will not run it.
     fn help(&mut self, others: &mut Option<CountsOnOthers>) -> bool {
         *others = None;
         for (shared, unbegun) in self.unbegun.iter_mut().filter(|(shared, _)| shared.pool.is_inside()) {

@@ -316,7 +316,7 @@ impl<S: 'static> LoopHandle<S> {
         self.shared.clone().redirect(id, directive)
     }
 
-    /// Lists the tasklets that the loop still has, in the order in which they were scheduled.
+    /// Lists the tasklets that have not ended, in the order of their scheduling.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         lock(&self.shared.slots).tasklets()
     }

@@ -1,4 +1,6 @@
-//! Thread-local state: the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
+//! Thread-local state of tasklets.
+//!
+//! It has the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
 //!
 //! The state ends with the thread.
 

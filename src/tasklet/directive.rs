@@ -9,7 +9,9 @@ use crate::pool::PoolError;
 /// The caller gives a directive when it schedules the tasklet, and each step returns one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Directive {
-    /// Run a step on the home thread, with the loop's state, behind steps already queued there.
+    /// Run a step on the home thread, with the loop's state.
+    ///
+    /// It runs after the steps that are already queued there.
     Home,
     /// Run a step on a thread of the pool. It may block, and has no access to the state.
     Pool,
@@ -53,7 +55,7 @@ impl fmt::Debug for TaskletId {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The tasklet was to run on the pool, and no thread would take its home steps.
+    /// The tasklet needs the pool, and no thread would run its home steps.
     ///
     /// No thread is in [`run`](super::Loop::run) or in a turn, and there is no [wake-up hook](super::Loop::on_wake).
     #[error("no thread runs the loop: schedule with `Directive::Home`, or run the loop first")]

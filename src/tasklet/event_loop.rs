@@ -228,7 +228,7 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Sets a hook, which is called when the loop has work but no thread runs it.
+    /// Sets a hook, which is called when a loop without a thread has work.
     ///
     /// The loop has work if a home step is ready. It also has work if the last tasklet has ended and no run or turn has
     /// reported that ([`TurnOutcome::Finished`]). After one call, the hook is not called again until the next turn or
@@ -270,7 +270,7 @@ impl<S: 'static> Loop<S> {
         state
     }
 
-    /// Lists the tasklets that the loop still has, in the order in which they were scheduled.
+    /// Lists the tasklets that have not ended, in the order of their scheduling.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         lock(&self.core.shared.slots).tasklets()
     }
@@ -414,7 +414,9 @@ impl<S: 'static> fmt::Debug for Loop<S> {
     }
 }
 
-/// A real run, without the thread's own state: to the operating system, all threads of the model checker are one.
+/// A real run, without the thread's own state.
+///
+/// To the operating system, all threads of the model checker are one.
 #[cfg(all(test, loom))]
 pub(super) fn run_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S) -> Report {
     let rules = Rules { sleeps: true, ..Rules::AT_ONCE };

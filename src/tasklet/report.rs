@@ -1,4 +1,4 @@
-//! Reports of a loop: its work so far, its remaining tasklets, and why a run was interrupted.
+//! Reports of a loop's work, and of the tasklets that are left.
 
 use std::borrow::Cow;
 use std::fmt;

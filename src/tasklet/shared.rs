@@ -97,7 +97,7 @@ impl<B: Elsewhere> Shared<B> {
         Ok(id)
     }
 
-    /// Takes back a tasklet that has been handed to the pool and has not begun, or one that is held.
+    /// Takes back a tasklet whose pool step has not begun, or a held one.
     pub(super) fn take_back(self: &Arc<Shared<B>>, id: TaskletId, is_held: bool) -> Option<B> {
         let (body, effects) = lock(&self.slots).take_back(id, is_held)?;
         self.carry_out(effects);
