@@ -38,15 +38,10 @@ impl Pool {
     /// The defaults:
     ///
     /// - The minimum is 0, so an idle pool ends all its threads.
-    ///
     /// - The maximum is the number of processors, but at least [`DEFAULT_MAX`].
-    ///
     /// - The queue has no bound.
-    ///
     /// - The idle period is [`DEFAULT_IDLE_PERIOD`].
-    ///
     /// - Threads are called `pool-N` and have the standard library's stack size.
-    ///
     /// - There are no hooks, the clock is the system's, and a shutdown has no limit.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);

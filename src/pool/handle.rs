@@ -45,7 +45,7 @@ pub(super) struct Owner {
 
 /// A waiting job's place in the queue, by which the job can be removed.
 ///
-/// A ticket keeps neither the pool nor the job alive. Dropping it changes nothing.
+/// A ticket keeps neither the pool nor the job alive. Dropping a ticket does not affect the job.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     shared: Weak<Shared>,
@@ -81,7 +81,9 @@ impl Ticket {
     }
 }
 
-/// A reference to a pool that does not keep it alive. If it is the last of a pool, the pool has been stopped.
+/// A reference to a pool that does not keep the pool alive.
+///
+/// If a pool has only such references, it has been stopped.
 #[derive(Clone)]
 pub(super) struct WeakPool {
     shared: Weak<Shared>,
@@ -93,7 +95,7 @@ impl WeakPool {
         self.shared.upgrade()
     }
 
-    /// Whether the calling thread is one of the pool's. The call takes no lock and drops nothing.
+    /// Whether the calling thread is a thread of the pool. The call takes no lock and drops nothing.
     pub(super) fn is_inside(&self) -> bool {
         is_current(self.number)
     }

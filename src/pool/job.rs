@@ -38,13 +38,16 @@ pub(crate) trait Work: Any + Send {
     fn tell_abandoned(&mut self) {}
 }
 
-/// Jobs that never begin. All threads that wait for them have been woken. The rest is code of the user's.
+/// Jobs that never begin.
+///
+/// All threads that wait for them have been woken. User code is left to run: wakers, and the destructors of the
+/// closures.
 #[must_use = "dropping this drops the jobs before all wakers are called"]
 pub(super) struct Abandoned {
     jobs: Vec<Box<dyn Work>>,
 }
 
-/// Decides that these jobs never begin. Runs no code of the user's.
+/// Decides that these jobs never begin. Runs no user code.
 pub(super) fn abandon_all(jobs: impl IntoIterator<Item = Box<dyn Work>>, why: &Reason) -> Abandoned {
     let mut jobs: Vec<_> = jobs.into_iter().collect();
     jobs.iter_mut().for_each(|job| job.abandon(why));

@@ -566,7 +566,7 @@ impl<J> Ledger<J> {
         self.queue.len() + self.active() == 0
     }
 
-    /// Jobs that have begun, and have not returned or not told their handles.
+    /// Jobs that have begun, and have not returned or whose handles are not completed.
     pub(super) fn active(&self) -> usize {
         self.counts.running + self.counts.nested + self.reporting
     }

@@ -327,7 +327,9 @@ impl Shared {
         }
     }
 
-    /// Carries out what remains when an ending pool has no worker and no job. It is called wherever that may be so.
+    /// Ends a pool that has no worker and no job left.
+    ///
+    /// It closes the node and joins the threads. It is called after every change that may leave an ending pool so.
     pub(super) fn finish(self: &Arc<Shared>) {
         if !self.lock().begins_end() {
             return;

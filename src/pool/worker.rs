@@ -1,5 +1,7 @@
-//! The workers of a pool. Each starts with a job or for the queue, asks the ledger for its next action, and exits
-//! when the ledger says so.
+//! The workers of a pool.
+//!
+//! A worker is started with a job, or for the jobs in the queue. It asks the ledger for each next action, until the
+//! ledger tells it to exit.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -283,7 +283,7 @@ impl<V: ?Sized + AnyValues> Record<V> {
         lock(&self.life).info.status
     }
 
-    /// Whether the task runs on this thread. The record of an ended task does not know.
+    /// Whether the task runs on this thread. It is `false` for an ended task, even if its closure still runs here.
     pub(super) fn runs_on(&self, thread: ThreadId) -> bool {
         lock(&self.life).running.as_ref().is_some_and(|(_, other)| *other == thread)
     }

@@ -34,7 +34,7 @@ pub(super) struct Table<R> {
     pub(super) over_after_begin: u64,
 }
 
-/// The record of a task, and what the table knows about it.
+/// An entry of the table: a task's record, and the data for its removal.
 #[derive(Debug)]
 pub(super) struct Entry<R> {
     pub(super) record: R,

@@ -88,7 +88,7 @@ impl<B: Elsewhere> Shared<B> {
         let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive)?;
         let start = effects.start.take();
         self.carry_out(effects);
-        // The refused errand is dropped last. It would end the tasklet.
+        // The refused job is dropped last, because its drop ends a tasklet that is still in its slot.
         if let Some(Err(refused)) = start.map(|id| self.hand_over(id, false))
             && let Some(body) = self.take_back(id, false)
         {

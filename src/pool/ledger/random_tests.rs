@@ -17,10 +17,10 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Submit,
-    /// An idle worker asks.
+    /// An idle worker asks for its next action.
     Next(usize),
     JobEnded(usize),
-    /// An idle worker asks, and runs user code before it checks for the next job.
+    /// A busy worker's job ends. The worker runs user code before it asks for its next action.
     GoesAway(usize),
     IsBack(usize),
     Withdraw(u64),
@@ -51,7 +51,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The workers, as the ledger must believe them to be.
+/// The workers in the states in which the ledger must have them.
 #[derive(Default)]
 struct Model {
     free: Vec<Parker>,
