@@ -1,4 +1,4 @@
-//! Cancellation: a request to stop with a reason, which spreads down a tree.
+//! Cancellation: a request to stop, with a reason, which spreads down a tree of tokens.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::primitives::{Arc, Mutex, Weak, lock};
 
 /// A request to stop, shared by all clones of the token.
 ///
-/// Cancelling a token cancels all its descendants, and nothing above it.
+/// Cancelling a token also cancels all tokens below it, and none above it.
 ///
 /// ```
 /// use procession::{CancelToken, Reason};
@@ -42,6 +42,8 @@ impl CancelToken {
     }
 
     /// Makes a token whose [`sleep`](Self::sleep) uses the given clock.
+    ///
+    /// Tokens below it use the same clock.
     pub fn with_clock(clock: Clock) -> CancelToken {
         CancelToken::node(clock, None)
     }
@@ -50,7 +52,9 @@ impl CancelToken {
         CancelToken { node: Arc::new(Node { reason: Latch::new(), clock, children: Mutex::default(), parent }) }
     }
 
-    /// Makes a token below this one. If this one is cancelled already, so is the child.
+    /// Makes a token below this one, which is cancelled with this one.
+    ///
+    /// If this token is already cancelled, so is the child.
     pub fn child(&self) -> CancelToken {
         let child = {
             let mut children = lock(&self.node.children);
@@ -66,14 +70,17 @@ impl CancelToken {
         child
     }
 
-    /// Makes the request, with a reason. Returns whether this call made it: only the first one counts.
+    /// Cancels the token, with a reason. Returns whether this call cancelled it.
     ///
-    /// Callbacks run on this thread before the call returns. A callback should be short.
+    /// If the token is already cancelled, the call has no effect, and the first reason stays.
     ///
-    /// A callback may cancel another token. The callbacks of that token then run inside of it. This nests to a depth
-    /// of 32. Deeper tokens are cancelled at once as well, but their callbacks run when the innermost callback has
-    /// returned. So a long chain of tokens needs no deep stack. A callback that cancels another token must not wait
-    /// for the callbacks of that token. They may run on its own thread after it, and then it waits for ever.
+    /// The token's callbacks run on this thread before the call returns. A callback should be short.
+    ///
+    /// A callback may cancel another token. The callbacks of that token then run inside the first callback. Callbacks
+    /// nest to a depth of 32. Deeper tokens are cancelled at once as well, but their callbacks run when the innermost
+    /// callback has returned. So a long chain of tokens needs no deep stack. A callback that cancels another token must
+    /// not wait for the callbacks of that token. They may run on the same thread after the callback, which would then
+    /// wait for ever.
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         let reason = reason.into();
         let first = self.node.tell(&reason);
@@ -89,22 +96,27 @@ impl CancelToken {
         first
     }
 
-    /// Returns the reason, if the request was made.
+    /// Returns the reason, if the token is cancelled.
     pub fn reason(&self) -> Option<Reason> {
         self.node.reason.get()
     }
 
-    /// Whether the request was made.
+    /// Whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.node.reason.is_set()
     }
 
-    /// Returns the reason as an error if the request was made. Call `cancel.check()?` between two pieces of work.
+    /// Returns the reason as an error if the token is cancelled.
+    ///
+    /// Call `cancel.check()?` between two pieces of work.
     pub fn check(&self) -> Result<(), Reason> {
         self.reason().map_or(Ok(()), Err)
     }
 
-    /// Blocks the calling thread for `duration`. If the request is made before, returns its reason as an error.
+    /// Blocks the calling thread for `duration`, or until the token is cancelled.
+    ///
+    /// # Errors
+    /// The token is cancelled. The error is the reason.
     pub fn sleep(&self, duration: Duration) -> Result<(), Reason> {
         let deadline = self.node.clock.deadline(duration);
         self.node.reason.wait_until(&self.node.clock, deadline);
@@ -117,20 +129,22 @@ impl CancelToken {
         lock(&self.node.children).iter().count()
     }
 
-    /// Blocks the calling thread until the request is made.
+    /// Blocks the calling thread until the token is cancelled, and returns the reason.
     pub fn wait(&self) -> Reason {
         self.node.reason.wait()
     }
 
-    /// Returns a future that completes with the reason when the request is made.
+    /// Returns a future that yields the reason when the token is cancelled.
     pub fn cancelled(&self) -> impl Future<Output = Reason> + Send + use<> {
         LatchFuture::new(self.node.reason.clone())
     }
 
-    /// Calls `callback` with the reason when the request is made. The thread that makes the request calls it.
+    /// Registers `callback`, which is called with the reason when the token is cancelled.
     ///
-    /// If the request was made already, the callback is called at once. Dropping the [`CancelCallback`] removes the
-    /// callback, unless the request was made before.
+    /// The thread that cancels the token calls it.
+    ///
+    /// If the token is already cancelled, this call calls the callback. Dropping the [`CancelCallback`] removes the
+    /// callback, unless the token was cancelled before.
     pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> CancelCallback {
         CancelCallback { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
     }
@@ -174,7 +188,7 @@ impl fmt::Debug for CancelToken {
     }
 }
 
-/// Keeps a callback of [`CancelToken::on_cancel`] registered.
+/// Keeps a callback of [`CancelToken::on_cancel`] registered until it is dropped.
 #[must_use = "dropping this takes the callback back"]
 pub struct CancelCallback {
     entry: Option<(Latch<Reason>, u64)>,

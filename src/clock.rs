@@ -1,8 +1,9 @@
-//! Time: the only caller of `Instant::now`, and a manual clock for tests.
+//! Clocks: the system's clock, and a manual clock for tests.
 //!
-//! Everything in the crate that waits for a moment asks a [`Clock`]. The system clock runs by itself. A
-//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it. When `advance` returns, everything
-//! that became due has happened. So a test of a timeout needs no sleep.
+//! All timers and limits of this crate are measured by a [`Clock`]. The system's clock runs by itself. A
+//! [`ManualClock`] stands still until [`advance`](ManualClock::advance) moves it. When `advance` returns, all timers
+//! that became due have fired. So a test of a timeout needs no sleep. Outside tests, no other module of the crate calls
+//! `Instant::now`.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant};
 use crate::numbered_list::NumberedList;
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
 
-/// The source of time of a runtime, a pool or a timer. Cheap to clone.
+/// The source of time of a runtime, a pool or a timer.
+///
+/// A clone is cheap, and is the same clock.
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -42,7 +45,7 @@ impl Clock {
         }
     }
 
-    /// Whether this clock is moved by hand.
+    /// Whether this clock is that of a [`ManualClock`].
     pub fn is_manual(&self) -> bool {
         self.manual.is_some()
     }
@@ -116,7 +119,7 @@ impl Deadline {
     }
 }
 
-/// A clock that is moved by hand. Clones are the same clock.
+/// A clock that the program moves. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct ManualClock {
     shared: Arc<Mutex<Manual>>,
@@ -138,10 +141,10 @@ impl ManualClock {
         lock(&self.shared).now
     }
 
-    /// Moves the clock forward, from one moment at which something is due to the next.
+    /// Moves the clock forward, from one due moment to the next.
     ///
-    /// When the call returns, timers that became due have run on this thread, in the order of their moments. Waits
-    /// whose limit is now over have been woken. A clock that would pass the greatest `Instant` does not move.
+    /// When the call returns, timers that became due have run on this thread, in the order of their moments. Threads
+    /// whose limit has passed have been woken. If the clock would pass the greatest `Instant`, it does not move.
     pub fn advance(&self, by: Duration) {
         let Some(end) = self.now().checked_add(by) else { return };
         while let Some(due) = self.next_due().filter(|due| *due < end) {

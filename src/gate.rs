@@ -1,8 +1,8 @@
-//! A gate with a count: entering, leaving, and closing for good.
+//! A gate, which counts its entries until it is closed.
 //!
-//! The race here: a thread enters while the gate closes. One word holds both the count of the threads inside and the
-//! closed bit, so each of the two threads sees the other's change. The closing thread waits for a thread that entered
-//! before. A later thread is refused. There is no third case.
+//! A thread may enter the gate while another thread closes it. One atomic word holds both the count of guards and the
+//! closed bit. So the entry comes either before the close or after it. An entry before the close is counted, and the
+//! gate is empty only when its guard is dropped. An entry after the close is refused.
 //!
 //! | | `enter` (add one) | `leave` (take one) | `close` (set the bit) |
 //! |---|---|---|---|
@@ -15,7 +15,9 @@ use crate::primitives::{Arc, AtomicUsize, Ordering};
 const CLOSED: usize = 1;
 const ONE: usize = 2;
 
-/// A gate that counts entries until it is closed. Clones are the same gate.
+/// A gate that counts entries until it is closed.
+///
+/// Clones are the same gate. A closed gate stays closed.
 #[derive(Clone)]
 pub struct Gate {
     shared: Arc<Shared>,
@@ -26,7 +28,7 @@ struct Shared {
     empty: Latch<()>,
 }
 
-/// Proves that its owner has entered a gate. Dropping it leaves the gate.
+/// The guard of one entry into a [`Gate`]. Dropping it leaves the gate.
 #[must_use = "dropping this leaves the gate"]
 pub struct GateGuard {
     gate: Gate,
@@ -38,7 +40,7 @@ impl Gate {
         Gate { shared: Arc::new(Shared { word: AtomicUsize::new(0), empty: Latch::new() }) }
     }
 
-    /// Enters the gate, unless it is closed.
+    /// Enters the gate. Returns `None` if the gate is closed.
     pub fn enter(&self) -> Option<GateGuard> {
         // A compare-and-swap, and not an addition that is taken back: a refused entry must never be counted.
         // Otherwise the last guard would not see that it is the last.
@@ -52,7 +54,9 @@ impl Gate {
             .map(|_| GateGuard { gate: self.clone() })
     }
 
-    /// Closes the gate. Returns whether this call closed it. Guards that exist keep their entry.
+    /// Closes the gate. Returns whether this call closed it.
+    ///
+    /// Existing guards still count until they are dropped.
     pub fn close(&self) -> bool {
         // Ordering: Release pairs with the Acquire of `enter`. Acquire pairs with the Release of guards that were
         // dropped.

@@ -1,11 +1,11 @@
 //! A value that is set once. A thread, a callback or a `Future` can wait for it.
 //!
-//! The race here: several threads want to decide (returned, cancelled, timed out, stopped) at the same moment. The
-//! first [`set`](Latch::set) wins. The others get their value back.
+//! Several threads may try to set the value at the same moment. For example, a task may return while it is cancelled.
+//! The first [`set`](Latch::set) wins. The other calls give their values back.
 //!
-//! **No deep stack.** A callback or a waker may set another latch. The callbacks of that latch then run inside of it.
-//! This nests to a depth of 32 ([`DEEPEST`]). Deeper callbacks wait in a list of the thread, and run when the
-//! innermost callback has returned.
+//! **No deep stack.** A callback or a waker may set another latch. The callbacks of that latch then run inside the
+//! first callback. Callbacks nest to a depth of 32 ([`DEEPEST`]). Deeper callbacks wait in a list of the thread, and
+//! run when the innermost callback has returned.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +18,9 @@ use crate::numbered_list::NumberedList;
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, lock, thread_local};
 
-/// A value that is set once. Clones are the same latch.
+/// A value that is set once, and that threads can wait for.
+///
+/// Clones are the same latch.
 pub struct Latch<T> {
     shared: Arc<Shared<T>>,
 }
@@ -44,8 +46,9 @@ enum Waiter<T> {
     Callback(Box<dyn FnOnce(&T) + Send>),
 }
 
-/// Drops the waiters that were never called, one by one: if one destructor panics, the others must not run while it
-/// unwinds.
+/// Drops the waiters that were never called, one by one.
+///
+/// If one destructor panics, the others must not run while it unwinds.
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         let waiters = lock(&self.state).waiters.take();
@@ -225,7 +228,7 @@ impl<T> Latch<T> {
         lock(&self.shared.state).value.take()
     }
 
-    /// Blocks the calling thread until the latch is set.
+    /// Blocks the calling thread until the latch is set. Returns a clone of the value.
     pub fn wait(&self) -> T
     where
         T: Clone,
@@ -242,7 +245,9 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Calls `callback` with the value: at once if the latch is set, otherwise from the thread that sets it.
+    /// Calls `callback` with the value when the latch is set.
+    ///
+    /// If the latch is already set, this call calls it. Otherwise the thread that sets the latch does.
     ///
     /// Returns a number for [`forget`](Self::forget), or `None` if the callback was called at once.
     pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
@@ -305,11 +310,12 @@ impl<T> Latch<T> {
 impl<T: 'static> Latch<T> {
     /// Sets the value. The first call wins and wakes all waiters.
     ///
-    /// Callbacks and wakers run on this thread before `set` returns. A panic in one is contained. If a callback of
-    /// another latch calls `set` at a depth of 32 callbacks, they run when the innermost callback has returned.
+    /// Callbacks and wakers run on this thread before `set` returns. A panic in one of them is contained. If this call
+    /// is made inside 32 nested callbacks of other latches, its callbacks and wakers run when the innermost callback
+    /// has returned.
     ///
     /// # Errors
-    /// Returns the value if the latch has been set before.
+    /// Returns the given value if the latch has been set before.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.decide(value).map(Calls::make)
     }
@@ -346,7 +352,9 @@ impl<T: 'static> Latch<T> {
 }
 
 impl<T: Send + Sync + 'static> Latch<T> {
-    /// Blocks the calling thread until the latch is set, for at most `limit`. Returns `None` if the limit is over.
+    /// Blocks the calling thread until the latch is set, for at most `limit`.
+    ///
+    /// Returns a clone of the value, or `None` if the limit has passed by the system's clock.
     pub fn wait_timeout(&self, limit: Duration) -> Option<T>
     where
         T: Clone,
@@ -394,7 +402,9 @@ impl<T> std::fmt::Debug for Latch<T> {
     }
 }
 
-/// A future that completes with the value of a latch. Dropping it removes its waker from the latch.
+/// A future that yields the value of a latch.
+///
+/// Dropping the future removes its waker from the latch.
 pub struct LatchFuture<T> {
     latch: Latch<T>,
     place: Option<u64>,

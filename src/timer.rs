@@ -1,14 +1,14 @@
-//! Timers: actions at a moment, in the order of the moments.
+//! Timers, which run actions at given moments.
 //!
-//! One ordered map stands under one lock, and one thread sleeps until the earliest entry is due. With a manual clock
-//! there is no thread. The thread that moves the clock runs the actions that became due. A thread that sets a timer
-//! which is due already runs its action. Entries are removed from the map when they fire or are cancelled. So a
-//! million cancelled timers cost nothing.
+//! [`Timers`] hold their actions in one ordered map, under one lock. One thread sleeps until the earliest action is
+//! due. With a manual clock there is no such thread. The thread that moves the clock runs the actions that became due.
+//! If a timer is due when it is set, the thread that sets it runs its action. An entry is removed from the map when its
+//! timer fires or is cancelled. So cancelled timers use no memory.
 //!
-//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the
-//! action records that timer and fires it when the action has returned. So actions that set each other need one frame
-//! of the stack, however many there are. (An action that moves the clock itself fires what becomes due inside of its
-//! own call.)
+//! **No recursion.** By a manual clock, an action may set a timer that is due already. The thread that runs the action
+//! records that timer and fires it when the action has returned. So actions that set each other need one frame of the
+//! stack, however many there are. (If an action moves the clock itself, the actions that become due run inside its call
+//! of `advance`.)
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -20,13 +20,15 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
 use crate::threads;
 
-/// An action to run when a timer is due. It should be short.
+/// The action of a timer. It should be short.
 ///
-/// It runs on the timers' thread. With a manual clock it runs on the thread that moves the clock, or on the thread
-/// that sets a timer which is due already.
+/// The action runs on the timers' thread. With a manual clock it runs on the thread that moves the clock. If the timer
+/// is already due when it is set, the action runs on the thread that sets it.
 pub type Action = Box<dyn FnOnce() + Send>;
 
-/// A set of timers with a clock. Clones are the same set. When the last clone is dropped, the timers end.
+/// A set of timers with a clock. Clones are the same set.
+///
+/// Dropping the last clone stops the timers.
 #[derive(Clone)]
 pub struct Timers {
     owner: Arc<Owner>,
@@ -97,7 +99,7 @@ struct Firing {
     set: Option<VecDeque<TimerKey>>,
 }
 
-/// An action that a [`Timers`] holds until it is due or stopped, and that can be removed.
+/// Identifies an action that [`Timers`] hold. The action may never be due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kept {
     Timer(TimerKey),
@@ -105,7 +107,9 @@ pub(crate) enum Kept {
 }
 
 impl Timers {
-    /// Makes timers that use `clock`. Their thread starts when it is first needed, and is called `name`.
+    /// Makes a set of timers that uses `clock`.
+    ///
+    /// The timers' thread starts when it is first needed, and is called `name`.
     pub fn new(clock: Clock, name: impl Into<String>) -> Timers {
         let shared = Arc::new(Shared { clock, name: name.into(), state: Mutex::default(), changed: Condvar::new() });
         let watch = shared.clock.is_manual().then(|| {
@@ -125,12 +129,12 @@ impl Timers {
 
     /// Runs `action` after `delay`, and never before.
     ///
-    /// A delay that no `Instant` can express never ends. Two timers for the same moment fire in the order in which
-    /// they were set.
+    /// Two timers for the same moment fire in the order in which they were set. If no `Instant` can express the end of
+    /// the delay, the action is dropped, and the result is `Ok(None)`.
     ///
-    /// With a manual clock, a timer that is due when it is set fires before this call returns. Another thread may
-    /// have just moved the clock and be about to fire other timers: this timer may fire before those. If an action of
-    /// these timers sets the timer, it fires when that action has returned.
+    /// With a manual clock, a timer that is due when it is set fires before this call returns. If another thread has
+    /// just moved the clock and is about to fire other timers, this timer may fire before those. If an action of these
+    /// timers sets the timer, the timer fires when that action has returned.
     ///
     /// # Errors
     /// Returns the action if the timers have been stopped, or if their thread could not be started.
@@ -141,7 +145,7 @@ impl Timers {
         }
     }
 
-    /// Runs `action` at the moment `at`, or at once if that has passed.
+    /// Runs `action` at the moment `at`, or at once if that moment has passed.
     ///
     /// # Errors
     /// As [`after`](Self::after).
@@ -240,8 +244,8 @@ impl Timers {
 
     /// Stops the timers. Returns the pending actions in the order of their moments.
     ///
-    /// Nothing fires afterwards. When the call returns, the thread has ended. There are two exceptions: the timers'
-    /// own thread makes the call, or an earlier call has stopped the timers and still waits for the thread.
+    /// After this call, no timer fires. When the call returns, the timers' thread has ended, with two exceptions. The
+    /// timers' own thread makes the call. Or an earlier call has stopped the timers and still waits for the thread.
     pub fn stop(&self) -> Vec<Action> {
         self.owner.stop()
     }

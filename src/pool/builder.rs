@@ -16,8 +16,9 @@ use crate::shutdown::Part;
 /// The default of [`PoolBuilder::idle_period`]: two seconds.
 pub const DEFAULT_IDLE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The least default of [`PoolBuilder::max`], in threads. On a machine with more processors, the default is their
-/// number.
+/// The smallest default of [`PoolBuilder::max`], in threads.
+///
+/// On a machine with more processors, the default is the number of processors.
 pub const DEFAULT_MAX: usize = 4;
 
 /// Builds a [`Pool`]. Options may be set in any order.
@@ -36,16 +37,11 @@ impl Pool {
     ///
     /// The defaults:
     ///
-    /// - No workers are kept.
-    ///
+    /// - The minimum is 0, so an idle pool ends all its threads.
     /// - The maximum is the number of processors, but at least [`DEFAULT_MAX`].
-    ///
     /// - The queue has no bound.
-    ///
-    /// - Idle workers end after [`DEFAULT_IDLE_PERIOD`].
-    ///
+    /// - The idle period is [`DEFAULT_IDLE_PERIOD`].
     /// - Threads are called `pool-N` and have the standard library's stack size.
-    ///
     /// - There are no hooks, the clock is the system's, and a shutdown has no limit.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -66,7 +62,9 @@ impl Pool {
 }
 
 impl PoolBuilder {
-    /// Sets the fewest workers that the pool keeps. They start on demand like all others, and then stay.
+    /// Sets the number of threads below which the pool does not shrink.
+    ///
+    /// These threads start on demand like all others.
     pub fn min(mut self, threads: usize) -> PoolBuilder {
         self.limits.min = threads;
         self
@@ -78,7 +76,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets how many jobs may wait, and what happens to one more.
+    /// Sets how many jobs may wait, and what happens when the queue is full.
     pub fn queue(mut self, queue: QueuePolicy) -> PoolBuilder {
         self.limits.queue = queue;
         self
@@ -86,8 +84,8 @@ impl PoolBuilder {
 
     /// Sets how long the pool may be idle before it shrinks.
     ///
-    /// After a whole period without a job, each further period ends one worker. With `None` the pool never shrinks.
-    /// Zero selects the default.
+    /// If no job arrives during a whole period, each further period without a new job ends one idle worker. With `None`
+    /// the pool never shrinks. Zero selects the default.
     pub fn idle_period(mut self, period: Option<Duration>) -> PoolBuilder {
         self.limits.idle_period = period.map(|period| if period.is_zero() { DEFAULT_IDLE_PERIOD } else { period });
         self
@@ -105,21 +103,26 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets a hook that each thread calls before its first job. A panic in the hook is contained.
+    /// Sets a hook that each thread calls before its first job.
+    ///
+    /// A panic in the hook is contained.
     pub fn on_start(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.start = Some(Arc::new(hook));
         self
     }
 
-    /// Sets a hook that each thread calls after its last job. A drain or stop waits for the hook. A panic in it is
-    /// contained.
+    /// Sets a hook that each thread calls after its last job.
+    ///
+    /// A drain or stop waits for the hook, but with a limit: see [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE). A panic in
+    /// the hook is contained.
     pub fn on_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.end = Some(Arc::new(hook));
         self
     }
 
-    /// Sets a hook that is called when a job has panicked. The job's thread calls it, before the job's handle is
-    /// completed. A panic in the hook is contained.
+    /// Sets a hook that is called when a job has panicked.
+    ///
+    /// The job's thread calls the hook before it completes the job's handle. A panic in the hook is contained.
     pub fn on_panic(mut self, hook: impl Fn(&Panic) + Send + Sync + 'static) -> PoolBuilder {
         self.hooks.panic = Some(Arc::new(hook));
         self
@@ -133,8 +136,8 @@ impl PoolBuilder {
 
     /// Sets how long the jobs may take when the pool's [node](Pool::shutdown_node) shuts it down.
     ///
-    /// After the limit, the pool drops the waiting jobs. [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE) later, it stops
-    /// waiting for jobs that still run.
+    /// When the limit has passed, the pool drops the waiting jobs. After another
+    /// [`SHUTDOWN_GRACE`](super::SHUTDOWN_GRACE), the node no longer waits for running jobs.
     pub fn shutdown_limit(mut self, limit: Duration) -> PoolBuilder {
         self.shutdown_limit = Some(limit);
         self
@@ -143,7 +146,7 @@ impl PoolBuilder {
     /// Builds the pool. It starts no thread before the first job.
     ///
     /// # Errors
-    /// The maximum is zero or below the minimum, the name contains a NUL, or the stack is larger than any memory.
+    /// The maximum is zero or below the minimum, the name contains a NUL, or the stack size exceeds `isize::MAX`.
     pub fn build(self) -> Result<Pool, PoolBuildError> {
         check_size(self.limits.min, self.limits.max)?;
         check_thread(&self.name, self.stack_size)?;

@@ -18,11 +18,11 @@ use crate::latch::Latch;
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Ordering, Weak};
 
-/// An elastic pool of threads. Clones refer to the same pool.
+/// A pool of threads that run jobs. Clones refer to the same pool.
 ///
 /// Dropping the last handle stops the pool, as [`stop_timeout`](Self::stop_timeout) with a limit of zero does.
 ///
-/// The [module](crate::pool) page describes pools in full. This is the smallest use:
+/// The [module](crate::pool) page describes pools in full. This is a small example:
 ///
 /// ```
 /// use procession::pool::Pool;
@@ -45,7 +45,7 @@ pub(super) struct Owner {
 
 /// A waiting job's place in the queue, by which the job can be removed.
 ///
-/// A ticket keeps neither the pool nor the job alive. Dropping it changes nothing.
+/// A ticket keeps neither the pool nor the job alive. Dropping a ticket does not affect the job.
 #[derive(Clone)]
 pub(crate) struct Ticket {
     shared: Weak<Shared>,
@@ -70,7 +70,9 @@ impl Ticket {
         self.shared.upgrade()?.change(|ledger| ledger.withdraw(self.number))
     }
 
-    /// Runs the job on this thread, if the thread is one of the pool's and the job has not begun.
+    /// Runs the job on this thread, if this is a thread of the pool.
+    ///
+    /// If the job has begun, nothing happens.
     pub(crate) fn run_if_inside(&self) {
         let Some(shared) = self.shared.upgrade().filter(|shared| shared.threads.is_current()) else { return };
         if let Some(work) = shared.change(|ledger| ledger.adopt(self.number)) {
@@ -79,7 +81,9 @@ impl Ticket {
     }
 }
 
-/// A reference to a pool that does not keep it alive. If it is the last of a pool, the pool has been stopped.
+/// A reference to a pool that does not keep the pool alive.
+///
+/// If a pool has only such references, it has been stopped.
 #[derive(Clone)]
 pub(super) struct WeakPool {
     shared: Weak<Shared>,
@@ -91,7 +95,7 @@ impl WeakPool {
         self.shared.upgrade()
     }
 
-    /// Whether the calling thread is one of the pool's. The call takes no lock and drops nothing.
+    /// Whether the calling thread is a thread of the pool. The call takes no lock and drops nothing.
     pub(super) fn is_inside(&self) -> bool {
         is_current(self.number)
     }
@@ -135,9 +139,8 @@ impl Pool {
 
     /// Submits `job`, which a thread of the pool runs once.
     ///
-    /// Jobs begin in the order in which they were submitted. A panic in a job is contained and counted. The call does
-    /// not block, however many jobs wait. The exception is [`QueuePolicy::Block`]: then the call waits for room,
-    /// without limit.
+    /// Jobs begin in the order of their submission. A panic in a job is contained and counted. The call does not block,
+    /// with one exception: under [`QueuePolicy::Block`] it waits without limit for room in a full queue.
     ///
     /// # Errors
     /// The pool drains or is stopped, its queue is full, or it has no thread and cannot start one. The job is handed
@@ -149,7 +152,7 @@ impl Pool {
 
     /// As [`execute`](Self::execute), but waits at most `limit` for room in a bounded queue.
     ///
-    /// The limit also applies to [`QueuePolicy::Reject`]. With [`Duration::ZERO`] the call does not wait. With
+    /// The call also waits under [`QueuePolicy::Reject`]. With [`Duration::ZERO`] it does not wait. With
     /// [`Duration::MAX`] it waits without limit.
     ///
     /// # Errors
@@ -226,10 +229,10 @@ impl Pool {
         }
     }
 
-    /// Changes the numbers of workers: the pool keeps at least `min` and has at most `max`.
+    /// Changes the minimum and the maximum of the number of workers.
     ///
-    /// If jobs wait, more workers start at once. If there are too many workers, idle ones exit at once. The others
-    /// exit when their jobs have ended. Until then there may be more than `max`.
+    /// If jobs wait, the call starts more workers, up to `max`. If there are more than `max` workers, idle workers exit
+    /// at once, and busy workers exit when their jobs have ended. Until then the pool has more than `max` workers.
     ///
     /// On a draining pool, the call changes how many workers run the waiting jobs.
     ///
@@ -243,19 +246,23 @@ impl Pool {
         Ok(())
     }
 
-    /// The stage of the pool's life. The call does not block, even while a thread waits for a pause or for the end.
+    /// Returns the stage of the pool's life.
+    ///
+    /// The call does not block, even while a thread waits for a pause or for the end.
     pub fn status(&self) -> PoolStatus {
         self.owner.shared.lock().status
     }
 
-    /// Counts, all taken at one moment. The call does not block, even while a thread waits for a pause or for the
-    /// end.
+    /// Returns the pool's counts, all taken at one moment.
+    ///
+    /// The call does not block, even while a thread waits for a pause or for the end.
     pub fn stats(&self) -> PoolStats {
         self.owner.shared.lock().stats()
     }
 
-    /// Waits until no job waits and none runs, without ending the pool. Jobs that a pause holds back count as
-    /// waiting.
+    /// Waits until no job waits in the queue and none runs.
+    ///
+    /// The call does not end the pool. Jobs that a pause holds back count as waiting.
     ///
     /// # Errors
     /// The caller is a job of this pool ([`WaitError::Inside`]) or a step ([`WaitError::InsideStep`]). Then the call
@@ -267,7 +274,7 @@ impl Pool {
     /// As [`wait_idle`](Self::wait_idle), but waits at most `limit`.
     ///
     /// # Errors
-    /// As [`wait_idle`](Self::wait_idle); also [`WaitError::TimedOut`] if the limit has passed. A step may call it
+    /// As [`wait_idle`](Self::wait_idle). Or the limit has passed ([`WaitError::TimedOut`]). A step may make the call
     /// with a limit of zero.
     pub fn wait_idle_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         let deadline = self.owner.shared.clock.deadline(limit);
@@ -337,7 +344,9 @@ impl Shared {
         Ok(number)
     }
 
-    /// Waits for room, behind all earlier submitters, until the deadline or until the latch is set.
+    /// Waits for room until the deadline or until the latch is set.
+    ///
+    /// Earlier submitters get room first.
     fn wait_for_room(
         self: &Arc<Shared>,
         mut work: Box<dyn Work>,

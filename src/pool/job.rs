@@ -12,7 +12,7 @@ use crate::latch::{Calls, Latch};
 use crate::outcome::{Panic, Reason, contain, drop_contained};
 use crate::primitives::{Arc, Mutex, MutexGuard, ThreadId, lock, thread};
 
-/// A closure that is run once.
+/// A closure that is called once.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// A job as the pool stores it. A plain closure implements this itself, so an empty one needs no memory.
@@ -20,28 +20,34 @@ pub(crate) trait Work: Any + Send {
     /// Runs the job. A panic of a plain closure is not contained.
     fn run(self: Box<Self>) -> Ran;
 
-    /// After [`run`](Self::run), when the worker counts as free: wakes the waiting threads, which runs no code of the
-    /// user's. So a thread that waited for the job finds the worker free. Returns the remaining user code: a waker, or
-    /// the destructor of a value without a handle.
+    /// Wakes the threads that wait for the job.
+    ///
+    /// It is called after [`run`](Self::run), when the worker counts as free. So a thread that waited for the job finds
+    /// the worker free. It runs no user code. It returns the remaining user code: a waker, or the destructor of a value
+    /// without a handle.
     fn tell(self: Box<Self>) -> Option<Job> {
         None
     }
 
-    /// Decides that the job never begins, and wakes the threads that wait for it. Runs no code of the user's.
+    /// Decides that the job never begins, and wakes the threads that wait for it. Runs no user code.
     fn abandon(&mut self, _why: &Reason) {}
 
-    /// After [`abandon`](Self::abandon): calls what else waits for the job, which is code of the user's. The closure is
-    /// dropped with the job.
+    /// Calls the wakers and callbacks that wait for the job, which are user code.
+    ///
+    /// It is called after [`abandon`](Self::abandon). The closure is dropped with the job.
     fn tell_abandoned(&mut self) {}
 }
 
-/// Jobs that never begin. All threads that wait for them have been woken. The rest is code of the user's.
+/// Jobs that never begin.
+///
+/// All threads that wait for them have been woken. User code is left to run: wakers, and the destructors of the
+/// closures.
 #[must_use = "dropping this drops the jobs before all wakers are called"]
 pub(super) struct Abandoned {
     jobs: Vec<Box<dyn Work>>,
 }
 
-/// Decides that these jobs never begin. Runs no code of the user's.
+/// Decides that these jobs never begin. Runs no user code.
 pub(super) fn abandon_all(jobs: impl IntoIterator<Item = Box<dyn Work>>, why: &Reason) -> Abandoned {
     let mut jobs: Vec<_> = jobs.into_iter().collect();
     jobs.iter_mut().for_each(|job| job.abandon(why));
@@ -105,19 +111,19 @@ pub enum JobError {
     /// The job was cancelled before it began.
     #[error("the job was cancelled before it began")]
     Cancelled,
-    /// The job was abandoned before it began. The pool was stopped or could not start a thread, or the job was given
-    /// back and dropped.
+    /// The job was abandoned before it began. Its pool or its pacer was stopped, or the pool could not start a thread.
+    /// Or [`Pool::abandon`](super::Pool::abandon) returned the job, and the caller dropped it.
     #[error("the job was abandoned before it began")]
     Abandoned,
-    /// The caller is a step, and would have blocked its worker. The job goes on, but its value is lost. To keep the
-    /// handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with a limit of zero, or await the
-    /// handle.
+    /// The caller is a step of a process. The call would have blocked the worker that runs the step. The job goes on,
+    /// but its value is lost. To keep the handle, call [`JobHandle::wait_timeout`](super::JobHandle::wait_timeout) with
+    /// a limit of zero, or await the handle.
     #[error("a step cannot wait for a job, for it would block its worker: yield it as blocking work")]
     InsideStep,
-    /// The caller is the job itself, or a job whose wait for it might never have ended.
+    /// The caller is the job itself, or its wait might never have ended.
     ///
-    /// The second case is another job of the same pool, while this one waits in a [`Pacer`](super::Pacer). The job
-    /// goes on.
+    /// The second case is this: the job waits at a [`Pacer`](super::Pacer), and the caller is another job of the same
+    /// pool. The job itself goes on.
     #[error("a job cannot wait for itself, or for the turn of a paced job of its own pool")]
     Inside,
 }
@@ -147,7 +153,9 @@ impl JobStatus {
     }
 }
 
-/// The times at which a job was submitted, began and ended, by the pool's clock.
+/// The times at which a job was submitted, began and ended.
+///
+/// They are measured by the pool's clock. For a paced job, they are measured by the pacer's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobTimes {
@@ -194,8 +202,9 @@ impl<T> JobState<T> {
         (progress.status, progress.runs_on, progress.times.began) = (JobStatus::Running, Some(me), Some(now));
     }
 
-    /// Sets the outcome and wakes the waiting threads. Returns what belongs to the user: a waker to call, or an
-    /// outcome without a handle.
+    /// Sets the outcome and wakes the waiting threads.
+    ///
+    /// Returns the remaining user code: a waker to call, or an outcome without a handle.
     fn decide(&self, outcome: Result<T, JobError>) -> (Option<Calls<()>>, Option<Result<T, JobError>>) {
         let now = self.clock.now();
         let mut progress = self.lock();

@@ -13,7 +13,7 @@ use crate::inside::{WaitError, is_step, refuse_step, refuse_step_timeout};
 use crate::outcome::{Reason, Rejected, contain};
 use crate::primitives::Arc;
 
-/// A handle to a job submitted with [`Pool::spawn`].
+/// The handle of a job that was submitted with [`Pool::spawn`].
 ///
 /// A thread or a future can wait for the job's value. The handle can also cancel the job before it begins. If the
 /// handle is dropped, the job still runs.
@@ -54,9 +54,9 @@ pub enum RunError<F> {
 impl Pool {
     /// Submits a job as [`execute`](Self::execute) does, and returns a handle to its value.
     ///
-    /// When a thread has waited for a job, the job's worker is free again. So one worker is enough for a thread that
-    /// submits jobs in turn and waits for each before the next. (While a future's waker runs, the worker is not
-    /// free.)
+    /// When [`JobHandle::wait`] returns, the job's worker is free for the next job. So a thread that waits for each job
+    /// before it submits the next needs only one worker. (If a future is awaited instead, the worker is not free while
+    /// it calls the future's waker.)
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -97,13 +97,12 @@ impl Pool {
 
     /// Runs a job on the pool and returns the job's value.
     ///
-    /// Jobs begin in the order of submission. If the caller is a job of the same pool, the calling thread runs the
-    /// new job at once, even if others wait. Waiting for another worker could deadlock.
+    /// Jobs begin in the order of submission. If the caller is a job of the same pool, the calling thread runs the new
+    /// job at once, even if other jobs wait. To wait for another worker could deadlock.
     ///
     /// # Errors
-    /// The pool refused the job, as in [`execute`](Self::execute), or the caller is a step
-    /// ([`PoolError::InsideStep`]). Then the job is handed back. Otherwise the job panicked, or was abandoned while
-    /// it waited.
+    /// The pool refused the job, as in [`execute`](Self::execute), or the caller is a step ([`PoolError::InsideStep`]).
+    /// In these cases the job is handed back. Or the job panicked, or it was abandoned while it waited.
     pub fn run<T, F>(&self, job: F) -> Result<T, RunError<F>>
     where
         T: Send + 'static,
@@ -118,7 +117,7 @@ impl Pool {
         self.spawn(job).map_err(RunError::Refused)?.wait().map_err(RunError::Job)
     }
 
-    /// Runs a job on the calling thread, which is itself running a job of the pool.
+    /// Runs a job on the calling thread, which is a thread of the pool.
     fn run_here<T, F: FnOnce() -> T>(&self, job: F) -> Result<T, RunError<F>> {
         let shared = &self.owner.shared;
         let begins = shared.lock().nest();
@@ -133,11 +132,11 @@ impl Pool {
         outcome.map_err(|panic| RunError::Job(JobError::Panicked(panic)))
     }
 
-    /// Submits every job of the iterator in order, as [`spawn`](Self::spawn) does. If one job is refused, the next
-    /// ones are still submitted.
+    /// Submits every job of the iterator in order, as [`spawn`](Self::spawn) does.
     ///
-    /// The pool takes exactly the jobs that the iterator yields. To submit the jobs that your own queue holds now,
-    /// pass `queue.drain(..)`.
+    /// If one job is refused, the next jobs are still submitted.
+    ///
+    /// To submit all jobs of a queue of your own, pass `queue.drain(..)`.
     pub fn spawn_all<T, F, I>(&self, jobs: I) -> Vec<Result<JobHandle<T>, Rejected<F, PoolError>>>
     where
         T: Send + 'static,
@@ -147,15 +146,16 @@ impl Pool {
         jobs.into_iter().map(|job| self.spawn(job)).collect()
     }
 
-    /// Runs every job of the iterator and returns the results in the same order. The jobs are submitted in order, and
-    /// the call waits for all of them.
+    /// Runs every job of the iterator and returns the results in the same order.
     ///
-    /// If the caller is a job of the same pool, the calling thread runs some of the jobs itself. These are the jobs
-    /// that no other worker has begun when the caller comes to wait for them. They are also the jobs for which a
-    /// bounded queue has no room.
+    /// The jobs are submitted in order, and the call waits for all of them.
+    ///
+    /// If the caller is a job of the same pool, the calling thread runs some of the jobs itself. It runs each job that
+    /// no other worker has begun when the caller would wait for it. It also runs the jobs for which a bounded queue has
+    /// no room.
     ///
     /// # Errors
-    /// Each result is as of [`run`](Self::run).
+    /// Each result is what [`run`](Self::run) returns for the job.
     pub fn run_all<T, F, I>(&self, jobs: I) -> Vec<Result<T, RunError<F>>>
     where
         T: Send + 'static,
@@ -194,12 +194,12 @@ impl<T: Send + 'static> JobHandle<T> {
 
     /// Waits for the job's value and returns it.
     ///
-    /// If the caller is a job of the same pool and this job has not begun, the calling thread runs it at once. Two
-    /// jobs are not run so: a paced job before its turn, and the calling job itself (see [`JobError::Inside`]).
+    /// If the caller is a job of the same pool and this job has not begun, the calling thread runs it at once. It does
+    /// not run a paced job before its turn: see [`JobError::Inside`].
     ///
     /// # Errors
-    /// The job panicked, or was cancelled or abandoned before it began. Or the caller is a step
-    /// ([`JobError::InsideStep`]).
+    /// The job panicked, or was cancelled or abandoned before it began. Or the caller must not wait, because it is a
+    /// step ([`JobError::InsideStep`]) or would wait for itself ([`JobError::Inside`]).
     pub fn wait(self) -> Result<T, JobError> {
         match self.wait_finished() {
             Ok(()) => self.state.take(),
@@ -208,14 +208,15 @@ impl<T: Send + 'static> JobHandle<T> {
         }
     }
 
-    /// As [`wait`](Self::wait), but waits at most `limit` by the pool's clock.
+    /// As [`wait`](Self::wait), but waits at most `limit`.
     ///
-    /// The job goes on either way. The calling thread never runs it, because that might exceed the limit. With
-    /// [`Duration::MAX`] the call is the same as [`wait`](Self::wait).
+    /// The limit is measured by the pool's clock, or for a paced job by the pacer's. If the limit passes, the job goes
+    /// on. The calling thread never runs the job, because that might take longer than the limit. With [`Duration::MAX`]
+    /// the call is the same as [`wait`](Self::wait).
     ///
     /// # Errors
-    /// The limit has passed ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The
-    /// handle is given back.
+    /// The limit has passed ([`WaitError::TimedOut`]), or the caller is a step ([`WaitError::InsideStep`]). The handle
+    /// is given back. A step may make the call with a limit of zero.
     pub fn wait_timeout(self, limit: Duration) -> Result<Result<T, JobError>, Rejected<JobHandle<T>, WaitError>> {
         match self.wait_finished_timeout(limit) {
             Ok(()) => Ok(self.state.take()),
@@ -229,7 +230,8 @@ impl<T: Send + 'static> JobHandle<T> {
     /// If the caller is a job of the same pool, it runs the job as [`wait`](Self::wait) does.
     ///
     /// # Errors
-    /// The caller is a step or the job itself. Then the call returns at once.
+    /// The caller is a step ([`WaitError::InsideStep`]), or it would wait for itself ([`WaitError::Inside`]: see
+    /// [`JobError::Inside`]). In both cases the call returns at once.
     pub fn wait_finished(&self) -> Result<(), WaitError> {
         refuse_step()?;
         if !self.help() {
@@ -239,11 +241,13 @@ impl<T: Send + 'static> JobHandle<T> {
         Ok(())
     }
 
-    /// As [`wait_finished`](Self::wait_finished), but waits at most `limit` by the pool's clock. The calling thread
-    /// never runs the job. With [`Duration::MAX`] the call is the same as [`wait_finished`](Self::wait_finished).
+    /// As [`wait_finished`](Self::wait_finished), but waits at most `limit`.
+    ///
+    /// The calling thread never runs the job. With [`Duration::MAX`] the call is the same as
+    /// [`wait_finished`](Self::wait_finished).
     ///
     /// # Errors
-    /// The limit has passed, or the caller is a step.
+    /// The limit has passed, or the caller is a step. A step may make the call with a limit of zero.
     pub fn wait_finished_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         refuse_step_timeout(limit)?;
         let deadline = self.state.clock.deadline(limit);
@@ -253,8 +257,9 @@ impl<T: Send + 'static> JobHandle<T> {
         if self.state.wait(deadline) { Ok(()) } else { Err(WaitError::TimedOut) }
     }
 
-    /// Runs the job, if it has not begun and the calling thread is one of the pool's. Returns whether the caller may
-    /// then wait for the job.
+    /// Runs the job, if it waits and this is a thread of its pool.
+    ///
+    /// Returns whether the caller may then wait for the job.
     fn help(&self) -> bool {
         if self.state.runs_here() {
             return false;
@@ -278,8 +283,8 @@ impl<T: Send + 'static> JobHandle<T> {
 
     /// Cancels the job if it has not begun. Returns whether this call cancelled it.
     ///
-    /// The cancelled job is removed from the queue. The calling thread drops it before the call returns. A job that
-    /// has begun goes on. To stop such a job, share a [`CancelToken`](crate::CancelToken) with it.
+    /// The cancelled job is removed from the queue. The calling thread drops its closure before the call returns. A job
+    /// that has begun goes on. To ask a running job to stop, share a [`CancelToken`](crate::CancelToken) with it.
     pub fn cancel(&self) -> bool {
         let work = match &self.place {
             Place::Queue(ticket) => ticket.take(),
@@ -289,7 +294,7 @@ impl<T: Send + 'static> JobHandle<T> {
     }
 }
 
-/// Resolves to the result of [`JobHandle::wait`]. The future must not be polled again after it was ready.
+/// Resolves to the job's result, like [`JobHandle::wait`]. It must not be polled again after it was ready.
 impl<T> Future for JobHandle<T> {
     type Output = Result<T, JobError>;
 

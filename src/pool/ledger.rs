@@ -17,17 +17,17 @@
 //! workers on two processors, that costs ten times as much.) A worker parks or exits only if no job may begin, or if
 //! others were woken and started for it (`wanted`). So no job is left behind.
 //!
-//! **Parked workers** are a stack: the last worker to park is the first to wake. So surplus workers sink to the
-//! bottom and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a job marks
-//! the pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
+//! **Parked workers** are a stack: the last worker to park is the first to wake. So surplus workers sink to the bottom
+//! and age. Only the worker at the bottom has a deadline. **Ageing:** a whole idle period without a new job marks the
+//! pool as quiet. Each further quiet period ends one worker, until only the minimum is left.
 //!
 //! **Pauses** are kept in the order of the requests. Only the first is in force. When it ends, the next is in force. A
 //! pause's *mark* is the number that the next job will have. Jobs with smaller numbers still run. The others wait until
-//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers. Exactly
-//! the jobs that were submitted before it run before it holds.
+//! the pause ends. The pause *holds* when no job below its mark waits and none runs. So a pause needs no workers.
+//! Exactly the jobs that were submitted before the pause run before it holds.
 //!
-//! **Bounds** count the waiting jobs for which
-//! no worker is free. Submitters that wait for room get it in the order of their calls.
+//! **Bounds** limit the number of waiting jobs for which no worker is free. Submitters that wait for room get it in the
+//! order of their calls.
 //!
 //! **Waiting threads** are submitters that wait for room, and threads that wait for a pause, for an idle pool or for
 //! the end. They are woken when their condition may have changed (`waiters`), and check it again themselves.
@@ -280,7 +280,7 @@ impl<J> Ledger<J> {
         wanted
     }
 
-    /// A worker for the next job, if no worker is awake for it and none is coming.
+    /// A worker for the next job, if none is awake or coming for it.
     #[inline]
     fn one_more(&mut self) -> Wanted {
         let mut wanted = Wanted::default();
@@ -392,7 +392,7 @@ impl<J> Ledger<J> {
         self.counts.workers - self.away > self.limits.min && self.pauses.is_empty()
     }
 
-    /// Returns the worker at the bottom of the stack, if it needs a deadline and has none.
+    /// Returns the worker at the bottom of the stack, if it lacks a deadline.
     fn new_watcher(&mut self) -> Option<Parker> {
         if self.quiet.watched || self.limits.idle_period.is_none() || !self.may_shrink() {
             return None;
@@ -449,7 +449,7 @@ impl<J> Ledger<J> {
         self.reporting -= 1;
     }
 
-    /// Notes that a new job runs on the worker of a job that waits for it.
+    /// Notes that a new job runs on the worker of a waiting job.
     pub(super) fn nest(&mut self) -> Result<(), PoolError> {
         if self.status != PoolStatus::Running {
             return Err(PoolError::Stopped(self.status));
@@ -459,7 +459,7 @@ impl<J> Ledger<J> {
         Ok(())
     }
 
-    /// Takes a waiting job, which then runs on the worker of a job that waits for it.
+    /// Takes a queued job, which then runs on the worker of a waiting job.
     pub(super) fn adopt(&mut self, number: u64) -> Option<J> {
         let job = self.queue.take(number);
         self.counts.nested += usize::from(job.is_some());
@@ -566,17 +566,19 @@ impl<J> Ledger<J> {
         self.queue.len() + self.active() == 0
     }
 
-    /// Jobs that have begun, and have not returned or not told their handles.
+    /// Jobs that have begun, and have not returned or whose handles are not completed.
     pub(super) fn active(&self) -> usize {
         self.counts.running + self.counts.nested + self.reporting
     }
 
-    /// Whether the drain or stop is finished: there is no worker, and none will be started.
+    /// Whether the drain or stop is finished.
+    ///
+    /// Then there is no worker, and none will be started.
     pub(super) fn is_finished(&self) -> bool {
         self.status != PoolStatus::Running && self.counts.workers == 0 && self.queue.is_empty()
     }
 
-    /// Whether the caller is to carry out what remains of the end when the last worker has exited.
+    /// Whether the caller must do the work that remains after the last worker's exit.
     pub(super) fn begins_end(&mut self) -> bool {
         let begins = self.end == End::NotBegun && self.is_finished();
         if begins {

@@ -1,4 +1,4 @@
-//! Limits on the size of a pool and of its queue, and the errors of a pool.
+//! Limits of a pool and of its queue, and the errors of a pool.
 
 use std::io;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::stats::PoolStatus;
 use crate::threads;
 
-/// How many jobs may wait in a queue, and what happens to one more.
+/// How many jobs may wait in a queue, and what happens when it is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueuePolicy {
     /// Any number of jobs may wait.
     #[default]
     Unbounded,
-    /// At most this many jobs wait. The submitter of one more waits for room. Submitters get room in the order of
-    /// their calls. With 0, a job is only ever given to an idle worker or to a new one.
+    /// At most this many jobs wait. If the queue is full, a submitter waits for room. Submitters get room in the order
+    /// of their calls. With 0, the pool accepts a job only if an idle worker or a new one can run it at once.
     ///
-    /// A job of the pool never waits for room in its own pool, because it might itself have to make that room. It is
-    /// refused with [`PoolError::Full`]. A step of a process does not wait either. It is
+    /// A job never waits for room in its own pool, because that room might exist only after the job has ended. Its
+    /// submission is refused with [`PoolError::Full`]. A step of a process does not wait either. Its submission is
     /// refused with [`PoolError::InsideStep`].
     Block(usize),
-    /// At most this many jobs wait. One more is refused with [`PoolError::Full`].
+    /// At most this many jobs wait. If the queue is full, a submission is refused with [`PoolError::Full`].
     Reject(usize),
 }
 
@@ -43,7 +43,7 @@ pub enum PoolError {
     /// The queue is full: see [`QueuePolicy`].
     #[error("the pool's queue is full")]
     Full,
-    /// The caller is a step. The call would have blocked its worker.
+    /// The caller is a step of a process. The call would have blocked the worker that runs the step.
     #[error("a step cannot wait for a pool, for it would block its worker: yield the job as blocking work")]
     InsideStep,
     /// The pool had no thread, and the operating system provided none.
@@ -55,7 +55,7 @@ pub enum PoolError {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolBuildError {
-    /// The maximum allows no thread.
+    /// The maximum is zero.
     #[error("a pool needs at least one thread: `max` is {given}")]
     Max {
         /// The given maximum.
@@ -75,7 +75,7 @@ pub enum PoolBuildError {
         /// The given name.
         given: String,
     },
-    /// The stack size exceeds any memory.
+    /// The stack size exceeds `isize::MAX` bytes.
     #[error("no thread can have a stack of {given} bytes")]
     StackSize {
         /// The given size in bytes.

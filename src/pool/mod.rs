@@ -1,8 +1,8 @@
 //! Pools of threads that run jobs, which are closures that may block.
 //!
-//! A pool starts threads on demand, up to a maximum. Further jobs wait in a queue. A thread without a job for a while
-//! ends. There is no dispatcher thread. The submitter hands a job over under one short lock (`src/pool/ledger.rs`).
-//! An idle pool uses no processor time.
+//! A pool starts threads on demand, up to a maximum. Further jobs wait in a queue. If no job arrives for a while, the
+//! pool ends idle threads. There is no dispatcher thread: the submitting thread hands its job to a worker. An idle pool
+//! uses no processor time.
 //!
 //! ```
 //! use procession::pool::Pool;
@@ -28,16 +28,17 @@
 //! - **Submitting**: [`Pool::execute`], [`Pool::spawn`] (returns a [`JobHandle`]), [`Pool::run`], [`Pool::run_all`].
 //!   A [`QueuePolicy`] bounds the queue. [`Pool::execute_timeout`] limits the wait for room. A refusal hands the
 //!   closure back.
-//! - **Order**: jobs begin in the order of submission. [`Pool::pause`] holds the next jobs back. A [`Pacer`] spaces
-//!   jobs out.
-//! - **From inside**: a job that waits for another job of its own pool runs that job itself. So a pool never waits
-//!   for itself.
+//! - **Order**: jobs begin in the order of submission. After [`Pool::pause`], new jobs wait. A [`Pacer`] keeps an
+//!   interval between the starts of jobs.
+//! - **From inside**: a job may wait for another job of its own pool. If that job has not begun, the waiting thread
+//!   runs it. So jobs of one pool do not deadlock when they wait for jobs that they submitted.
 //! - **Size**: [`PoolBuilder::min`], [`PoolBuilder::max`], [`PoolBuilder::idle_period`], [`Pool::resize`].
-//! - **Ending**: [`Pool::drain`] runs the waiting jobs, [`Pool::stop`] drops them, [`Pool::abandon`] gives them back.
-//!   [`Pool::shutdown_node`] puts the pool into a [tree](crate::shutdown), in which other parts end before it and
-//!   after it.
-//! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker. If user
-//!   code hangs while the pool ends, no caller waits for it without limit: see [`SHUTDOWN_GRACE`].
+//! - **Ending**: [`Pool::drain`] runs the waiting jobs, [`Pool::stop`] drops them, [`Pool::abandon`] returns them.
+//!   [`Pool::shutdown_node`] is the pool's node in a [shutdown tree](crate::shutdown), which ends the parts of a
+//!   program in order.
+//! - **Containment**: a panic in a job, a hook, a waker or a destructor ends neither the pool nor its worker. If a
+//!   hook, a waker or a destructor hangs while the pool ends, no caller waits for it without limit: see
+//!   [`SHUTDOWN_GRACE`].
 
 mod job_queue;
 mod parker;

@@ -176,8 +176,10 @@ fn a_wait_for_room_ends_when_its_latch_is_set() {
     });
 }
 
-/// Fails if both hold: the job is removed from the pacer's queue in one critical section and only a later one makes
-/// it removable from the pool's; and the thread that hands it over does not check for a cancellation.
+/// Fails if the handing thread misses a cancellation between two critical sections.
+///
+/// The first section would remove the job from the pacer's queue. The second would make it removable from the pool's
+/// queue. The thread would also have to omit its check for a cancellation.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     model(2, || {

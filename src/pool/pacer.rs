@@ -16,11 +16,11 @@
 //! operation that frees the turn calls `advance`. So does each operation that adds to the queue or resumes.
 //!
 //! **Cancellation.** The pool stores a job in a *shell*, which frees the turn when the job begins or is dropped. A
-//! thread that hands a job over takes it out of this queue, puts it into the pool's queue, and notes its ticket with the
-//! turn, all under this pacer's lock. So a canceller, which takes the same lock, finds the job here, or finds the ticket.
-//! The ticket decides whether the canceller or a worker has the job. (The pool's lock is the inner one. No thread takes
-//! the pacer's lock under it, because the pool drops and runs no job there.) A worker that begins the job at once waits
-//! for the pacer's lock until the turn is noted.
+//! thread that hands a job over takes it out of this queue and puts it into the pool's queue. It notes the job's ticket
+//! with the turn. It does all this under this pacer's lock. A canceller takes the same lock, so it finds the job here
+//! or the ticket. The ticket decides whether the canceller or a worker has the job. (The pool's lock is the inner one.
+//! No thread takes the pacer's lock under it, because the pool drops and runs no job there.) A worker that begins the
+//! job at once waits for the pacer's lock until the turn is noted.
 //!
 //! **Inside.** A thread of a pool that waits here holds a worker. Jobs of that pool that wait before it may need this
 //! worker. If no other worker is free, the thread would wait forever. Whether another worker is free and stays free
@@ -50,7 +50,7 @@ use crate::timer::Timers;
 
 /// Spaces the starts of jobs and threads at least one interval apart.
 ///
-/// Clones refer to the same pacer. Dropping the last one stops the pacer.
+/// Clones refer to the same pacer. Dropping the last clone stops the pacer.
 ///
 /// ```
 /// use procession::pool::{Pacer, Pool};
@@ -75,20 +75,19 @@ struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PacerStats {
-    /// Waiting jobs, and threads in [`Pacer::wait`].
+    /// Jobs and threads that wait for their turn.
     pub waiting: usize,
-    /// Jobs that have begun, and threads that have passed.
+    /// Jobs that have begun, and threads that have had their turn.
     pub started: u64,
-    /// Jobs that never began. They were cancelled, or the pacer was stopped, or their pool had been stopped before
-    /// their turn.
+    /// Jobs that never began: they were cancelled, or their pacer or pool was stopped.
     pub given_up: u64,
 }
 
 impl Pacer {
     /// Makes a pacer with this interval and the system's clock.
     ///
-    /// With [`Duration::ZERO`] no job waits. With [`Duration::MAX`] only the first job ever begins. The first use
-    /// starts a thread for the pacer's timer.
+    /// With [`Duration::ZERO`] no job waits for an interval. With [`Duration::MAX`] only the first job or thread ever
+    /// gets a turn. The first use starts a thread for the pacer's timer.
     pub fn new(every: Duration) -> Pacer {
         Pacer::with_clock(every, Clock::system())
     }
@@ -112,9 +111,9 @@ impl Pacer {
 
     /// Submits `job`, which the pool runs once when its turn comes.
     ///
-    /// Before its turn, the job has no worker and no place in the pool's queue, and does not keep the pool alive. At
-    /// its turn, the queue's bound does not apply to it. If the pool is stopped before the job's turn, the job is
-    /// dropped and counted.
+    /// Before its turn, the job occupies no worker and no place in the pool's queue, and does not keep the pool alive.
+    /// At its turn, the pool accepts the job even if the queue is full. If the pool is stopped before the job's turn,
+    /// the job is dropped and counted.
     ///
     /// # Errors
     /// The pacer or the pool has been stopped, or the pacer's timer has no thread. The job is handed back.
@@ -122,8 +121,9 @@ impl Pacer {
         self.owner.shared.join(pool, job).map(|_| ())
     }
 
-    /// As [`execute`](Self::execute), but returns a handle. The handle waits for the job's value, or cancels the job
-    /// before it begins.
+    /// As [`execute`](Self::execute), but returns a handle to the job's value.
+    ///
+    /// The handle can also cancel the job before it begins.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -149,26 +149,28 @@ impl Pacer {
 
     /// Blocks the calling thread until its turn comes.
     ///
-    /// A job must not wait behind paced jobs of its own pool, because they may need its thread. Such a job has two
-    /// choices. It can submit the rest of its work with [`execute`](Self::execute). Or it can wait at a pacer that
-    /// paces no jobs of its pool.
+    /// A job must not wait behind paced jobs of its own pool, because they may need its thread. Such a job can submit
+    /// the rest of its work with [`execute`](Self::execute) instead. Or it can wait at a pacer that paces no jobs of
+    /// its pool.
     ///
     /// # Errors
-    /// The token was cancelled, the pacer was stopped, or the pacer's timer has no thread. The call is refused at
-    /// once if the caller is a job of a pool whose jobs wait before it here ([`PacerError::Inside`]). It is also
-    /// refused at once if the caller is a step ([`PacerError::InsideStep`]).
+    /// The token was cancelled, the pacer was stopped, or the pacer's timer has no thread. The call fails at once if
+    /// the caller is a job, and jobs of its pool wait here before it ([`PacerError::Inside`]). It also fails at once if
+    /// the caller is a step ([`PacerError::InsideStep`]).
     pub fn wait(&self, cancel: &CancelToken) -> Result<(), PacerError> {
         self.owner.shared.wait(cancel)
     }
 
-    /// Holds back all jobs and threads until [`resume`](Self::resume).
+    /// Pauses the pacer: no job or thread gets a turn until [`resume`](Self::resume).
     ///
-    /// A job that already has its turn, and only waits for a worker, is not held back.
+    /// A job that already has its turn and waits for a worker still runs.
     pub fn pause(&self) {
         self.owner.shared.lock().paused = true;
     }
 
-    /// Ends a pause. The interval keeps running during a pause.
+    /// Ends a pause.
+    ///
+    /// The interval also runs during the pause.
     pub fn resume(&self) {
         self.owner.shared.lock().paused = false;
         self.owner.shared.advance();
@@ -179,15 +181,15 @@ impl Pacer {
         self.owner.shared.lock().paused
     }
 
-    /// Stops the pacer for good. Returns the number of jobs and threads that waited.
+    /// Stops the pacer, which cannot be resumed. Returns how many jobs and threads waited.
     ///
-    /// This thread drops the waiting jobs and completes their handles. Waiting threads get an error. A job that
+    /// The calling thread drops the waiting jobs and completes their handles. Waiting threads get an error. A job that
     /// already has its turn still runs.
     pub fn stop(&self) -> usize {
         self.owner.shared.stop()
     }
 
-    /// The interval.
+    /// Returns the interval.
     pub fn every(&self) -> Duration {
         self.owner.shared.every
     }
@@ -227,10 +229,10 @@ pub enum PacerError {
     /// The wait was cancelled.
     #[error("the wait for the pacer was cancelled ({0})")]
     Cancelled(#[source] Reason),
-    /// The caller is a job of a pool, and jobs of that pool wait before it. They may need the caller's thread.
+    /// The caller is a job, and jobs of its pool wait before it. They may need the caller's thread.
     #[error("a job cannot wait for its turn behind paced jobs of its own pool")]
     Inside,
-    /// The caller is a step, and would have blocked its worker.
+    /// The caller is a step of a process. The call would have blocked the worker that runs the step.
     #[error("a step cannot wait for its turn, for it would block its worker")]
     InsideStep,
 }
@@ -350,7 +352,7 @@ impl Shared {
         through.wait()
     }
 
-    /// Gives the turn to the next waiters, while the turn is free and the interval is over.
+    /// Gives the turn to the next waiters, as often as it is due.
     fn advance(self: &Arc<Shared>) {
         let mut refused = Vec::new();
         while self.advance_once(&mut refused) {}

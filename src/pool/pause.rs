@@ -11,7 +11,9 @@ use crate::clock::Deadline;
 use crate::inside::refuse_step_timeout;
 use crate::primitives::{Arc, lock};
 
-/// A guard that pauses a [`Pool`]. The pause ends when the guard is dropped, or when the pool is drained or stopped.
+/// A guard that pauses a [`Pool`].
+///
+/// The pause ends when the guard is dropped, or when the pool drains or is stopped.
 #[must_use = "dropping this ends the pause"]
 pub struct Pause {
     shared: Arc<Shared>,
@@ -28,10 +30,10 @@ pub enum PauseError {
     /// The caller is a job of the pool and would wait for itself.
     #[error("a job cannot wait until its own pool is paused")]
     Inside,
-    /// The caller is a step. It would have blocked its worker until the pause holds.
+    /// The caller is a step of a process. The call would have blocked the worker that runs the step.
     #[error("a step cannot wait until a pool is paused, for it would block its worker")]
     InsideStep,
-    /// The limit passed before all jobs from before the pause had run.
+    /// The limit passed before the pause held.
     #[error("the pause did not take hold within its limit")]
     TimedOut,
 }
@@ -39,9 +41,9 @@ pub enum PauseError {
 impl Pool {
     /// Pauses the pool and returns when the pause holds.
     ///
-    /// Jobs that were submitted before the pause still run. Jobs that are submitted later are accepted, and wait
-    /// until the pause ends. The pause *holds* when all earlier jobs have run and all earlier pauses have ended. No
-    /// thread is started for it.
+    /// Jobs that were submitted before the pause still run. The pool accepts later jobs, and they wait until the pause
+    /// ends. The pause *holds* when all earlier jobs have run and all earlier pauses have ended. A pause occupies no
+    /// thread of the pool.
     ///
     /// # Errors
     /// The pool drains or has been stopped, perhaps during the wait. Or the caller is a job of this pool, or a step.
@@ -59,9 +61,11 @@ impl Pool {
         pause.wait_timeout(limit).map(|()| pause)
     }
 
-    /// As [`pause`](Self::pause), but does not wait until the pause holds. [`Pause::wait`] does.
+    /// As [`pause`](Self::pause), but does not wait until the pause holds.
     ///
-    /// A job of the pool and a step may also call this.
+    /// To wait for that, call [`Pause::wait`].
+    ///
+    /// A job of the pool and a step may also make this call.
     ///
     /// # Errors
     /// The pool drains or has been stopped.
@@ -72,8 +76,8 @@ impl Pool {
 
     /// Pauses the pool until the token is cancelled. Returns when the pause holds.
     ///
-    /// Draining or stopping the pool also ends the pause. If the token is cancelled before the pause holds, the call
-    /// returns at once, and there is no pause. For a pause of a fixed duration, let a timer cancel the token.
+    /// A drain or a stop of the pool also ends the pause. If the token is cancelled before the pause holds, the call
+    /// returns at once, and the pool is not paused. To pause for a fixed time, let a timer cancel the token.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -106,7 +110,9 @@ impl Pool {
 }
 
 impl Pause {
-    /// Whether the pause holds: all earlier jobs have run, all earlier pauses have ended, and the pool is not ending.
+    /// Whether the pause holds.
+    ///
+    /// Then all earlier jobs have run, all earlier pauses have ended, and the pool is not ending.
     pub fn is_held(&self) -> bool {
         self.shared.lock().is_held(Some(self.id))
     }
@@ -114,12 +120,12 @@ impl Pause {
     /// Waits until the pause holds.
     ///
     /// # Errors
-    /// The pool drains or has been stopped, which ends the pause. Or the caller is a job of the pool, or a step.
+    /// The pool drains or has been stopped, which ended the pause. Or the caller is a job of the pool, or a step.
     pub fn wait(&self) -> Result<(), PauseError> {
         self.wait_timeout(Duration::MAX)
     }
 
-    /// As [`wait`](Self::wait), but waits at most `limit`. The pause goes on either way.
+    /// As [`wait`](Self::wait), but waits at most `limit`. If the limit passes, the pause goes on.
     ///
     /// # Errors
     /// As [`wait`](Self::wait). Or the limit has passed.

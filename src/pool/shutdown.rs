@@ -1,21 +1,23 @@
 //! The end of a pool: draining, stopping, and the pool's node in a shutdown tree.
 //!
-//! **Stages.** A pool ends in stages ([`PoolEndStage`]): its *jobs* return; the *abandoned jobs* of a stop are dropped; the
-//! *workers* exit; the *node* is closed; the *threads* are joined, when the destructors of their thread-locals have run.
-//! After the first stage only code of the user's that is no job can hang: a waker, a hook, a destructor, a callback of the
-//! node. Such code runs on a worker or on a helper thread ([`on_helper_thread`](crate::threads::on_helper_thread)), so that
-//! it holds up no caller. The ledger knows the stage, so every caller reads it there:
+//! **Stages.** A pool ends in stages ([`PoolEndStage`]). Its *jobs* return. The *abandoned jobs* of a stop are dropped.
+//! The *workers* exit. The *node* is closed. The *threads* are joined when the destructors of their thread-locals have
+//! run. After the first stage, only user code that is not a job can hang: a waker, a hook, a destructor, or a callback
+//! of the node. Such code runs on a worker or on a helper thread
+//! ([`on_helper_thread`](crate::threads::on_helper_thread)). So it blocks no caller. The ledger knows the stage, so
+//! every caller reads it there:
 //!
-//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. A helper thread
-//!   notes each drop in the count.
+//! - `stop` takes the waiting jobs off the queue and counts them as `dropping`, in one critical section. A helper
+//!   thread drops them, and lowers the count after each drop.
 //! - `finish` is called after every change that may leave an ending pool without workers and jobs. The first call that
 //!   finds it so takes the end (`begins_end`). Its helper thread closes the node, and then joins the threads. A worker
-//!   adds its handle to the list of threads to join before the ledger counts the worker as gone. So the list is complete.
+//!   adds its handle to the list of threads to join. The ledger counts the worker as gone after that, so the list is
+//!   complete.
 //!
-//! **Waits.** A caller waits for the jobs until its limit. For the other stages it waits until its limit, and [`SHUTDOWN_GRACE`]
-//! more by the system's clock (a manual one might not be moved any more). Without a limit it waits for the other stages as long
-//! as the grace. Each change of the stage wakes the waiting callers, which read the stage again.
-//! A thread of the pool (also a helper) and a step do not wait.
+//! **Waits.** A caller waits for the jobs until its limit. For the other stages it waits until its limit, and then
+//! [`SHUTDOWN_GRACE`] longer. The grace is measured by the system's clock, because a test may not move a manual clock
+//! again. A caller without a limit waits for the other stages only as long as the grace. Each change of the stage wakes
+//! the waiting callers, and they read the stage again. A thread of the pool (also a helper) and a step do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,17 +34,17 @@ use crate::primitives::{Arc, lock, thread};
 use crate::shutdown::{Role, ShutdownNode};
 use crate::threads;
 
-/// How much longer than its limit a pool's end waits for user code.
+/// How long a call that ends a pool waits for user code after its limit.
 ///
-/// A call with a limit waits so much longer for workers that exit, and for wakers, hooks and destructors. A pool that is shut down through its
-/// [node](super::Pool::shutdown_node) waits so long for jobs that still run when the limit is over.
+/// After its limit, a call waits this long for workers that exit, and for wakers, hooks and destructors. A pool's
+/// [node](super::Pool::shutdown_node) waits this long for jobs that still run when the node's limit has passed.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
-/// The result of a pool's end: no job runs.
+/// The result of a pool's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolEnded {
-    /// Jobs that never began in the pool's whole life. The pool was stopped or could not start a thread.
+    /// All jobs of this pool that never began. The pool was stopped or could not start a thread.
     pub abandoned: u64,
 }
 
@@ -50,15 +52,18 @@ pub struct PoolEnded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolEndStage {
-    /// Jobs run or wait.
+    /// Jobs still run or wait.
     Jobs,
     /// Abandoned jobs are being dropped: the destructor of one has not returned.
     AbandonedJobs,
-    /// No job runs, but workers have not exited: a waker, a hook or a destructor on one has not returned.
+    /// No job runs, but workers have not exited.
+    ///
+    /// A waker, a hook or a destructor on one of them has not returned.
     Workers,
-    /// The workers have exited, but a callback or a waker of the pool's [node](super::Pool::shutdown_node) has not returned.
+    /// The workers have exited. A callback or a waker of the pool's [node](super::Pool::shutdown_node) has not
+    /// returned.
     Node,
-    /// Threads end: a destructor of a thread-local has not returned.
+    /// The threads are being joined: a destructor of a thread-local has not returned.
     Threads,
 }
 
@@ -67,19 +72,21 @@ pub enum PoolEndStage {
 #[error("{why}: {}, {abandoned} were abandoned", describe(*.stage, *.running, *.waiting, *.dropping, *.workers))]
 #[non_exhaustive]
 pub struct PoolEndError {
-    /// The reason why the call returned: the limit passed, or the caller is a step, which does not wait.
+    /// The reason why the call returned.
+    ///
+    /// The limit passed, or the caller is a step, which does not wait.
     pub why: WaitError,
     /// The stage that was not finished.
     pub stage: PoolEndStage,
-    /// Jobs that had not returned, or had not told their handles.
+    /// Jobs that had not returned, or whose handles were not completed.
     pub running: usize,
-    /// Jobs that had not begun. Only a drain has any.
+    /// Jobs that had not begun. After a stop there are none.
     pub waiting: usize,
     /// Abandoned jobs that had not been dropped. The destructor of the first of them has not returned.
     pub dropping: usize,
     /// Workers that had not exited.
     pub workers: usize,
-    /// As in [`PoolEnded`].
+    /// All jobs of this pool that never began, as in [`PoolEnded`].
     pub abandoned: u64,
 }
 
@@ -117,9 +124,9 @@ impl Pool {
 
     /// Drains the pool and returns when the last thread has ended.
     ///
-    /// When the last job has returned, it waits at most [`SHUTDOWN_GRACE`] for the threads to end: a waker, a hook or a
-    /// destructor of a thread-local may hang there. A job of this pool that calls this does not
-    /// wait, for it would wait for itself. On a pool that was stopped the call waits for the jobs that run.
+    /// When the last job has returned, the call waits at most [`SHUTDOWN_GRACE`] for the threads to end. A waker, a
+    /// hook or a destructor of a thread-local may hang on them. On a stopped pool, the call waits for the running jobs.
+    /// In a job of this pool, the call does not wait, because the job would wait for itself.
     ///
     /// # Errors
     /// The caller is a step, which does not wait. The drain goes on.
@@ -129,7 +136,7 @@ impl Pool {
 
     /// As [`drain`](Self::drain), but waits at most `limit`.
     ///
-    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If only wakers, hooks or destructors have not returned at the limit, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool has not ended, or the caller is a step, which does not wait. The drain goes on. A later
@@ -143,10 +150,12 @@ impl Pool {
 
     /// Stops the pool and returns when the last thread has ended.
     ///
-    /// Threads that wait for one of the dropped jobs are told. When the last job has returned, it waits at most
-    /// [`SHUTDOWN_GRACE`] for the threads to end and the jobs to be dropped: a waker, a hook or a destructor may hang there. A
-    /// job of this pool that calls this does not wait, for it would wait for itself. Several calls wait
-    /// for the same end.
+    /// The pool accepts no more jobs. Running jobs go on until they return. Waiting jobs are dropped, and threads that
+    /// wait for one of them get an error.
+    ///
+    /// When the last job has returned, the call waits at most [`SHUTDOWN_GRACE`] for the threads to end and for the
+    /// waiting jobs to be dropped. A waker, a hook or a destructor may hang there. In a job of this pool, the call does
+    /// not wait, because the job would wait for itself. Several calls wait for the same end.
     ///
     /// # Errors
     /// The caller is a step, which does not wait.
@@ -156,7 +165,7 @@ impl Pool {
 
     /// As [`stop`](Self::stop), but waits at most `limit`.
     ///
-    /// If no job runs at the limit, but wakers, hooks or destructors have not returned, the call waits [`SHUTDOWN_GRACE`] longer.
+    /// If only wakers, hooks or destructors have not returned at the limit, the call waits [`SHUTDOWN_GRACE`] longer.
     ///
     /// # Errors
     /// The pool has not ended, or the caller is a step, which does not wait.
@@ -179,15 +188,16 @@ impl Pool {
         jobs.into_iter().map(into_job).collect()
     }
 
-    /// Serves a shutdown: accepts no more jobs, and waits for the waiting jobs until the deadline by this clock.
+    /// Serves a shutdown: drains the pool, and waits until the deadline by this clock.
     pub(crate) fn drain_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.drain();
         self.owner.shared.finish();
         self.leave_until(clock, deadline);
     }
 
-    /// Serves a shutdown, after [`abandon`](Self::abandon): waits for the running jobs until the deadline by this
-    /// clock.
+    /// Serves a shutdown: waits for the running jobs until the deadline by this clock.
+    ///
+    /// It is called after [`abandon`](Self::abandon).
     pub(crate) fn leave_until(&self, clock: &Clock, deadline: Deadline) {
         self.owner.shared.wait_until(clock, deadline, Ledger::is_finished);
     }
@@ -283,8 +293,10 @@ impl Shared {
         abandoned
     }
 
-    /// Stops, and has a helper thread drop the waiting jobs. First all threads that wait for these jobs are woken, then all
-    /// wakers are called, so that a destructor that hangs keeps no waiter from its answer.
+    /// Stops the pool. A helper thread drops the waiting jobs.
+    ///
+    /// First all threads that wait for these jobs are woken, and all wakers are called. So no waiter depends on a
+    /// destructor that hangs.
     fn stop_and_drop(self: &Arc<Shared>) {
         let abandoned = self.stop(true);
         if abandoned.is_empty() {
@@ -315,7 +327,9 @@ impl Shared {
         }
     }
 
-    /// Carries out what remains when an ending pool has no worker and no job. It is called wherever that may be so.
+    /// Ends a pool that has no worker and no job left.
+    ///
+    /// It closes the node and joins the threads. It is called after every change that may leave an ending pool so.
     pub(super) fn finish(self: &Arc<Shared>) {
         if !self.lock().begins_end() {
             return;
@@ -341,7 +355,9 @@ impl Shared {
         }
     }
 
-    /// The same for a call that does not wait for the end: it waits for callbacks of the node as long as the grace.
+    /// As `finish`, for a call that does not wait for the end.
+    ///
+    /// It waits for callbacks of the node only as long as the grace.
     fn finish_shortly(self: &Arc<Shared>) {
         self.finish();
         if !is_step() && !self.threads.is_current() {
@@ -403,7 +419,7 @@ impl Shared {
     }
 }
 
-/// The stage that the end of the pool has reached, or `None` if it is over.
+/// The stage that the pool's end has reached, or `None` if it is over.
 fn end_stage<J>(ledger: &Ledger<J>) -> Option<PoolEndStage> {
     match ledger.end {
         _ if !ledger.is_idle() => Some(PoolEndStage::Jobs),

@@ -17,19 +17,19 @@ pub enum PoolStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// The fewest workers that the pool keeps, once it has started that many.
+    /// The number of workers below which the pool does not shrink.
     pub min: usize,
     /// The most workers that the pool may have.
     pub max: usize,
-    /// Workers that exist.
+    /// Workers that have started and not exited.
     pub workers: usize,
     /// Workers that run no job.
     pub idle: usize,
     /// Jobs that run on a worker of their own.
     pub running: usize,
-    /// Jobs that run on the worker of another job, which waits for them.
+    /// Jobs that run on the thread of another job, which waits for them.
     pub nested: usize,
-    /// Jobs that wait.
+    /// Jobs that wait in the queue.
     pub waiting: usize,
     /// Pauses that were requested and have not ended.
     pub pauses: usize,

@@ -13,8 +13,8 @@ use crate::threads;
 const REMEMBERED: usize = 8;
 
 thread_local! {
-    // The number of the pool that the calling thread belongs to; 0 for other threads. It stays to the end of the thread, so
-    // that a destructor of a thread-local is known, too. The pool's memory may be freed before that.
+    // The number of the pool that the calling thread belongs to, or 0. A worker keeps the number until its thread ends.
+    // So a destructor of a thread-local still runs with it. The pool's memory may be freed before that.
     static POOL: Cell<u64> = Cell::default();
 }
 

@@ -1,5 +1,7 @@
-//! The workers of a pool. Each starts with a job or for the queue, asks the ledger for its next action, and exits
-//! when the ledger says so.
+//! The workers of a pool.
+//!
+//! A worker is started with a job, or for the jobs in the queue. It asks the ledger for each next action, until the
+//! ledger tells it to exit.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,7 +18,7 @@ use crate::outcome::{Panic, Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, lock, thread};
 use crate::shutdown::Part;
 
-/// How often a worker without a job yields its processor and checks for a job before it parks.
+/// How often a worker yields its processor and checks for a job before it parks.
 #[cfg(not(loom))]
 const LOOKS: usize = 16;
 #[cfg(loom)]
@@ -256,7 +258,9 @@ impl Shared {
         (panicked, after)
     }
 
-    /// Checks for a short while whether a job arrives, because parking and waking cost more than that.
+    /// Checks for a short while whether a job arrives.
+    ///
+    /// Parking and waking cost more than that.
     fn spin(&self) {
         for _ in 0..LOOKS {
             // Ordering: Relaxed. This is a hint; the queue is read under the lock.

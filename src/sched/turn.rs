@@ -220,8 +220,8 @@ fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
             %pid,
             process = process(),
             name,
-            "a step took none of its events and said `Step::Idle`, so they wait until something new arrives: take them, \
-             pass them over with `Events::select`, or say `Step::Continue`"
+            "a step took none of its events and said `Step::Idle`, so they wait until something new arrives: \
+             take them, pass them over with `Events::select`, or say `Step::Continue`"
         );
     });
 }

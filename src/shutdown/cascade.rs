@@ -66,9 +66,8 @@ fn limit(node: &Arc<Node>, closing: &Arc<Closing>) {
             }
         };
         if closing.timers(&spec.clock).after(delay, Box::new(action)).is_err() {
-            tell_log(
-                || tracing::error!(name = ?spec.name, "no thread for the limits of a job: it is waited for without one"),
-            );
+            let name = &spec.name;
+            tell_log(|| tracing::error!(?name, "no thread for the limits of a job: it is waited for without one"));
         }
     }
 }

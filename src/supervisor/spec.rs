@@ -220,7 +220,8 @@ pub enum SpecError {
     },
     /// The delays are out of range.
     #[error(
-        "delays from {first:?} to {cap:?} with a jitter of {jitter}: the first must not be zero nor above the cap, the jitter from 0 to 1"
+        "delays from {first:?} to {cap:?} with a jitter of {jitter}: the first must not be zero nor above the cap, \
+         the jitter from 0 to 1"
     )]
     Backoff {
         /// The first delay.

@@ -16,7 +16,7 @@ pub enum SubmitError {
     /// The pool refused the task.
     #[error(transparent)]
     Pool(PoolError),
-    /// The task needs a timer, and no thread could be started for it.
+    /// The task needs a timer, and the timers' thread could not be started.
     #[error("the timers' thread cannot be started: {0}")]
     NoThread(#[source] std::io::Error),
 }
@@ -38,18 +38,23 @@ pub enum RemoveError {
     NotFinished(TaskId),
 }
 
-/// The scheduler has stopped, but user code of its tasks had not returned. All tasks have ended.
+/// The scheduler is stopped, but user code of its tasks has not returned.
+///
+/// All tasks have ended.
 #[derive(Debug)]
 pub struct StopError {
     /// The reason why the call returned: the limit passed, or the caller must not wait.
     pub why: WaitError,
     /// The tasks whose closures still run, in the order of their submission.
     pub tasks: Vec<TaskInfo>,
-    /// The tasks of which a waker, a callback or a destructor has not returned. Each call that stopped the scheduler
-    /// adds at most one. Later user code of that call may not have run yet.
+    /// The tasks of which a waker, a callback or a destructor has not returned.
+    ///
+    /// Each call that stopped the scheduler adds at most one task. User code that was to run after it may not have run
+    /// yet.
     pub clearing: Vec<TaskInfo>,
-    /// The error of the scheduler's own pool, if its end was not over although all closures have returned. A waker or
-    /// a destructor on one of the pool's threads has not returned.
+    /// The error of the scheduler's own pool, if only the pool has not ended.
+    ///
+    /// All closures have returned, but a waker or a destructor on one of the pool's threads has not.
     pub pool: Option<PoolEndError>,
 }
 

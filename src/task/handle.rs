@@ -15,15 +15,16 @@ use crate::latch::{Latch, Waiting};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, lock, thread};
 
-/// The handle of a task. A wait moves the result out.
+/// The handle of a task, which gives its result.
 ///
-/// The result can be moved out once. If several callers need the output, wrap it in an `Arc`.
+/// A wait consumes the handle, so the result can be taken once. If several callers need the output, wrap it in an
+/// `Arc`.
 ///
-/// The handle is a future of the result. Dropping the handle neither cancels the task nor waits for it. If the handle
-/// is dropped, so is the task's result.
+/// The handle is also a future of the result. Dropping the handle neither cancels the task nor waits for it. But it
+/// drops the task's result.
 ///
-/// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
-/// times. In that form, output or error are printed only if the task has ended.
+/// `{}` prints one line with the task's number, name, status, output and error. `{:#}` prints several lines, also with
+/// the times, and leaves out the parts that the task does not have.
 #[must_use = "without the handle there is no result; drop it explicitly if none is wanted"]
 pub struct TaskHandle<T, E> {
     pub(super) record: Arc<Record<dyn ExitValue<T, E>>>,
@@ -56,23 +57,23 @@ impl<T, E> TaskHandle<T, E> {
 
     /// Cancels the task with [`Reason::Cancelled`]. Returns whether this call ended the task.
     ///
-    /// It returns `false` if the task had already ended.
+    /// The result is `false` if the task had already ended.
     ///
-    /// The call does not wait for the closure, which goes on until it checks its token. The closure's result is
-    /// dropped. Threads and futures that wait for the task are woken at once.
+    /// The call does not wait for the closure, which goes on until it returns. To stop early, the closure checks its
+    /// token. Its result is dropped. Threads and futures that wait for the task are woken at once.
     pub fn cancel(&self) -> bool {
         self.cancel_because(Reason::Cancelled)
     }
 
-    /// As [`cancel`](Self::cancel), with this reason. The closure's token and the task's exit have it, too.
+    /// As [`cancel`](Self::cancel), with this reason, which the token and the exit also get.
     pub fn cancel_because(&self, reason: impl Into<Reason>) -> bool {
         self.record.terminate(&self.shared, Status::Cancelled, reason.into())
     }
 
     /// Blocks the calling thread until the task has ended, and returns the result.
     ///
-    /// If the caller is a thread of the task's pool, it runs a waiting task itself. It also runs a delayed task when
-    /// its delay is over. So tasks can wait for tasks that they submit, however few threads there are.
+    /// If the caller is a thread of the task's pool and the task has not begun, the calling thread runs the task. A
+    /// delayed task runs after its delay. So tasks can wait for tasks that they submit, however few threads there are.
     /// [`TaskSet::wait_next`](super::TaskSet::wait_next) works in the same way. A wait with a limit runs no task, and
     /// neither does a future.
     ///
@@ -83,8 +84,9 @@ impl<T, E> TaskHandle<T, E> {
         self.wait_timeout(Duration::MAX)
     }
 
-    /// As [`wait`](Self::wait), but waits at most `limit` by the scheduler's clock. With [`Duration::MAX`] the call
-    /// is the same as [`wait`](Self::wait).
+    /// As [`wait`](Self::wait), but waits at most `limit` by the scheduler's clock.
+    ///
+    /// With [`Duration::MAX`] the call is the same as [`wait`](Self::wait).
     ///
     /// # Errors
     /// As [`wait`](Self::wait). Or the limit has passed ([`WaitError::TimedOut`]).
@@ -110,8 +112,9 @@ impl<T, E> TaskHandle<T, E> {
         if self.status().is_finished() { Ok(self.take()) } else { Err(self) }
     }
 
-    /// Runs the task here, if no thread has begun it and this is one of its pool's. Returns whether the caller may
-    /// wait. It may not wait for a task that runs on its own thread.
+    /// Runs the task here, if it waits and this is a thread of its pool.
+    ///
+    /// Returns whether the caller may wait. A caller must not wait for a task that runs on its own thread.
     ///
     /// The task may enter the pool's queue at any moment. The bell is attached under the task's lock. The place in
     /// the queue is noted under the same lock. If the place is noted later, noting it rings the bell. If it is

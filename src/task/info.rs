@@ -16,10 +16,9 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The stage of a task's life. Stages only advance.
+/// The stage of a task's life. A task never goes back to an earlier stage.
 ///
-/// A task goes from `Scheduled` to `Running` and then to one of the others. Or it goes from `Scheduled` straight to
-/// one of the others. That last stage is final.
+/// A task is first `Scheduled`. If its closure is called, it is then `Running`. Its last stage is one of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// The task is accepted. Its closure has not been called.
@@ -32,7 +31,7 @@ pub enum Status {
     Cancelled,
     /// The task's closure has returned a value or an error, or has panicked.
     Completed,
-    /// The task's timeout for running or for starting has passed.
+    /// The closure ran longer than the task's timeout, or was not called in time.
     TimedOut,
 }
 
@@ -49,12 +48,11 @@ impl fmt::Display for Status {
     }
 }
 
-/// A snapshot of a task. It is independent of the task.
+/// A snapshot of a task. It does not change when the task does.
 ///
-/// With `{}`, it prints one line with number, status, output and error. With `{:#}`, it prints several lines, with
-/// times. In that form, output or error are printed only if the task has ended. The snapshot does not hold the
-/// output, so it prints the output's type instead. The handle prints the output itself
-/// ([`TaskHandle`](super::TaskHandle)).
+/// `{}` prints one line with the task's number, name, status, output and error. `{:#}` prints several lines, also with
+/// the times, and leaves out the parts that the task does not have. The snapshot does not hold the output, so it prints
+/// the output's type instead. A [`TaskHandle`](super::TaskHandle) prints the output itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TaskInfo {
@@ -94,7 +92,7 @@ impl TaskInfo {
         }
     }
 
-    /// How long the task waited until its closure was called. `None` if it was not called.
+    /// How long the task waited until its closure was called. `None` if the closure was not called.
     pub fn waited(&self) -> Option<Duration> {
         Some(self.started?.saturating_duration_since(self.submitted))
     }
@@ -150,7 +148,7 @@ impl fmt::Display for TaskInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskStats {
-    /// All tasks that were ever accepted. It is the sum of the next six counts.
+    /// All tasks that were ever accepted: the sum of the next six counts.
     pub submitted: u64,
     /// Tasks whose closure has not been called yet.
     pub scheduled: u64,
@@ -164,7 +162,7 @@ pub struct TaskStats {
     pub timed_out: u64,
     /// Tasks that were stopped with the scheduler.
     pub stopped: u64,
-    /// Closures that have not returned although their tasks have ended. Each still occupies a thread of the pool.
+    /// Closures that still run although their tasks have ended. Each occupies a thread of the pool.
     pub abandoned: usize,
     /// Records that can be looked up.
     pub records: usize,

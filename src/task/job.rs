@@ -1,4 +1,6 @@
-//! How a task gets to its thread: it is accepted, and handed to the pool at once or after a delay.
+//! The way of a task to its thread.
+//!
+//! A task is accepted, and handed to the pool at once or after a delay.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -23,7 +25,7 @@ struct Job<B: Body> {
     /// The task, until the pool runs it.
     task: Option<Arc<Task<B>>>,
     shared: Arc<Shared>,
-    /// If the pool has abandoned the job and this stopped the task: the work that is left to the drop.
+    /// The work that is left to the drop, if the pool has abandoned the job.
     rest: Option<Rest>,
 }
 
@@ -83,7 +85,9 @@ impl Shared {
 }
 
 impl<B: Body> Task<B> {
-    /// Puts the task under its token, sets its timers, and hands it to the pool at once or after its delay.
+    /// Puts the task under its token, sets its timers, and starts it.
+    ///
+    /// The task is handed to the pool at once or after its delay.
     ///
     /// If the pool refuses the task, it counts as never accepted, and the closure is handed back.
     pub(super) fn start(

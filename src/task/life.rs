@@ -22,7 +22,7 @@ use crate::pool::Ticket;
 use crate::primitives::{Arc, ThreadId};
 use crate::timer::{TimerKey, Timers};
 
-/// What a task calls once.
+/// A closure that a task calls once.
 pub(super) trait Body: Send + 'static {
     type Output: Send + 'static;
     type Error: Display + Send + 'static;
@@ -101,8 +101,10 @@ pub(super) struct Loose {
     pub(super) ticket: Option<Ticket>,
     /// Before the begin: the timers of the delay and of a late start. After it: the timer of the timeout.
     pub(super) timers: Vec<TimerKey>,
-    /// The task's link to the token that it is under: a node below that token, and the callback of the node. Because
-    /// the node is the task's own, the token's list can drop it without a search.
+    /// The task's link to the token that it is under.
+    ///
+    /// It has a node below that token, and the callback of the node. The node belongs to this task alone, so the
+    /// token's list can drop it without a search.
     pub(super) link: Option<Box<(CancelToken, CancelCallback)>>,
     /// The bell of a pool thread that waits for the task and would run it. It rings when the job is in the pool's
     /// queue, or when it never will be. (There is one handle, and so one such thread.)

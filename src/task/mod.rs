@@ -1,10 +1,12 @@
-//! Tasks: closures whose status and result can be queried. The caller can submit a task, wait for its result, cancel
-//! it, set a timeout for it, or stop all tasks.
+//! Tasks: closures whose status and result can be queried.
 //!
-//! A task is a [job](crate::pool) with an outcome that is decided once. Its closure *returned* (a value, an error, or
-//! a panic), or the task was *cancelled*, *timed out* or *stopped*. The first of these events decides, in one step.
-//! Later events change nothing. A closure cannot be ended from outside. Its [`CancelToken`](crate::CancelToken) asks
-//! it to stop. If the closure returns after its task has ended, its result is dropped.
+//! A program submits a task and gets a handle. It can wait for the task's result, cancel the task, and give it a
+//! timeout. It can also stop all tasks at once.
+//!
+//! A task runs on a [pool](crate::pool), and has one outcome. Its closure *returned* (a value, an error, or a panic),
+//! or the task was *cancelled*, *timed out* or *stopped*. The first of these events decides the outcome. Later events
+//! change nothing. A closure cannot be ended from outside. Its [`CancelToken`](crate::CancelToken) asks it to stop. If
+//! the closure returns after its task has ended, its result is dropped.
 //!
 //! ```
 //! use procession::task::{Status, TaskOptions, TaskScheduler};
@@ -30,26 +32,27 @@
 //!
 //! # The result
 //!
-//! A task's result is an [`Exit`](crate::Exit), as a process's is. It is no type of its own, because both kinds of
-//! exit mean the same: done, failed, panicked or terminated. A task's exit has the closure's own types (`Exit<T,
-//! E>`). `Failed(E)` holds the error as the closure returned it. [`into_result`](crate::Exit::into_result) turns
-//! every exit but `Done` into an error that `?` accepts. Where the types do not matter, a status names the exit.
-//! `Completed` stands for `Done`, `Failed` and `Panicked`. `Cancelled`, `TimedOut` and `Stopped` stand for
-//! `Terminated`, whose reason gives the details.
+//! A task's result is an [`Exit`](crate::Exit), like the result of a process. Both kinds of exit have the same four
+//! cases: done, failed, panicked and terminated. A task's exit has the closure's own types (`Exit<T, E>`). `Failed(E)`
+//! holds the error that the closure returned. [`into_result`](crate::Exit::into_result) turns every exit but `Done`
+//! into an error that `?` accepts.
 //!
-//! # A task is no process
+//! A [`Status`] has no type parameters. `Completed` stands for `Done`, `Failed` and `Panicked`. `Cancelled`, `TimedOut`
+//! and `Stopped` stand for `Terminated`, whose reason gives the details.
 //!
-//! A task could be a process whose first step runs the closure on the pool. It is not, because a task needs no
-//! mailbox, no worker and no second step. As a process it would cost a PID, a cell and two hand-overs between
-//! threads. A program with only tasks would have to start a runtime.
+//! # A task is not a process
 //!
-//! # Whose thread
+//! A task needs no mailbox, no worker and no second step. So a task is not built on a process. A process would also
+//! need a PID, memory in the process table, and two hand-overs between threads. And a program with only tasks would
+//! have to start a runtime.
+//!
+//! # The threads of user code
 //!
 //! Wakers and callbacks of [`CancelToken::on_cancel`](crate::CancelToken::on_cancel) run on the thread that ends the
-//! task. This is the closure's thread, the cancelling thread, or the timer thread. With a manual clock, the thread
-//! that moves the clock takes the place of the timer thread. Destructors of closures that were never called run on
-//! the same thread. Each scheduler has one timer thread, so all this code must be short. If the scheduler is stopped,
-//! it runs on a helper thread: see [`TaskScheduler::stop`].
+//! task. This is the closure's thread, the cancelling thread, or the timer thread. With a manual clock, the thread that
+//! moves the clock takes the place of the timer thread. If a closure was never called, its destructor runs on the same
+//! thread. Each scheduler has only one timer thread, so all this code must be short. If the scheduler is stopped, this
+//! code runs on a helper thread: see [`TaskScheduler::stop`].
 
 mod info;
 mod error;

@@ -24,7 +24,7 @@ use crate::primitives::{Arc, Mutex, Weak, lock};
 /// The shortest period. Without it, a period of zero would occupy the timer thread fully.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The handle of a repeated closure. Dropping it changes nothing.
+/// The handle of a repeated closure. Dropping the handle does not end the repetition.
 pub struct Repeat {
     rounds: Arc<Rounds>,
 }
@@ -58,13 +58,20 @@ where
 impl TaskScheduler {
     /// Runs a closure repeatedly, with a pause of `every` between rounds.
     ///
-    /// The first round runs as the options say. Each later round has the same options, and begins `every` (at least a
-    /// millisecond) after the one before has returned. Rounds never overlap.
+    /// The first round runs as the options say. Each later round has the same options, but its delay is `every`, or a
+    /// millisecond if `every` is shorter. The delay begins when the closure has returned from the round before. Rounds
+    /// never overlap.
     ///
     /// Each round is a task of its own. The repetition goes on after an error, a panic, a timeout, or a cancellation
-    /// of one round alone. It ends with [`Repeat::cancel`], with the scheduler, and when the token that it is
-    /// [under](TaskOptions::under) is cancelled. It also ends at the moment that [`start_by`](TaskOptions::start_by)
-    /// sets. [`start_timeout`](TaskOptions::start_timeout) is measured from the moment at which a round is due.
+    /// of one round alone. It ends in these cases:
+    ///
+    /// - [`Repeat::cancel`] is called.
+    /// - The scheduler is stopped, or its shared pool drains or stops.
+    /// - The token that the repetition is [under](TaskOptions::under) is cancelled.
+    /// - The moment of [`start_by`](TaskOptions::start_by) has passed.
+    /// - The [timeout](TaskOptions::timeout) is zero.
+    ///
+    /// [`start_timeout`](TaskOptions::start_timeout) is measured from the moment at which a round is due.
     ///
     /// # Errors
     /// As [`submit`](Self::submit_with), for the first round.
@@ -97,7 +104,9 @@ impl TaskScheduler {
 }
 
 impl Repeat {
-    /// Ends the repetition and cancels the round that waits or runs. Returns whether this call ended it.
+    /// Ends the repetition and cancels the round that waits or runs.
+    ///
+    /// Returns whether this was the first call.
     pub fn cancel(&self) -> bool {
         let (was_cancelled, round) = {
             let mut state = lock(&self.rounds.state);
@@ -109,17 +118,17 @@ impl Repeat {
         !was_cancelled
     }
 
-    /// The last round that was submitted.
+    /// Returns the id of the last round that was submitted.
     pub fn round(&self) -> Option<TaskId> {
         lock(&self.rounds.state).round
     }
 
-    /// How often the closure has been called.
+    /// Returns how often the closure has been called.
     pub fn rounds(&self) -> u64 {
         lock(&self.rounds.state).begun
     }
 
-    /// A latch that is set when no round follows and the closure is dropped.
+    /// Returns a latch that is set when no round follows and the closure is dropped.
     pub fn over(&self) -> &Latch<()> {
         &self.rounds.over
     }

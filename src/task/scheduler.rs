@@ -18,10 +18,12 @@ use crate::pool::{Pool, PoolBuilder, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
 use crate::threads;
 
-/// A scheduler of tasks. Clones refer to the same scheduler.
+/// Accepts tasks, looks them up and ends them.
 ///
-/// Dropping the last clone stops the scheduler, as [`stop`](TaskScheduler::stop) does. Handles of tasks do not keep
-/// it running, and stay usable.
+/// Clones refer to the same scheduler.
+///
+/// Dropping the last clone stops the scheduler, as [`stop`](TaskScheduler::stop) does. Handles of tasks do not keep the
+/// scheduler running. They stay usable after its end.
 #[derive(Clone)]
 pub struct TaskScheduler {
     pub(super) owner: Arc<Owner>,
@@ -46,8 +48,8 @@ pub struct TaskSchedulerBuilder {
 impl TaskScheduler {
     /// Makes a scheduler with its own pool, which has no limit on its threads.
     ///
-    /// The pool has as many threads as tasks run at the same time, so tasks do not wait for each other. The scheduler
-    /// accepts tasks at once. It starts no thread before the first task.
+    /// Each running task has a thread, so no task waits for another to end. The scheduler starts no thread before the
+    /// first task.
     ///
     /// Thousands of tasks submitted at once may start thousands of threads, even if the tasks are short. The
     /// scheduler logs one warning when it has 1,000. If that may happen in your program, set a limit:
@@ -56,10 +58,12 @@ impl TaskScheduler {
         TaskScheduler::builder().build()
     }
 
-    /// Makes a scheduler with its own pool, which runs at most `limit` tasks at once. The other tasks wait, and begin
-    /// in the order of their submission. A limit of 0 counts as 1.
+    /// Makes a scheduler with its own pool of at most `limit` threads.
     ///
-    /// This scheduler suits most programs: it has at most `limit` threads, however many tasks there are.
+    /// So at most `limit` tasks run at once. The other tasks wait, and begin in the order of their submission. A limit
+    /// of 0 counts as 1.
+    ///
+    /// This scheduler suits most programs, because the number of its threads does not depend on the number of tasks.
     ///
     /// ```
     /// use procession::task::TaskScheduler;
@@ -74,22 +78,26 @@ impl TaskScheduler {
         TaskScheduler::builder().limit(limit).build()
     }
 
-    /// Makes a scheduler on a pool that others may also use. The pool's threads limit how many tasks run at once. The
-    /// other tasks wait in the pool's queue. The scheduler uses the pool's clock.
+    /// Makes a scheduler on a pool that other code may also use.
+    ///
+    /// The number of the pool's threads limits how many tasks run at once. The other tasks wait in the pool's queue.
+    /// The scheduler uses the pool's clock.
     pub fn on(pool: &Pool) -> TaskScheduler {
         TaskScheduler::builder().pool(pool).build()
     }
 
     /// Returns a builder with the default options.
     ///
-    /// The pool and its limit are as for [`new`](Self::new), and the clock is the system's. Records are kept [with
-    /// the handle](Retention::WithHandle), and a shutdown has no limit.
+    /// The scheduler has its own pool without a limit, as with [`new`](Self::new), and the system's clock. Its
+    /// retention is [`Retention::WithHandle`], and its shutdown has no limit.
     pub fn builder() -> TaskSchedulerBuilder {
         TaskSchedulerBuilder::default()
     }
 
-    /// Submits a task, whose closure a thread of the pool calls once. The call does not wait for the task to begin or
-    /// to end.
+    /// Submits a task, whose closure a thread of the pool calls once.
+    ///
+    /// The call does not wait for the task to begin or to end. But if a shared pool has a full queue with
+    /// [`QueuePolicy::Block`](crate::pool::QueuePolicy::Block), the call waits for room.
     ///
     /// The closure gets a token, which is cancelled when the task ends for any reason. A closure that does not need
     /// the token takes `|_|`. When this call returns, the task can be looked up.
@@ -144,7 +152,7 @@ impl TaskScheduler {
         }
     }
 
-    /// The stage of a task's life.
+    /// Returns the stage of a task's life.
     ///
     /// # Errors
     /// The task has no record. There never was one, or it was removed.
@@ -160,7 +168,7 @@ impl TaskScheduler {
         self.record(id).map(|record| record.info())
     }
 
-    /// Snapshots of all tasks that have a record, in the order of their submission.
+    /// Returns snapshots of all tasks with a record, in the order of their submission.
     pub fn list(&self) -> Vec<TaskInfo> {
         let records: Vec<_> = lock(&self.owner.shared.table).records().cloned().collect();
         records.iter().map(|record| record.info()).collect()
@@ -171,8 +179,9 @@ impl TaskScheduler {
         self.list().into_iter().filter(|task| task.status == status).collect()
     }
 
-    /// Cancels a task with [`Reason::Cancelled`]. Returns whether this call ended the task. It returns `false` if the
-    /// task had already ended. See [`TaskHandle::cancel`].
+    /// Cancels a task with [`Reason::Cancelled`]. Returns whether this call ended the task.
+    ///
+    /// The result is `false` if the task had already ended. See [`TaskHandle::cancel`].
     ///
     /// # Errors
     /// The task has no record. There never was one, or it was removed.
@@ -189,8 +198,9 @@ impl TaskScheduler {
         Ok(record.terminate(&self.owner.shared, Status::Cancelled, reason.into()))
     }
 
-    /// Removes the record of an ended task, whatever its retention. A handle of the task stays usable. A closure that
-    /// has not returned is still counted.
+    /// Removes the record of an ended task, whatever its retention.
+    ///
+    /// A handle of the task stays usable. If the task's closure has not returned, the statistics still count it.
     ///
     /// # Errors
     /// The task has no record, or has not ended. Then nothing changes.
@@ -203,29 +213,35 @@ impl TaskScheduler {
         Ok(())
     }
 
-    /// Accepts no more tasks, and stops those that have not ended. When the call returns, every task that was ever
-    /// accepted has ended. The call does not wait for closures, which go on until they check their token. Closures
-    /// that were never called are dropped.
+    /// Stops the scheduler and all tasks that have not ended.
+    ///
+    /// The scheduler accepts no more tasks. When the call returns, every task that was ever accepted has ended. The
+    /// call does not wait for closures. A running closure goes on until it returns, and its token asks it to stop.
+    /// Closures that were never called are dropped.
     ///
     /// Wakers, callbacks and destructors run on a helper thread. This call waits for them for at most 250 ms. In a
     /// step or in a job of the scheduler's pool, it does not wait.
     ///
-    /// The call may be made several times, and by several threads at once. A task of this scheduler may make it, and
-    /// is then stopped like the others. A shared pool goes on.
+    /// The call may be made several times, and by several threads at once. A task of this scheduler may make the call,
+    /// and is then stopped like the others. A shared pool goes on.
     pub fn stop(&self) {
         self.owner.stop();
     }
 
-    /// Stops the scheduler, and waits until all user code of its tasks has finished. All closures have then returned,
-    /// and all values of the user are dropped. If the scheduler has its own pool, the pool's threads have then ended.
+    /// Stops the scheduler, and waits until all user code of its tasks has finished.
+    ///
+    /// When the call returns `Ok`, all closures have returned, and all values of the user are dropped. If the scheduler
+    /// has its own pool, the pool's threads have ended.
     ///
     /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///
     /// # Errors
-    /// `limit` was over before that, by the scheduler's clock; [`Duration::MAX`] is never over. Or the caller must not wait, and
-    /// something is left: it is a step, or a task of this scheduler, which would wait for itself. The error lists the tasks whose
-    /// closures have not returned, and the one whose waker, callback or destructor hangs. If such code hangs on a thread of the
-    /// scheduler's own pool, the error has the pool's.
+    /// The limit passed before that, by the scheduler's clock. [`Duration::MAX`] never passes. Or the caller must not
+    /// wait, and user code has not finished. Such a caller is a step, or a task of this scheduler, which would wait for
+    /// itself.
+    ///
+    /// The error lists the tasks whose closures have not returned, and the task whose waker, callback or destructor
+    /// hangs. If such code hangs on a thread of the scheduler's own pool, the error has the pool's error.
     pub fn stop_and_join(&self, limit: Duration) -> Result<(), StopError> {
         let shared = &self.owner.shared;
         let deadline = shared.clock.deadline(limit);
@@ -239,7 +255,7 @@ impl TaskScheduler {
         let mut pool_end = None;
         if self.owner.owns_pool && !is_inside {
             let rest = deadline.0.map_or(Duration::MAX, |at| at.saturating_duration_since(shared.clock.now()));
-            // All closures have returned. What may take longer is wakers, and the destructors of the threads' own values.
+            // All closures have returned. Wakers and the destructors of thread-locals may take longer.
             pool_end = shared.pool.stop_timeout(rest).err();
         }
         shared.tell_tree();
@@ -251,12 +267,12 @@ impl TaskScheduler {
         }
     }
 
-    /// Whether the scheduler has been stopped. From the beginning of a stop, it accepts no more tasks.
+    /// Whether the scheduler has been stopped, so that it accepts no more tasks.
     pub fn is_stopped(&self) -> bool {
         lock(&self.owner.shared.table).is_stopped
     }
 
-    /// Counts, all taken at one moment.
+    /// Returns the scheduler's counts, all taken at one moment.
     pub fn stats(&self) -> TaskStats {
         let shared = &self.owner.shared;
         let table = lock(&shared.table);
@@ -279,8 +295,9 @@ impl TaskScheduler {
 }
 
 impl Owner {
-    /// Ends all tasks. Returns a latch if user code is left to run, which a helper thread does. It is set when that code was called and all
-    /// values of the user are dropped.
+    /// Ends all tasks. Returns a latch if a helper thread still runs user code.
+    ///
+    /// The latch is set when that code has returned and all values of the user are dropped.
     pub(super) fn begin_stop(&self) -> Option<Latch<()>> {
         let stopped = self.shared.begin_stop();
         let finished = if stopped.is_empty() {
@@ -335,8 +352,10 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// Sets how many tasks the scheduler's own pool runs at once, as for [`with_limit`](TaskScheduler::with_limit). A
-    /// [shared](Self::pool) pool has its own maximum, and this option has no effect on it.
+    /// Sets how many tasks the scheduler's own pool runs at once.
+    ///
+    /// It is the limit of [`with_limit`](TaskScheduler::with_limit). A [shared](Self::pool) pool has its own maximum,
+    /// and this option has no effect on it.
     pub fn limit(mut self, limit: usize) -> TaskSchedulerBuilder {
         self.limit = Some(limit);
         self
@@ -348,21 +367,22 @@ impl TaskSchedulerBuilder {
         self
     }
 
-    /// Sets how long records can be looked up, for tasks without their own retention.
+    /// Sets how long the records of tasks without their own retention are kept.
     pub fn retention(mut self, retention: Retention) -> TaskSchedulerBuilder {
         self.retention = retention;
         self
     }
 
-    /// Sets how long closures may take to return when the scheduler's [node](TaskScheduler::shutdown_node) shuts it
-    /// down. Later closures are not waited for. (If the scheduler has its own pool, twice the [`SHUTDOWN_GRACE`] is
-    /// added.)
+    /// Sets how long the scheduler's [node](TaskScheduler::shutdown_node) waits for closures.
+    ///
+    /// When the limit has passed, the node no longer waits for closures that still run. (If the scheduler has its own
+    /// pool, the node waits longer by twice the [`SHUTDOWN_GRACE`].)
     pub fn shutdown_limit(mut self, limit: Duration) -> TaskSchedulerBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
-    /// Builds the scheduler. It accepts tasks at once.
+    /// Builds the scheduler, which accepts tasks at once.
     pub fn build(self) -> TaskScheduler {
         let clock = self.clock.or_else(|| self.pool.as_ref().map(|pool| pool.clock().clone())).unwrap_or_default();
         let owns_pool = self.pool.is_none();
@@ -372,8 +392,9 @@ impl TaskSchedulerBuilder {
     }
 }
 
-/// How long the scheduler's own pool may be idle before it ends threads, one after each such period. The period is
-/// short, because a burst may have started very many threads.
+/// How long the scheduler's own pool may be idle before it ends threads.
+///
+/// It ends one thread after each such period. The period is short, because a burst may have started very many threads.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
 
 /// The number of threads at which a scheduler without a limit logs a warning. With the standard library's stack size
@@ -406,7 +427,8 @@ fn warn_of_many(builder: PoolBuilder) -> PoolBuilder {
             tell_log(|| {
                 tracing::warn!(
                     threads,
-                    "a scheduler of tasks without a limit has very many threads; `TaskScheduler::with_limit` bounds them"
+                    "a scheduler of tasks without a limit has very many threads; \
+                     `TaskScheduler::with_limit` bounds them"
                 );
             });
         }

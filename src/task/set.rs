@@ -18,10 +18,10 @@ use crate::primitives::{Arc, Condvar, Mutex, lock};
 /// An ended task of a set: its snapshot and its result.
 pub type Finished<T, E> = (TaskInfo, Exit<T, E>);
 
-/// Handles of several tasks. Results come in the order in which the tasks end.
+/// A set of task handles, which yields results in the order in which tasks end.
 ///
-/// Each end costs the same, however many tasks are in the set. Dropping the set drops the handles. It cancels
-/// nothing.
+/// The cost of a task's end does not depend on the number of tasks in the set. Dropping the set drops the handles, but
+/// cancels no task.
 ///
 /// ```
 /// use procession::task::{TaskSet, TaskScheduler};
@@ -131,7 +131,7 @@ impl<T, E> TaskSet<T, E> {
         &mut self.unbegun[place].1
     }
 
-    /// The number of tasks whose results have not been taken.
+    /// Returns the number of tasks whose results have not been taken.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
@@ -141,13 +141,16 @@ impl<T, E> TaskSet<T, E> {
         self.len() == 0
     }
 
-    /// The tasks whose results have not been taken, in the order in which they were added.
+    /// Iterates over the tasks whose results have not been taken.
+    ///
+    /// They come in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &TaskHandle<T, E>> {
         self.tasks.values()
     }
 
-    /// Cancels all tasks that have not ended. Returns how many of them this call ended. Their results arrive like all
-    /// others.
+    /// Cancels all tasks of the set that have not ended. Returns how many this call ended.
+    ///
+    /// The set still yields their results.
     pub fn cancel_all(&self, reason: impl Into<Reason>) -> usize {
         let reason = reason.into();
         self.iter().filter(|task| task.cancel_because(reason.clone())).count()
@@ -155,21 +158,23 @@ impl<T, E> TaskSet<T, E> {
 
     /// Blocks until a task has ended, and returns its snapshot and its result.
     ///
-    /// The result is `None` if no task is left.
+    /// The call returns `None` if no task is left.
     ///
-    /// If the caller is a thread of the tasks' pool, it runs waiting tasks itself, one after the other. It does so
-    /// while no task has ended and the pool has no other thread for all waiting jobs. So tasks can wait for tasks
-    /// that they submit, however few threads there are. While the thread runs one task, it does not check the others.
+    /// If the caller is a thread of the tasks' pool, it runs tasks of the set itself, one after the other. It does so
+    /// while no task of the set has ended and the pool has too few other threads for its waiting jobs. So tasks can
+    /// wait for tasks that they submit, however few threads there are. While the thread runs one task, it does not
+    /// notice the end of others.
     ///
     /// # Errors
-    /// The caller is a step ([`WaitError::InsideStep`]), or all remaining tasks run on the calling thread
-    /// ([`WaitError::Inside`]). A task cannot wait for itself.
+    /// The caller is a step ([`WaitError::InsideStep`]). Or all remaining tasks run on the calling thread, which would
+    /// wait for itself ([`WaitError::Inside`]).
     pub fn wait_next(&mut self) -> Result<Option<Finished<T, E>>, WaitError> {
         self.wait_next_timeout(Duration::MAX)
     }
 
-    /// As [`wait_next`](Self::wait_next), but waits at most `limit` by the clock of the first task's scheduler. With
-    /// a limit, the call runs no task.
+    /// As [`wait_next`](Self::wait_next), but waits at most `limit` and runs no task.
+    ///
+    /// The limit is measured by the clock of the first task's scheduler.
     ///
     /// # Errors
     /// As [`wait_next`](Self::wait_next). Or the limit has passed ([`WaitError::TimedOut`]).
@@ -240,9 +245,11 @@ impl<T, E> TaskSet<T, E> {
         Some((info, task.take()))
     }
 
-    /// Runs the first of the tasks that wait in the queue of the calling thread's pool. Or finds that another thread
-    /// has it. Returns `false` if the thread is of no pool, if no task waits, or if other threads will run the tasks.
-    /// The set's bell rings when a task enters the queue later, or when the other threads will not run it.
+    /// Runs the first of the set's tasks that wait in this thread's pool.
+    ///
+    /// Or it finds that another thread has that task. Returns `false` if the thread belongs to no pool, if no task
+    /// waits, or if other threads will run the tasks. The set's bell rings when a task enters the queue later, or when
+    /// the other threads will not run it.
     fn help(&mut self, others: &mut Option<CountsOnOthers>) -> bool {
         *others = None;
         for (shared, unbegun) in self.unbegun.iter_mut().filter(|(shared, _)| shared.pool.is_inside()) {

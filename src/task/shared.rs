@@ -1,4 +1,4 @@
-//! The state that a scheduler's handles, timers and jobs share, and the protocol of a task's end.
+//! The shared state of a scheduler, and the protocol of a task's end.
 //!
 //! Several events may end a task. Its closure returns. The task or its token's parent is cancelled. A timer is due.
 //! The scheduler is stopped. The pool drops the job. Each of them does the same:
@@ -39,8 +39,8 @@ use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, ThreadId, lock, thread};
 use crate::shutdown::Part;
 use crate::timer::Timers;
 
-/// How long the end of a scheduler waits beyond its limit for destructors, wakers and callbacks. In nearly every
-/// program these return at once.
+/// How long a scheduler's end waits for destructors, wakers and callbacks after its limit. In nearly every program
+/// these return at once.
 pub(super) const GRACE: Duration = Duration::from_millis(250);
 
 pub(super) struct Shared {
@@ -88,7 +88,7 @@ pub(super) enum Helped {
 }
 
 impl Rest {
-    /// Calls the wakers of futures that wait for the task, and the callbacks of its closure's token.
+    /// Calls the wakers of waiting futures, and the callbacks of the closure's token.
     pub(super) fn tell(&mut self) {
         if let Some(calls) = self.calls.take() {
             calls.make();
@@ -179,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Whether the calling thread is in a closure of a task, or in user code that a stop runs.
+    /// Whether this thread is in a task's closure, or in user code of a stop.
     pub(super) fn is_inside(&self) -> bool {
         let me = thread::current().id();
         let records: Vec<_> = {
@@ -194,8 +194,8 @@ impl Shared {
         records.iter().any(|record| record.runs_on(me)) || lock(&self.table).has_inside(me)
     }
 
-    /// Waits until the closures of ended tasks have returned and no stop is open, or until the deadline. A stop that
-    /// is open then gets the [`GRACE`] in addition.
+    /// Waits for the closures of ended tasks and for open stops, until the deadline. A stop that is open then gets the
+    /// [`GRACE`] in addition.
     ///
     /// Returns the tasks whose closures have not returned, and those of which a stop runs user code. The calling
     /// thread's own tasks are left out.
@@ -283,7 +283,7 @@ impl<V: ?Sized + AnyValues> Record<V> {
         lock(&self.life).info.status
     }
 
-    /// Whether the task runs on this thread. The record of an ended task does not know.
+    /// Whether the task runs on this thread. It is `false` for an ended task, even if its closure still runs here.
     pub(super) fn runs_on(&self, thread: ThreadId) -> bool {
         lock(&self.life).running.as_ref().is_some_and(|(_, other)| *other == thread)
     }

@@ -10,18 +10,20 @@ use crate::shutdown::{Role, ShutdownNode};
 const NAMED: usize = 8;
 
 impl TaskScheduler {
-    /// The scheduler's node in a [shutdown tree](crate::shutdown). It is always the same node.
+    /// Returns the scheduler's node in a [shutdown tree](crate::shutdown).
+    ///
+    /// All calls return the same node.
     ///
     /// [`ShutdownNode::depends_on`] sets the order in which nodes close. A shared pool closes after the schedulers
     /// that use it.
     ///
-    /// When asked to close, the node [stops](Self::stop) the scheduler. This stops all remaining tasks and asks their
-    /// closures to return. The node is closed when all closures have returned. If the scheduler has its own pool, the
-    /// pool must have ended, too. With [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit), the node
-    /// waits only for that limit. If the scheduler is stopped in another way, or dropped, the node closes, too. To
-    /// let tasks finish first, wait for them before the tree is shut down.
+    /// When the tree asks the node to close, the node [stops](Self::stop) the scheduler. The stop ends all remaining
+    /// tasks and asks their closures to return. The node is closed when all closures have returned and the scheduler's
+    /// own pool, if it has one, has ended. With [`shutdown_limit`](super::TaskSchedulerBuilder::shutdown_limit), the
+    /// node waits only for that limit. If the scheduler is stopped in another way, or dropped, the node closes, too. To
+    /// let tasks finish first, wait for them before you shut the tree down.
     ///
-    /// The node is called `tasks`. While closures delay the end, the error of the tree's shutdown names their tasks.
+    /// The node is called `tasks`. If the tree's shutdown times out because of closures, its error names their tasks.
     ///
     /// ```
     /// use procession::pool::Pool;

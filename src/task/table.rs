@@ -20,7 +20,7 @@ pub(super) struct Table<R> {
     pub(super) is_stopped: bool,
     next: u64,
     entries: BTreeMap<TaskId, Entry<R>>,
-    /// For each limit on the number of records, the records kept under it, the oldest first.
+    /// For each limit of records, the records kept under it, the oldest first.
     newest: HashMap<usize, VecDeque<TaskId>>,
     /// Closures that have not returned although their tasks have ended.
     pub(super) inside: BTreeMap<TaskId, (R, ThreadId)>,
@@ -34,7 +34,7 @@ pub(super) struct Table<R> {
     pub(super) over_after_begin: u64,
 }
 
-/// The record of a task, and what the table knows about it.
+/// An entry of the table: a task's record, and the data for its removal.
 #[derive(Debug)]
 pub(super) struct Entry<R> {
     pub(super) record: R,
@@ -187,13 +187,14 @@ impl<R: Clone> Table<R> {
         self.inside.is_empty() && self.open_stops == 0
     }
 
-    /// Whether the scheduler accepts no more tasks, all tasks have ended, and none of their closures or stops is
-    /// left.
+    /// Whether the scheduler has ended.
+    ///
+    /// Then it accepts no more tasks, all tasks have ended, all closures have returned, and no stop is open.
     pub(super) fn has_ended(&self) -> bool {
         self.is_stopped && self.counts.submitted == self.counts.over() && self.has_settled()
     }
 
-    /// Whether this thread is in a closure whose task has ended, or runs user code for a stop.
+    /// Whether this thread is in an ended task's closure, or runs a stop's user code.
     pub(super) fn has_inside(&self, thread: ThreadId) -> bool {
         self.inside.values().any(|(_, other)| *other == thread) || self.clearing.contains_key(&thread)
     }

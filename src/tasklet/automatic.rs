@@ -28,17 +28,19 @@ impl Drop for Spot {
     }
 }
 
-/// The automatic loop is lent further up on this thread's stack, or the thread is ending.
+/// The thread's automatic loop is in use.
+///
+/// The caller is inside the closure of an outer [`on_automatic`] call, or the thread is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread's automatic loop is in use")]
 pub struct LoopInUseError;
 
-/// Lends the calling thread's automatic loop of this state to `use_it`. The first call makes a new loop with the
-/// default state, and so does the first call after a [reset](reset_automatic). Such a loop is made with the [thread's
-/// options](super::LoopBuilder::of_thread). Later calls lend the same loop. It ends with the thread.
+/// Lends the calling thread's automatic loop for this type of state to `use_it`.
 ///
-/// On an automatic loop, [`schedule`](Loop::schedule) runs a tasklet with [`Directive::Home`](super::Directive::Home)
-/// before it returns.
+/// The first call makes the loop, with the default state and the [thread's options](super::LoopBuilder::of_thread). So
+/// does the first call after a [reset](reset_automatic). Later calls lend the same loop. The loop ends with the thread.
+///
+/// An automatic loop runs by itself: [`schedule`](Loop::schedule) runs all ready home steps before it returns.
 ///
 /// ```
 /// use procession::tasklet::{Directive, Loop, on_automatic, ready};
@@ -50,17 +52,19 @@ pub struct LoopInUseError;
 /// ```
 ///
 /// # Errors
-/// The loop is already lent: the caller is one of its steps, or `use_it`.
+/// The loop is already lent, because the caller is one of its steps or `use_it`. Or the thread is ending.
 ///
 /// # Panics
-/// The call panics if `use_it` does. The loop stays usable.
+/// The call panics if `use_it` panics. The loop stays usable.
 pub fn on_automatic<S: Default + 'static, R>(use_it: impl FnOnce(&mut Loop<S>) -> R) -> Result<R, LoopInUseError> {
     let mut lent = Lent::<S>::take()?;
     Ok(use_it(lent.home.get_or_insert_with(|| Box::new(Loop::automatic(S::default())))))
 }
 
-/// Closes the calling thread's automatic loop of this state and forgets it. If the loop is in use, this happens when
-/// it is given back. The next loop is new. Returns whether there was a loop.
+/// Closes the calling thread's automatic loop for this type of state, and forgets it.
+///
+/// If the loop is in use, it is closed when it is given back. The next call of [`on_automatic`] makes a new loop.
+/// Returns whether there was a loop.
 pub fn reset_automatic<S: 'static>() -> bool {
     let gone = SPOTS.try_with(|spots| {
         let mut spots = spots.borrow_mut();

@@ -20,7 +20,7 @@ use crate::primitives::{Arc, Weak, lock};
 /// Work in several steps. Each step says where the next one runs.
 ///
 /// A tasklet is moved into its loop, and only one thread at a time has it. So its fields need no lock, even if its
-/// steps run on several threads. It cannot be scheduled twice.
+/// steps run on several threads. And it cannot be scheduled twice.
 ///
 /// ```
 /// use procession::tasklet::{TaskletContext, Directive, Loop, Tasklet};
@@ -52,7 +52,7 @@ use crate::primitives::{Arc, Weak, lock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A pool step has no access to the state. It gets no reference to it:
+/// A pool step has no access to the state, because it gets no reference to it:
 ///
 /// ```compile_fail,E0425
 /// # use procession::tasklet::{TaskletContext, Directive, Tasklet};
@@ -71,7 +71,7 @@ use crate::primitives::{Arc, Weak, lock};
 /// }
 /// ```
 ///
-/// It cannot keep one from a home step either, because a tasklet can hold neither a borrow nor a value that is not
+/// Nor can a home step keep a reference for it, because a tasklet can hold neither a borrow nor a value that is not
 /// `Send`:
 ///
 /// ```compile_fail,E0277
@@ -88,18 +88,22 @@ use crate::primitives::{Arc, Weak, lock};
 /// }
 /// ```
 pub trait Tasklet<S>: Any + Send {
-    /// Runs a step on the home thread, with the loop's state. The step should not block, because no other tasklet of
-    /// the loop has a home step meanwhile.
+    /// Runs a step on the home thread, with the loop's state.
+    ///
+    /// The step should not block, because the loop runs no other home step in the meantime.
     fn home(&mut self, state: &mut S, cx: &mut TaskletContext<'_, S>) -> Directive;
 
-    /// Runs a step on a thread of the pool. The step may block. The default only asks for a home step.
+    /// Runs a step on a thread of the pool. The step may block.
+    ///
+    /// The default implementation only returns [`Directive::Home`].
     fn pool(&mut self, cx: &mut TaskletContext<'_, S>) -> Directive {
         let _ = cx;
         Directive::Home
     }
 
-    /// The tasklet's name in reports. The default is the name of its type. It is called once, when the tasklet is
-    /// scheduled.
+    /// Returns the tasklet's name for reports. The default is the name of its type.
+    ///
+    /// The loop calls this once, when the tasklet is scheduled.
     fn name(&self) -> Cow<'static, str> {
         Cow::Borrowed(std::any::type_name::<Self>())
     }
@@ -135,7 +139,7 @@ impl<S: 'static> Elsewhere for Body<S> {
     }
 }
 
-/// The context of a step: its loop, and the tasklet itself.
+/// The context of a step, which gives access to the step's loop and tasklet.
 pub struct TaskletContext<'a, S: 'static> {
     shared: &'a Arc<Common<S>>,
     id: TaskletId,
@@ -149,17 +153,19 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         TaskletContext { shared, id, timed_out, cancel: OnceCell::new() }
     }
 
-    /// The id of this tasklet.
+    /// Returns the id of this tasklet.
     pub fn id(&self) -> TaskletId {
         self.id
     }
 
-    /// A handle of the loop, which other threads can use.
+    /// Returns a handle of the loop, which other threads can use.
     pub fn handle(&self) -> LoopHandle<S> {
         LoopHandle { shared: self.shared.clone() }
     }
 
-    /// Schedules another tasklet. The call only queues it: no step runs before this one has returned.
+    /// Schedules another tasklet.
+    ///
+    /// The call only queues the tasklet. Its first home step runs after this step has returned, if this is a home step.
     ///
     /// # Errors
     /// As [`LoopHandle::schedule`].
@@ -171,7 +177,9 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         schedule(self.shared, tasklet.name(), None, tasklet, directive)
     }
 
-    /// Returns an object that can resume this tasklet from any thread. The step must then return [`Directive::Wait`].
+    /// Returns an object that resumes this tasklet from any thread.
+    ///
+    /// The step must then return [`Directive::Wait`].
     ///
     /// If the step does not wait, the suspension stays open until a later step does. Several suspensions of one step
     /// belong to the same wait. The first one that is resumed ends the wait.
@@ -181,8 +189,10 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         Resume { of: Some(of), ticket }
     }
 
-    /// As [`suspend`](Self::suspend), with a limit by the loop's clock. If the tasklet is not resumed by then, it
-    /// gets `directive`. Its next step finds that it has [timed out](Self::timed_out).
+    /// As [`suspend`](Self::suspend), with a limit by the loop's clock.
+    ///
+    /// If the tasklet is not resumed within the limit, it gets `directive`. In its next step,
+    /// [`timed_out`](Self::timed_out) returns `true`.
     pub fn suspend_for(&self, limit: Duration, directive: Directive) -> Resume {
         let resume = self.suspend();
         self.shared.set_deadline(resume.ticket, limit, directive);
@@ -194,7 +204,9 @@ impl<'a, S: 'static> TaskletContext<'a, S> {
         self.timed_out
     }
 
-    /// The token of this tasklet. It is cancelled when the tasklet or its loop is cancelled.
+    /// Returns this tasklet's token, which is cancelled with the tasklet.
+    ///
+    /// A [`close`](LoopHandle::close) of the loop cancels all its tasklets.
     pub fn cancelled(&self) -> &CancelToken {
         self.cancel.get_or_init(|| {
             let (token, doomed) = lock(&self.shared.slots).token(self.id);
@@ -212,8 +224,9 @@ impl<S: 'static> fmt::Debug for TaskletContext<'_, S> {
     }
 }
 
-/// A handle of a loop, for any thread. It schedules tasklets and inspects them. Clones refer to the same loop and are
-/// equal.
+/// A handle of a loop, for any thread. It schedules tasklets and lists them.
+///
+/// Clones refer to the same loop, and handles of the same loop are equal.
 ///
 /// A handle does not keep the loop alive. Dropping the [`Loop`](super::Loop) closes it.
 pub struct LoopHandle<S: 'static> {
@@ -221,19 +234,21 @@ pub struct LoopHandle<S: 'static> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The innermost loop that the calling thread is in. In a step, at home or on the pool, this is the step's loop.
-    /// In the destructor of a tasklet it is the tasklet's loop. Returns `None` outside of any loop, or if the
-    /// innermost loop has another type of state.
+    /// Returns the innermost loop that the calling thread is in.
+    ///
+    /// In a step, at home or on the pool, this is the step's loop. In the destructor of a tasklet it is the tasklet's
+    /// loop. The result is `None` outside any loop, or if the innermost loop has another type of state.
     pub fn current() -> Option<LoopHandle<S>> {
         current::current().map(|shared| LoopHandle { shared })
     }
 
-    /// Schedules a tasklet. The call only queues it: no step runs in the caller, even on an automatic loop. A
-    /// sleeping home thread is woken.
+    /// Schedules a tasklet.
+    ///
+    /// The call only queues the tasklet, even on an automatic loop. It runs no step. A sleeping home thread is woken.
     ///
     /// # Errors
-    /// The tasklet is handed back in three cases. It was to run on the pool and no thread is in the loop
-    /// ([`ScheduleError::NotRunning`]). The loop is closed. The pool refuses the step.
+    /// The tasklet is handed back in three cases. The directive is [`Directive::Pool`], no thread runs the loop, and
+    /// the loop has no wake-up hook ([`ScheduleError::NotRunning`]). The loop is closed. The pool refuses the step.
     pub fn schedule<T: Tasklet<S>>(
         &self,
         tasklet: T,
@@ -245,7 +260,9 @@ impl<S: 'static> LoopHandle<S> {
         Ok(TaskletHandle { id, name, ended, clock: self.shared.clock.clone(), of })
     }
 
-    /// Schedules a tasklet that promises a value. `make` gets the promise, which the tasklet stores.
+    /// Schedules a tasklet that promises a value.
+    ///
+    /// `make` gets the promise and returns the tasklet, which should store the promise.
     ///
     /// ```
     /// use procession::tasklet::{Directive, Loop, ready};
@@ -278,52 +295,55 @@ impl<S: 'static> LoopHandle<S> {
 
     /// Cancels a tasklet. Returns whether this call cancelled it.
     ///
-    /// The tasklet's [token](TaskletContext::cancelled) is cancelled. If the tasklet is queued or waits, this thread
-    /// drops it at once. (If destructors that end other tasklets are deeply nested, it is dropped when the lowest of
-    /// them has returned.) If the tasklet is in a step, it is dropped when the step returns, unless the step returns
-    /// [`Directive::Done`].
+    /// The tasklet's [token](TaskletContext::cancelled) is cancelled. If the tasklet is queued or waits, the calling
+    /// thread drops it at once. (If destructors of tasklets cancel other tasklets, such calls may nest. A call that is
+    /// nested too deeply drops its tasklet when the innermost destructor has returned.) If the tasklet is in a step, it
+    /// is dropped when the step returns, unless the step returns [`Directive::Done`].
     pub fn cancel(&self, id: TaskletId, reason: impl Into<Reason>) -> bool {
         self.shared.clone().cancel(id, reason.into())
     }
 
     /// Gives a tasklet another directive. Returns whether the loop has the tasklet.
     ///
-    /// A queued tasklet is removed from its queue. With [`Directive::Wait`] it then waits. With [`Directive::Done`]
-    /// it ends without a step. A waiting tasklet is resumed. If the tasklet is in a step, the directive takes effect
-    /// when the step waits. [`Directive::Done`] takes effect when the step returns.
+    /// A queued tasklet is removed from its queue. With [`Directive::Wait`] it then waits. With [`Directive::Done`] it
+    /// ends without a step. A waiting tasklet is resumed. If the tasklet is in a step, the directive takes effect when
+    /// the step returns [`Directive::Wait`]. The directive [`Directive::Done`] takes effect whatever the step returns.
     ///
     /// # Errors
-    /// A queued tasklet was to go to the pool, and no thread is in the loop. The tasklet stays queued.
+    /// The tasklet is queued, the directive is [`Directive::Pool`], no thread runs the loop, and the loop has no
+    /// wake-up hook. The tasklet stays queued.
     pub fn redirect(&self, id: TaskletId, directive: Directive) -> Result<bool, ScheduleError> {
         self.shared.clone().redirect(id, directive)
     }
 
-    /// The tasklets that the loop still has, in the order in which they were scheduled.
+    /// Lists the tasklets that have not ended, in the order of their scheduling.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         lock(&self.shared.slots).tasklets()
     }
 
-    /// The tasklets whose directive has not changed for this long, by the loop's clock.
+    /// Lists the tasklets whose directive has not changed for this long, by the loop's clock.
     pub fn stuck(&self, after: Duration) -> Vec<TaskletInfo> {
         let mut holding = lock(&self.shared.slots).tasklets();
         holding.retain(|holding| holding.since >= after);
         holding
     }
 
-    /// Closes the loop. It accepts no more tasklets, and cancels all tasklets with [`Reason::Shutdown`]. Tasklets
-    /// that are queued or wait are dropped at once. Tasklets in a step are waited for, up to `limit` by the loop's
-    /// clock. A thread in [`run`](super::Loop::run) finds the loop empty and returns. The returned report has all
-    /// that was not yet reported.
+    /// Closes the loop, and cancels all its tasklets with [`Reason::Shutdown`].
+    ///
+    /// The loop accepts no more tasklets. Tasklets that are queued or wait are dropped at once. The call waits for
+    /// tasklets in a step, up to `limit` by the loop's clock. A thread in [`run`](super::Loop::run) finds the loop
+    /// empty and returns. The returned report has all work that was not yet reported.
     ///
     /// To let tasklets finish first, call [`run_for`](super::Loop::run_for) before this.
     ///
-    /// The call does not wait if a step of the loop makes it. Neither does it wait in a destructor, a callback or a
-    /// panic handler at the end of one of the loop's tasklets. It would wait for itself. Destructors and callbacks
-    /// run on the calling thread. If one hangs, it blocks that thread.
+    /// In a step of the loop, the call does not wait, because it would wait for itself. For the same reason it does not
+    /// wait in the destructor, a callback or the panic handler of one of the loop's tasklets. Destructors and callbacks
+    /// run on the calling thread. If one of them hangs, it blocks that thread.
     ///
     /// # Errors
-    /// The limit passed before the last step had returned, or the caller is a step of a process, which does not wait.
-    /// The error names the tasklets that are still in a step. Those tasklets are dropped when they return.
+    /// The limit passed before the last step had returned, or the call did not wait and a step has not returned. (A
+    /// call by a step of a process does not wait either.) The error names the tasklets that are still in a step. Each
+    /// of them is dropped when its step returns.
     pub fn close(&self, limit: Duration) -> Result<Report, InterruptedError> {
         self.shared.close(&Reason::Shutdown);
         self.shared.wait_until_empty(limit)

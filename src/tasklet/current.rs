@@ -1,4 +1,6 @@
-//! Thread-local state: the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
+//! Thread-local state of tasklets.
+//!
+//! It has the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
 //!
 //! The state ends with the thread.
 
@@ -12,7 +14,7 @@ use crate::clock::Clock;
 use crate::pool::Pool;
 use crate::primitives::Arc;
 
-/// The options with which loops are made. A clone is cheap.
+/// Builds a [`Loop`](super::Loop). A clone is cheap.
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -32,21 +34,26 @@ pub struct LoopBuilder {
 }
 
 impl LoopBuilder {
-    /// Returns a builder with the default options. A loop has its own pool, the system's clock and
-    /// [`PanicPolicy::Finish`]. It is not automatic, and its shutdown has no limit.
+    /// Returns a builder with the default options.
+    ///
+    /// The loop has its own pool, the system's clock and [`PanicPolicy::Finish`]. It is not automatic, and its shutdown
+    /// has no limit.
     pub fn new() -> LoopBuilder {
         LoopBuilder::default()
     }
 
-    /// The options with which the calling thread makes loops. They are those of
-    /// [`set_for_thread`](Self::set_for_thread), or those of the loop whose pool step the thread runs.
+    /// Returns the options with which the calling thread makes loops.
+    ///
+    /// They are the options of [`set_for_thread`](Self::set_for_thread), or the defaults. In a pool step, they are the
+    /// options of the home thread of the step's loop.
     pub fn of_thread() -> LoopBuilder {
         builder().map_or_else(LoopBuilder::new, Arc::unwrap_or_clone)
     }
 
-    /// Makes these the calling thread's options for new loops. They apply to [`Loop::new`](super::Loop::new) and to
-    /// [automatic](super::on_automatic) loops. They also apply in pool steps of loops that run on this thread.
-    /// Returns the earlier options, if there were any.
+    /// Makes these the calling thread's options for new loops.
+    ///
+    /// They apply to [`Loop::new`](super::Loop::new) and to [automatic](super::on_automatic) loops. They also apply in
+    /// the pool steps of a loop whose home thread is this thread. Returns the earlier options, if there were any.
     pub fn set_for_thread(self) -> Option<LoopBuilder> {
         set_builder(Some(Arc::new(self))).map(Arc::unwrap_or_clone)
     }
@@ -56,8 +63,10 @@ impl LoopBuilder {
         set_builder(None).map(Arc::unwrap_or_clone)
     }
 
-    /// Sets the pool for pool steps. Many loops can share it, also with other work. By default the loop makes its own
-    /// pool on first use, with at most 512 threads.
+    /// Sets the pool for pool steps.
+    ///
+    /// Several loops and other code can share the pool. By default the loop makes its own pool on first use, with at
+    /// most 512 threads.
     pub fn pool(mut self, pool: &Pool) -> LoopBuilder {
         self.pool = Some(pool.clone());
         self
@@ -75,16 +84,18 @@ impl LoopBuilder {
         self
     }
 
-    /// Sets how long a running step may take when the loop's [node](super::Loop::shutdown_node) shuts it down. After
-    /// the limit, the step is not waited for. (If the loop has its own pool, twice the
-    /// [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE) is added.)
+    /// Sets how long the loop's [node](super::Loop::shutdown_node) waits for running steps.
+    ///
+    /// When the limit has passed, the node no longer waits for a step that still runs. (If the loop has its own pool,
+    /// the node waits longer by twice the [`SHUTDOWN_GRACE`](crate::pool::SHUTDOWN_GRACE).)
     pub fn shutdown_limit(mut self, limit: Duration) -> LoopBuilder {
         self.shutdown_limit = Some(limit);
         self
     }
 
-    /// Makes loops that run by themselves. On such a loop, [`Loop::schedule`](super::Loop::schedule) runs a tasklet
-    /// with [`Directive::Home`](super::Directive::Home) before it returns.
+    /// Makes the loop automatic, so that it runs by itself.
+    ///
+    /// On such a loop, [`Loop::schedule`](super::Loop::schedule) runs all ready home steps before it returns.
     pub fn automatic(mut self) -> LoopBuilder {
         self.automatic = true;
         self

@@ -4,10 +4,14 @@ use std::fmt;
 
 use crate::pool::PoolError;
 
-/// The next action for a tasklet. The caller gives one when it schedules the tasklet, and each step returns one.
+/// Says what a tasklet does next.
+///
+/// The caller gives a directive when it schedules the tasklet, and each step returns one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Directive {
-    /// Run a step on the home thread, with the loop's state, behind tasklets already queued there.
+    /// Run a step on the home thread, with the loop's state.
+    ///
+    /// It runs after the steps that are already queued there.
     Home,
     /// Run a step on a thread of the pool. It may block, and has no access to the state.
     Pool,
@@ -47,12 +51,13 @@ impl fmt::Debug for TaskletId {
     }
 }
 
-/// The reason why a loop refused a tasklet. The tasklet is handed back with it.
+/// The reason why a loop refused a tasklet.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// The tasklet was to run on the pool, and could not have returned home. No thread is in
-    /// [`run`](super::Loop::run) or in a turn, and there is no [wake-up hook](super::Loop::on_wake).
+    /// The tasklet needs the pool, and no thread would run its home steps.
+    ///
+    /// No thread is in [`run`](super::Loop::run) or in a turn, and there is no [wake-up hook](super::Loop::on_wake).
     #[error("no thread runs the loop: schedule with `Directive::Home`, or run the loop first")]
     NotRunning,
     /// The loop has been closed or dropped.

@@ -18,11 +18,11 @@ use crate::primitives::{Arc, lock};
 
 /// Runs tasklets, and owns the state that their home steps share.
 ///
-/// The state need not be `Send`. The loop lends it to one step at a time, on its *home thread*. This is the thread
-/// that is in [`run`](Self::run) or a similar call. Home steps run in the order in which they were queued. Pool steps
-/// run on a [pool](crate::pool). `run` returns when no tasklet is left.
+/// The state need not be `Send`. The loop lends it to one step at a time, on its *home thread*. The home thread is the
+/// thread that is in [`run`](Self::run) or a similar call. Home steps run in the order in which they were queued. Pool
+/// steps run on a [pool](crate::pool). `run` returns when no tasklet is left.
 ///
-/// Running takes the loop by exclusive reference. So two threads cannot run it at once:
+/// [`run`](Self::run) borrows the loop exclusively. So two threads cannot run a loop at once:
 ///
 /// ```compile_fail,E0499
 /// # use procession::tasklet::Loop;
@@ -77,8 +77,9 @@ pub(super) enum Halt {
 }
 
 impl<S: 'static> Loop<S> {
-    /// Makes a loop with this state and the [calling thread's options](LoopBuilder::of_thread). If none were set, it
-    /// has the default options.
+    /// Makes a loop with this state and the [calling thread's options](LoopBuilder::of_thread).
+    ///
+    /// If the thread has no options, the loop has the defaults.
     pub fn new(state: S) -> Loop<S> {
         LoopBuilder::of_thread().build(state)
     }
@@ -88,23 +89,25 @@ impl<S: 'static> Loop<S> {
         LoopBuilder::of_thread().pool(pool).build(state)
     }
 
-    /// Makes a loop that runs by itself whenever a tasklet is [scheduled](Self::schedule).
+    /// Makes an automatic loop, which runs whenever a tasklet is [scheduled](Self::schedule).
     pub fn automatic(state: S) -> Loop<S> {
         LoopBuilder::of_thread().automatic().build(state)
     }
 
-    /// Returns a builder, which starts with the [calling thread's options](LoopBuilder::of_thread).
+    /// Returns a builder with the [calling thread's options](LoopBuilder::of_thread).
     pub fn builder() -> LoopBuilder {
         LoopBuilder::of_thread()
     }
 
-    /// Schedules a tasklet. The call only queues it, unless the loop is automatic. On an automatic loop, the calling
-    /// thread runs all ready home steps before the call returns.
+    /// Schedules a tasklet.
+    ///
+    /// The call only queues the tasklet, unless the loop is automatic. On an automatic loop, the calling thread runs
+    /// all ready home steps before the call returns.
     ///
     /// # Errors
-    /// As [`LoopHandle::schedule`]. On an automatic loop, the tasklet is also handed back if one of its steps asks
-    /// for the pool. When that pool step returned, no thread would be in the loop. Use [`run`](Self::run) or a
-    /// [wake-up hook](Self::on_wake) instead.
+    /// As [`LoopHandle::schedule`]. On an automatic loop, the tasklet is also handed back if one of its steps asks for
+    /// the pool and there is no [wake-up hook](Self::on_wake). No thread would take the tasklet's later home steps. Use
+    /// [`run`](Self::run) or a hook for such a tasklet.
     pub fn schedule<T: Tasklet<S>>(
         &mut self,
         tasklet: T,
@@ -128,11 +131,11 @@ impl<S: 'static> Loop<S> {
     /// The step runs on the calling thread, with this loop as the current one.
     ///
     /// # Errors
-    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake). When the
-    /// pool step returned, no thread would be in the loop. The tasklet is handed back.
+    /// The loop is closed, or the step asked for the pool and there is no [wake-up hook](Self::on_wake). In the second
+    /// case, no thread would take the tasklet's later home steps. The tasklet is handed back.
     ///
     /// # Panics
-    /// The call panics if the step does. Then the tasklet ends, and the report counts it.
+    /// The call panics if the step panics. The tasklet then ends, and the report counts it.
     pub fn with<T: Tasklet<S>>(&mut self, tasklet: T) -> Result<&mut Loop<S>, Rejected<T, ScheduleError>> {
         let shared = &self.core.shared;
         let entered = enter(shared);
@@ -169,20 +172,21 @@ impl<S: 'static> Loop<S> {
 
     /// Runs the loop on the calling thread and returns when no tasklet is left.
     ///
-    /// Then nothing is queued, nothing is on the pool, nothing waits, and all destructors have run. The calling
-    /// thread is the home thread meanwhile. It sleeps while no step is ready.
+    /// When the call returns `Ok`, no tasklet is queued, on the pool, or waiting, and all destructors of tasklets have
+    /// run. During the call, the calling thread is the home thread. It sleeps while no home step is ready.
     ///
     /// The loop can be run again afterwards.
     ///
     /// # Errors
-    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. The next run continues with the rest. Or the caller
-    /// is a step of a process ([`Interruption::InsideStep`]). Inside a process, use [`turn`](Self::turn).
+    /// A step panicked, and the policy is [`PanicPolicy::Stop`]. The next run continues with the remaining tasklets. Or
+    /// the caller is a step of a process ([`Interruption::InsideStep`]). Inside a process, use [`turn`](Self::turn).
     pub fn run(&mut self) -> Result<Report, InterruptedError> {
         self.run_by(None, Deadline::NEVER)
     }
 
-    /// As [`run`](Self::run), but only until `stop` is cancelled. The token is checked between two steps, and wakes a
-    /// sleeping thread.
+    /// As [`run`](Self::run), but only until `stop` is cancelled.
+    ///
+    /// The loop checks the token between two steps. If the home thread sleeps, the cancellation wakes it.
     ///
     /// # Errors
     /// The token was cancelled before the loop was empty, or as [`run`](Self::run).
@@ -190,7 +194,9 @@ impl<S: 'static> Loop<S> {
         self.run_by(Some(stop), Deadline::NEVER)
     }
 
-    /// As [`run`](Self::run), but for at most `limit` by the loop's clock. The limit is checked between two steps.
+    /// As [`run`](Self::run), but for at most `limit` by the loop's clock.
+    ///
+    /// The loop checks the limit between two steps, so a long step may exceed it.
     ///
     /// # Errors
     /// The limit passed before the loop was empty, or as [`run`](Self::run).
@@ -204,8 +210,10 @@ impl<S: 'static> Loop<S> {
         self.turn(usize::MAX)
     }
 
-    /// Runs at most `max_steps` home steps. The call never sleeps. It serves a loop inside another main loop, such as
-    /// that of a window or a game. With [`on_wake`](Self::on_wake), the other loop learns when to call it again.
+    /// Runs at most `max_steps` home steps. The call never sleeps.
+    ///
+    /// Use it to run the loop inside another main loop, such as the main loop of a window or a game. The hook of
+    /// [`on_wake`](Self::on_wake) tells the other loop when to call `turn` again.
     ///
     /// [`take_report`](Self::take_report) returns the report of the turns.
     pub fn turn(&mut self, max_steps: usize) -> TurnOutcome {
@@ -220,14 +228,14 @@ impl<S: 'static> Loop<S> {
         }
     }
 
-    /// Sets a hook, which is called when there is work but no thread in the loop.
+    /// Sets a hook, which is called when a loop without a thread has work.
     ///
-    /// There is work if a home step is ready, or if the last tasklet has ended (also in a turn that has just returned
-    /// [`TurnOutcome::Ran`]). After one call, the hook is not called again until the next turn or run. Any thread may
-    /// call it, also the one that ends a turn. It delays that thread, so it should only notify the main loop to make
-    /// a [`turn`](Self::turn). A panic in it is contained.
+    /// The loop has work if a home step is ready. It also has work if the last tasklet has ended and no run or turn has
+    /// reported that ([`TurnOutcome::Finished`]). After one call, the hook is not called again until the next turn or
+    /// run. Any thread may call the hook, also the thread that ends a turn. The hook delays that thread, so it should
+    /// only notify the main loop to make a [`turn`](Self::turn). A panic in the hook is contained.
     ///
-    /// With a hook, the main loop is expected to turn the loop again. So pool steps are accepted at any time.
+    /// A loop with a hook accepts pool steps at any time, because the main loop will call `turn` again.
     pub fn on_wake(&mut self, hook: impl Fn() + Send + Sync + 'static) {
         let before = lock(&self.core.shared.slots).set_hook(Some(Arc::new(hook)));
         drop_contained(before);
@@ -240,35 +248,37 @@ impl<S: 'static> Loop<S> {
         drop_contained(before);
     }
 
-    /// A handle of the loop, which other threads can use.
+    /// Returns a handle of the loop, which other threads can use.
     pub fn handle(&self) -> LoopHandle<S> {
         LoopHandle { shared: self.core.shared.clone() }
     }
 
-    /// The state.
+    /// Returns a reference to the state.
     pub fn get(&self) -> &S {
         &self.state
     }
 
-    /// The state, as a mutable reference.
+    /// Returns a mutable reference to the state.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.state
     }
 
-    /// Closes the loop as a drop does, and returns the state.
+    /// Closes the loop without waiting, as a drop does, and returns the state.
     pub fn into_inner(self) -> S {
         let Loop { core, state } = self;
         drop(core);
         state
     }
 
-    /// The tasklets that the loop still has, in the order in which they were scheduled.
+    /// Lists the tasklets that have not ended, in the order of their scheduling.
     pub fn tasklets(&self) -> Vec<TaskletInfo> {
         lock(&self.core.shared.slots).tasklets()
     }
 
-    /// Returns the report of the work since the last report. Runs return their own report. Turns,
-    /// [`with`](Self::with) and automatic loops leave theirs for this call.
+    /// Returns the report of the work since the last report.
+    ///
+    /// A run returns its own report. The work of turns, of [`with`](Self::with) and of automatic loops is in the report
+    /// of this call, or of the next run.
     pub fn take_report(&mut self) -> Report {
         std::mem::take(&mut lock(&self.core.shared.slots).report)
     }
@@ -310,7 +320,9 @@ impl<S: 'static> Loop<S> {
 }
 
 impl LoopBuilder {
-    /// Builds a loop with these options and this state. It does nothing until it is run.
+    /// Builds a loop with these options and this state.
+    ///
+    /// The loop runs no step until a thread runs it.
     pub fn build<S: 'static>(self, state: S) -> Loop<S> {
         let automatic = self.automatic;
         Loop { core: Core { shared: Shared::new(self), automatic }, state }
@@ -402,7 +414,9 @@ impl<S: 'static> fmt::Debug for Loop<S> {
     }
 }
 
-/// A real run, without the thread's own state: to the operating system, all threads of the model checker are one.
+/// A real run, without the thread's own state.
+///
+/// To the operating system, all threads of the model checker are one.
 #[cfg(all(test, loom))]
 pub(super) fn run_for_models<S: 'static>(shared: &Arc<Common<S>>, state: &mut S) -> Report {
     let rules = Rules { sleeps: true, ..Rules::AT_ONCE };

@@ -15,9 +15,11 @@ use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
-/// A handle of one tasklet. Clones refer to the same tasklet. Dropping a handle changes nothing.
+/// A handle of one tasklet. Clones refer to the same tasklet.
 ///
-/// A step must not wait for a tasklet of its own loop, because it may wait for itself. Other threads may wait.
+/// Dropping a handle does not affect the tasklet.
+///
+/// A step must not wait for a tasklet of its own loop, because the wait may never end. Other threads may wait.
 #[derive(Clone)]
 pub struct TaskletHandle {
     pub(super) id: TaskletId,
@@ -28,12 +30,12 @@ pub struct TaskletHandle {
 }
 
 impl TaskletHandle {
-    /// The id of the tasklet.
+    /// Returns the id of the tasklet.
     pub fn id(&self) -> TaskletId {
         self.id
     }
 
-    /// The tasklet's [name](super::Tasklet::name).
+    /// Returns the tasklet's [name](super::Tasklet::name).
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -43,7 +45,7 @@ impl TaskletHandle {
         self.ended.is_set()
     }
 
-    /// The tasklet's exit, if it has ended: done, panicked, or terminated with the reason.
+    /// Returns the tasklet's exit, if it has ended: done, panicked, or terminated with the reason.
     pub fn exit(&self) -> Option<Exit> {
         self.ended.get()
     }
@@ -69,14 +71,14 @@ impl TaskletHandle {
 
     /// Cancels the tasklet. Returns whether this call cancelled it.
     ///
-    /// The tasklet's [token](super::TaskletContext::cancelled) is cancelled. If the tasklet is queued or waits, this
-    /// thread drops it at once. If it is in a step, it is dropped when the step returns.
+    /// See [`LoopHandle::cancel`](super::LoopHandle::cancel).
     pub fn cancel(&self, reason: impl Into<Reason>) -> bool {
         self.of.upgrade().is_some_and(|control| control.cancel(self.id, reason.into()))
     }
 
-    /// Gives the tasklet another directive. Returns whether the loop has the tasklet. See
-    /// [`LoopHandle::redirect`](super::LoopHandle::redirect).
+    /// Gives the tasklet another directive. Returns whether the loop has the tasklet.
+    ///
+    /// See [`LoopHandle::redirect`](super::LoopHandle::redirect).
     ///
     /// # Errors
     /// As [`LoopHandle::redirect`](super::LoopHandle::redirect).
@@ -107,8 +109,9 @@ impl fmt::Debug for TaskletHandle {
 /// The storage for a tasklet's value. The value is taken when the latch of the tasklet's end is set.
 pub(super) type ValueCell<U> = Arc<Mutex<Option<U>>>;
 
-/// The sender's side of a value that a tasklet promises. The [`TaskletFuture`] gets the value of
-/// [`fulfill`](Self::fulfill) when the tasklet has ended.
+/// The sender's side of a value that a tasklet promises.
+///
+/// The tasklet calls [`fulfill`](Self::fulfill). When the tasklet has ended, the [`TaskletFuture`] yields the value.
 pub struct Promise<U> {
     pub(super) value: ValueCell<U>,
 }
@@ -126,12 +129,14 @@ impl<U> fmt::Debug for Promise<U> {
     }
 }
 
-/// A tasklet was done without fulfilling its [`Promise`].
+/// A tasklet ended with `Done`, but did not fulfill its [`Promise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tasklet is done and has left no value")]
 pub struct NoValueError;
 
-/// A tasklet's end together with its promised value. It can be waited for or awaited.
+/// A future of a tasklet's promised value.
+///
+/// The value is ready when the tasklet has ended. A thread can wait for it with [`wait`](Self::wait).
 #[must_use = "the value can only be had from this"]
 pub struct TaskletFuture<U> {
     handle: TaskletHandle,
@@ -144,13 +149,14 @@ impl<U> TaskletFuture<U> {
         TaskletFuture { ended: handle.ended.clone().into_future(), handle, value }
     }
 
-    /// The handle of the tasklet.
+    /// Returns the handle of the tasklet.
     pub fn handle(&self) -> &TaskletHandle {
         &self.handle
     }
 
-    /// Blocks until the tasklet has ended, and returns its value or its failure. A tasklet that was done without
-    /// fulfilling its promise has failed with [`NoValueError`].
+    /// Blocks until the tasklet has ended, and returns its exit with the value.
+    ///
+    /// If the tasklet is done but has not fulfilled its promise, the exit is `Failed` with [`NoValueError`].
     ///
     /// # Errors
     /// The caller is a step of a process ([`WaitError::InsideStep`]). The future is handed back.

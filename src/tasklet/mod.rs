@@ -1,10 +1,15 @@
 //! Tasklets: work in several steps. After each step, the tasklet says where the next one runs.
 //!
 //! A [`Loop`] owns a state. The thread that runs the loop is its home thread. A [`Tasklet`] is moved into the loop,
-//! which runs its steps. A home step gets the state ([`Directive::Home`]). A pool step runs on a pool, may block, and
-//! has no access to the state ([`Directive::Pool`]). A tasklet may also wait until it is [resumed](Resume)
-//! ([`Directive::Wait`]). It ends with [`Directive::Done`]. So the code is plain, without nested callbacks and locks:
-//! read at home, call out on the pool, write at home.
+//! which runs its steps. Each step returns a [`Directive`]:
+//!
+//! - [`Directive::Home`]: a home step follows, which gets the state.
+//! - [`Directive::Pool`]: a pool step follows. It runs on a pool, may block, and has no access to the state.
+//! - [`Directive::Wait`]: the tasklet waits until it is [resumed](Resume).
+//! - [`Directive::Done`]: the tasklet ends.
+//!
+//! So a tasklet can read the state at home, make a blocking call on the pool, and write the result at home. It needs
+//! neither nested callbacks nor locks.
 //!
 //! ```
 //! use procession::tasklet::{Loop, ready};
@@ -26,14 +31,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Loop::run`] runs the loop until no tasklet is left. [`Loop::run_until`] and [`Loop::run_for`] can be
-//!   interrupted and continued. [`Loop::turn`] serves a loop inside another main loop.
+//! - [`Loop::run`] runs the loop until no tasklet is left. [`Loop::run_until`] and [`Loop::run_for`] can be interrupted
+//!   and continued. [`Loop::turn`] runs a loop inside another main loop.
 //! - [`LoopHandle`] schedules tasklets from any thread. [`LoopHandle::current`] is the loop of the calling thread.
-//! - [`TaskletContext::suspend`] returns a [`Resume`]. [`TaskletContext::suspend_for`] and [`Resume::resume_after`]
-//!   use the loop's clock.
+//! - [`TaskletContext::suspend`] returns a [`Resume`], which wakes a waiting tasklet. [`TaskletContext::suspend_for`]
+//!   limits the wait, and [`Resume::resume_after`] wakes the tasklet after a delay.
 //! - [`TaskletHandle`] and [`TaskletFuture`] wait for a tasklet's end and for its value.
 //! - [`ready`] makes tasklets from closures.
-//! - [`on_automatic`] lends a loop of the calling thread that runs by itself.
+//! - [`on_automatic`] lends the calling thread a loop that runs by itself.
 //!
 //! Panics are contained: see [`PanicPolicy`]. The repository's `docs/guarantees/tasklets.md` lists all guarantees,
 //! with the tests that show them.

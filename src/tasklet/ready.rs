@@ -1,4 +1,4 @@
-//! Ready-made tasklets: of closures, of phases, and two that do nothing.
+//! Ready-made tasklets: made of closures or of phases, and two that do nothing.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,18 +10,20 @@ use super::handle::{TaskletFuture, ValueCell};
 use crate::outcome::Rejected;
 use crate::primitives::{Arc, Mutex, lock};
 
-/// A tasklet that ends at its first step.
+/// Returns a tasklet that ends at its first step.
 pub fn done<S: 'static>() -> impl Tasklet<S> {
     named(from_fns(|_: &mut S, _| Directive::Done, |_| Directive::Done), "done")
 }
 
-/// A tasklet that only waits. It keeps its loop from ending until it is cancelled or
+/// Returns a tasklet that only waits.
+///
+/// [`Loop::run`](super::Loop::run) does not return until the tasklet is cancelled or
 /// [redirected](super::LoopHandle::redirect).
 pub fn wait<S: 'static>() -> impl Tasklet<S> {
     named(from_fns(|_: &mut S, _| Directive::Wait, |_| Directive::Wait), "wait")
 }
 
-/// A tasklet whose home steps call a closure. It has no pool steps.
+/// Returns a tasklet whose home steps call a closure. It has no pool steps.
 ///
 /// ```
 /// use procession::tasklet::{Directive, Loop, ready};
@@ -44,7 +46,7 @@ where
     from_fns(at_home, |_| Directive::Home)
 }
 
-/// A tasklet whose home steps and pool steps each call a closure.
+/// Returns a tasklet whose home steps call one closure and whose pool steps call another.
 pub fn from_fns<S: 'static, H, E>(at_home: H, on_pool: E) -> impl Tasklet<S> + use<S, H, E>
 where
     H: FnMut(&mut S, &mut TaskletContext<'_, S>) -> Directive + Send + 'static,
@@ -53,12 +55,14 @@ where
     FromFns { at_home, on_pool }
 }
 
-/// The same tasklet with another name.
+/// Returns the same tasklet with another name.
 pub fn named<T>(tasklet: T, name: impl Into<Cow<'static, str>>) -> Renamed<T> {
     Renamed { tasklet, name: name.into() }
 }
 
-/// Runs `call` on the pool, where it may block. [`then`](Phases::then) handles its result at home.
+/// Returns a tasklet that runs `call` on the pool, where it may block.
+///
+/// The closure of [`then`](Phases::then) gets the result at home.
 ///
 /// ```
 /// use procession::tasklet::{Loop, ready};
@@ -76,8 +80,10 @@ pub fn call_blocking<S: 'static, A: Send + 'static>(call: impl FnOnce() -> A + S
     begin().then_blocking(|()| call())
 }
 
-/// Begins a tasklet of phases. Each phase is a closure that is called once, at home or on the pool. It gets the value
-/// that the phase before returned.
+/// Begins a tasklet of phases.
+///
+/// Each phase is a closure that is called once, at home or on the pool. It gets the value that the phase before it
+/// returned.
 ///
 /// ```
 /// use procession::tasklet::{Loop, ready};
@@ -148,10 +154,11 @@ impl<S: 'static, T: Tasklet<S>> Tasklet<S> for Renamed<T> {
     }
 }
 
-/// A tasklet of closures that are called once, one after the other. The last one returns an `A`. See [`begin`] and
-/// [`call_blocking`].
+/// A tasklet of phases: closures that are called once, one after the other.
 ///
-/// Each phase runs where it belongs, whatever directive the tasklet is first scheduled with.
+/// The last phase returns an `A`. See [`begin`] and [`call_blocking`].
+///
+/// Each phase runs at home or on the pool as it was added, even if the tasklet is scheduled with another directive.
 #[must_use = "phases do nothing until they are scheduled"]
 pub struct Phases<S: 'static, A> {
     left: VecDeque<Phase<S>>,
@@ -214,7 +221,7 @@ impl<S: 'static, A: Send + 'static> Tasklet<S> for Phases<S, A> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// Schedules phases. The returned future yields the value of the last one.
+    /// Schedules phases. The returned future yields the value of the last phase.
     ///
     /// # Errors
     /// The loop is closed. The phases are handed back.

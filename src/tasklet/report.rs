@@ -1,4 +1,4 @@
-//! Reports of a loop: its work so far, its remaining tasklets, and why a run was interrupted.
+//! Reports of a loop's work, and of the tasklets that are left.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,9 @@ use super::directive::{Directive, TaskletId};
 use crate::outcome::{Panic, Reason, contain, tell_log};
 use crate::primitives::Arc;
 
-/// The most tasklets that a report names. The limit keeps the report of a large loop small. The counts are exact.
+/// The most tasklets that a report names.
+///
+/// The limit keeps the report of a large loop small. The counts are exact.
 pub const MAX_NAMED: usize = 100;
 
 /// Counts of a loop's work since its last report.
@@ -19,13 +21,13 @@ pub struct Report {
     pub home_steps: u64,
     /// Steps on the pool.
     pub pool_steps: u64,
-    /// Tasklets whose step returned [`Directive::Done`], or that were given it.
+    /// Tasklets that ended with [`Directive::Done`], which a step returned or another thread gave.
     pub finished: u64,
     /// Tasklets that panicked.
     pub panicked: u64,
     /// Tasklets that were cancelled, alone or with their loop.
     pub cancelled: u64,
-    /// Tasklets that waited until their last `Resume` was dropped.
+    /// Tasklets that waited when their last `Resume` was dropped unused.
     pub abandoned: u64,
     /// Tasklets whose pool step was refused by the pool.
     pub refused: u64,
@@ -35,7 +37,7 @@ pub struct Report {
     pub abandoned_waits: Vec<AbandonedTasklet>,
 }
 
-/// A tasklet that waited until its last `Resume` was dropped.
+/// A tasklet that waited when its last `Resume` was dropped unused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedTasklet {
     /// The id of the tasklet.
@@ -58,14 +60,16 @@ pub struct TaskletPanic {
     pub panic: Panic,
 }
 
-/// The policy for a step that panics. In any case, the tasklet ends, and the report names it.
+/// Says what a loop does when a step panics.
+///
+/// Under every policy, the tasklet ends, and the report names it.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum PanicPolicy {
     /// The other tasklets go on.
     #[default]
     Finish,
-    /// The current run ends with the panic as its error. If there is none, the next run does.
+    /// The current run ends with the panic as its error. If no run is going on, the next run does.
     Stop,
     /// The handler is called on the thread of the step, with no lock held. The other tasklets go on. A panic in the
     /// handler is contained.
@@ -83,8 +87,10 @@ pub struct TaskletInfo {
     pub id: TaskletId,
     /// The tasklet's [name](super::Tasklet::name).
     pub name: Cow<'static, str>,
-    /// The tasklet's next action: [`Directive::Home`] for a home step, [`Directive::Pool`] for a pool step,
-    /// [`Directive::Wait`] to wait until it is resumed.
+    /// The tasklet's next or current action.
+    ///
+    /// [`Directive::Home`] is a home step, and [`Directive::Pool`] is a pool step. With [`Directive::Wait`], the
+    /// tasklet waits until it is resumed.
     pub directive: Directive,
     /// Whether the tasklet is in a step now.
     pub running: bool,
@@ -96,17 +102,19 @@ pub struct TaskletInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "whether there is more to do"]
 pub enum TurnOutcome {
-    /// The turn took this many steps. More may be ready.
+    /// The turn ran this many steps. More steps may be ready, or no tasklet may be left.
     Ran(usize),
-    /// No step was ready, but there are tasklets that wait or are on the pool.
+    /// No step was ready. Tasklets wait or are on the pool.
     Idle,
-    /// No tasklet is left.
+    /// The turn ran no step, because no tasklet is left.
     Finished,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
     Stopped(TaskletPanic),
 }
 
-/// A run ended before the loop was empty. The loop keeps its tasklets, and can be run again.
+/// A run or a close ended while tasklets were left.
+///
+/// After a run, the loop keeps its tasklets, and can be run again.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the run was cut short: {}; {} tasklets are left", .inner.why, .inner.left)]
 pub struct InterruptedError {
@@ -128,10 +136,10 @@ pub enum Interruption {
     /// The token was cancelled.
     #[error("{0}")]
     Cancelled(Reason),
-    /// The limit passed.
+    /// The limit has passed.
     #[error("the limit was over")]
     TimedOut,
-    /// The caller is a step of a process. It does not wait, because that would block its worker.
+    /// The caller is a step of a process. The call did not wait, because that would block the step's worker.
     #[error("a step of a process cannot wait, for it would block its worker")]
     InsideStep,
     /// A step panicked, and the policy is [`PanicPolicy::Stop`].
@@ -140,12 +148,12 @@ pub enum Interruption {
 }
 
 impl Report {
-    /// Whether every ended tasklet finished normally.
+    /// Whether no tasklet panicked, was cancelled, was abandoned or was refused.
     pub fn is_clean(&self) -> bool {
         self.panicked + self.cancelled + self.abandoned + self.refused == 0
     }
 
-    /// The number of tasklets that have ended.
+    /// Returns the number of tasklets that have ended.
     pub fn ended(&self) -> u64 {
         self.finished + self.panicked + self.cancelled + self.abandoned + self.refused
     }
@@ -247,22 +255,22 @@ impl InterruptedError {
         InterruptedError { inner: Box::new(Cut { why, report, left, holding }) }
     }
 
-    /// The reason why the run was interrupted.
+    /// Returns the reason of the interruption.
     pub fn why(&self) -> &Interruption {
         &self.inner.why
     }
 
-    /// The work that was done until the interruption.
+    /// Returns the report of the work until the interruption.
     pub fn report(&self) -> &Report {
         &self.inner.report
     }
 
-    /// The number of tasklets that are left.
+    /// Returns the number of tasklets that are left.
     pub fn left(&self) -> usize {
         self.inner.left
     }
 
-    /// The first [`MAX_NAMED`] of the tasklets that are left.
+    /// Returns the first [`MAX_NAMED`] of the tasklets that are left.
     pub fn tasklets(&self) -> &[TaskletInfo] {
         &self.inner.holding
     }

@@ -88,7 +88,7 @@ impl<B: Elsewhere> Shared<B> {
         let (id, mut effects) = lock(&self.slots).insert((name, ended), body, directive)?;
         let start = effects.start.take();
         self.carry_out(effects);
-        // The refused errand is dropped last. It would end the tasklet.
+        // The refused job is dropped last, because its drop ends a tasklet that is still in its slot.
         if let Some(Err(refused)) = start.map(|id| self.hand_over(id, false))
             && let Some(body) = self.take_back(id, false)
         {
@@ -97,7 +97,7 @@ impl<B: Elsewhere> Shared<B> {
         Ok(id)
     }
 
-    /// Takes back a tasklet that has been handed to the pool and has not begun, or one that is held.
+    /// Takes back a tasklet whose pool step has not begun, or a held one.
     pub(super) fn take_back(self: &Arc<Shared<B>>, id: TaskletId, is_held: bool) -> Option<B> {
         let (body, effects) = lock(&self.slots).take_back(id, is_held)?;
         self.carry_out(effects);

@@ -12,22 +12,24 @@ use crate::shutdown::{Role, ShutdownNode};
 const NAMED: usize = 8;
 
 impl<S: 'static> Loop<S> {
-    /// The loop's node in a [shutdown tree](crate::shutdown). It is always the same node.
+    /// Returns the loop's node in a [shutdown tree](crate::shutdown).
+    ///
+    /// All calls return the same node.
     ///
     /// [`LoopHandle::shutdown_node`] returns it on other threads. [`ShutdownNode::depends_on`] sets the order in
     /// which nodes close. A shared pool closes after the loops that use it.
     ///
-    /// When asked to close, the node closes the loop as [`close`](Self::close) does. Tasklets that are queued or wait
-    /// are dropped. Tasklets in a step are waited for, and their [token](super::TaskletContext::cancelled) is
-    /// cancelled. A thread in [`run`](Self::run) finds the loop empty and returns. With
-    /// [`shutdown_limit`](super::LoopBuilder::shutdown_limit), steps are waited for only for that limit. If the loop
-    /// is closed in another way, or dropped, the node closes, too. To let tasklets finish first, run the loop before
-    /// the tree is shut down.
+    /// When the tree asks the node to close, the node closes the loop as [`close`](Self::close) does. Tasklets that are
+    /// queued or wait are dropped. For tasklets in a step, the [token](super::TaskletContext::cancelled) is cancelled,
+    /// and the node waits until their steps return. A thread in [`run`](Self::run) finds the loop empty and returns.
+    /// With [`shutdown_limit`](super::LoopBuilder::shutdown_limit), the node waits for steps only for that limit. If
+    /// the loop is closed in another way, or dropped, the node closes, too. To let tasklets finish first, run the loop
+    /// before you shut the tree down.
     ///
-    /// If the loop has its own pool, the pool closes after the loop and is part of the node. (The state that the
-    /// tasklets share is no part of it: see [`get`](Self::get).)
+    /// If the loop has its own pool, the pool closes after the loop, and the node is closed only after that. (The node
+    /// has nothing to do with the loop's state: see [`get`](Self::get).)
     ///
-    /// The node is called `loop`. While tasklets delay the end, the error of the tree's shutdown names them.
+    /// The node is called `loop`. If the tree's shutdown times out because of tasklets, its error names them.
     ///
     /// ```
     /// use procession::tasklet::{Directive, Loop, ready};
@@ -48,7 +50,7 @@ impl<S: 'static> Loop<S> {
 }
 
 impl<S: 'static> LoopHandle<S> {
-    /// The loop's node in a shutdown tree: see [`Loop::shutdown_node`].
+    /// Returns the loop's node in a shutdown tree: see [`Loop::shutdown_node`].
     pub fn shutdown_node(&self) -> ShutdownNode {
         let state = self.shared.part.state(|| role(&self.shared));
         self.shared.tell_if_ended();

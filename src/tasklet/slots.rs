@@ -205,7 +205,7 @@ impl<B> Slots<B> {
         Some(self.begin(id, body))
     }
 
-    /// Begins a pool step of a tasklet that was handed to the pool, if it still is there.
+    /// Begins a tasklet's pool step, if the pool still has the tasklet.
     pub(super) fn begin_elsewhere(&mut self, id: TaskletId) -> Option<Begun<B>> {
         let body = self.take_queued(id, false)?;
         self.report.pool_steps += 1;
@@ -374,7 +374,7 @@ impl<B> Slots<B> {
         self.end(id, Some(body), Exit::Terminated(reason))
     }
 
-    /// Takes back a tasklet that was handed to the pool and has not begun, or one that is held.
+    /// Takes back a tasklet whose pool step has not begun, or a held one.
     pub(super) fn take_back(&mut self, id: TaskletId, is_held: bool) -> Option<(B, Effects<B>)> {
         let body = self.take_queued(id, is_held)?;
         // No handle of the tasklet was given away, so nobody sees this exit.
@@ -420,7 +420,7 @@ impl<B> Slots<B> {
         if is_news { self.wake_home() } else { None }
     }
 
-    /// Sets the hook, which is called from now on when there is work and no thread is in the loop.
+    /// Sets the hook, which is called when a loop without a thread has work.
     pub(super) fn set_hook(&mut self, hook: Option<Hook>) -> Option<Hook> {
         self.told = false;
         std::mem::replace(&mut self.hook, hook)
@@ -509,7 +509,7 @@ impl<B> Slots<B> {
         Some(body)
     }
 
-    /// As `take_body`, for a tasklet that was handed to the pool and has not begun, or for one that is held.
+    /// As `take_body`, for a tasklet whose pool step has not begun, or a held one.
     fn take_queued(&mut self, id: TaskletId, is_held: bool) -> Option<B> {
         self.table.find(id).filter(|slot| slot.directive == Directive::Pool && slot.is_held == is_held)?;
         self.take_body(id)

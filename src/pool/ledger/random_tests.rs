@@ -17,10 +17,10 @@ const SECOND: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Submit,
-    /// An idle worker asks.
+    /// An idle worker asks for its next action.
     Next(usize),
     JobEnded(usize),
-    /// An idle worker asks, and runs user code before it checks for the next job.
+    /// A busy worker's job ends. The worker runs user code before it asks for its next action.
     GoesAway(usize),
     IsBack(usize),
     Withdraw(u64),
@@ -51,7 +51,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The workers, as the ledger must believe them to be.
+/// The workers in the states in which the ledger must have them.
 #[derive(Default)]
 struct Model {
     free: Vec<Parker>,
@@ -206,10 +206,8 @@ proptest! {
                         let Some(place) = model.busy.iter().position(|(_, number)| number.is_some()) else { continue };
                         model.busy.swap_remove(place).1
                     } else {
-                        let Some(place) = model.free.iter().position(|parker| !parker.is_parked() && !parker.is_coming())
-                        else {
-                            continue;
-                        };
+                        let is_awake = |parker: &Parker| !parker.is_parked() && !parker.is_coming();
+                        let Some(place) = model.free.iter().position(is_awake) else { continue };
                         model.free.swap_remove(place);
                         None
                     };
