@@ -192,8 +192,8 @@ impl Drop for CountGuard {
 /// A guard that adds nodes to a group while the group runs.
 ///
 /// Nodes that are done are removed from the group. So a group does not grow with the number of nodes that were ever
-/// added. The group keeps the first error of removed nodes. A node that was given up is removed if it ends later. A node
-/// that has only a value, and no work to end, stays: [`ShutdownNode::get`] finds the value.
+/// added. The group keeps the first error of removed nodes. A node that was given up is removed if it ends later. A
+/// node that has only a value, and no work to end, stays: [`ShutdownNode::get`] finds the value.
 ///
 /// Clones belong to the same group. Until all of them are dropped, the group ends only if it is shut down.
 #[derive(Clone, Debug)]
@@ -204,8 +204,8 @@ pub struct Group {
 impl Group {
     /// Adds a node.
     ///
-    /// If the group has been asked to close and is not closed yet, it asks the added node to close at once. It waits for
-    /// this node as for the others.
+    /// If the group has been asked to close and is not closed yet, it asks the added node to close at once. It waits
+    /// for this node as for the others.
     ///
     /// # Errors
     /// Returns the node if the group is closed, or if the group is the node or below it.

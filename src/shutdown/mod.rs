@@ -45,10 +45,10 @@
 //! # Threads
 //!
 //! A tree has no thread, and neither has a node. Changes are, for example, a request for a shutdown, and the drop of a
-//! guard. The thread that makes a change also makes the changes that follow from it, and calls the callbacks. No lock is
-//! held while your code runs. A callback of an end signal should be short. If it hangs, it blocks its thread, and the
-//! jobs that this thread would tell next are not told. So a callback must not wait for a job that the same thread tells
-//! later.
+//! guard. The thread that makes a change also makes the changes that follow from it, and calls the callbacks. No lock
+//! is held while your code runs. A callback of an end signal should be short. If it hangs, it blocks its thread, and
+//! the jobs that this thread would tell next are not told. So a callback must not wait for a job that the same thread
+//! tells later.
 //!
 //! Limits of single jobs need a thread that keeps the time. A shutdown starts this thread when it comes to such a job.
 //! The thread also calls the callbacks of these limits.

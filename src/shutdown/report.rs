@@ -22,7 +22,7 @@ pub enum Phase {
     Closing,
     /// The children are done, and the node has been told to end.
     Told,
-    /// The node has been told to drop unfinished work, because its first limit was over.
+    /// The node has been told to drop unfinished work, because a limit was over.
     Cancelled,
     /// The node has not ended, but the shutdown has stopped waiting for it.
     GivenUp,

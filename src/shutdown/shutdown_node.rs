@@ -152,8 +152,8 @@ impl ShutdownNode {
     /// The call does not wait in a step of a process. It does not wait either if the tree is known to wait for the
     /// calling thread. That is so for the thread of a [`ShutdownNode::thread`]. It is also so for a thread that runs a
     /// job, task or tasklet below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node),
-    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] distinguishes these
-    /// cases.
+    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] distinguishes
+    /// these cases.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
         wait::shutdown(&self.node, None)
     }

@@ -97,8 +97,8 @@ impl ShutdownNode {
     /// and [`Signals::handled`] the others. (The library reads `/proc/self/status`, which systems such as Linux have.
     /// Elsewhere it handles all three.)
     ///
-    /// On Unix, several nodes can be shut down, each by a call of its own. Handlers that were there before are called as
-    /// well.
+    /// On Unix, several nodes can be shut down, each by a call of its own. Handlers that were there before are called
+    /// as well.
     ///
     /// ```no_run
     /// use procession::ShutdownNode;
