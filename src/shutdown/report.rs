@@ -76,7 +76,7 @@ pub struct NodeReport {
     pub is_ready: bool,
     /// The count of the node itself.
     pub count: usize,
-    /// What the node waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
+    /// The work for which the node waits, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub detail: Option<String>,
 }
 
