@@ -184,7 +184,7 @@ pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Result<NodeEr
 
 /// A registered callback. Dropping this removes the callback.
 ///
-/// It keeps the node of the callback alive.
+/// If the callback belongs to a node, this keeps the node alive.
 #[derive(Debug)]
 #[must_use = "dropping this takes the callback back"]
 pub struct Subscription {

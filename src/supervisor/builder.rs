@@ -114,7 +114,7 @@ impl SupervisorBuilder {
     ///
     /// A child is added with [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind). `make` makes
     /// each child from an input. When the child is restarted, `make` makes it again from the same input. The id of a
-    /// child is `id` with a number: `id/1`. `adjust` changes the defaults of its [`ChildSpec`]. If a child has ended
+    /// child is `id`, a slash and a number. `adjust` changes the defaults of its [`ChildSpec`]. If a child has ended
     /// and is not restarted, the supervisor removes it. Such a supervisor takes no other children.
     pub fn dynamic<I, P>(
         mut self,

@@ -87,7 +87,7 @@ impl ChildSpec {
     /// Describes a child that is restarted *in place*: under the same PID.
     ///
     /// When the child fails or panics, its state machine is replaced. The page of [`Process::recover`] lists what stays
-    /// and what is lost. Only the messages that the failing step had taken are lost. They become dead letters.
+    /// and what ends. Only the messages that the failing step had taken are lost. They become dead letters.
     ///
     /// Such a restart counts toward the limit of restarts, and has the same delays. It does not trigger the strategy:
     /// no other child is restarted. If the strategy restarts this child because another child has failed, this child

@@ -94,7 +94,7 @@ pub enum ChildState {
     Queued,
     /// The child has been spawned, but its `init` has not returned.
     Starting,
-    /// The child is up: its `init` has returned. The children of a supervisor are up, too.
+    /// The child is up: its `init` has returned. If the child is a supervisor, its own children are up, too.
     Up,
     /// The child has failed. It is restarted when its delay is over.
     Delayed,

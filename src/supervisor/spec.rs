@@ -44,8 +44,8 @@ pub enum Strategy {
     OneForOne,
     /// All other children. They are stopped, and then all children are started again.
     OneForAll,
-    /// The children that come after it in the order of their start. They are stopped. Then it and they are started
-    /// again.
+    /// The children that were started after the ended child. They are stopped. Then they and the ended child are
+    /// started again.
     RestForOne,
 }
 
@@ -55,9 +55,9 @@ pub enum AutoShutdown {
     /// The supervisor does not end for this reason.
     #[default]
     Never,
-    /// The supervisor ends when the first significant child has ended.
+    /// The supervisor ends when the first significant child has ended by itself.
     AnySignificant,
-    /// The supervisor ends when the last significant child has ended.
+    /// The supervisor ends when the last significant child has ended by itself.
     AllSignificant,
 }
 

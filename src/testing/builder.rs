@@ -115,8 +115,8 @@ impl<P: Process> Driver<P> {
 impl<P: Process> DriverBuilder<P> {
     /// Sets the PID of the process. The default is `<0.0.1>`.
     ///
-    /// Its children get PIDs of the same node. The children of a process in slot *n* get the slots from 1,000 × *n* +
-    /// 1. If processes send to each other, give them different slots, and give none of them slot 0.
+    /// Its children get PIDs of the same node. The children of a process in slot *n* get slots above 1,000 × *n*. If
+    /// processes send to each other, give them different slots, and give none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
         self.pid = pid;
         self
