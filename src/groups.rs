@@ -1,16 +1,17 @@
 //! Groups of processes, by name, within one runtime.
 //!
-//! A group exists while it has members or subscribers. A change is put into the mailboxes of the subscribers, under
-//! the locks of their cells, in the critical section of the change. A subscription begins with a snapshot, which is
-//! taken in the critical section in which the subscription is written. So a subscriber receives each change once, in
-//! order, from the snapshot on.
+//! A group exists while it has members or subscribers. The thread that changes a group puts the change into the
+//! mailboxes of the subscribers, under the locks of their cells. It does so in the critical section of the change. A
+//! subscription begins with a snapshot of the members. The snapshot is taken in the critical section in which the
+//! subscription is written. So a subscriber receives each change once, in order, from the snapshot on.
 //!
-//! A membership is the process's own if the process has joined by itself. Otherwise it was given: at its spawn, or by
-//! others. When the state machine of a process has failed and is replaced, its subscriptions and its own memberships
-//! end, and the given ones stay.
+//! A membership is the process's *own* if the process has joined by itself. It is *given* if the spawn options or
+//! another process made it. When the state machine of a process has failed and is replaced, its subscriptions and its
+//! own memberships end. The given ones stay.
 //!
-//! A join and the end of the process may happen at once. As with names (`name_table.rs`), the group is noted with the
-//! process, then the cell is marked, then the member is written, all under the lock of the group.
+//! A join and the end of the process may happen at once. The protocol is that of names (`name_table.rs`). Under the
+//! lock of the group, a join first adds the group to the groups of the process, then marks the cell, then writes the
+//! member.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -28,7 +29,7 @@ use crate::sched::mailbox::Control;
 #[derive(Default)]
 pub(crate) struct Groups {
     groups: DashMap<Arc<str>, Group>,
-    // The groups in which a process is, or to which it subscribes.
+    // The groups of which a process is a member, or to which it subscribes.
     of: DashMap<Pid, BTreeSet<Arc<str>>>,
     groups_gone: Removals,
     processes_gone: Removals,
@@ -44,16 +45,16 @@ struct Group {
     last_turn: Option<Pid>,
 }
 
-/// The number of memberships of a process in a group.
+/// The memberships of a process in a group.
 #[derive(Clone, Copy, Default)]
 struct Memberships {
-    /// Joined by the process itself.
+    /// How often the process has joined by itself.
     own: usize,
-    /// Given at its spawn or by others.
+    /// How many memberships its spawn options or other processes have made.
     given: usize,
 }
 
-/// The origin of a join or a leave.
+/// Which process makes a join or a leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doer {
     Itself,
@@ -101,7 +102,7 @@ impl Group {
         self.members.iter().flat_map(|(pid, times)| std::iter::repeat_n(*pid, times.total())).collect()
     }
 
-    /// Tells all subscribers of a change.
+    /// Notifies all subscribers of a change.
     fn tell(&self, cells: &impl Cells, group: &Arc<str>, change: &GroupChange, told: &mut Vec<Told>) {
         for (subscriber, id) in &self.subscribers {
             told.push(tell_change(cells, group, *id, *subscriber, change.clone()));
@@ -193,7 +194,7 @@ impl Groups {
         }
     }
 
-    /// Subscribes a process, whose body is in hand. It is told the members now, and each later change.
+    /// Subscribes a process, whose body is in hand. It gets the members now, and each later change.
     pub(crate) fn subscribe(&self, cells: &impl Cells, subscription: &Subscription, pid: Pid) -> Told {
         let name = subscription.shared_group();
         let mut group = self.groups.entry(name.clone()).or_default();

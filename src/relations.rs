@@ -1,41 +1,42 @@
-//! Monitors and links: the relations by which a process is told of another's end.
+//! Monitors and links: relations by which a process is notified of another's end.
 //!
-//! **State.** Each relation has two *halves*, kept in a table by PID, in shards with a lock each. A monitor has "W
-//! watches T" with W, and "T is watched by W" with T. A link between A and B has B's PID with A, and A's with B. A
-//! watcher outside of the runtime has no PID, and only the half with T. A half of a link also has whether the other
-//! end has made the link. Linking twice is one link. A process's cell has a mark if it may have halves here.
-//! Processes without relations are never looked up.
+//! **State.** Each relation has two *halves*. They are kept in a table by PID, which has shards with a lock each. Take
+//! a monitor: W watches T. The entry of W has the half "watches T", and the entry of T has the half "is watched by W".
+//! A link between A and B has B's PID in the entry of A, and A's PID in the entry of B. A watcher outside of the
+//! runtime has no PID. It has only the half in the entry of T. A half of a link also says which end has made the link.
+//! A second link between the same processes changes nothing. A process's cell has a mark if the process may have
+//! halves here. So processes without relations are never looked up.
 //!
-//! **The half with the process that is told is the right to tell.** The thread that takes it out tells the process,
-//! or decides that it is not told. The event is put into the mailbox, under the lock of the cell, in the same
-//! critical section of the shard. So at any moment a relation is in the table, or its event is in the mailbox, or it
-//! is over. No event is on its way.
+//! **Each event is sent once**, because it needs a half. The half in the entry of the receiver is the right to send the
+//! event. The thread that removes this half puts the event into the receiver's mailbox, or decides that there is no
+//! event. It does so in the same critical section of the shard, under the lock of the receiver's cell. So at any moment
+//! a relation is in the table, or its event is in the mailbox, or it is over. No event is on its way.
 //!
 //! The operations, each with its thread and its locks:
 //!
-//! - **monitor, link**: by the owner of W's (A's) body, under both shards. Marks the cell of the other process, if
-//!   that lives, and writes both halves. Otherwise tells W (A) at once that there is no such process.
+//! - **monitor, link**: by the owner of W's (A's) body, under both shards. If the other process lives, marks its cell
+//!   and writes both halves. Otherwise notifies W (A) at once that there is no such process.
 //! - **bond**: by the owner of the parent's body, under both shards. Writes both halves before the child is in the
 //!   table of processes. The child begins with the mark.
 //! - **demonitor, unlink**: by the owner of W's (A's) body, under both shards. Takes both halves out. If an event may
 //!   have been told, takes it out of the mailbox in hand, or out of the cell's.
 //! - **end**: by the last owner of the body, under one shard after the other. Vacates the cell, which says whether it
-//!   has the mark. Takes all halves of the ended process. Then, for each partner, takes the partner's half, and tells
-//!   the partner if the half was still there.
+//!   has the mark. Takes all halves of the ended process. Then, for each partner, takes the partner's half, and
+//!   notifies the partner if the half was still there.
 //! - **recovery**: by the owner of the body, under its own shard, then under both, for one partner after the other.
 //!   See `relations/recovering.rs`.
 //!
-//! **Why an end is told exactly once.** Take a monitor of T and T's end. If the cell is marked before it is vacated,
-//! the end sees the mark. The halves are written under the lock under which the cell was marked, so the end finds
-//! them. If the cell is vacated first, the mark is refused, and W is told at once that there is no such process.
-//! There is no third case. Of a demonitor and the end, one takes the half with W first. Either W is never told, or
-//! the event is in W's mailbox when the demonitor finds no half, and the demonitor takes it out there.
+//! **Why an end is reported exactly once.** Take a monitor of T and T's end. If the cell is marked before it is
+//! vacated, the end sees the mark. The halves are written under the lock under which the cell was marked, so the end
+//! finds them. If the cell is vacated first, the mark is refused, and W is notified at once that there is no such
+//! process. There is no third case. Of a demonitor and the end, one takes the half of W first. Either W gets no event,
+//! or the event is in W's mailbox when the demonitor finds no half. Then the demonitor takes the event out there.
 //!
 //! **Why nothing is left over.** Halves are written only while both processes live. The end of either takes its own
 //! halves out, and those of its partners. No thread writes new ones, because the cell is vacant.
 //!
-//! **Locks.** At most two shards are locked, the lower one first. Cells are locked inside them, and no lock inside a
-//! cell. Drops, wake-ups and calls are carried out when all locks are free: see [`Told`].
+//! **Locks.** A thread locks at most two shards, the lower one first. It may then lock a cell, and no other lock after
+//! that. Drops, wake-ups and calls are carried out when all locks are free: see [`Told`].
 
 mod recovering;
 
@@ -96,11 +97,11 @@ pub(crate) enum Told {
     Nothing,
     /// This process was woken.
     Woken(Ready),
-    /// This process is to be ended. Its body is here if it was at rest.
+    /// This process is to be ended. If it was at rest, its body is here.
     Doomed(Pid, Option<Ready>),
-    /// The receiver does not take the event, which is dropped.
+    /// The receiver does not take the event. The event is to be dropped.
     Refused(Control),
-    /// A watcher outside is to be told.
+    /// A watcher outside of the runtime is to be notified.
     Outside(Latch<Down>, Down),
 }
 
@@ -214,8 +215,8 @@ impl Relations {
         drop(watcher);
     }
 
-    /// Ends a monitor. Returns whether its event had not been told. If it had, the event is in the watcher's mailbox,
-    /// or was.
+    /// Ends a monitor. Returns whether its event had not been sent. If it was sent, it is in the watcher's mailbox, or
+    /// a step has taken it.
     pub(crate) fn demonitor(&self, watcher: Pid, monitor: Monitor) -> bool {
         let mut both = self.both(watcher, monitor.pid());
         let untold = both.first().take(watcher, |entry| entry.watches.remove(&monitor.id())).is_some();

@@ -15,7 +15,7 @@
 //! A worker may see late that its step was reported. That does not matter, because the next look finds what it
 //! missed.
 //!
-//! **Looks are made only while a worker works** (law 12). `armed` says that there will be another look. The word of
+//! **Looks are made only while a worker works.** `armed` says that there will be another look. The word of
 //! `sleep.rs` says how many workers *rest*: look for work, or sleep. All others work.
 //!
 //! - A worker that begins, or has looked for work and found some (it has left the word): **fence**, reads `armed`. If

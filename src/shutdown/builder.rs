@@ -19,8 +19,8 @@ use crate::threads;
 
 /// Options of a node.
 ///
-/// By default a node has no name, no children and no limits, and is ready from the start. Its clock is that of the
-/// first child that has a manual one, or else the system's.
+/// By default a node has no name, no children and no limits, and is ready from the start. Its clock is the manual clock
+/// of the first child that has one. If no child has one, it is the system's clock.
 ///
 /// ```
 /// use procession::ShutdownNode;
@@ -97,7 +97,7 @@ impl ShutdownNodeBuilder {
         (node, guard)
     }
 
-    /// Names the node in errors and reports, like an annotation. A thread of the node has this name, too.
+    /// Sets the name of the node in errors and reports, like an annotation. A thread of the node has this name, too.
     pub fn name(mut self, name: impl Into<String>) -> ShutdownNodeBuilder {
         let name = name.into();
         self.spec.name = (!name.is_empty()).then(|| Arc::from(name));
@@ -124,14 +124,14 @@ impl ShutdownNodeBuilder {
 
     /// Sets how long after its end signal an unfinished job is given up.
     ///
-    /// Nodes that wait for the job then go on. The shutdown fails, and its error names the job. The job is told to
-    /// cancel at this time at the latest.
+    /// The shutdown then goes on without the job. It returns an error that names the job. The job is told to
+    /// [cancel](Job::cancel) at this time at the latest.
     pub fn give_up_after(mut self, limit: Duration) -> ShutdownNodeBuilder {
         self.spec.give_up_after = Some(limit);
         self
     }
 
-    /// Makes a job that is not ready until it [says so](Job::ready).
+    /// Makes the job begin unready. It is ready when it [reports that](Job::ready).
     pub fn unready(mut self) -> ShutdownNodeBuilder {
         self.ready = Ready::NotYet;
         self
@@ -153,7 +153,7 @@ impl ShutdownNodeBuilder {
         self
     }
 
-    /// Builds a job: its node, and the guard for the work.
+    /// Builds a job. Returns its node, and the guard for the work.
     pub fn job(mut self) -> (ShutdownNode, JobGuard) {
         (self.spec.kind, self.own) = (Kind::Job, Own::Works);
         let node = self.make_node();
@@ -161,7 +161,7 @@ impl ShutdownNodeBuilder {
         (node, guard)
     }
 
-    /// Builds a job that is done by a thread of its own.
+    /// Builds a job that runs on a thread of its own.
     ///
     /// The job is done when the closure has returned. If it returns an error or panics, that is the job's error.
     ///
@@ -192,9 +192,9 @@ impl ShutdownNodeBuilder {
         work.map_or(Ok(node), |(work, _guard)| Err(Rejected::new(work, error)))
     }
 
-    /// Builds a job that is done by a future.
+    /// Builds a job that runs as a future.
     ///
-    /// The future is returned, to be spawned on any executor. The job is done when the future has completed or is
+    /// The future is returned, and can be spawned on any executor. The job is done when the future has completed or is
     /// dropped. If it returns an error or panics, that is the job's error.
     ///
     /// ```
@@ -219,15 +219,16 @@ impl ShutdownNodeBuilder {
         (node, JobFuture { running: Some((work, guard)) })
     }
 
-    /// Builds a group that accepts nodes while it runs, and the guard that adds them. The children stay as long as
-    /// the group.
+    /// Builds a group. Returns its node, and the guard that adds nodes while the group runs.
+    ///
+    /// The children stay as long as the group.
     pub fn group(mut self) -> (ShutdownNode, Group) {
         self.spec.kind = Kind::Group;
         let (node, hold) = self.make_held();
         (node, Group { hold })
     }
 
-    /// Builds one node for all children.
+    /// Builds one node of all children. It has no work of its own.
     pub fn merge(self) -> ShutdownNode {
         self.make_node()
     }

@@ -14,9 +14,10 @@ pub(super) fn write_names(f: &mut fmt::Formatter<'_>, names: &[Arc<str>]) -> fmt
     names.iter().try_for_each(|name| write!(f, "{name}: "))
 }
 
-/// An error of a node, as seen from the node that was asked.
+/// An error of a node, with the names on the way to that node.
 ///
-/// It reads `outer: inner: cause`. Its source is the original error, which can be downcast.
+/// The way begins at the node whose method returned this. The error reads `outer: inner: cause`. Its source is the
+/// original error, which can be downcast.
 #[derive(Clone, Debug)]
 pub struct NodeError {
     names: Names,
@@ -77,14 +78,14 @@ pub(super) struct Because {
 #[error("the job panicked")]
 pub struct JobPanicError;
 
-/// Why a node was not taken into a group.
+/// Why a node was not added to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddError {
     /// The group has been closed.
     #[error("the group is closed")]
     Closed,
-    /// The group is the node itself, or is below it. Each would wait for the other.
+    /// The group is the node itself, or is below it. The group and the node would wait for each other.
     #[error("the group is below the node, and would close after itself")]
     Cycle,
 }
@@ -105,7 +106,7 @@ pub enum NotReadyError {
     /// An error was set before the node was ready.
     #[error("failed before it was ready: {0}")]
     Failed(#[source] NodeError),
-    /// The guard or the job was dropped before it said that the node is ready.
+    /// The guard was dropped before it reported that the node is ready.
     #[error("{0}will never be ready")]
     Dropped(NotReadyNode),
 }

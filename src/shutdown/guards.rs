@@ -12,15 +12,16 @@ use crate::cancel::CancelToken;
 use crate::outcome::{BoxError, Failure, Rejected, drop_contained};
 use crate::primitives::Arc;
 
-/// A job's handle of its node: it has the end signal, and reports errors, readiness and the end of the job.
+/// A job's handle of its node.
 ///
-/// Clones belong to the same node. They do not keep it from ending.
+/// It has the end signal. The job uses it to report errors, readiness and its end. Clones belong to the same node. They
+/// do not keep the node from ending.
 #[derive(Clone, Debug)]
 pub struct Job {
     node: Arc<Node>,
 }
 
-/// Marks a job as done when it is dropped. It is a [`Job`], too.
+/// A guard that marks a job as done when it is dropped. It has the methods of [`Job`].
 ///
 /// If it is dropped while the thread is unwinding, it first sets the error [`JobPanicError`].
 // The other guards of this file share one. It keeps their node from ending by itself.
@@ -31,23 +32,23 @@ pub struct JobGuard {
 }
 
 impl Job {
-    /// Returns the end signal: the job should end.
+    /// Returns the end signal, which tells the job to end.
     ///
-    /// The signal is given when everything that the job depends on is done. It is never taken back. The job can poll
-    /// it, wait for it, await it, or register callbacks. Callbacks should be short: a thread that calls one calls the
-    /// next only after it.
+    /// In a shutdown, the signal is given when all nodes that close before the job are done. It is never taken back.
+    /// The job can poll it, wait for it, await it, or register callbacks. Callbacks should be short: the next callback
+    /// on the same thread waits until this one has returned.
     pub fn end(&self) -> &CancelToken {
         self.node.end()
     }
 
-    /// Returns the cancel signal: the job should end at once and drop unfinished work.
+    /// Returns the cancel signal, which tells the job to drop unfinished work and end at once.
     ///
     /// The signal is given when the limit of [`cancel_after`](super::ShutdownNodeBuilder::cancel_after) is over.
     pub fn cancel(&self) -> &CancelToken {
         self.node.cancel_token()
     }
 
-    /// Sets the job's error. Returns whether it was the first. Later errors are dropped.
+    /// Sets the job's error, if it has none. Returns whether it had none. Later errors are dropped.
     pub fn fail(&self, error: impl Into<BoxError>) -> bool {
         cascade::set_error(&self.node, Failure::from(error.into()))
     }
@@ -109,19 +110,19 @@ impl Drop for JobGuard {
     }
 }
 
-/// Sets the error of a node. The first one counts. Clones belong to the same node.
+/// A guard that sets the error of a node. The first error counts. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct ErrorGuard {
     pub(super) hold: Arc<JobGuard>,
 }
 
 impl ErrorGuard {
-    /// Sets the error. Returns whether it was the first. Later errors are dropped.
+    /// Sets the error, if there is none. Returns whether there was none. Later errors are dropped.
     pub fn set(&self, error: impl Into<BoxError>) -> bool {
         self.hold.fail(error)
     }
 
-    /// Sets an error that reads `text: cause`, with the cause as its source. Returns whether it was the first.
+    /// Sets an error that reads `text: cause`, with the cause as its source. Returns whether there was none before.
     pub fn set_because(&self, text: impl Into<String>, cause: impl Into<BoxError>) -> bool {
         self.set(Because { text: text.into(), cause: cause.into() })
     }
@@ -132,10 +133,9 @@ impl ErrorGuard {
     }
 }
 
-/// Marks a readiness node as ready.
+/// A guard that marks a readiness node as ready.
 ///
-/// If the last clone is dropped before it has done so, the node will never be ready. Threads that wait for it then
-/// get an error.
+/// If the last clone is dropped before that, the node never becomes ready. Threads that wait for it get an error.
 #[derive(Clone, Debug)]
 pub struct ReadyGuard {
     pub(super) hold: Arc<JobGuard>,
@@ -148,7 +148,7 @@ impl ReadyGuard {
     }
 }
 
-/// Counts the work that a node waits for. Clones belong to the same node.
+/// The counter of a [counted](ShutdownNode::counted) node. Clones belong to the same node.
 #[derive(Clone, Debug)]
 pub struct Counter {
     pub(super) hold: Arc<JobGuard>,
@@ -189,13 +189,13 @@ impl Drop for CountGuard {
     }
 }
 
-/// Adds nodes to a group while it runs.
+/// A guard that adds nodes to a group while the group runs.
 ///
-/// Nodes that are done are removed, so a group does not grow with the number of nodes that it had. It keeps the first
-/// error of removed nodes. A node that was given up is removed if it ends later. A value that never had anything to
-/// end stays, so that it can be found.
+/// Nodes that are done are removed from the group. So a group does not grow with the number of nodes that were ever
+/// added. The group keeps the first error of removed nodes. A node that was given up is removed if it ends later. A
+/// node that has only a value, and no work to end, stays: [`ShutdownNode::get`] finds the value.
 ///
-/// Clones belong to the same group. A group does not end until all of them are dropped, unless it is shut down.
+/// Clones belong to the same group. Until all of them are dropped, the group ends only if it is shut down.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(super) hold: Arc<JobGuard>,
@@ -204,11 +204,11 @@ pub struct Group {
 impl Group {
     /// Adds a node.
     ///
-    /// While the group is being closed, an added node is told to end at once. The group waits for it as for the
-    /// others.
+    /// If the group has been asked to close and is not closed yet, it asks the added node to close at once. It waits
+    /// for this node as for the others.
     ///
     /// # Errors
-    /// Returns the node if the group is closed, or if the group is below the node.
+    /// Returns the node if the group is closed, or if the group is the node or below it.
     pub fn add(&self, state: ShutdownNode) -> Result<(), Rejected<ShutdownNode, AddError>> {
         let (group, child) = (&self.hold.node, &state.node);
         let Some(edge) = group.begin_add(child) else { return Err(Rejected::new(state, AddError::Closed)) };
@@ -225,12 +225,12 @@ impl Group {
         self.hold.node.lock().taken_in()
     }
 
-    /// Whether there is no such node.
+    /// Whether all nodes that were added are done.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the group is closed and accepts no node.
+    /// Whether the group is closed. Then no node can be added.
     pub fn is_closed(&self) -> bool {
         self.hold.node.lock().life == Life::Done
     }

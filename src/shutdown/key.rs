@@ -4,10 +4,10 @@ use std::any::Any;
 
 use crate::primitives::Arc;
 
-/// A key under which a value is found in the tree.
+/// A key under which [`ShutdownNode::get`](super::ShutdownNode::get) finds a value in the tree.
 ///
-/// The type of the key decides the type of the value. So keys of different packages never collide, and every key can
-/// be compared.
+/// The type of the key decides the type of the value. Keys of different types are never equal. So the keys of different
+/// packages do not collide.
 ///
 /// ```
 /// use procession::ShutdownNode;

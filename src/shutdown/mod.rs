@@ -1,8 +1,8 @@
 //! The shutdown tree: background jobs that end in the order in which they depend on each other.
 //!
-//! A [`ShutdownNode`] is a node of a tree; its *children* close before it. A function that starts background work
-//! makes a node, keeps its *guard*, and returns the node. An application puts the nodes together. So it has one thing
-//! to shut down, to wait for, to ask for errors, and to look at:
+//! A [`ShutdownNode`] is a node of a tree. Its *children* close before it. A function that starts background work makes
+//! a node. The work keeps the node's *guard*, and the function returns the node. An application combines the nodes. So
+//! it has one node to shut down, to wait for, to check for errors, and to inspect:
 //!
 //! ```
 //! use procession::ShutdownNode;
@@ -35,19 +35,23 @@
 //!
 //! # The order
 //!
-//! A node closes its children first, all at the same time. When they are done, it is told to end. When its guard says
-//! done, it is done. `a.depends_on([b, c])` is a new node: `b` and `c` close together, then `a` with all below it.
-//! The same node may be in several places, and closes once. **Closed** means that a node and all below it have ended,
-//! whether they were asked to or not. A job that has ended by itself, with nothing open below it, is closed, and a
-//! shutdown does not tell it.
+//! A node that is asked to close first asks its children, all at the same time. When the children are done, the node is
+//! told to end. It is done when its guard reports the end, or is dropped. `a.depends_on([b, c])` is a new node: `b` and
+//! `c` close together, then `a` closes, with all nodes below it. A node may have several parents. It closes once.
+//!
+//! **Closed** means that a node and all nodes below it have ended, whether they were asked to or not. A job may end by
+//! itself. If nothing below it is open then, it is closed, and a shutdown does not tell it to end.
 //!
 //! # Threads
 //!
-//! A tree has no thread, and neither has a node. The thread that makes a change (it asks for the shutdown, or drops a
-//! guard) also carries out its consequences. No lock is held while your code runs. A callback of a signal should
-//! be short: if it hangs, it blocks its thread, and what that thread tells next waits. So a callback must not wait
-//! for a job that the same thread tells later. Limits of single jobs need a thread that keeps the time. A shutdown
-//! that comes to such a job starts one, which also calls the callbacks of these limits.
+//! A tree has no thread, and neither has a node. Changes are, for example, a request for a shutdown, and the drop of a
+//! guard. The thread that makes a change also makes the changes that follow from it, and calls the callbacks. No lock
+//! is held while your code runs. A callback of an end signal should be short. If it hangs, it blocks its thread, and
+//! the jobs that this thread would tell next are not told. So a callback must not wait for a job that the same thread
+//! tells later.
+//!
+//! Limits of single jobs need a thread that keeps the time. A shutdown starts this thread when it comes to such a job.
+//! The thread also calls the callbacks of these limits.
 //!
 //! # The parts
 //!
@@ -56,11 +60,11 @@
 //! | [`ShutdownNode::job`], [`ShutdownNode::thread`], [`ShutdownNodeBuilder::future`] | [`JobGuard`], [`Job`] | jobs |
 //! | [`ShutdownNode::depends_on`], [`ShutdownNode::merge`], [`ShutdownNode::annotate`] | | order, merging, names |
 //! | [`ShutdownNode::group`] | [`Group`] | jobs that come and go |
-//! | [`ShutdownNode::counted`] | [`Counter`] | work that is waited for |
+//! | [`ShutdownNode::counted`] | [`Counter`] | a count of work, and waits until it is zero |
 //! | [`ShutdownNode::readiness`], [`ShutdownNodeBuilder::unready`] | [`ReadyGuard`], [`Job::ready`] | readiness |
 //! | [`ShutdownNode::error`], [`ShutdownNode::result`], [`ShutdownNode::errors`] | [`ErrorGuard`] | errors |
-//! | [`ShutdownNode::value`] | | a value that is found from above |
-//! | [`ShutdownNode::empty`] | | nothing |
+//! | [`ShutdownNode::value`] | | a value that the nodes above find |
+//! | [`ShutdownNode::empty`] | | a part that has nothing to shut down |
 //! | [`Runtime::shutdown_node`], [`Pool::shutdown_node`] | | a runtime, a pool |
 //! | [`TaskScheduler::shutdown_node`], [`Loop::shutdown_node`] | | a task scheduler, a loop |
 //!

@@ -16,17 +16,17 @@ use crate::primitives::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It has not been asked to close.
+    /// The node has not been asked to close.
     Running,
-    /// It has been asked to close, and waits for its children.
+    /// The node has been asked to close, and waits for its children.
     Closing,
-    /// Its children are done, and it has been told to end.
+    /// The children are done, and the node has been told to end.
     Told,
-    /// It has been told to end at once, because its limit was over.
+    /// The node has been told to drop unfinished work, because a limit was over.
     Cancelled,
-    /// It has not ended, but the shutdown has stopped waiting for it.
+    /// The node has not ended, but the shutdown has stopped waiting for it.
     GivenUp,
-    /// It and all nodes below it have ended.
+    /// The node and all nodes below it have ended.
     Done,
 }
 
@@ -43,11 +43,10 @@ impl fmt::Display for Phase {
     }
 }
 
-/// All nodes of a tree: top to bottom, then left to right, each node once.
+/// A report on all nodes of a tree. A node comes before the nodes below it.
 ///
-/// Each node is shown as it was when it was visited. The tree may change in the meantime.
-///
-/// Displayed, it is an indented list.
+/// Siblings are in order from left to right. A node with several parents is reported once. Each node is shown as it was
+/// when it was visited. The tree may change in the meantime. The `Display` form is an indented list.
 #[derive(Clone, Debug)]
 pub struct Report {
     nodes: Arc<[NodeReport]>,
@@ -57,27 +56,27 @@ pub struct Report {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Its name (or annotation), if it has one.
+    /// The name (or annotation) of the node, if it has one.
     pub name: Option<Arc<str>>,
     /// The kind of the node.
     pub kind: Kind,
-    /// The index in the report of the node through which this one was reached first.
+    /// The index, in the report, of the parent through which this node was visited. `None` for the first node.
     pub above: Option<usize>,
-    /// The number of nodes above it on that way.
+    /// The number of nodes above it on the way through these parents.
     pub depth: usize,
-    /// Its phase.
+    /// The phase of the node.
     pub phase: Phase,
-    /// How long it has been in that phase.
+    /// How long the node has been in that phase.
     pub for_time: Duration,
     /// The time that a job took from its end signal until it was done.
     pub ending_took: Option<Duration>,
-    /// Its own error.
+    /// The error of the node itself.
     pub error: Option<Failure>,
-    /// Whether it is ready itself, without the nodes below it.
+    /// Whether the node itself is ready. The nodes below it may be unready.
     pub is_ready: bool,
-    /// Its own count.
+    /// The count of the node itself.
     pub count: usize,
-    /// The work that it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
+    /// The work for which the node waits, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub detail: Option<String>,
 }
 
@@ -96,7 +95,7 @@ impl Report {
         Report { nodes: nodes.into() }
     }
 
-    /// Returns the nodes, beginning with the one that was asked.
+    /// Returns the nodes. The first is the node on which the report was made.
     pub fn nodes(&self) -> &[NodeReport] {
         &self.nodes
     }
@@ -192,13 +191,13 @@ impl fmt::Display for NodeReport {
     }
 }
 
-/// A shutdown that has not succeeded.
+/// The error of a shutdown that has not succeeded.
 ///
-/// Either the limit was over before everything was closed, or a job was given up. The shutdown goes on by itself, and
-/// a later call may succeed.
+/// Either the limit was over before everything was closed, or a job was given up, or the call did not wait. The
+/// shutdown goes on by itself, and a later call may succeed.
 ///
-/// It reads `server: database: timeout expired`, with all nodes that hang. Its alternate form (`{:#}`) appends the
-/// whole tree.
+/// The error reads `server: database: timeout expired`. It names the nodes that hang. The alternate form (`{:#}`)
+/// appends the whole tree.
 pub struct ShutdownTimeout {
     why: WaitError,
     // The names on the way to the node that waits for the calling thread, if there is one.
@@ -234,12 +233,12 @@ impl OpenNode {
         self.node().kind
     }
 
-    /// Returns what it waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
+    /// Returns what the node waits for, if it has a [description](super::ShutdownNodeBuilder::detail).
     pub fn detail(&self) -> Option<&str> {
         self.node().detail.as_deref()
     }
 
-    /// Whether the shutdown has stopped waiting for it.
+    /// Whether the shutdown has stopped waiting for the node.
     pub fn was_given_up(&self) -> bool {
         self.node().phase == Phase::GivenUp
     }
@@ -277,19 +276,19 @@ impl ShutdownTimeout {
         ShutdownTimeout { why, inside, open, report }
     }
 
-    /// Returns the nodes that were told to end and have not ended. It omits nodes that only wait for those.
+    /// Returns the jobs that were told to end and have not ended. Nodes that only wait for these jobs are left out.
     pub fn open(&self) -> &[OpenNode] {
         &self.open
     }
 
-    /// Returns the tree as it was.
+    /// Returns a report on the tree, made when the call ended.
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// Returns why the call has ended.
+    /// Returns why the call has ended without success.
     ///
-    /// It is [`WaitError::TimedOut`] also if a job was given up. With [`WaitError::Inside`] and
+    /// If a job was given up, it is [`WaitError::TimedOut`], too. With [`WaitError::Inside`] and
     /// [`WaitError::InsideStep`] the call did not wait.
     pub fn why(&self) -> WaitError {
         self.why

@@ -25,12 +25,16 @@ impl ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Merge, [])
     }
 
-    /// Makes an empty node: closed, ready, without error or value. Use it if there is nothing to shut down.
+    /// Makes an empty node. It is closed and ready, and has no error and no value.
+    ///
+    /// Use it if there is nothing to shut down.
     pub fn empty() -> ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Empty, []).make_node()
     }
 
-    /// Makes one node of several. Use `flatten` to skip absent ones:
+    /// Makes one node of several. They close in no particular order.
+    ///
+    /// Use `flatten` if some nodes are optional:
     ///
     /// ```
     /// use procession::ShutdownNode;
@@ -43,12 +47,14 @@ impl ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Merge, children).make_node()
     }
 
-    /// Makes a job: background work that is told to end when its children are done. Its guard reports its end.
+    /// Makes a job, which is background work. The guard reports the end of the work.
+    ///
+    /// In a shutdown, the job is told to end when the children are done.
     pub fn job(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, JobGuard) {
         ShutdownNode::builder().children(children).job()
     }
 
-    /// Makes a [`job`](Self::job) that is done by a thread called `name`.
+    /// Makes a [`job`](Self::job) on a new thread with this name.
     ///
     /// [`ShutdownNodeBuilder::thread`] does the same with options, such as children.
     ///
@@ -61,7 +67,7 @@ impl ShutdownNode {
         ShutdownNode::builder().name(name).thread(work)
     }
 
-    /// Makes a group that accepts nodes while it runs. The children given here stay as long as the group.
+    /// Makes a group. Nodes can be added to it while it runs. The children given here stay as long as the group.
     pub fn group(children: impl IntoIterator<Item = ShutdownNode>) -> (ShutdownNode, Group) {
         ShutdownNode::builder().children(children).group()
     }
@@ -78,12 +84,12 @@ impl ShutdownNode {
         (node, ReadyGuard { hold })
     }
 
-    /// Makes a node that has an error. A function that fails to start its work can return it.
+    /// Makes a node that has this error. A function can return it if its work does not start.
     pub fn error(error: impl Into<BoxError>, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         ShutdownNode::result(Err::<(), _>(error), children)
     }
 
-    /// Makes a node from a result. The node has an error if the result is one.
+    /// Makes a node that has the error of a result, if it has one.
     pub fn result<T>(
         result: Result<T, impl Into<BoxError>>,
         children: impl IntoIterator<Item = ShutdownNode>,
@@ -101,14 +107,14 @@ impl ShutdownNode {
         (node, ErrorGuard { hold })
     }
 
-    /// Makes a node with a value, which [`get`](Self::get) finds from above.
+    /// Makes a node with a value. [`get`](Self::get) finds the value from this node and from all nodes above.
     pub fn value<K: Key>(key: K, value: K::Value, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Value, children)
             .value(Box::new(Pair { key, value: Arc::new(value) }))
             .make_node()
     }
 
-    /// Gives the node a name, which precedes errors that come from it: `name: error`. An empty name adds nothing.
+    /// Gives the node a name. Errors that come from it read `name: error`. An empty name adds nothing.
     pub fn annotate(self, name: impl Into<String>) -> ShutdownNode {
         let name = name.into();
         if name.is_empty() {
@@ -117,13 +123,13 @@ impl ShutdownNode {
         ShutdownNodeBuilder::new(Kind::Annotation, [self]).name(name).make_node()
     }
 
-    /// Makes a node in which this one closes after the given ones are closed.
+    /// Makes a new node: first the given nodes close, and then this node.
     ///
-    /// This node and the given ones are unchanged, and may be used in other places, too.
+    /// This node and the given ones do not change. They can be used in other places, too.
     ///
-    /// If a node depends on several, name them in one call, or chain the calls. Two nodes that are made from the same
-    /// one in separate calls do not know each other. In a shutdown of both, this node ends after the first of the
-    /// two.
+    /// If a node depends on several others, give them in one call, or chain the calls. Two separate calls on the same
+    /// node make two independent dependencies. A shutdown of both closes this node as soon as the nodes of one of the
+    /// two calls are closed.
     pub fn depends_on(&self, children: impl IntoIterator<Item = ShutdownNode>) -> ShutdownNode {
         let mut builder = ShutdownNodeBuilder::new(Kind::Dependency, children);
         builder.after = Some(self.clone());
@@ -136,18 +142,18 @@ impl ShutdownNode {
     /// Closes this node and all below it, in order, and waits until they are closed.
     ///
     /// Several threads may call this at the same time. After the node is closed, every call succeeds at once. A job
-    /// must not wait for the end of a tree that it belongs to. It calls [`request_shutdown`](Self::request_shutdown)
+    /// must not wait for the end of a tree to which it belongs. It calls [`request_shutdown`](Self::request_shutdown)
     /// instead.
     ///
     /// # Errors
-    /// The limit was over before, or a job was given up. The error names the nodes that hang. The shutdown goes on by
+    /// A job was given up, or the call did not wait. The error names the nodes that hang. The shutdown goes on by
     /// itself.
     ///
-    /// The call does not wait in a step of any process. It does not wait either if the calling thread is known to
-    /// belong to the tree that is to end. Such a thread is that of [`ShutdownNode::thread`], or runs a job, task or
-    /// tasklet below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node),
-    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] tells these
-    /// cases apart.
+    /// The call does not wait in a step of a process. It does not wait either if the tree is known to wait for the
+    /// calling thread. That is so for the thread of a [`ShutdownNode::thread`]. It is also so for a thread that runs a
+    /// job, task or tasklet below a [`Runtime::shutdown_node`](crate::Runtime::shutdown_node),
+    /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] distinguishes
+    /// these cases.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
         wait::shutdown(&self.node, None)
     }
@@ -155,7 +161,7 @@ impl ShutdownNode {
     /// As [`shutdown`](Self::shutdown), but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`shutdown`](Self::shutdown), or the limit was over before.
+    /// As [`shutdown`](Self::shutdown), or the limit was over before the node was closed.
     pub fn shutdown_timeout(&self, limit: Duration) -> Result<(), ShutdownTimeout> {
         wait::shutdown(&self.node, Some(limit))
     }
@@ -170,7 +176,7 @@ impl ShutdownNode {
         self.node.lock().times.asked.is_some()
     }
 
-    /// Whether the node and all below it have ended or were given up.
+    /// Whether the node and all below it have ended or were given up. It need not have been asked to close.
     pub fn is_closed(&self) -> bool {
         self.node.lock().life == Life::Done
     }
@@ -178,8 +184,8 @@ impl ShutdownNode {
     /// Waits until the node is closed, without asking it to close.
     ///
     /// # Errors
-    /// The limit was over before. Or the node is not closed and the call does not wait: the caller is a step
-    /// ([`WaitError::InsideStep`]), or the node is known to wait for the calling thread ([`WaitError::Inside`]).
+    /// The node is not closed, and the call does not wait. Either the caller is a step ([`WaitError::InsideStep`]), or
+    /// the node is known to wait for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self) -> Result<(), WaitError> {
         wait::closed(&self.node, None)
     }
@@ -187,7 +193,7 @@ impl ShutdownNode {
     /// As [`wait_closed`](Self::wait_closed), but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`wait_closed`](Self::wait_closed), or the limit was over before.
+    /// As [`wait_closed`](Self::wait_closed), or the limit was over before the node was closed.
     pub fn wait_closed_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         wait::closed(&self.node, Some(limit))
     }
@@ -197,9 +203,9 @@ impl ShutdownNode {
         ClosedFuture::new(&self.node)
     }
 
-    /// Calls `callback` when the node is asked to close. If it was asked already, that is at once.
+    /// Calls `callback` when the node is asked to close, or at once if it was asked already.
     ///
-    /// The thread that asks calls it, before it tells any job below the node to end.
+    /// The thread that asks the node calls it, before it tells any job below the node to end.
     pub fn on_shutdown(&self, callback: impl FnOnce() + Send + 'static) -> Subscription {
         Subscription::new(self.node.latch(Condition::Asked), Some(&self.node), callback)
     }
@@ -210,7 +216,7 @@ impl ShutdownNode {
     /// Waits until all counters of this node and below are zero at the same time. It shuts down nothing.
     ///
     /// # Errors
-    /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
+    /// The caller is a step ([`WaitError::InsideStep`]).
     pub fn wait(&self) -> Result<(), WaitError> {
         wait::counters(&self.node, None)
     }
@@ -218,7 +224,7 @@ impl ShutdownNode {
     /// As [`wait`](Self::wait), but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), or the limit was over before.
+    /// As [`wait`](Self::wait), or the limit was over before the counters were zero.
     pub fn wait_timeout(&self, limit: Duration) -> Result<(), WaitError> {
         wait::counters(&self.node, Some(limit))
     }
@@ -235,12 +241,12 @@ impl ShutdownNode {
     /// Waits until the node and all below it are ready.
     ///
     /// The call visits each node below once. In a group it visits the nodes that are there when it comes to the
-    /// group. So a call takes time in proportion to the tree. A program that adds many nodes to a group, and waits
-    /// for each to be ready, should wait for the node that it has added and not for the group.
+    /// group. So a call takes time in proportion to the size of the tree. If a program adds many nodes to a group, it
+    /// should wait for each added node, and not each time for the whole group.
     ///
     /// # Errors
-    /// The limit was over, the node was shut down, or there was an error. Or a `ReadyGuard` or a job was dropped
-    /// before it said that it is ready. Or the caller is a step ([`NotReadyError::InsideStep`]).
+    /// The node was shut down, or there was an error. Or the guard of a job or a [`ReadyGuard`] was dropped before it
+    /// reported that the node is ready. Or the caller is a step ([`NotReadyError::InsideStep`]).
     pub fn wait_ready(&self) -> Result<(), NotReadyError> {
         wait::ready(&self.node, None)
     }
@@ -248,23 +254,23 @@ impl ShutdownNode {
     /// As [`wait_ready`](Self::wait_ready), but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`wait_ready`](Self::wait_ready), or the limit was over before.
+    /// As [`wait_ready`](Self::wait_ready), or the limit was over before the nodes were ready.
     pub fn wait_ready_timeout(&self, limit: Duration) -> Result<(), NotReadyError> {
         wait::ready(&self.node, Some(limit))
     }
 
-    /// Returns the first error. A node's own error comes before errors below it. Below it, the order is from left to
-    /// right.
+    /// Returns the first error of this node or below. The node's own error comes before errors below it.
     ///
-    /// In a dependency, the dependent node comes before the nodes that it depends on.
+    /// Below it, the order is from left to right. In a dependency, the dependent node comes before the nodes that it
+    /// depends on.
     pub fn err(&self) -> Option<NodeError> {
         walk::error(&self.node)
     }
 
-    /// Waits until there is an error here or below, and returns the first.
+    /// Waits until there is an error in this node or below, and returns the first.
     ///
     /// # Errors
-    /// The limit was over before, or the caller is a step ([`WaitError::InsideStep`]).
+    /// The caller is a step ([`WaitError::InsideStep`]).
     pub fn failed(&self) -> Result<NodeError, WaitError> {
         wait::failed(&self.node, None)
     }
@@ -272,13 +278,14 @@ impl ShutdownNode {
     /// As [`failed`](Self::failed), but waits no longer than `limit`.
     ///
     /// # Errors
-    /// As [`failed`](Self::failed), or the limit was over before.
+    /// As [`failed`](Self::failed), or the limit was over before there was an error.
     pub fn failed_timeout(&self, limit: Duration) -> Result<NodeError, WaitError> {
         wait::failed(&self.node, Some(limit))
     }
 
-    /// Calls `callback` with the first error here or below. If there is one, that is at once. The thread that sets the
-    /// error calls it.
+    /// Calls `callback` with the first error in this node or below.
+    ///
+    /// If there is an error already, the call is made at once. Otherwise the thread that sets the error makes it.
     pub fn on_error(&self, callback: impl FnOnce(&NodeError) + Send + 'static) -> Subscription {
         let weak = Arc::downgrade(&self.node);
         Subscription::new(self.node.latch(Condition::Failed), Some(&self.node), move || {
@@ -288,9 +295,9 @@ impl ShutdownNode {
         })
     }
 
-    /// Shuts this node down at the first error here or below, as [`request_shutdown`](Self::request_shutdown) would.
+    /// Shuts this node down at the first error in this node or below.
     ///
-    /// If there is an error already, it does so at once.
+    /// This is as [`request_shutdown`](Self::request_shutdown). If there is an error already, it happens at once.
     pub fn shutdown_on_error(self) -> ShutdownNode {
         let failed = {
             let mut inner = self.node.lock();
@@ -303,9 +310,10 @@ impl ShutdownNode {
         self
     }
 
-    /// Returns the first value under a key: from the top, and of the nodes below, from the left.
+    /// Returns the first value under this key. The node's own value comes before values below it.
     ///
-    /// In a dependency, the dependent node comes before the nodes that it depends on.
+    /// Below it, the order is from left to right. In a dependency, the dependent node comes before the nodes that it
+    /// depends on.
     pub fn get<K: Key>(&self, key: &K) -> Option<Arc<K::Value>> {
         walk(&self.node, |place| {
             match place.node.spec.value.as_ref().and_then(|stored| stored.downcast_ref::<Pair<K>>()) {
@@ -316,7 +324,7 @@ impl ShutdownNode {
         })
     }
 
-    /// Reports on this node and all below it: each with its phase, the time in it, and its error.
+    /// Reports on this node and all below it. The report has each node's phase, the time in it, and the error.
     pub fn report(&self) -> Report {
         Report::of(&self.node)
     }

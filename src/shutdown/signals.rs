@@ -31,7 +31,9 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The handler of the program's signals. It stays until the program ends, even if this value is dropped.
+/// The signals that ask for a shutdown, and their count.
+///
+/// The handler of the signals stays until the program ends, even if this value is dropped.
 #[derive(Clone, Debug)]
 pub struct Signals {
     shared: Arc<Heard>,
@@ -45,7 +47,7 @@ struct Heard {
     again: Latch<()>,
 }
 
-/// An error that keeps signals from asking for a shutdown.
+/// Why signals cannot ask for a shutdown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
@@ -77,9 +79,9 @@ impl Signals {
         self.shared.count.load(Ordering::Relaxed)
     }
 
-    /// Calls `callback` when a second signal comes: a user who presses Ctrl-C twice does not want to wait.
+    /// Calls `callback` when a second signal comes. A user who presses Ctrl-C twice does not want to wait.
     ///
-    /// It is called even if a callback of the shutdown hangs.
+    /// The callback is called even if a callback of the shutdown hangs.
     pub fn on_second(&self, callback: impl FnOnce() + Send + 'static) -> wait::Subscription {
         wait::Subscription::new(self.shared.again.clone(), None, callback)
     }
@@ -88,14 +90,15 @@ impl Signals {
 impl ShutdownNode {
     /// Makes Ctrl-C shut down this node instead of ending the program.
     ///
-    /// On Unix, so do `SIGTERM` and `SIGHUP`.
+    /// On Unix, `SIGTERM` and `SIGHUP` shut it down, too.
     ///
     /// On Unix, a signal stays ignored if the program was started with it ignored. `nohup` ignores `SIGHUP`, and
-    /// shells ignore `SIGINT` for programs that they run in the background. [`Signals::handled`] returns the others.
-    /// (The library finds this out on systems with `/proc/self/status`, such as Linux. Elsewhere it handles all
-    /// three.)
+    /// shells ignore `SIGINT` for programs that they run in the background. [`Signals::ignored`] returns these signals,
+    /// and [`Signals::handled`] the others. (The library reads `/proc/self/status`, which systems such as Linux have.
+    /// Elsewhere it handles all three.)
     ///
-    /// Handlers that were there before are called as well. Several nodes may be shut down, each by a call of its own.
+    /// On Unix, several nodes can be shut down, each by a call of its own. Handlers that were there before are called
+    /// as well.
     ///
     /// ```no_run
     /// use procession::ShutdownNode;

@@ -14,13 +14,13 @@ use crate::primitives::Arc;
 pub enum Kind {
     /// An empty node.
     Empty,
-    /// One node for several.
+    /// One node of several others.
     Merge,
-    /// One node for several that come and go.
+    /// A node to which others can be added while it runs.
     Group,
-    /// Background work that is told to end, and reports when it is done.
+    /// Background work. It is told to end, and reports when it is done.
     Job,
-    /// A node with a count that can be waited for.
+    /// A node with a count. Threads can wait until the count is zero.
     Counted,
     /// A node with a guard that marks it as ready.
     Readiness,

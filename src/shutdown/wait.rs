@@ -182,7 +182,9 @@ pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Result<NodeEr
     walk::error(root).ok_or(WaitError::TimedOut)
 }
 
-/// Keeps a callback of a node registered, and keeps the node alive. Dropping it removes the callback.
+/// A registered callback. Dropping this removes the callback.
+///
+/// If the callback belongs to a node, this keeps the node alive.
 #[derive(Debug)]
 #[must_use = "dropping this takes the callback back"]
 pub struct Subscription {

@@ -6,8 +6,8 @@ use super::spec::SpecError;
 
 /// Delays between the restarts of a child.
 ///
-/// The first delay doubles with each failure, up to a cap. [`jitter`](Self::jitter) takes a random part off each
-/// delay. The delays begin anew when the child has been up for long enough.
+/// The delay doubles with each failure in a row, up to a longest delay. [`jitter`](Self::jitter) makes each delay
+/// shorter by a random part. The delays begin anew when the child has been up for [long enough](Self::stable_after).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     pub(super) first: Duration,
@@ -18,13 +18,17 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Delays from `first` to `cap`, without jitter. They begin anew when a child has been up for as long as `cap`.
+    /// Makes delays from `first` to `cap`, without jitter.
+    ///
+    /// The delays begin anew when a child has been up for as long as `cap`.
     pub fn exponential(first: Duration, cap: Duration) -> Backoff {
         Backoff { first, cap, jitter: 0.0, stable: cap, seed: 0 }
     }
 
-    /// Takes a random part off each delay: at most `part`, which is from 0 to 1. So children that failed together are
-    /// not restarted together.
+    /// Makes each delay shorter by a random part of it.
+    ///
+    /// The random part is at most `part`, which is from 0 to 1. So children that failed together are not restarted
+    /// together.
     pub fn jitter(mut self, part: f64) -> Backoff {
         self.jitter = part;
         self

@@ -63,7 +63,7 @@ impl Supervisor {
 }
 
 impl ChildSpec {
-    /// Describes a child that is itself a supervisor. It has unlimited time to stop.
+    /// Describes a child that is a supervisor. It has unlimited time to stop.
     pub fn supervisor(id: impl Into<Arc<str>>, make: impl Fn() -> Supervisor + Send + Sync + 'static) -> ChildSpec {
         ChildSpec { supervises: true, shutdown: Shutdown::Unlimited, ..ChildSpec::new(id, make) }
     }
@@ -78,9 +78,8 @@ impl SupervisorBuilder {
 
     /// Limits restarts to this number within any period of this length.
     ///
-    /// With one restart more the supervisor fails. Its error lists the restarts. With 0 the first failure ends the
-    /// supervisor. With [`usize::MAX`] the number of restarts never ends it. The default is 3 restarts within 5
-    /// seconds.
+    /// If one more restart is needed, the supervisor fails. Its error lists the restarts. With 0 the first failure ends
+    /// the supervisor. With [`usize::MAX`] there is no limit. The default is 3 restarts within 5 seconds.
     pub fn intensity(mut self, restarts: usize, within: Duration) -> SupervisorBuilder {
         self.config.intensity = RestartWindow::new(restarts, within);
         self
@@ -111,12 +110,12 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Makes a supervisor whose children are of one kind and are added at run time.
+    /// Makes the supervisor *dynamic*. Its children are of one kind and are added at run time.
     ///
     /// A child is added with [`SupervisorMessage::add_of_kind`](super::SupervisorMessage::add_of_kind). `make` makes
     /// each child from an input. When the child is restarted, `make` makes it again from the same input. The id of a
-    /// child is `id` with a number. `adjust` changes the defaults of its [`ChildSpec`]. The supervisor forgets
-    /// children that it does not restart. It takes no other children.
+    /// child is `id`, a slash and a number. `adjust` changes the defaults of its [`ChildSpec`]. If a child has ended
+    /// and is not restarted, the supervisor removes it. Such a supervisor takes no other children.
     pub fn dynamic<I, P>(
         mut self,
         id: impl Into<Arc<str>>,
@@ -141,7 +140,7 @@ impl SupervisorBuilder {
         self
     }
 
-    /// Builds the supervisor. Spawn it like any process.
+    /// Builds the supervisor. It is spawned like any process.
     ///
     /// # Errors
     /// Returns the first error in the specification of the supervisor or of a child.

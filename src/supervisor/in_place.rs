@@ -86,20 +86,22 @@ impl<P: Process, F: Fn() -> P + Send + Sync + 'static> Process for Failed<P, F> 
 impl ChildSpec {
     /// Describes a child that is restarted *in place*: under the same PID.
     ///
-    /// When the child fails or panics, its state machine is replaced. The page of [`Process::recover`] says what
-    /// stays and what goes. The only messages that are lost are those that the failing step had taken. They become
-    /// dead letters.
+    /// When the child fails or panics, its state machine is replaced. The page of [`Process::recover`] lists what stays
+    /// and what ends. Only the messages that the failing step had taken are lost. They become dead letters.
     ///
-    /// Such a restart counts like any other, and has the same delays. The failure is the child's alone: it does not
-    /// trigger the strategy. If the strategy restarts the child because another child has failed, it gets a new PID.
+    /// Such a restart counts toward the limit of restarts, and has the same delays. It does not trigger the strategy:
+    /// no other child is restarted. If the strategy restarts this child because another child has failed, this child
+    /// gets a new PID.
     ///
-    /// When a step fails, the child's own [`Process::recover`] is asked first. The supervisor sets
+    /// When a step fails, the child's own [`Process::recover`] is called first. The supervisor sets
     /// [`SpawnOptions::recover_with`] itself. So a function that the child's [`options`](Self::options) set there is
-    /// not used. A child that was asked to stop and then fails is not restarted in place.
+    /// not used. If the child was asked to stop and then fails, it is not restarted in place.
     ///
-    /// If the child ends in any other way, it is restarted like any other child, under a new PID. It then begins at
-    /// `"main"` without input. Other ways are: it is done, it is terminated, or the `init` of the new state machine
-    /// fails.
+    /// The new state machine begins with the entry method `"main"` and without input. An entry that the child's
+    /// [`options`](Self::options) set is only for starts with a new PID.
+    ///
+    /// If the child is done, is terminated, or the `init` of its new state machine fails, it is restarted like any
+    /// other child, with a new PID.
     pub fn in_place<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         let make = Arc::new(Contained::new(make));
         let start = move |out: &mut StepOutput, options: SpawnOptions| {

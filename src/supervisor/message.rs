@@ -9,8 +9,9 @@ use crate::{Exit, Pid, Reply, SpawnError};
 
 /// A message to a [`Supervisor`](super::Supervisor).
 ///
-/// Each function here makes one around the [`Reply`] with which the supervisor answers it. Send it with
-/// [`Runtime::ask`](crate::Runtime::ask) or [`StepOutput::ask`](crate::StepOutput::ask).
+/// Each function of this type makes a message around a [`Reply`], with which the supervisor answers. Pass the function,
+/// or the closure that it returns, to [`Runtime::ask`](crate::Runtime::ask) or
+/// [`StepOutput::ask`](crate::StepOutput::ask).
 #[derive(Debug)]
 pub struct SupervisorMessage {
     pub(super) request: Request,
@@ -35,14 +36,17 @@ impl SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
     }
 
-    /// Adds a child after the others, and starts it. The answer is its PID, once its `init` has returned. A child
-    /// that does not start is forgotten.
+    /// Adds a child after the others, and starts it.
+    ///
+    /// The answer is the PID of the child. It comes when the child's `init` has returned. If the child does not start,
+    /// the supervisor removes it.
     pub fn add(spec: ChildSpec) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Add(spec, reply) }
     }
 
-    /// Adds a child to a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input. The answer is
-    /// its PID, once its `init` has returned.
+    /// Adds a child to a [dynamic](super::SupervisorBuilder::dynamic) supervisor, made from this input.
+    ///
+    /// The answer is the PID of the child. It comes when the child's `init` has returned.
     pub fn add_of_kind<I: Send + Sync + 'static>(
         input: I,
     ) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
@@ -59,8 +63,9 @@ impl SupervisorMessage {
 
     /// Restarts a child. If it is up, it is stopped first.
     ///
-    /// The answer is its new PID, once its `init` has returned. This restart is not counted with the others. A child
-    /// that does not start stays down with any [`Restart`] until a request starts it again.
+    /// The answer is the new PID of the child. It comes when the child's `init` has returned. This restart does not
+    /// count toward the limit of restarts. If the child does not start, it stays down, with any [`Restart`], until a
+    /// request starts it again.
     pub fn restart(id: impl Into<Arc<str>>) -> impl FnOnce(Reply<Result<Pid, ChildError>>) -> SupervisorMessage {
         let id = id.into();
         move |reply| SupervisorMessage { request: Request::Restart(id, reply) }
@@ -72,10 +77,10 @@ impl SupervisorMessage {
         move |reply| SupervisorMessage { request: Request::Delete(id, reply) }
     }
 
-    /// Waits for the start of the supervisor. The answer comes when all its initial children have been up.
+    /// Waits for the start of the supervisor. The answer comes when each of its initial children has been up.
     ///
-    /// A child may have failed since, and wait for its restart. If the supervisor ends before, the answer is an
-    /// error.
+    /// By then, a child may have failed and may wait for its restart. If the supervisor ends before that, the answer is
+    /// an error.
     pub fn started(reply: Reply<()>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Started(reply) }
     }
@@ -85,37 +90,37 @@ impl SupervisorMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChildState {
-    /// It waits for its turn to start: other children must be up first, or must have stopped.
+    /// The child waits for its turn to start. Other children must be up first, or must have stopped.
     Queued,
-    /// It has been spawned, but its `init` has not returned.
+    /// The child has been spawned, but its `init` has not returned.
     Starting,
-    /// It is up.
+    /// The child is up: its `init` has returned. If the child is a supervisor, its own children are up, too.
     Up,
-    /// It has failed, and is restarted when its delay is over.
+    /// The child has failed. It is restarted when its delay is over.
     Delayed,
-    /// It waits for its turn to stop: other children must have stopped first.
+    /// The child waits for its turn to stop. Other children must have stopped first.
     ToStop,
-    /// It has been asked to stop.
+    /// The child has been asked to stop.
     Stopping,
-    /// It has ended or was stopped. The supervisor does not restart it by itself.
+    /// The child has ended or was stopped. The supervisor does not restart it by itself.
     Down,
 }
 
-/// One child of a supervisor, at one moment.
+/// The state of one child of a supervisor at one moment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChildInfo {
-    /// Its id.
+    /// The id of the child.
     pub id: Arc<str>,
     /// The PID of its process, if there is one.
     pub pid: Option<Pid>,
-    /// Its state.
+    /// The state of the child.
     pub state: ChildState,
-    /// When it is restarted.
+    /// When the child is restarted.
     pub restart: Restart,
-    /// Whether it is a supervisor.
+    /// Whether the child is a supervisor.
     pub supervises: bool,
-    /// How often it was restarted, in place or otherwise.
+    /// How often the child was restarted, in place or otherwise.
     pub restarts: u64,
 }
 
@@ -140,7 +145,8 @@ pub enum ChildError {
     },
     /// The supervisor does not take this kind of child.
     ///
-    /// A dynamic supervisor takes only children of its kind. Other supervisors take no children of a kind.
+    /// A dynamic supervisor takes only children of its kind. Other supervisors take no requests of
+    /// [`SupervisorMessage::add_of_kind`].
     #[error("this supervisor's children are not of this kind: {reason}")]
     WrongKind {
         /// The kind of child that the supervisor takes.
@@ -149,13 +155,13 @@ pub enum ChildError {
     /// The child could not be spawned.
     #[error("the child was not spawned: {0}")]
     Spawn(#[source] SpawnError),
-    /// Its factory panicked.
+    /// The factory of the child panicked.
     #[error("the factory of the child panicked: {message}")]
     FactoryPanicked {
         /// The message of the panic.
         message: String,
     },
-    /// It ended before its `init` had returned.
+    /// The child ended before its `init` had returned.
     #[error("the child ended before it had begun: {0}")]
     Ended(Exit),
     /// Another request has stopped the child, or the supervisor is stopping.
@@ -163,7 +169,7 @@ pub enum ChildError {
     Stopped,
 }
 
-/// An error with which a supervisor fails.
+/// The error with which a supervisor fails.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SupervisorError {

@@ -1,8 +1,9 @@
 //! Supervision: processes that start others, restart those that fail, and stop them in order.
 //!
-//! A [`Supervisor`] is a process that uses only the public interface of the crate. The runtime has no code for it. A
-//! [builder](Supervisor::builder) describes the supervisor, and [`ChildSpec`]s describe its children. At run time it
-//! gets requests as [`SupervisorMessage`]s. A [`Tree`] shows a supervisor and everything below it.
+//! A [`Supervisor`] is a process like any other. It uses only the public interface of the crate. A
+//! [builder](Supervisor::builder) has the options of the supervisor, and a [`ChildSpec`] describes each child. At run
+//! time, programs send requests to it as [`SupervisorMessage`]s. A [`Tree`] shows a supervisor and all processes below
+//! it.
 //!
 //! ```
 //! use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage, Tree};

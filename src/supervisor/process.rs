@@ -19,13 +19,12 @@ use super::spec::{AutoShutdown, ChildSpec, Strategy};
 use crate::command::TimerFired;
 use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
 
-/// A process that starts other processes, restarts them after failures, and finally stops them.
+/// A process that starts other processes, restarts them after failures, and stops them at the end.
 ///
 /// Build it with [`Supervisor::builder`], spawn it like any process, and send it [`SupervisorMessage`]s.
 ///
-/// After a cancel request it stops its children in reverse order of their start. Each child has its own limit. The
-/// supervisor is done when the last child has ended. If the supervisor is terminated, its children end through their
-/// links.
+/// After a cancel request, it stops its children in reverse order of their start. Each child has its own limit. The
+/// supervisor is done when the last child has ended. If the supervisor is terminated, the links end its children.
 pub struct Supervisor {
     pub(super) config: Config,
     /// All children, by number. The numbers follow the order of their start.

@@ -10,12 +10,12 @@ use crate::{Pid, Process, SpawnError, SpawnOptions, StepOutput, Tag};
 /// When to restart a child that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Restart {
-    /// Always.
+    /// The child is always restarted.
     #[default]
     Permanent,
-    /// Unless the child was done.
+    /// The child is restarted unless its exit is [`Done`](crate::Exit::Done).
     Transient,
-    /// Never. When the child has ended, its specification is deleted.
+    /// The child is never restarted. When it has ended, its specification is deleted.
     Temporary,
 }
 
@@ -26,7 +26,7 @@ pub enum Shutdown {
     AtOnce,
     /// The child is asked to stop. It is terminated if it has not ended within this limit.
     Within(Duration),
-    /// The child is asked to stop, without a limit. Meant for supervisors.
+    /// The child is asked to stop, without a limit. This is for children that are supervisors.
     Unlimited,
 }
 
@@ -39,30 +39,32 @@ impl Default for Shutdown {
 /// Which other children are restarted with a child that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Strategy {
-    /// None: only the child itself is restarted.
+    /// No other child. Only the child that has ended is restarted.
     #[default]
     OneForOne,
-    /// All: the other children are stopped, and then all are started again.
+    /// All other children. They are stopped, and then all children are started again.
     OneForAll,
-    /// Those that were started after it: they are stopped, and then it and they are started again.
+    /// The children that were started after the ended child. They are stopped. Then they and the ended child are
+    /// started again.
     RestForOne,
 }
 
 /// Whether a supervisor ends when significant children have ended by themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AutoShutdown {
-    /// Never.
+    /// The supervisor does not end for this reason.
     #[default]
     Never,
-    /// When the first of them has ended.
+    /// The supervisor ends when the first significant child has ended by itself.
     AnySignificant,
-    /// When the last of them has ended.
+    /// The supervisor ends when the last significant child has ended by itself.
     AllSignificant,
 }
 
-/// Describes one child: its id, how it is made, and what happens when it ends.
+/// The specification of one child: its id, how it is made, and what happens when it ends.
 ///
-/// A child begins at `"main"` without input, unless its [`options`](Self::options) say otherwise.
+/// A child begins with the entry method `"main"` and without input. Its [`options`](Self::options) can set another
+/// entry.
 #[derive(Clone)]
 #[must_use = "a specification does nothing until a supervisor has it"]
 pub struct ChildSpec {
@@ -91,7 +93,7 @@ pub(super) fn spawn_child<P: Process>(
 }
 
 impl ChildSpec {
-    /// Describes a permanent child with five seconds to stop. `make` makes it anew for each start.
+    /// Describes a permanent child, which has five seconds to stop. Each start calls `make` for a new process.
     pub fn new<P: Process>(id: impl Into<Arc<str>>, make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec {
         ChildSpec::starting(id.into(), Box::new(move |out, options| spawn_child(out, make(), options)))
     }
@@ -121,13 +123,13 @@ impl ChildSpec {
         self
     }
 
-    /// Marks the child as significant: the supervisor may end when it has ended by itself. See [`AutoShutdown`].
+    /// Marks the child as significant. [`AutoShutdown`] says how its end can end the supervisor.
     pub fn significant(mut self) -> ChildSpec {
         self.significant = true;
         self
     }
 
-    /// Sets the spawn options, made anew for each start: a name, a bounded mailbox, an entry.
+    /// Sets the spawn options, for example a name, a bounded mailbox or an entry. Each start calls `options`.
     pub fn options(mut self, options: impl Fn() -> SpawnOptions + Send + Sync + 'static) -> ChildSpec {
         let options = Contained::new(options);
         self.options = Arc::new(move || options.get()());
@@ -195,16 +197,16 @@ pub enum SpecError {
         /// The limit.
         limit: usize,
     },
-    /// A dynamic supervisor takes only children of its kind.
+    /// Other children were added to a dynamic supervisor. It takes only children of its kind.
     #[error("a dynamic supervisor makes all its children of one kind, and was given others as well")]
     KindAndOthers,
-    /// The child's time to stop is zero.
+    /// The child's time to stop is zero. [`Shutdown::AtOnce`] terminates a child at once.
     #[error("child {id:?} has a limit of zero to stop: say `Shutdown::AtOnce` if that is meant")]
     NoTimeToStop {
         /// The child's id.
         id: Arc<str>,
     },
-    /// A permanent child does not end by itself.
+    /// A child is significant and permanent. It is always restarted, so the supervisor would never end with it.
     #[error(
         "child {id:?} is significant and permanent: it is always restarted, so the supervisor would never end with it"
     )]

@@ -6,19 +6,19 @@ use std::time::Duration;
 use super::message::{ChildInfo, ChildState, SupervisorMessage};
 use crate::{Address, CommandError, Runtime};
 
-/// A supervisor with everything below it. Each is shown as it was when it was asked.
+/// A supervisor with all processes below it. Each supervisor describes its own children at the time of its answer.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The children, in the order of their start. A child that is a supervisor and is up has its own tree.
+    /// The children, in the order of their start. If a child is a supervisor and is up, its own tree is beside it.
     pub children: Vec<(ChildInfo, Option<Tree>)>,
 }
 
 impl Tree {
-    /// Asks a supervisor, and the supervisors below it. The limit applies to each question.
+    /// Asks a supervisor and the supervisors below it for their children. The limit applies to each question.
     ///
     /// # Errors
-    /// The supervisor at the top does not answer. A supervisor below it that does not answer has no tree in the
-    /// result.
+    /// The supervisor at the top does not answer. If a supervisor below it does not answer, the result has no tree for
+    /// it.
     pub fn of(
         runtime: &Runtime,
         supervisor: Address<SupervisorMessage>,

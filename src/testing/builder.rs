@@ -13,8 +13,8 @@ const STEP_EVENTS: u32 = 128;
 
 /// Options of a [`Driver`], made with [`Driver::builder`].
 ///
-/// Several processes can talk to each other in a test, which carries their messages. They share a clock, and each has
-/// its own PID:
+/// Several processes can send to each other in a test. Each has a driver and a PID of its own, and they share a clock.
+/// The test carries the messages from one driver to the other:
 ///
 /// ```
 /// use procession::clock::ManualClock;
@@ -88,12 +88,14 @@ pub struct DriverBuilder<P: Process> {
 }
 
 impl<P: Process> Driver<P> {
-    /// Drives a process that begins at `"main"` without input. `init` is called before the first step.
+    /// Drives a process that begins with the entry method `"main"` and without input.
+    ///
+    /// `init` is called before the first step.
     pub fn new(process: P) -> Driver<P> {
         Driver::builder().build(process)
     }
 
-    /// Drives a process that begins at `method` with `input`.
+    /// Drives a process that begins with the entry method `method` and with `input`.
     pub fn entering<I: Send + 'static>(process: P, method: impl Into<Cow<'static, str>>, input: I) -> Driver<P> {
         Driver::builder().entry(method, input).build(process)
     }
@@ -113,26 +115,26 @@ impl<P: Process> Driver<P> {
 impl<P: Process> DriverBuilder<P> {
     /// Sets the PID of the process. The default is `<0.0.1>`.
     ///
-    /// Its children get PIDs of the same node. The children of a process in slot *n* get the slots from 1,000 × *n* +
-    /// 1. Give processes that talk to each other different slots. Give none of them slot 0.
+    /// Its children get PIDs of the same node. The children of a process in slot *n* get slots above 1,000 × *n*. If
+    /// processes send to each other, give them different slots, and give none of them slot 0.
     pub fn pid(mut self, pid: Pid) -> DriverBuilder<P> {
         self.pid = pid;
         self
     }
 
-    /// Sets the clock that the process sees. Its timers and time limits use it. The default is a clock of its own.
+    /// Sets the clock of the process. Its timers and time limits use it. By default each driver has its own clock.
     pub fn clock(mut self, clock: &ManualClock) -> DriverBuilder<P> {
         self.clock = clock.clone();
         self
     }
 
-    /// Sets the entry method and its input, with which `init` is called. The default is `"main"` without input.
+    /// Sets the entry method and its input. `init` is called with them. The default is `"main"` without input.
     pub fn entry<I: Send + 'static>(mut self, method: impl Into<Cow<'static, str>>, input: I) -> DriverBuilder<P> {
         self.options = self.options.entry(method, input);
         self
     }
 
-    /// Limits the new events that each step is given. The least is one. The default is 128.
+    /// Limits the new events that each step is given. The limit is at least one. The default is 128.
     pub fn step_events(mut self, events: usize) -> DriverBuilder<P> {
         self.step_events = u32::try_from(events).unwrap_or(u32::MAX).max(1);
         self

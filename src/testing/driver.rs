@@ -37,7 +37,8 @@ pub struct Driver<P: Process> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// It can be stepped: it is new, it has events, or it said that it continues.
+    /// It can be stepped: it is new, it has events, or its last step returned
+    /// [`Step::Continue`](crate::Step::Continue).
     Ready,
     /// Its next step would run on the pool.
     ReadyOnPool,
@@ -79,7 +80,7 @@ pub enum Outstanding {
     },
 }
 
-/// The reason why [`Driver::sent`](Driver::sent) has no message of the requested type.
+/// Why [`Driver::sent`](Driver::sent) returns no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SentError {
@@ -122,7 +123,7 @@ impl<P: Process> Driver<P> {
         self.pid.typed()
     }
 
-    /// Returns the clock that the process sees.
+    /// Returns the clock of the process.
     pub fn clock(&self) -> &ManualClock {
         &self.clock
     }
@@ -170,7 +171,7 @@ impl<P: Process> Driver<P> {
         drop(self.engine.road.signal(&mut self.engine.executor(), self.pid, Signal::Control(control)));
     }
 
-    /// Moves the clock. Timers and time limits that are then over are answered.
+    /// Moves the clock. Commands whose timer or time limit is over then are answered.
     pub fn advance(&mut self, by: Duration) -> &mut Driver<P> {
         self.clock.advance(by);
         self
@@ -195,8 +196,8 @@ impl<P: Process> Driver<P> {
     /// Steps the process until it has nothing more to do.
     ///
     /// # Panics
-    /// Panics after 100,000 steps in a row. The process then always returns
-    /// [`Step::Continue`](crate::Step::Continue), or always sends itself something.
+    /// Panics after 100,000 steps in a row. Such a process always returns
+    /// [`Step::Continue`](crate::Step::Continue), or always sends messages to itself.
     pub fn run(&mut self) -> Status {
         let before = self.steps();
         while matches!(self.status(), Status::Ready | Status::ReadyOnPool) {
@@ -206,7 +207,7 @@ impl<P: Process> Driver<P> {
         self.status()
     }
 
-    /// Ends the process like a runtime that terminates it.
+    /// Terminates the process, as a runtime does.
     pub fn terminate(&mut self) {
         if matches!(self.engine.road.terminate(&mut self.engine.executor(), self.pid, 0), Ok(true)) {
             self.step();
@@ -238,7 +239,7 @@ impl<P: Process> Driver<P> {
         self.engine.road.outside.steps.get() as usize
     }
 
-    /// Takes the oldest message that the process has sent or asked with, and its receiver.
+    /// Takes the oldest message that the process has sent, and its receiver. An ask sends a message, too.
     ///
     /// The test may answer with a [`Reply`](crate::Reply) in the message.
     ///
@@ -261,14 +262,13 @@ impl<P: Process> Driver<P> {
         self.notes.sent.len()
     }
 
-    /// Takes the record of the oldest spawned child: its PID, and the type of the process.
+    /// Takes the oldest child that the process has spawned: its PID, and the name of its type.
     pub fn spawned(&mut self) -> Option<(Pid, &'static str)> {
         let child = self.notes.spawned.pop_front()?;
         Some((child.head.pid, (child.machine.kind().process)()))
     }
 
-    /// Returns the requests to stop that the process has made. They are answered as if the other processes were
-    /// there.
+    /// Returns the requests to stop that the process has sent to others. They are answered as if these processes lived.
     pub fn cancelled(&self) -> &[(Pid, CancelRequest)] {
         &self.notes.cancelled
     }
@@ -343,7 +343,7 @@ impl<P: Process> Driver<P> {
         self.notes.traps
     }
 
-    /// Gives another process a name, under which this process finds it.
+    /// Registers a name for another process. The driven process finds it under this name.
     pub fn name(&mut self, name: &str, pid: Pid) -> &mut Driver<P> {
         drop(self.engine.name(Naming::Register { name: name.into(), pid }));
         self
@@ -371,7 +371,7 @@ impl<P: Process> Driver<P> {
         self
     }
 
-    /// From now on behaves like a runtime that shuts down: the process can spawn no other.
+    /// From now on the driver behaves like a runtime that shuts down: the process cannot spawn another process.
     ///
     /// This does not ask the process to stop: see [`cancel`](Self::cancel).
     pub fn shuts_down(&mut self) -> &mut Driver<P> {
@@ -381,8 +381,9 @@ impl<P: Process> Driver<P> {
 
     /// Notifies the process that another process has ended.
     ///
-    /// Each of its monitors of that process fires. If the two are linked and this process traps exits, it gets the
-    /// exit as an event. A link does not end a process that does not trap exits: see [`terminate`](Self::terminate).
+    /// It gets a [`Down`](crate::Event::Down) event for each monitor of that process. If it is linked to that process
+    /// and traps exits, it gets the exit as an event, too. If it does not trap exits, the link does not end it: the
+    /// test calls [`terminate`](Self::terminate).
     pub fn ended(&mut self, pid: Pid, exit: &Exit) -> &mut Driver<P> {
         let of_it = |monitor: &Monitor| monitor.pid() == pid;
         let told: Vec<Monitor> = self.notes.monitors.iter().copied().filter(of_it).collect();

@@ -1,10 +1,10 @@
 //! Tests of processes as plain functions: events in, yields and a status out, and a manual clock.
 //!
-//! A [`Driver`] holds one process and no thread. It records the yields of the process instead of carrying them out.
-//! The test can inspect messages and children. It can carry out, mock or refuse each command. Timers are due when the
-//! test moves the clock. The rules are those of the runtime: a failed step yields nothing, `Wait` is given no
-//! messages, and each command is answered once. To drive several processes that talk to each other, use
-//! [`Driver::builder`].
+//! A [`Driver`] has one process, and no thread. It records the yields of the process instead of performing them. The
+//! test can inspect messages and children. It can run, answer or refuse each command. A timer is due
+//! when the test moves the clock. The rules are those of the runtime: a failed step yields nothing, a step after
+//! `Wait` is given no messages, and each command is answered once. To drive several processes that send to each other,
+//! use [`Driver::builder`].
 //!
 //! ```
 //! use procession::testing::{Driver, Status};

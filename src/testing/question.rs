@@ -30,7 +30,7 @@ pub struct Asked<T> {
 }
 
 impl<T: Send + 'static> Asked<T> {
-    /// Takes the answer if there is one yet: the value, or [`CommandError::Dropped`]. It is returned once.
+    /// Takes the answer, if there is one: the value, or [`CommandError::Dropped`]. Each answer is returned once.
     pub fn answer(&self) -> Option<Result<T, CommandError>> {
         self.answer.take().map(OneAnswer::typed)
     }
