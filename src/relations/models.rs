@@ -86,7 +86,7 @@ fn end(two: &Two, slot: u32) -> Ended {
             assert!(!matches!(told, Told::Woken(_)), "its body is in hand");
         });
     }
-    Ended { inbox: vacated.inbox.map(|inbox| inbox.mailbox), exit }
+    Ended { inbox: vacated.into_inbox().map(|inbox| inbox.mailbox), exit }
 }
 
 /// The downs and exits that have arrived for a process. Each has whether it said that there was no such process.
