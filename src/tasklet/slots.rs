@@ -320,7 +320,7 @@ impl<B> Slots<B> {
     pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
         let Some(slot) = self.suspended(ticket) else { return Effects::NONE };
         slot.out -= 1;
-        if slot.out > 0 || !slot.suspended || slot.directive != Directive::Wait {
+        if slot.out > 0 || slot.directive != Directive::Wait {
             return Effects::NONE;
         }
         self.take_body(ticket.id).map_or(Effects::NONE, |body| self.abandoned(ticket.id, body))
