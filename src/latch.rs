@@ -302,7 +302,7 @@ impl<T> Latch<T> {
             }
         };
         drop(state);
-        drop(other);
+        drop_contained(other);
         Poll::Pending
     }
 }

@@ -109,6 +109,31 @@ fn a_latch_contains_waker_panics_and_forgets_dropped_futures() {
 }
 
 #[test]
+fn a_panic_in_the_destructor_of_a_replaced_waker_does_not_reach_the_poll() {
+    struct Bomb;
+    impl std::task::Wake for Bomb {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("in the destructor of a waker");
+        }
+    }
+    let (latch, flag) = (Latch::new(), Arc::new(Flag(AtomicUsize::new(0))));
+    let mut future = LatchFuture::new(latch.clone());
+    let bomb = Waker::from(Arc::new(Bomb));
+    assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&bomb)).is_pending());
+    // The future has the last reference now.
+    crate::outcome::drop_contained(bomb);
+    let waker = Waker::from(flag.clone());
+    let mut cx = Context::from_waker(&waker);
+    let poll = crate::outcome::contain(|| Pin::new(&mut future).poll(&mut cx));
+    assert!(poll.is_ok_and(|poll| poll.is_pending()));
+    latch.set(()).unwrap();
+    assert_eq!(flag.0.load(Ordering::Relaxed), 1, "the later waker is registered");
+}
+
+#[test]
 fn a_wait_with_a_limit_ends_when_the_manual_clock_says_so() {
     let manual = ManualClock::new();
     let clock = manual.clock();

@@ -9,7 +9,7 @@ use super::node::{Life, Moves, Node, Own};
 use super::wait;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Failure};
-use crate::primitives::{Arc, thread};
+use crate::primitives::{Arc, Mutex, OnceLock, Weak, lock, thread};
 use crate::threads;
 use crate::wait::wait;
 
@@ -223,6 +223,42 @@ fn what_ends_while_it_is_being_given_up_leaves_its_group_all_the_same() {
     tail.done();
     cascade::run(held_up);
     assert_eq!(above.report().nodes().len(), 1);
+}
+
+#[test]
+fn a_shutdown_succeeds_as_soon_as_the_last_given_up_job_has_ended() {
+    let (job, _guard) = ShutdownNode::job([]);
+    let above = ShutdownNode::merge([job.clone()]);
+    act(&above.node, "ask");
+    act(&job.node, "give_up");
+    assert!(above.shutdown_timeout(Duration::ZERO).unwrap_err().open()[0].was_given_up());
+    // The thread that reports the end is delayed before the node above is notified.
+    let mut held_up = Moves::default();
+    job.node.end_own(&mut held_up);
+    above.shutdown_timeout(Duration::ZERO).unwrap();
+    cascade::run(held_up);
+    above.shutdown_timeout(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn a_shutdown_fails_if_a_job_is_given_up_between_two_looks_of_its_report() {
+    // The report visits the job while its children are open. Then it calls the description, which ends them and gives
+    // the job up. Then it visits the children.
+    let ((before, before_guard), (last, last_guard)) = (ShutdownNode::job([]), ShutdownNode::job([]));
+    let (guards, job) = (Mutex::new(vec![before_guard, last_guard]), Arc::new(OnceLock::<Weak<Node>>::new()));
+    let given_up = job.clone();
+    let mut describes = ShutdownNode::builder().detail(move || {
+        lock(&guards).drain(..).for_each(drop);
+        act(&given_up.get()?.upgrade()?, "give_up");
+        None
+    });
+    describes.after = Some(before);
+    let (node, _guard) = ShutdownNode::job([describes.merge(), last]);
+    assert!(job.set(Arc::downgrade(&node.node)).is_ok());
+    let above = ShutdownNode::merge([node.clone()]);
+    let error = above.shutdown_timeout(Duration::ZERO).unwrap_err();
+    assert!(error.open().is_empty() && above.is_closed());
+    assert!(above.shutdown().unwrap_err().open()[0].was_given_up());
 }
 
 #[test]

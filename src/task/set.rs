@@ -281,7 +281,8 @@ impl<T, E> TaskSet<T, E> {
                 Helped::Done => return true,
                 Helped::NotYet => task.record.ring_when_in_line(&task.shared, bell),
                 Helped::OthersCome(counts) => {
-                    // The other threads run all jobs in the queue, so also those behind this one.
+                    // The other threads run all jobs in the queue, so also those behind this one. The number goes back
+                    // to the list, because this wait may return before they come. The next wait asks again.
                     *others = Some(counts);
                     lock(&self.ready.state).in_line.insert(number);
                     return false;
@@ -365,6 +366,31 @@ mod tests {
             Ok::<u32, String>(sum)
         });
         assert_eq!(wait(outer.unwrap()).output(), Some(&3));
+    }
+
+    #[test]
+    fn a_set_runs_a_task_for_which_another_thread_came_when_it_last_waited() {
+        let (starts, go) = (AtomicUsize::new(0), Latch::new());
+        let gate = go.clone();
+        let second_thread_waits = move || {
+            if starts.fetch_add(1, Ordering::Relaxed) == 1 {
+                wait(&gate);
+            }
+        };
+        let pool = Pool::builder().max(2).on_start(second_thread_waits).build().unwrap();
+        let (tasks, submits) = (TaskScheduler::on(&pool), TaskScheduler::on(&pool));
+        let outer = tasks.submit(move |_| {
+            let mut set = TaskSet::from_iter([submits.submit(|_| Ok::<(), String>(())).unwrap()]);
+            let mut others = None;
+            let other_thread_comes = !set.help(&mut others) && others.is_some();
+            // The wait returns here if another task of the set ends. After that, more jobs wait than threads come.
+            drop(others);
+            let one_more = submits.submit(|_| Ok::<(), String>(())).unwrap();
+            let runs_it_here = set.help(&mut None);
+            let _ = go.set(());
+            Ok::<_, String>((other_thread_comes, runs_it_here, wait(one_more).output().is_some()))
+        });
+        assert_eq!(wait(outer.unwrap()).output(), Some(&(true, true, true)));
     }
 
     #[test]

@@ -373,6 +373,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{Directive, Loop, ready};
+    use crate::outcome::{Exit, Reason};
     use crate::threads;
 
     /// Adds a tasklet that needs a thread of the pool, one that waits for a timer, and one that waits with a limit.
@@ -400,6 +401,18 @@ mod tests {
         home.schedule(on_the_pool, Directive::Home).unwrap();
         home.schedule(for_a_timer, Directive::Home).unwrap();
         home.schedule(with_a_limit, Directive::Home).unwrap();
+    }
+
+    #[test]
+    fn a_tasklet_without_a_thread_for_its_pool_step_says_so_in_its_exit() {
+        let mut home = Loop::new(());
+        let on_the_pool = ready::from_fns(|(): &mut (), _| Directive::Pool, |_| Directive::Done);
+        let ended = home.handle().schedule(on_the_pool, Directive::Home).unwrap();
+        threads::refuse(true);
+        let report = home.run();
+        threads::refuse(false);
+        assert_eq!(report.unwrap().refused, 1);
+        assert!(matches!(ended.exit(), Some(Exit::Terminated(Reason::NoThread))), "{:?}", ended.exit());
     }
 
     #[test]

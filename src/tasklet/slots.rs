@@ -40,7 +40,8 @@
 //! **The home thread** goes to sleep under the lock, after it has found no ready tasklet but a remaining one. A
 //! thread that makes a tasklet ready, or that retires the last one, holds the lock as well. It finds that the home
 //! thread sleeps, and wakes it. If the home thread is in no run or turn, the wake-up hook is called once, until the
-//! next run or turn. [`Loop::with`](super::Loop::with) is neither.
+//! next run or turn. [`Loop::with`](super::Loop::with) is neither. The steps that a `schedule` runs on an automatic
+//! loop are neither.
 //!
 //! A run or turn ends under the lock as well, in the critical section of its last look: it leaves. A transition comes
 //! before that look, and is seen. Or it comes after the leave, finds no home thread, and calls the hook. The thread
@@ -319,7 +320,7 @@ impl<B> Slots<B> {
     pub(super) fn release(&mut self, ticket: Ticket) -> Effects<B> {
         let Some(slot) = self.suspended(ticket) else { return Effects::NONE };
         slot.out -= 1;
-        if slot.out > 0 || !slot.suspended || slot.directive != Directive::Wait {
+        if slot.out > 0 || slot.directive != Directive::Wait {
             return Effects::NONE;
         }
         self.take_body(ticket.id).map_or(Effects::NONE, |body| self.abandoned(ticket.id, body))
@@ -406,10 +407,10 @@ impl<B> Slots<B> {
         (token.clone(), slot.doomed.clone())
     }
 
-    /// Notes that a thread begins to run ready steps.
+    /// Notes that a thread begins to run ready steps. If this is a run or turn, the hook may be called again.
     pub(super) fn enter(&mut self, presence: Presence) {
         self.home = presence;
-        self.told = false;
+        self.told &= presence == Presence::Away;
     }
 
     /// Notes that the thread exits the loop. The hook is called if there is more to do, or if no tasklet is left and

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use procession::pool::Pool;
+use procession::pool::{Pool, PoolError, QueuePolicy};
 use procession::sync::Latch;
 use procession::tasklet::{Directive, Loop, LoopHandle, ScheduleError, Tasklet, TaskletContext, TurnOutcome, ready};
 use procession::{Exit, Reason};
@@ -348,6 +348,27 @@ fn a_pool_that_refuses_gives_the_tasklet_back_or_ends_it() {
     assert!(refused.load(Ordering::SeqCst));
     assert_eq!((report.refused, report.ended()), (1, 1));
     assert!(matches!(ended.exit(), Some(Exit::Terminated(Reason::Shutdown))));
+}
+
+#[test]
+fn a_tasklet_that_finds_the_pool_full_has_that_as_its_reason() {
+    let pool = Pool::builder().max(1).queue(QueuePolicy::Reject(0)).build().unwrap();
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (set, gate) = (begun.clone(), go.clone());
+    pool.execute(move || {
+        let _ = set.set(());
+        wait(&gate);
+    })
+    .unwrap();
+    wait(&begun);
+    let mut home = Loop::on((), &pool);
+    let asks = elsewhere(|_: &mut TaskletContext<'_, ()>| Directive::Done);
+    let ended = home.handle().schedule(asks, Directive::Home).unwrap();
+    let report = home.run().unwrap();
+    go.set(()).unwrap();
+    assert_eq!((report.refused, report.ended()), (1, 1));
+    let Some(Exit::Terminated(reason)) = ended.exit() else { panic!("{:?}", ended.exit()) };
+    assert_eq!(reason.to_string(), PoolError::Full.to_string());
 }
 
 #[test]

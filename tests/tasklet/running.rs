@@ -353,6 +353,23 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
 }
 
 #[test]
+fn the_hook_of_an_automatic_loop_is_called_once_until_the_next_turn() {
+    let calls = counter();
+    let called = calls.clone();
+    let mut home = Loop::automatic(());
+    home.on_wake(move || {
+        called.fetch_add(1, Ordering::SeqCst);
+    });
+    for turns in 1..=3 {
+        for _ in 0..10 {
+            home.schedule(ready::done(), Directive::Home).unwrap();
+        }
+        assert_eq!(count(&calls), turns);
+        assert_eq!(home.turn(1), TurnOutcome::Finished);
+    }
+}
+
+#[test]
 fn a_dropped_loop_drops_a_hook_that_holds_the_loop() {
     let drops = counter();
     let mut home = Loop::new(());

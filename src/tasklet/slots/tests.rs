@@ -166,6 +166,21 @@ fn an_id_never_means_another_tasklet_in_the_same_slot_or_loop() {
 }
 
 #[test]
+fn a_tasklet_that_has_ended_cannot_be_cancelled() {
+    let mut slots = slots();
+    let cancelled = at_rest(&mut slots, "waiting");
+    assert!(slots.cancel(cancelled, Reason::Cancelled).is_some());
+    assert!(slots.cancel(cancelled, Reason::Cancelled).is_none(), "its body is being dropped");
+    let finished = at_rest(&mut slots, "ready");
+    let begun = slots.begin_home().unwrap();
+    assert!(slots.settle(finished, begun.body, Ok(Directive::Done)).over.is_some());
+    assert!(slots.cancel(finished, Reason::Cancelled).is_none(), "its body is being dropped");
+    let _ = slots.retire(finished);
+    assert!(slots.cancel(finished, Reason::Cancelled).is_none());
+    assert_eq!(slots.report.cancelled, 1);
+}
+
+#[test]
 fn the_hook_is_called_once_until_somebody_has_come() {
     let mut slots = slots();
     slots.set_hook(Some(Arc::new(|| {})));
