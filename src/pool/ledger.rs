@@ -107,7 +107,8 @@ pub(super) struct Wanted {
 pub(super) enum End {
     NotBegun,
     Begun,
-    /// The shutdown node is closed, and its callbacks have returned.
+    /// The shutdown node has been told. Its callbacks have returned, unless another thread told it first and still
+    /// calls them.
     Reported,
     /// The threads have been joined.
     Joined,

@@ -242,6 +242,21 @@ fn the_state_is_asked_for_while_the_pool_ends() {
     });
 }
 
+/// Fails if `shutdown_node` checks whether the pool has ended before it makes the node. This end finds neither threads
+/// nor a node, and reports nothing.
+#[test]
+fn the_state_is_asked_for_while_an_unused_pool_ends() {
+    model(3, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
+        let asks = loom::thread::spawn({
+            let pool = pool.clone();
+            move || pool.shutdown_node()
+        });
+        pool.stop().unwrap();
+        assert!(asks.join().unwrap().is_closed());
+    });
+}
+
 /// Fails if a stop takes the waiting jobs in one critical section and counts them as being dropped in another.
 #[test]
 fn neither_of_two_stops_returns_before_the_abandoned_jobs_are_dropped() {

@@ -321,7 +321,12 @@ impl Shared {
             return;
         }
         let (shared, left) = (self.clone(), self.threads.take_left());
+        // The pool has finished. So a thread that requests the node after the next line finds that, and reports the end.
         let has_user_code = !left.is_empty() || self.part.is_wanted();
+        if !has_user_code {
+            self.change(|ledger| ledger.end = End::Joined);
+            return;
+        }
         let end = move || {
             // A callback of the node may ask this pool to end.
             let _inside = shared.threads.enter_for_now();
@@ -334,11 +339,7 @@ impl Shared {
             }
             shared.change(|ledger| ledger.end = End::Joined);
         };
-        if has_user_code {
-            threads::on_helper_thread("procession-pool-end", end);
-        } else {
-            end();
-        }
+        threads::on_helper_thread("procession-pool-end", end);
     }
 
     /// The same for a call that does not wait for the end: it waits for callbacks of the node as long as the grace.
