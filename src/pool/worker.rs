@@ -439,4 +439,46 @@ mod tests {
         assert_eq!(waited, Err(PacerError::NoThread));
         assert_eq!(pacer.stats().waiting, 0);
     }
+
+    /// The subscriber of the log drops the last handle while the pacer submits a job.
+    #[test]
+    fn a_pacer_contains_the_destructors_of_a_pool_that_ends_while_it_submits() {
+        use std::sync::Mutex;
+        struct DropsOnEvent(Mutex<Option<Pool>>);
+        impl tracing::Subscriber for DropsOnEvent {
+            fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+                true
+            }
+            fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+                tracing::span::Id::from_u64(1)
+            }
+            fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+            fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+            fn event(&self, _: &tracing::Event<'_>) {
+                let pool = self.0.lock().unwrap().take();
+                drop(pool);
+            }
+            fn enter(&self, _: &tracing::span::Id) {}
+            fn exit(&self, _: &tracing::span::Id) {}
+        }
+        struct Panics(Latch<()>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                self.0.set(()).unwrap();
+                panic!("contained");
+            }
+        }
+        let (dropped, pacer) = (Latch::new(), super::super::Pacer::new(std::time::Duration::ZERO));
+        let panics = Panics(dropped.clone());
+        let pool = Pool::builder().on_end(move || assert!(!panics.0.is_set())).build().unwrap();
+        pacer.pause();
+        let job = pacer.spawn(&pool, || ()).unwrap();
+        tracing::subscriber::with_default(DropsOnEvent(Mutex::new(Some(pool))), || {
+            crate::threads::refuse(true);
+            pacer.resume();
+            crate::threads::refuse(false);
+        });
+        assert!(dropped.is_set(), "the pacer had the last reference");
+        assert!(matches!(wait(job), Err(super::super::JobError::Abandoned)));
+    }
 }
