@@ -176,8 +176,7 @@ fn a_wait_for_room_ends_when_its_latch_is_set() {
     });
 }
 
-/// Fails if both hold: the job is removed from the pacer's queue in one critical section and only a later one makes
-/// it removable from the pool's; and the thread that hands it over does not check for a cancellation.
+/// Fails if one critical section takes the job out of the pacer's queue and only a later one notes its ticket.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     model(2, || {
@@ -202,7 +201,7 @@ fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     });
 }
 
-/// Fails if the worker that begins the job does not first take it out of its locker.
+/// Fails if a job frees its turn when it begins and again when it is dropped.
 #[test]
 fn a_paced_job_is_cancelled_while_it_begins() {
     model(2, || {
