@@ -332,6 +332,8 @@ impl Shared {
             let _inside = shared.threads.enter_for_now();
             shared.report_end();
             shared.change(|ledger| ledger.end = End::Reported);
+            // If no helper thread can be started, this may be the last worker. It does not join itself, and counts as
+            // joined.
             let me = thread::current().id();
             for thread in left.into_iter().filter(|thread| thread.thread().id() != me) {
                 // User code is contained, so no thread has panicked.
