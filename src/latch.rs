@@ -209,6 +209,12 @@ impl<T> Latch<T> {
         Arc::strong_count(&self.shared) > 1
     }
 
+    /// The number of threads that sleep until the latch is set.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn sleepers(&self) -> usize {
+        lock(&self.shared.state).sleepers
+    }
+
     /// Whether the latch is set.
     pub fn is_set(&self) -> bool {
         lock(&self.shared.state).decided

@@ -364,7 +364,7 @@ mod tests {
     use super::super::{JobHandle, Pool};
     use super::*;
     use crate::clock::ManualClock;
-    use crate::wait::wait;
+    use crate::wait::{until, wait};
     use std::time::Duration;
 
     #[test]
@@ -377,8 +377,10 @@ mod tests {
         };
         let for_ever = waiter(Deadline::NEVER);
         let limited = waiter(state.clock.deadline(Duration::from_secs(1)));
+        until("both sleep", || state.over.sleepers() == 2);
         manual.advance(Duration::from_secs(1));
         assert!(!wait(limited).unwrap());
+        until("the other sleeps again", || state.over.sleepers() == 1);
         assert!(!for_ever.is_finished());
         drop(Box::new(handled).run().after.and_then(Work::tell));
         assert!(wait(for_ever).unwrap());

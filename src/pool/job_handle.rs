@@ -283,8 +283,9 @@ impl<T: Send + 'static> JobHandle<T> {
 
     /// Cancels the job if it has not begun. Returns whether this call cancelled it.
     ///
-    /// The cancelled job is removed from the queue. The calling thread drops its closure before the call returns. A job
-    /// that has begun goes on. To ask a running job to stop, share a [`CancelToken`](crate::CancelToken) with it.
+    /// The cancelled job is removed from the queue. The calling thread drops its closure before the call returns. When
+    /// a wait for the job returns on another thread, the closure may not have been dropped yet. A job that has begun
+    /// goes on. To ask a running job to stop, share a [`CancelToken`](crate::CancelToken) with it.
     pub fn cancel(&self) -> bool {
         let work = match &self.place {
             Place::Queue(ticket) => ticket.take(),

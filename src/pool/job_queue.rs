@@ -72,9 +72,13 @@ impl<J> JobQueue<J> {
         Some(job)
     }
 
-    /// How many jobs with smaller numbers wait. Gaps between them may count, too. 0 is exact.
-    pub(super) fn count_before(&self, number: u64) -> usize {
-        self.places.partition_point(|(other, _)| *other < number).min(self.waiting)
+    /// How many jobs with smaller numbers wait, counted up to `most`.
+    ///
+    /// The call visits the places of these jobs and the gaps between them. The removal of the first job also removes
+    /// the gaps behind it. So calls between which jobs are taken visit a gap at most `most` times.
+    pub(super) fn count_before(&self, number: u64, most: usize) -> usize {
+        let before = self.places.iter().take_while(|(other, _)| *other < number);
+        before.filter(|(_, job)| job.is_some()).take(most).count()
     }
 
     /// Takes all jobs, in order.
@@ -127,18 +131,20 @@ mod tests {
     #[test]
     fn jobs_before_a_number_are_counted() {
         let mut queue = queue(0..6);
-        assert_eq!((queue.count_before(0), queue.count_before(4), queue.count_before(9)), (0, 4, 6));
+        let before = |queue: &JobQueue<u64>, number| queue.count_before(number, usize::MAX);
+        assert_eq!((before(&queue, 0), before(&queue, 4), before(&queue, 9)), (0, 4, 6));
+        assert_eq!((queue.count_before(9, 0), queue.count_before(9, 2), queue.count_before(1, 2)), (0, 2, 1));
         queue.take(0);
-        assert_eq!((queue.count_before(1), queue.count_before(4)), (0, 3));
+        assert_eq!((before(&queue, 1), before(&queue, 4)), (0, 3));
         queue.take(2);
-        assert_eq!(queue.count_before(4), 3, "the gap counts");
+        assert_eq!((before(&queue, 4), queue.count_before(9, 2)), (2, 2), "the gap does not count");
         queue.take(4);
         queue.take(5);
-        assert_eq!(queue.count_before(9), 2, "but no more than all jobs that wait");
+        assert_eq!(before(&queue, 9), 2);
         queue.insert(4, 4);
         queue.take(1);
         queue.take(3);
-        assert_eq!((queue.count_before(4), queue.count_before(5)), (0, 1), "the gaps before the first job are gone");
+        assert_eq!((before(&queue, 4), before(&queue, 5)), (0, 1));
     }
 
     #[test]

@@ -107,7 +107,8 @@ pub(super) struct Wanted {
 pub(super) enum End {
     NotBegun,
     Begun,
-    /// The shutdown node is closed, and its callbacks have returned.
+    /// The shutdown node has been told. Its callbacks have returned, unless another thread told it first and still
+    /// calls them.
     Reported,
     /// The threads have been joined.
     Joined,
@@ -250,10 +251,17 @@ impl<J> Ledger<J> {
         self.counts.workers - self.counts.running - self.away - self.parked.len()
     }
 
-    /// The number of waiting jobs that may begin. In a pause, it may count cancelled jobs between them.
+    /// The number of waiting jobs that may begin. In a pause it counts at most `most`, so the queue is not scanned.
     #[inline]
-    fn open(&self) -> usize {
-        self.pauses.front().map_or(self.queue.len(), |pause| self.queue.count_before(pause.mark))
+    fn open(&self, most: usize) -> usize {
+        self.pauses.front().map_or(self.queue.len(), |pause| self.queue.count_before(pause.mark, most))
+    }
+
+    /// How many of `most` further workers the jobs that may begin need.
+    #[inline]
+    fn missing(&self, most: usize) -> usize {
+        let awake = self.awake();
+        self.open(awake.saturating_add(most)).saturating_sub(awake).min(most)
     }
 
     /// Takes the worker that parked last off the stack. The caller wakes it.
@@ -269,8 +277,7 @@ impl<J> Ledger<J> {
     /// The workers to wake and to start for the jobs that may begin.
     pub(super) fn wanted(&mut self) -> Wanted {
         let wake = self.parked_wanted();
-        let missing = self.open().saturating_sub(self.awake());
-        let start = missing.min(self.limits.max.saturating_sub(self.counts.workers));
+        let start = self.missing(self.limits.max.saturating_sub(self.counts.workers));
         self.counts.workers += start;
         let mut wanted = Wanted { wake, start };
         if wanted.wake.is_empty() {
@@ -284,7 +291,7 @@ impl<J> Ledger<J> {
     #[inline]
     fn one_more(&mut self) -> Wanted {
         let mut wanted = Wanted::default();
-        if self.coming == 0 && self.open() > self.awake() {
+        if self.coming == 0 && self.missing(1) > 0 {
             wanted.wake.extend(self.take_parked());
             if wanted.wake.is_empty() && self.counts.workers < self.limits.max {
                 self.counts.workers += 1;
@@ -296,8 +303,7 @@ impl<J> Ledger<J> {
 
     /// The parked workers to wake for the jobs that may begin.
     pub(super) fn parked_wanted(&mut self) -> Vec<Parker> {
-        let missing = self.open().saturating_sub(self.awake());
-        (0..missing).map_while(|_| self.take_parked()).collect()
+        (0..self.missing(self.parked.len())).map_while(|_| self.take_parked()).collect()
     }
 
     /// Notes that a worker could not be started, perhaps with a job. The job gets its place in the queue. If there is
@@ -331,7 +337,7 @@ impl<J> Ledger<J> {
             self.coming -= 1;
         }
         if self.counts.workers - self.away <= self.limits.max
-            && self.open() > 0
+            && self.open(1) > 0
             && let Some(job) = self.queue.pop()
         {
             let was_bottom = self.take_off_stack(parker);
@@ -513,7 +519,7 @@ impl<J> Ledger<J> {
     /// Whether the pause in force holds. If `which` is given, that pause must also be the one in force.
     pub(super) fn is_held(&self, which: Option<u64>) -> bool {
         let first = self.pauses.front().is_some_and(|pause| which.is_none_or(|id| id == pause.id));
-        first && self.counts.running + self.reporting == 0 && self.open() == 0
+        first && self.counts.running + self.reporting == 0 && self.open(1) == 0
     }
 
     /// Changes the numbers of workers. Returns the workers to wake and to start.

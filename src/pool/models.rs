@@ -176,10 +176,7 @@ fn a_wait_for_room_ends_when_its_latch_is_set() {
     });
 }
 
-/// Fails if the handing thread misses a cancellation between two critical sections.
-///
-/// The first section would remove the job from the pacer's queue. The second would make it removable from the pool's
-/// queue. The thread would also have to omit its check for a cancellation.
+/// Fails if one critical section takes the job out of the pacer's queue and only a later one notes its ticket.
 #[test]
 fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     model(2, || {
@@ -204,7 +201,7 @@ fn a_paced_job_is_cancelled_while_it_is_handed_over() {
     });
 }
 
-/// Fails if the worker that begins the job does not first take it out of its locker.
+/// Fails if a job frees its turn when it begins and again when it is dropped.
 #[test]
 fn a_paced_job_is_cancelled_while_it_begins() {
     model(2, || {
@@ -235,6 +232,21 @@ fn the_state_is_asked_for_while_the_pool_ends() {
         let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
         let (_, job) = count();
         pool.execute(job()).unwrap();
+        let asks = loom::thread::spawn({
+            let pool = pool.clone();
+            move || pool.shutdown_node()
+        });
+        pool.stop().unwrap();
+        assert!(asks.join().unwrap().is_closed());
+    });
+}
+
+/// Fails if `shutdown_node` checks whether the pool has ended before it makes the node. This end finds neither threads
+/// nor a node, and reports nothing.
+#[test]
+fn the_state_is_asked_for_while_an_unused_pool_ends() {
+    model(3, || {
+        let pool = Pool::builder().max(1).idle_period(None).build().unwrap();
         let asks = loom::thread::spawn({
             let pool = pool.clone();
             move || pool.shutdown_node()

@@ -401,12 +401,17 @@ impl Shared {
                 let ticket = submitted.as_ref().ok().map(|(number, _)| to.ticket(*number));
                 state.turn = Turn::Handed { id, pool, ticket };
                 drop(state);
-                let Err((shell, _)) = to.follow(submitted) else { return false };
-                let mut shell: Shell = unboxed(shell);
-                shell.turn = Weak::new();
-                refused.extend(shell.work.take());
-                self.free_turn(false);
-                true
+                let refusal = to.follow(submitted).err();
+                let is_refused = refusal.is_some();
+                if let Some((shell, _)) = refusal {
+                    let mut shell: Shell = unboxed(shell);
+                    shell.turn = Weak::new();
+                    refused.extend(shell.work.take());
+                    self.free_turn(false);
+                }
+                // This may be the last reference to the pool. Then the hooks are dropped here.
+                drop_contained(to);
+                is_refused
             }
             None => false,
         }

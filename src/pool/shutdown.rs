@@ -335,12 +335,19 @@ impl Shared {
             return;
         }
         let (shared, left) = (self.clone(), self.threads.take_left());
+        // The pool has finished. So a thread that requests the node after the next line finds that, and reports the end.
         let has_user_code = !left.is_empty() || self.part.is_wanted();
+        if !has_user_code {
+            self.change(|ledger| ledger.end = End::Joined);
+            return;
+        }
         let end = move || {
             // A callback of the node may ask this pool to end.
             let _inside = shared.threads.enter_for_now();
             shared.report_end();
             shared.change(|ledger| ledger.end = End::Reported);
+            // If no helper thread can be started, this may be the last worker. It does not join itself, and counts as
+            // joined.
             let me = thread::current().id();
             for thread in left.into_iter().filter(|thread| thread.thread().id() != me) {
                 // User code is contained, so no thread has panicked.
@@ -348,11 +355,7 @@ impl Shared {
             }
             shared.change(|ledger| ledger.end = End::Joined);
         };
-        if has_user_code {
-            threads::on_helper_thread("procession-pool-end", end);
-        } else {
-            end();
-        }
+        threads::on_helper_thread("procession-pool-end", end);
     }
 
     /// As `finish`, for a call that does not wait for the end.

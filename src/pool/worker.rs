@@ -119,7 +119,8 @@ impl Shared {
     /// Starts a worker, which begins with the job if there is one.
     ///
     /// If the worker cannot be started, the jobs wait for other workers. If there are none, the job is returned with
-    /// the error, and the waiting jobs are abandoned. The job is also returned if the pool has been stopped meanwhile.
+    /// the error, and the waiting jobs are abandoned. If the pool has been stopped meanwhile, the job is returned as
+    /// any job that a stopped pool refuses.
     pub(super) fn start(
         self: &Arc<Shared>,
         job: Option<(u64, Box<dyn Work>)>,
@@ -134,11 +135,13 @@ impl Shared {
         });
         let Err(error) = started else { return Ok(()) };
         let job = lock(&first).take();
-        let (refused, stranded, wake) = self.change(|ledger| {
+        let (refused, stranded, wake, is_stopped) = self.change(|ledger| {
+            // This is read first, because the last failed start ends a drain.
+            let is_stopped = ledger.status == PoolStatus::Stopped;
             let refused = ledger.start_failed(job);
             let stranded = if ledger.counts.workers == 0 { ledger.give_up() } else { VecDeque::new() };
             // Others may be parked because they counted on this worker.
-            (refused, stranded, ledger.parked_wanted())
+            (refused, stranded, ledger.parked_wanted(), is_stopped)
         });
         unpark_all(wake);
         let stranded = abandon_all(stranded, &Reason::NoThread);
@@ -146,7 +149,9 @@ impl Shared {
         // From here on user code runs: a subscriber of the log, and destructors.
         tell_log(|| tracing::warn!(%error, "the pool cannot start another thread"));
         stranded.finish(|| ());
-        refused.map_or(Ok(()), |job| Err((job, PoolError::NoThread(error))))
+        let Some(job) = refused else { return Ok(()) };
+        let why = if is_stopped { PoolError::Stopped(PoolStatus::Stopped) } else { PoolError::NoThread(error) };
+        Err((job, why))
     }
 
     /// Waits until `done` is true of the ledger, or until the deadline by this clock. Returns whether `done` is true.
@@ -351,6 +356,32 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_start_after_a_stop_refuses_the_job_as_stopped() {
+        use super::super::{PoolError, PoolStatus, ledger::Claim};
+        for is_busy in [true, false] {
+            let pool = Pool::builder().max(2).build().unwrap();
+            let held = is_busy.then(|| hold(&pool));
+            if let Some((begun, _)) = &held {
+                wait(begun);
+            }
+            let shared = &pool.owner.shared;
+            // The job is to get a worker of its own. The pool is stopped before the thread is started.
+            let submitted = shared.lock().submit(Box::new(|| ()), Claim::New);
+            drop(pool.abandon());
+            crate::threads::refuse(true);
+            let refused = shared.follow(submitted);
+            crate::threads::refuse(false);
+            let (_job, why) = refused.unwrap_err();
+            assert!(matches!(why, PoolError::Stopped(PoolStatus::Stopped)), "{why}");
+            assert_eq!((pool.stats().submitted, pool.stats().workers), (u64::from(is_busy), usize::from(is_busy)));
+            if let Some((_, go)) = held {
+                go.set(()).unwrap();
+            }
+            pool.stop_timeout(std::time::Duration::from_secs(60)).unwrap();
+        }
+    }
+
+    #[test]
     fn a_job_is_abandoned_when_no_thread_can_start_after_a_pause() {
         let pool = Pool::builder().max(2).build().unwrap();
         let pause = pool.pause().unwrap();
@@ -411,5 +442,47 @@ mod tests {
         assert_eq!(*refused.unwrap_err().reason(), PacerError::NoThread);
         assert_eq!(waited, Err(PacerError::NoThread));
         assert_eq!(pacer.stats().waiting, 0);
+    }
+
+    /// The subscriber of the log drops the last handle while the pacer submits a job.
+    #[test]
+    fn a_pacer_contains_the_destructors_of_a_pool_that_ends_while_it_submits() {
+        use std::sync::Mutex;
+        struct DropsOnEvent(Mutex<Option<Pool>>);
+        impl tracing::Subscriber for DropsOnEvent {
+            fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+                true
+            }
+            fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+                tracing::span::Id::from_u64(1)
+            }
+            fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+            fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+            fn event(&self, _: &tracing::Event<'_>) {
+                let pool = self.0.lock().unwrap().take();
+                drop(pool);
+            }
+            fn enter(&self, _: &tracing::span::Id) {}
+            fn exit(&self, _: &tracing::span::Id) {}
+        }
+        struct Panics(Latch<()>);
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                self.0.set(()).unwrap();
+                panic!("contained");
+            }
+        }
+        let (dropped, pacer) = (Latch::new(), super::super::Pacer::new(std::time::Duration::ZERO));
+        let panics = Panics(dropped.clone());
+        let pool = Pool::builder().on_end(move || assert!(!panics.0.is_set())).build().unwrap();
+        pacer.pause();
+        let job = pacer.spawn(&pool, || ()).unwrap();
+        tracing::subscriber::with_default(DropsOnEvent(Mutex::new(Some(pool))), || {
+            crate::threads::refuse(true);
+            pacer.resume();
+            crate::threads::refuse(false);
+        });
+        assert!(dropped.is_set(), "the pacer had the last reference");
+        assert!(matches!(wait(job), Err(super::super::JobError::Abandoned)));
     }
 }

@@ -115,7 +115,7 @@ fn check(ledger: &Ledger<u32>, model: &Model) -> Result<(), TestCaseError> {
     let awake = model.free.iter().filter(|parker| !parker.is_parked()).count();
     prop_assert_eq!(ledger.counts.workers, model.free.len() + model.busy.len() + model.away.len());
     prop_assert_eq!(ledger.counts.running, model.busy.len());
-    let open = ledger.open();
+    let open = ledger.open(usize::MAX);
     let nobody_more = ledger.parked().is_empty() && (model.start_failed || ledger.counts.workers >= ledger.limits.max);
     prop_assert!(open == 0 || awake > 0 || nobody_more, "{open} may begin, and nobody is awake");
     let sum = ledger.counts.finished

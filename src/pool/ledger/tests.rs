@@ -498,7 +498,7 @@ fn a_pause_holds_when_the_jobs_before_it_have_been_run() {
     let second = bench.ledger.pause().unwrap();
     let _ = bench.submit(4);
     let holds = |bench: &Bench, which| bench.ledger.is_held(which);
-    assert_eq!((bench.ledger.open(), holds(&bench, None)), (1, false));
+    assert_eq!((bench.ledger.open(9), holds(&bench, None)), (1, false));
     bench.ledger.job_ended(false, false);
     assert_eq!((bench.runs(0), holds(&bench, None)), (2, false));
     bench.ledger.job_ended(false, true);
@@ -508,10 +508,39 @@ fn a_pause_holds_when_the_jobs_before_it_have_been_run() {
     assert!(!holds(&bench, Some(second)), "the second waits for the first to end");
     assert_eq!(bench.rests(0), Deadline::NEVER);
     let _ = bench.ledger.resume(first);
-    assert_eq!((bench.ledger.open(), holds(&bench, Some(second))), (1, false), "what came between them is run");
+    assert_eq!((bench.ledger.open(9), holds(&bench, Some(second))), (1, false), "what came between them is run");
     bench.ledger.withdraw(2).unwrap();
     assert!(holds(&bench, Some(second)) && bench.ledger.has_pause(second) && !bench.ledger.has_pause(first));
     assert!(bench.ledger.resume(first).wake.is_empty(), "it has ended before");
     let _ = bench.ledger.drain();
-    assert!(!holds(&bench, None) && bench.ledger.open() == 1);
+    assert!(!holds(&bench, None) && bench.ledger.open(9) == 1);
+}
+
+#[test]
+fn no_worker_is_started_for_a_cancelled_job_before_a_pause() {
+    let mut bench = Bench::new(limits(0, 64));
+    let first = bench.ledger.pause().unwrap();
+    (0..34).for_each(|job| drop(bench.submit(job)));
+    let second = bench.ledger.pause().unwrap();
+    (34..74).for_each(|job| drop(bench.submit(job)));
+    (1..34).for_each(|job| assert_eq!(bench.ledger.withdraw(job), Some(job as u32)));
+    assert_eq!(bench.ledger.resume(first).start, 1, "one job is left before the second pause");
+    assert_eq!((bench.ledger.counts.workers, bench.runs(0)), (1, 0));
+    bench.ledger.job_ended(false, false);
+    assert!(bench.ledger.is_held(Some(second)));
+}
+
+#[test]
+fn jobs_before_a_pause_begin_without_a_scan_of_the_queue() {
+    let mut bench = Bench::new(limits(0, 1));
+    let many = 100_000;
+    (0..=many).for_each(|job| drop(bench.submit(job)));
+    let pause = bench.ledger.pause().unwrap();
+    // A scan for each job would visit 5 * 10^9 places, which takes minutes.
+    for job in 1..=many {
+        bench.ledger.job_ended(false, false);
+        assert_eq!(bench.runs(0), job);
+    }
+    bench.ledger.job_ended(false, false);
+    assert!(bench.ledger.is_held(Some(pause)));
 }
