@@ -11,7 +11,7 @@ use super::dispatch::Core;
 use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::primitives::thread::JoinHandle;
-use crate::primitives::{Arc, Mutex, Weak, lock, thread};
+use crate::primitives::{Arc, Mutex, ThreadId, Weak, lock, thread};
 use crate::process::{Pid, ProcessIdentity};
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
@@ -96,9 +96,16 @@ pub(super) struct WatchdogTimer {
     interval: Duration,
     /// The name of its thread.
     name: String,
-    /// The thread that reports, or the last that did.
-    reporter: Mutex<Option<JoinHandle<()>>>,
+    reporter: Mutex<Reporter>,
     me: Weak<WatchdogTimer>,
+}
+
+/// The thread that reports, or the last that did.
+#[derive(Default)]
+struct Reporter {
+    /// Stays when the handle is taken, because the thread may still be in the observer.
+    id: Option<ThreadId>,
+    handle: Option<JoinHandle<()>>,
 }
 
 impl WatchdogTimer {
@@ -169,12 +176,12 @@ impl WatchdogTimer {
     /// Whether the calling thread tells the observer.
     pub(super) fn is_current(&self) -> bool {
         let me = thread::current().id();
-        lock(&self.reporter).as_ref().is_some_and(|reporter| reporter.thread().id() == me)
+        lock(&self.reporter).id == Some(me)
     }
 
     /// The thread that reports, to be joined.
     pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
-        lock(&self.reporter).take()
+        lock(&self.reporter).handle.take()
     }
 }
 
@@ -201,9 +208,13 @@ impl StepWatcher for WatchdogTimer {
         }
         // The thread holds the core, because it may be the last owner.
         let tells = core.clone();
+        // Locked before the thread starts. An observer that asks on this thread whether it is the reporter waits until
+        // the thread is on record.
+        let mut reporter = lock(&self.reporter);
         match threads::start(self.name.clone(), move || WatchdogTimer::tell_all(&tells)) {
-            Ok(thread) => *lock(&self.reporter) = Some(thread),
+            Ok(thread) => *reporter = Reporter { id: Some(thread.thread().id()), handle: Some(thread) },
             Err(error) => {
+                drop(reporter);
                 tell_log(|| tracing::error!(%error, "no thread to tell of stuck steps: it is done here"));
                 WatchdogTimer::tell_all(&core);
             }

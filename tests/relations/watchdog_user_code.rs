@@ -1,0 +1,79 @@
+//! The watchdog and user code: observers that shut down, destructors that are stuck, types that ask the runtime.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::config::Watchdog;
+use procession::observe::{Observer, ShutdownStage, StuckStep};
+use procession::sync::Latch;
+use procession::{Runtime, ShutdownError};
+
+use crate::helpers::*;
+use crate::support::stuck::*;
+
+/// Shuts the runtime down when it is told of the end of a stuck step.
+struct ShutsDown {
+    runtime: Arc<Mutex<Option<Runtime>>>,
+    refused: Latch<bool>,
+}
+
+impl Observer for ShutsDown {
+    fn unstuck(&self, _: &StuckStep) {
+        // Taken out, so that the observer does not keep its runtime.
+        let runtime = self.runtime.lock().unwrap().take().unwrap();
+        let shutdown = runtime.shutdown(LIMIT);
+        let _ = self.refused.set(matches!(shutdown, Err(ShutdownError::Inside)));
+    }
+}
+
+#[test]
+fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
+    let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
+    let observer = ShutsDown { runtime: place.clone(), refused: refused.clone() };
+    let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
+    let runtime = builder.start().unwrap();
+    *place.lock().unwrap() = Some(runtime.clone());
+    let held = Held::new(&runtime);
+    clock.advance(LONG * 2);
+    until("the step is reported", || runtime.stuck_steps().len() == 1);
+    held.lets_go();
+    assert!(wait(&refused));
+    assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+}
+
+/// Shuts the runtime down when it may, after it was told of the end of a stuck step.
+struct ShutsDownLate {
+    ends: ShutsDown,
+    begun: Latch<()>,
+    go: Latch<()>,
+}
+
+impl Observer for ShutsDownLate {
+    fn unstuck(&self, step: &StuckStep) {
+        let _ = self.begun.set(());
+        wait(&self.go);
+        self.ends.unstuck(step);
+    }
+}
+
+#[test]
+fn an_observer_that_the_end_waits_for_cannot_wait_for_the_end() {
+    let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
+    let ends = ShutsDown { runtime: place.clone(), refused: refused.clone() };
+    let (begun, go) = (Latch::new(), Latch::new());
+    let observer = ShutsDownLate { ends, begun: begun.clone(), go: go.clone() };
+    let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
+    let runtime = builder.start().unwrap();
+    *place.lock().unwrap() = Some(runtime.clone());
+    let held = Held::new(&runtime);
+    clock.advance(LONG * 2);
+    until("the step is reported", || runtime.stuck_steps().len() == 1);
+    held.lets_go();
+    wait(&begun);
+    // The end gives up when it has waited for the observer for the grace.
+    let report = runtime.shutdown(Duration::ZERO).unwrap();
+    assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
+    go.set(()).unwrap();
+    assert!(wait(&refused));
+}
