@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::config::Watchdog;
-use procession::observe::{Observer, ShutdownStage, StuckStep};
+use procession::observe::{Observer, ShutdownStage, StepActivity, StuckStep};
 use procession::sync::Latch;
-use procession::{Runtime, ShutdownError};
+use procession::{Events, Runtime, ShutdownError, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 use crate::support::stuck::*;
@@ -76,4 +76,56 @@ fn an_observer_that_the_end_waits_for_cannot_wait_for_the_end() {
     assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
     go.set(()).unwrap();
     assert!(wait(&refused));
+}
+
+/// An error whose destructor is stuck.
+#[derive(Debug)]
+struct StuckError(Latch<()>, Latch<()>);
+
+impl std::fmt::Display for StuckError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("stuck")
+    }
+}
+
+impl std::error::Error for StuckError {}
+
+impl Drop for StuckError {
+    fn drop(&mut self) {
+        let _ = self.0.set(());
+        wait(&self.1);
+    }
+}
+
+#[test]
+fn an_event_that_is_dropped_after_a_step_does_not_count_as_the_step() {
+    let watched = watched(1, 0);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let (mut error, mut monitor) = (Some(StuckError(begun.clone(), go.clone())), None);
+    let failed = Latch::new();
+    let watcher = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if let Some(error) = error.take() {
+            let (mut error, fails) = (Some(error), failed.clone());
+            let fails = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| -> StepResult<()> {
+                let _ = fails.set(());
+                Err(error.take().ok_or("stepped once")?.into())
+            });
+            let child = out.spawn(fails)?;
+            monitor = Some(out.monitor(child.pid()));
+        } else if failed.is_set() {
+            // With one worker, the process has ended. The event is here, and goes with the monitor after the step.
+            match monitor.take() {
+                Some(monitor) => out.demonitor(monitor),
+                None => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Continue)
+    });
+    let watcher = watched.runtime.spawn(watcher).unwrap();
+    wait(&begun);
+    watched.pass();
+    let step = watched.runtime.stuck_steps().pop().unwrap();
+    assert_eq!((step.process.pid, step.doing), (watcher.pid(), StepActivity::AfterStep));
+    go.set(()).unwrap();
+    output(&watcher);
 }
