@@ -12,7 +12,8 @@ use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::primitives::thread::JoinHandle;
 use crate::primitives::{Arc, Mutex, ThreadId, Weak, lock, thread};
-use crate::process::{Pid, ProcessIdentity};
+use crate::process::Pid;
+use crate::sched::body::Kind;
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
 
@@ -138,7 +139,7 @@ impl WatchdogTimer {
             now: road.now_nanos(),
             views: &road.views,
             exact: road.exact_times,
-            describe: |pid| describe(&core, pid),
+            identify: |pid| identify(&core, pid),
             work: || road.queues.has_work(),
             resting: || road.sleep.resting(),
         });
@@ -160,6 +161,7 @@ impl WatchdogTimer {
 
     fn tell_all(core: &Core) {
         while let Some(Report { step, over }) = core.road.stuck_steps.as_ref().and_then(StuckSteps::next_report) {
+            let step = step.describe();
             let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
             let time = step.running_for;
             if over {
@@ -222,12 +224,10 @@ impl StepWatcher for WatchdogTimer {
     }
 }
 
-/// The process that is being stepped, and the type of its messages.
-fn describe(core: &Core, pid: Pid) -> (ProcessIdentity, &'static str) {
+/// The kind and the name of the process that is being stepped.
+fn identify(core: &Core, pid: Pid) -> (Option<&'static Kind>, Option<Arc<str>>) {
     let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
-    let type_name = kind.map_or("", |kind| (kind.process)());
-    let name = core.names.of(pid).first().cloned();
-    (ProcessIdentity { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
+    (kind, core.names.of(pid).first().cloned())
 }
 
 #[cfg(all(test, not(loom)))]

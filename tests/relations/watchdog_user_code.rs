@@ -7,7 +7,7 @@ use procession::clock::ManualClock;
 use procession::config::Watchdog;
 use procession::observe::{Observer, ShutdownStage, StepActivity, StuckStep};
 use procession::sync::Latch;
-use procession::{Events, Runtime, ShutdownError, Step, StepOutput, StepResult};
+use procession::{Events, Process, Runtime, ShutdownError, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 use crate::support::stuck::*;
@@ -128,4 +128,54 @@ fn an_event_that_is_dropped_after_a_step_does_not_count_as_the_step() {
     assert_eq!((step.process.pid, step.doing), (watcher.pid(), StepActivity::AfterStep));
     go.set(()).unwrap();
     output(&watcher);
+}
+
+/// The runtime that [`Curious`] asks.
+static CURIOUS: Mutex<Option<Runtime>> = Mutex::new(None);
+
+/// A process whose type asks the runtime what is stuck when it is asked for its name.
+struct Curious(Held);
+
+impl Process for Curious {
+    type Message = ();
+    type Output = ();
+
+    fn type_name() -> &'static str {
+        let runtime = CURIOUS.lock().unwrap().clone();
+        if let Some(runtime) = runtime {
+            assert_eq!(runtime.stats().stuck_steps, 1);
+        }
+        "curious"
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let _ = self.0.begun.set(());
+        wait(&self.0.go);
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn the_name_of_a_type_may_ask_what_is_stuck() {
+    let watched = watched(1, 0);
+    let (begun, go) = (Latch::new(), Latch::new());
+    let curious = Curious(Held { begun: begun.clone(), go: go.clone() });
+    let curious = watched.runtime.spawn(curious).unwrap();
+    wait(&begun);
+    *CURIOUS.lock().unwrap() = Some(watched.runtime.clone());
+    let (clock, over) = (watched.clock.clone(), Latch::new());
+    let passed = over.clone();
+    // The thread that moves the clock looks at the workers.
+    std::thread::spawn(move || {
+        clock.advance(LONG * 2);
+        let _ = passed.set(());
+    });
+    wait(&over);
+    assert_eq!(watched.runtime.stuck_steps()[0].process.type_name, "curious");
+    assert_eq!(watched.tells(1)[0].1.process.pid, curious.pid());
+    go.set(()).unwrap();
+    output(&curious);
+    watched.tells(2);
+    // The static must not keep the runtime.
+    *CURIOUS.lock().unwrap() = None;
 }
