@@ -432,6 +432,11 @@ impl<T> LatchFuture<T> {
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<T> {
         self.latch.poll_take(cx, &mut self.place)
     }
+
+    /// Removes the waker from the latch, which does not call it from here on.
+    pub(crate) fn forget(&mut self) {
+        self.latch.forget_waker(self.place.take());
+    }
 }
 
 impl<T: Clone> Future for LatchFuture<T> {
@@ -464,7 +469,7 @@ impl<T> std::fmt::Debug for LatchFuture<T> {
 
 impl<T> Drop for LatchFuture<T> {
     fn drop(&mut self) {
-        self.latch.forget_waker(self.place.take());
+        self.forget();
     }
 }
 

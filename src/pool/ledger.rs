@@ -159,6 +159,8 @@ pub(super) struct Ledger<J> {
     // Abandoned jobs whose destructors have not yet run.
     pub(super) dropping: usize,
     pub(super) end: End,
+    // Threads that the end has joined.
+    pub(super) joined: usize,
 }
 
 impl<J> Ledger<J> {
@@ -181,6 +183,7 @@ impl<J> Ledger<J> {
             watchers: Vec::new(),
             dropping: 0,
             end: End::NotBegun,
+            joined: 0,
         }
     }
 

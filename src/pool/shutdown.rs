@@ -208,6 +208,11 @@ impl Pool {
         self.owner.shared.wait_until(&Clock::system(), Deadline::NEVER, has_ended);
     }
 
+    /// The number of threads that the end has joined.
+    pub(crate) fn joined(&self) -> usize {
+        self.owner.shared.lock().joined
+    }
+
     /// The pool's node in a [shutdown tree](crate::shutdown). It is always the same node.
     ///
     /// [`ShutdownNode::depends_on`] sets the order in which nodes close. When asked to close, the pool drains, as by
@@ -352,6 +357,7 @@ impl Shared {
             for thread in left.into_iter().filter(|thread| thread.thread().id() != me) {
                 // User code is contained, so no thread has panicked.
                 let _ = thread.join();
+                shared.change(|ledger| ledger.joined += 1);
             }
             shared.change(|ledger| ledger.end = End::Joined);
         };

@@ -178,6 +178,8 @@ impl<T: Send + 'static> Future for AskFuture<T> {
 impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
         if !self.is_taken {
+            // First, because an answer wakes the task.
+            self.answer.forget();
             self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         }
         if let Some(kept) = self.kept.take() {

@@ -229,9 +229,9 @@ impl Shutdown {
         false
     }
 
-    /// A value that changes whenever the end makes progress.
-    fn moves(&self) -> (usize, u64) {
-        (self.core.road.roll.left(), self.done.load(Ordering::Relaxed))
+    /// Values of which one changes whenever the end makes progress.
+    fn moves(&self) -> (usize, usize, u64) {
+        (self.core.road.roll.left(), self.core.pool.joined(), self.done.load(Ordering::Relaxed))
     }
 
     fn note_move(&self) {
@@ -446,10 +446,12 @@ fn within(tenths: u32) -> Deadline {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::pool::PoolStatus;
     use crate::process::{CommandError, Event, Events, Process, Step, StepOutput, StepResult};
     use crate::runtime::Runtime;
-    use crate::wait::wait;
+    use crate::wait::{until, wait};
     use crate::{Exit, Handle};
+    use std::cell::RefCell;
 
     /// A process whose step is a closure.
     struct Script<F>(F);
@@ -507,6 +509,55 @@ mod tests {
         drop(runtime);
         go.set(()).unwrap();
         wait(&over);
+    }
+
+    /// Holds up the end of its thread.
+    struct HoldsUp {
+        begun: Latch<()>,
+        go: Latch<()>,
+    }
+
+    impl Drop for HoldsUp {
+        fn drop(&mut self) {
+            let _ = self.begun.set(());
+            wait(&self.go);
+        }
+    }
+
+    thread_local!(static HELD_UP: RefCell<Option<HoldsUp>> = const { RefCell::new(None) });
+
+    #[test]
+    fn each_thread_of_the_pool_that_ends_is_a_move_of_the_end() {
+        let runtime = Runtime::builder().workers(1).blocking_threads(2).start().unwrap();
+        let threads: [[Latch<()>; 4]; 2] = Default::default();
+        for [running, returns, begun, go] in &threads {
+            let (runs, gate) = (running.clone(), returns.clone());
+            let held_up = HoldsUp { begun: begun.clone(), go: go.clone() };
+            let job = move || {
+                HELD_UP.set(Some(held_up));
+                let _ = runs.set(());
+                wait(&gate);
+            };
+            assert!(runtime.core().pool.execute(job).is_ok());
+            wait(running);
+        }
+        let (ends, report) = (runtime.clone(), Latch::new());
+        let reported = report.clone();
+        std::thread::spawn(move || reported.set(ends.shutdown(Duration::from_secs(600)).unwrap()));
+        // The threads exit in this order, and are joined in this order.
+        for [_, returns, begun, _] in &threads {
+            let _ = returns.set(());
+            until("the runtime shuts down", || runtime.core().pool.status() != PoolStatus::Running);
+            wait(begun);
+        }
+        let shutdown = &runtime.owner.shutdown;
+        until("threads are joined", || matches!(lock(&shutdown.progress).stage, ShutdownStage::Threads));
+        let before = shutdown.moves();
+        let [[_, _, _, first], [_, _, _, second]] = threads;
+        first.set(()).unwrap();
+        until("the end has come further", || shutdown.moves() != before);
+        second.set(()).unwrap();
+        assert!(wait(&report).is_clean());
     }
 
     #[test]

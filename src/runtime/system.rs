@@ -20,7 +20,7 @@ use crate::process::{
 use crate::sched::body::{CountedHost, Machine, Ready, Stage};
 use crate::sched::cell::{Birth, Missing, TRAPS};
 use crate::sched::counters::{Count, Counters};
-use crate::sched::stuck_steps::StuckSteps;
+use crate::sched::stuck_steps::{FoundStep, StuckSteps};
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 
@@ -363,7 +363,8 @@ impl Runtime {
     /// watchdog the list is empty.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
         let road = &self.core().road;
-        road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0).unwrap_or_default()
+        let found = road.stuck_steps.as_ref().map(|stuck_steps| stuck_steps.stuck(road.now_nanos()).0);
+        found.unwrap_or_default().into_iter().map(FoundStep::describe).collect()
     }
 
     /// The counts since the runtime was started.

@@ -11,8 +11,9 @@ use super::dispatch::Core;
 use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::primitives::thread::JoinHandle;
-use crate::primitives::{Arc, Mutex, Weak, lock, thread};
-use crate::process::{Pid, ProcessIdentity};
+use crate::primitives::{Arc, Mutex, ThreadId, Weak, lock, thread};
+use crate::process::Pid;
+use crate::sched::body::Kind;
 use crate::sched::stuck_steps::{Report, Scene, StepWatcher, StuckSteps};
 use crate::threads;
 
@@ -98,9 +99,16 @@ pub(super) struct WatchdogTimer {
     interval: Duration,
     /// The name of the thread that reports.
     name: String,
-    /// The thread that reports, or the last thread that has reported.
-    reporter: Mutex<Option<JoinHandle<()>>>,
+    reporter: Mutex<Reporter>,
     me: Weak<WatchdogTimer>,
+}
+
+/// The thread that reports, or the last that did.
+#[derive(Default)]
+struct Reporter {
+    /// Stays when the handle is taken, because the thread may still be in the observer.
+    id: Option<ThreadId>,
+    handle: Option<JoinHandle<()>>,
 }
 
 impl WatchdogTimer {
@@ -133,7 +141,7 @@ impl WatchdogTimer {
             now: road.now_nanos(),
             views: &road.views,
             exact: road.exact_times,
-            describe: |pid| describe(&core, pid),
+            identify: |pid| identify(&core, pid),
             work: || road.queues.has_work(),
             resting: || road.sleep.resting(),
         });
@@ -155,6 +163,7 @@ impl WatchdogTimer {
 
     fn tell_all(core: &Core) {
         while let Some(Report { step, over }) = core.road.stuck_steps.as_ref().and_then(StuckSteps::next_report) {
+            let step = step.describe();
             let (pid, process, name) = (step.process.pid, step.process.type_name, step.process.name.as_deref());
             let time = step.running_for;
             if over {
@@ -171,12 +180,12 @@ impl WatchdogTimer {
     /// Whether the calling thread is the thread that reports.
     pub(super) fn is_current(&self) -> bool {
         let me = thread::current().id();
-        lock(&self.reporter).as_ref().is_some_and(|reporter| reporter.thread().id() == me)
+        lock(&self.reporter).id == Some(me)
     }
 
     /// Takes the thread that reports, for the caller to join.
     pub(super) fn reporter(&self) -> Option<JoinHandle<()>> {
-        lock(&self.reporter).take()
+        lock(&self.reporter).handle.take()
     }
 }
 
@@ -203,9 +212,13 @@ impl StepWatcher for WatchdogTimer {
         }
         // The thread holds the core, because it may be the last owner.
         let tells = core.clone();
+        // Locked before the thread starts. An observer that asks on this thread whether it is the reporter waits until
+        // the thread is on record.
+        let mut reporter = lock(&self.reporter);
         match threads::start(self.name.clone(), move || WatchdogTimer::tell_all(&tells)) {
-            Ok(thread) => *lock(&self.reporter) = Some(thread),
+            Ok(thread) => *reporter = Reporter { id: Some(thread.thread().id()), handle: Some(thread) },
             Err(error) => {
+                drop(reporter);
                 tell_log(|| tracing::error!(%error, "no thread to tell of stuck steps: it is done here"));
                 WatchdogTimer::tell_all(&core);
             }
@@ -213,12 +226,10 @@ impl StepWatcher for WatchdogTimer {
     }
 }
 
-/// The identity of the process that is being stepped, and the type of its messages.
-fn describe(core: &Core, pid: Pid) -> (ProcessIdentity, &'static str) {
+/// The kind and the name of the process that is being stepped.
+fn identify(core: &Core, pid: Pid) -> (Option<&'static Kind>, Option<Arc<str>>) {
     let kind = core.road.table.cell(pid).and_then(|cell| cell.kind_of(pid));
-    let type_name = kind.map_or("", |kind| (kind.process)());
-    let name = core.names.of(pid).first().cloned();
-    (ProcessIdentity { pid, type_name, name }, kind.map_or("", |kind| (kind.message_name)()))
+    (kind, core.names.of(pid).first().cloned())
 }
 
 #[cfg(all(test, not(loom)))]

@@ -203,11 +203,12 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
     let exit = Exit::Panicked(panic);
     counters.ended(&exit);
-    let type_name = cell.kind_of(pid).map_or("", |kind| (kind.process)());
-    road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
+    let kind = cell.kind_of(pid);
     road.table.give_back_after(pid);
-    // Also without relations: the name is lost with the head.
+    // Also without relations: the name is lost with the head. Before the observer, so that it finds the name free.
     engine.tell_related(pid, &exit, executor);
+    let type_name = kind.map_or("", |kind| (kind.process)());
+    road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     if marks & WATCHED != 0 {
         road.roll.strike();
     }

@@ -53,7 +53,8 @@ use std::time::Duration;
 use super::counters::Counters;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, Weak, fence, lock};
 use crate::process::step_activity::Sight;
-use crate::process::{Pid, ProcessIdentity, StuckStep};
+use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
+use crate::sched::body::Kind;
 
 /// The most reports that wait for delivery. If there are more, the observer hangs as well, and further ones are
 /// dropped.
@@ -122,14 +123,34 @@ struct Seen {
 
 #[derive(Clone)]
 struct Record {
-    step: StuckStep,
+    step: FoundStep,
     /// Whether the first report was dropped. Then the second is dropped, too.
     untold: bool,
 }
 
+/// A stuck step, as a look has found it. [`describe`](Self::describe) makes the [`StuckStep`].
+#[derive(Clone)]
+pub(crate) struct FoundStep {
+    pid: Pid,
+    kind: Option<&'static Kind>,
+    name: Option<Arc<str>>,
+    doing: StepActivity,
+    running_for: Duration,
+}
+
+impl FoundStep {
+    /// Describes the step. The type of the process is asked for its name, which is user code: no lock may be held.
+    pub(crate) fn describe(self) -> StuckStep {
+        let FoundStep { pid, kind, name, doing, running_for } = self;
+        let type_name = kind.map_or("", |kind| (kind.process)());
+        let message_type = kind.map_or("", |kind| (kind.message_name)());
+        StuckStep { process: ProcessIdentity { pid, type_name, name }, message_type, doing, running_for }
+    }
+}
+
 /// A report for the observer.
 pub(crate) struct Report {
-    pub(crate) step: StuckStep,
+    pub(crate) step: FoundStep,
     /// Whether the step has ended.
     pub(crate) over: bool,
 }
@@ -150,8 +171,8 @@ pub(crate) struct Scene<'a, D, W, R> {
     pub(crate) views: &'a [Arc<WorkerView>],
     /// Whether views say exactly when a step began.
     pub(crate) exact: bool,
-    /// Returns the process of a step, and the type of its messages.
-    pub(crate) describe: D,
+    /// Returns the kind and the name of a process. Called under the lock, so it must not call user code.
+    pub(crate) identify: D,
     /// Whether work is waiting.
     pub(crate) work: W,
     /// How many workers look for work or sleep.
@@ -216,7 +237,7 @@ impl StuckSteps {
     /// Looks at all workers.
     pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
     where
-        D: Fn(Pid) -> (ProcessIdentity, &'static str),
+        D: Fn(Pid) -> (Option<&'static Kind>, Option<Arc<str>>),
         W: Fn() -> bool,
         R: Fn() -> usize,
     {
@@ -237,7 +258,7 @@ impl StuckSteps {
 
     fn look_at<D, W, R>(&self, state: &mut State, place: usize, view: &WorkerView, scene: &Scene<'_, D, W, R>)
     where
-        D: Fn(Pid) -> (ProcessIdentity, &'static str),
+        D: Fn(Pid) -> (Option<&'static Kind>, Option<Arc<str>>),
     {
         // Ordering: Acquire, so that this look sees what belongs to this step, and nothing older.
         let beat = view.beat.load(Ordering::Acquire);
@@ -265,8 +286,8 @@ impl StuckSteps {
             view.reported.store(false, Ordering::Relaxed);
             return;
         }
-        let (process, message_type) = (scene.describe)(pid);
-        let step = StuckStep { process, message_type, doing, running_for: Duration::from_nanos(ran) };
+        let (kind, name) = (scene.identify)(pid);
+        let step = FoundStep { pid, kind, name, doing, running_for: Duration::from_nanos(ran) };
         state.stuck += 1;
         state.ever += 1;
         let untold = state.reports.len() >= MOST_REPORTS;
@@ -343,11 +364,11 @@ impl StuckSteps {
     }
 
     /// Returns the steps that are stuck now, and how many ever were.
-    pub(crate) fn stuck(&self, now: u64) -> (Vec<StuckStep>, u64) {
+    pub(crate) fn stuck(&self, now: u64) -> (Vec<FoundStep>, u64) {
         let state = lock(&self.state);
         let stuck = state.seen.iter().filter_map(|seen| {
             let step = seen.record.as_ref()?.step.clone();
-            Some(StuckStep { running_for: Duration::from_nanos(now.saturating_sub(seen.since)), ..step })
+            Some(FoundStep { running_for: Duration::from_nanos(now.saturating_sub(seen.since)), ..step })
         });
         (stuck.collect(), state.ever)
     }
@@ -383,7 +404,7 @@ impl State {
         let Record { step, untold } = *record;
         if !untold {
             let running_for = Duration::from_nanos(now.saturating_sub(seen.since));
-            self.reports.push_back(Report { step: StuckStep { running_for, ..step }, over: true });
+            self.reports.push_back(Report { step: FoundStep { running_for, ..step }, over: true });
         }
     }
 }
@@ -402,11 +423,11 @@ mod tests {
         view.current.store(Pid::FIRST.to_word(), Ordering::Relaxed);
         view.beat.store(1, Ordering::Relaxed);
         for now in [0, 1] {
-            let describe = |pid| {
+            let identify = |_| {
                 shown.set(view.reported.load(Ordering::Relaxed));
-                (ProcessIdentity { pid, type_name: "", name: None }, "")
+                (None, None)
             };
-            let scene = Scene { now, views: &views, exact: false, describe, work: || false, resting: || 0 };
+            let scene = Scene { now, views: &views, exact: false, identify, work: || false, resting: || 0 };
             assert!(stuck_steps.look(&scene).again);
             assert_eq!(shown.get(), now == 1);
         }

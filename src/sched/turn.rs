@@ -193,6 +193,7 @@ fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: 
     } else {
         body.machine.step(&mut body.head, out, road.budget, executor.sight())
     };
+    executor.shows(StepActivity::AfterStep);
     executor.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
         executor.count(|counters| &counters.stepped, u64::from(stepped.taken));

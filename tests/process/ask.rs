@@ -2,7 +2,9 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -315,4 +317,27 @@ fn a_future_that_is_polled_after_its_reply_is_an_error() {
     });
     assert!(matches!(answer, Poll::Ready(Ok(2))));
     assert!(matches!(poll(), Poll::Ready(Err(CommandError::Dropped))));
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Alarm(AtomicUsize);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_dropped_future_does_not_wake_its_task() {
+    let runtime = runtime(1);
+    let oracle = runtime.spawn(oracle()).unwrap().address();
+    let alarm = Arc::new(Alarm::default());
+    let waker = Waker::from(alarm.clone());
+    let mut asking = Box::pin(runtime.ask(oracle, Question::Keep, LIMIT));
+    assert!(asking.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(asking);
+    drop(waker);
+    assert_eq!((alarm.0.load(Ordering::SeqCst), Arc::strong_count(&alarm)), (0, 1));
 }

@@ -32,3 +32,4 @@ mod supervisor_stop;
 mod supervisor_trees;
 mod supervisors;
 mod watchdog;
+mod watchdog_user_code;

@@ -1,7 +1,7 @@
 //! The watchdog: a step that runs for too long is reported while it runs.
 
 use std::any::type_name;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -10,8 +10,7 @@ use procession::config::{BuildError, Watchdog};
 use procession::observe::{Observer, StepActivity, StuckStep};
 use procession::sync::Latch;
 use procession::{
-    EntryArgs, Event, Events, Handle, InitResult, Process, Runtime, ShutdownError, SpawnOptions, Step, StepOutput,
-    StepResult,
+    EntryArgs, Event, Events, Handle, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
 };
 
 use crate::helpers::*;
@@ -357,36 +356,6 @@ fn a_stuck_or_panicking_observer_blocks_no_worker_and_no_timer() {
     go.set(()).unwrap();
     until("all is told", || told.len() == 4);
     assert_eq!(told.to_vec(), [false, true, false, true]);
-    assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
-}
-
-/// Shuts the runtime down when it is told of the end of a stuck step.
-struct ShutsDown {
-    runtime: Arc<Mutex<Option<Runtime>>>,
-    refused: Latch<bool>,
-}
-
-impl Observer for ShutsDown {
-    fn unstuck(&self, _: &StuckStep) {
-        // Taken out, so that the observer does not keep its runtime.
-        let runtime = self.runtime.lock().unwrap().take().unwrap();
-        let shutdown = runtime.shutdown(LIMIT);
-        let _ = self.refused.set(matches!(shutdown, Err(ShutdownError::Inside)));
-    }
-}
-
-#[test]
-fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
-    let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
-    let observer = ShutsDown { runtime: place.clone(), refused: refused.clone() };
-    let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
-    let runtime = builder.start().unwrap();
-    *place.lock().unwrap() = Some(runtime.clone());
-    let held = Held::new(&runtime);
-    clock.advance(LONG * 2);
-    until("the step is reported", || runtime.stuck_steps().len() == 1);
-    held.lets_go();
-    assert!(wait(&refused));
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::Record;
 use super::Scene;
 use super::StepWatcher;
+use super::{FoundStep, Record};
 use super::{StuckSteps, WorkerView};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Ordering, lock};
-use crate::process::{Pid, ProcessIdentity, StepActivity, StuckStep};
+use crate::process::{Pid, StepActivity};
 use crate::sched::search::{Searcher, find, search};
 use crate::sched::sleep::Sleep;
 
@@ -40,8 +40,8 @@ fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
                 stuck_steps.works();
             }
         });
-        let describe = |pid| (ProcessIdentity { pid, type_name: "", name: None }, "");
-        let scene = Scene { now: 0, views: &[], exact: false, describe, work: || false, resting: || sleep.resting() };
+        let identify = |_| (None, None);
+        let scene = Scene { now: 0, views: &[], exact: false, identify, work: || false, resting: || sleep.resting() };
         if !stuck_steps.look(&scene).again {
             looks.0.fetch_sub(1, Ordering::SeqCst);
         }
@@ -143,8 +143,8 @@ fn a_spare_leaves_while_work_arrives() {
             // The worker is stuck, and the spare runs.
             let mut state = lock(&shared.stuck_steps.state);
             (state.stuck, state.running) = (1, 1);
-            let process = ProcessIdentity { pid: Pid::FIRST, type_name: "", name: None };
-            let step = StuckStep { process, message_type: "", doing: StepActivity::Step, running_for: Duration::ZERO };
+            let (pid, doing, running_for) = (Pid::FIRST, StepActivity::Step, Duration::ZERO);
+            let step = FoundStep { pid, kind: None, name: None, doing, running_for };
             state.seen[0].record = Some(Box::new(Record { step, untold: true }));
         }
         let spare = loom::thread::spawn({
