@@ -340,7 +340,7 @@ impl Shared {
             return;
         }
         let (shared, left) = (self.clone(), self.threads.take_left());
-        // The pool has finished. So a thread that requests the node after the next line finds that, and reports the end.
+        // The pool has finished. A thread that requests the node after the next line finds that, and reports the end.
         let has_user_code = !left.is_empty() || self.part.is_wanted();
         if !has_user_code {
             self.change(|ledger| ledger.end = End::Joined);
