@@ -81,9 +81,10 @@
 //! For such code, this holds:
 //!
 //! - A runtime, a pool and a scheduler of tasks shut down on a helper thread. The caller of `shutdown` or `stop` waits
-//!   for that thread until the limit is over, and then for a grace of 250 ms. If user code hangs on the helper thread,
-//!   the report names the stage. It also names the process or task, if that is known. The rest of that stage may not
-//!   be done. So some processes may not be closed. They have the exit `Terminated`, and their `join` returns.
+//!   for that thread until the limit is over, and then for a grace of 250 ms. For a runtime, the grace begins anew
+//!   with each progress, because many processes take time to end. If user code hangs on the helper thread, the report
+//!   names the stage. It also names the process or task, if that is known. The rest of that stage may not be done. So
+//!   some processes may not be closed. They have the exit `Terminated`, and their `join` returns.
 //! - The drop of the last handle shuts down with a limit of zero. The drop waits for the grace. In a step or a job it
 //!   does not wait.
 //! - A call without a limit waits for processes and jobs until they have ended. It waits for wakers and destructors
