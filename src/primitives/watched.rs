@@ -142,3 +142,9 @@ impl<T> OnceLock<T> {
         value
     }
 }
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> OnceLock<T> {
+        OnceLock { real: std::sync::OnceLock::from(value), shadow: AtomicBool::new(true) }
+    }
+}
