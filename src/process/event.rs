@@ -280,23 +280,8 @@ impl<M> Iterator for Events<'_, M> {
     #[inline(always)]
     fn next(&mut self) -> Option<Event<M>> {
         let plain = self.plain && self.mailbox.signals.is_none();
-        match if plain { Next::Message } else { self.look(|_| true) } {
-            Next::Message => {
-                if self.budget == 0 {
-                    return None;
-                }
-                let envelope = self.mailbox.messages.pop()?;
-                self.budget -= 1;
-                Some(self.take(envelope))
-            }
-            Next::Kept => {
-                let envelope = self.kept.as_mut()?.pop_front()?;
-                Some(self.take(envelope))
-            }
-            Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Told(control) => Some(control.into()),
-            Next::Nothing => None,
-        }
+        let next = if plain { Next::Message } else { self.look(|_| true) };
+        self.take_next(next)
     }
 }
 
