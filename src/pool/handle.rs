@@ -201,9 +201,9 @@ impl Pool {
         let work = Box::new(work);
         let placed = shared.lock().submit(work, claim);
         let placed = match placed {
-            Ok((number, Placed::Queued { spin: false })) => return Ok(number),
+            Ok((number, placed)) => shared.follow(number, placed),
             Err((work, PoolError::Full)) => self.place_in_full_queue(work, patience),
-            placed => shared.follow(placed),
+            Err(refused) => Err(refused),
         };
         placed.map_err(|(work, why)| Rejected::new(unboxed(work), why))
     }
@@ -312,9 +312,6 @@ impl Pool {
     }
 }
 
-/// The ledger's decision about a job.
-pub(super) type Submitted = Result<(u64, Placed<Box<dyn Work>>), (Box<dyn Work>, PoolError)>;
-
 /// The number of a job that the pool has accepted. Or the job, and why the pool has refused it.
 pub(super) type Followed = Result<u64, (Box<dyn Work>, PoolError)>;
 
@@ -332,8 +329,8 @@ impl Shared {
     }
 
     /// Carries out the ledger's decision about a job.
-    pub(super) fn follow(self: &Arc<Shared>, submitted: Submitted) -> Followed {
-        let (number, placed) = submitted?;
+    #[inline]
+    pub(super) fn follow(self: &Arc<Shared>, number: u64, placed: Placed<Box<dyn Work>>) -> Followed {
         match placed {
             // Ordering: Relaxed. See `spin`.
             Placed::Queued { spin: true } => self.hint.store(true, Ordering::Relaxed),
@@ -378,7 +375,7 @@ impl Shared {
         if let (Some(over), Some(callback)) = (over, callback) {
             over.forget(callback);
         }
-        self.follow(placed)
+        placed.and_then(|(number, placed)| self.follow(number, placed))
     }
 }
 

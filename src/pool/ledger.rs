@@ -188,7 +188,7 @@ impl<J> Ledger<J> {
     }
 
     /// Accepts a job and gives it a number, or returns it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn submit(&mut self, job: J, claim: Claim<'_>) -> Result<(u64, Placed<J>), (J, PoolError)> {
         if self.status != PoolStatus::Running {
             return Err((job, PoolError::Stopped(self.status)));
@@ -199,7 +199,7 @@ impl<J> Ledger<J> {
         Ok(self.accept(job))
     }
 
-    #[inline]
+    #[inline(always)]
     fn accept(&mut self, job: J) -> (u64, Placed<J>) {
         self.counts.submitted += 1;
         let number = self.next;

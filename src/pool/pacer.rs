@@ -401,7 +401,7 @@ impl Shared {
                 let ticket = submitted.as_ref().ok().map(|(number, _)| to.ticket(*number));
                 state.turn = Turn::Handed { id, pool, ticket };
                 drop(state);
-                let refusal = to.follow(submitted).err();
+                let refusal = submitted.and_then(|(number, placed)| to.follow(number, placed)).err();
                 let is_refused = refusal.is_some();
                 if let Some((shell, _)) = refusal {
                     let mut shell: Shell = unboxed(shell);

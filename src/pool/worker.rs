@@ -369,7 +369,7 @@ mod tests {
             let submitted = shared.lock().submit(Box::new(|| ()), Claim::New);
             drop(pool.abandon());
             crate::threads::refuse(true);
-            let refused = shared.follow(submitted);
+            let refused = submitted.and_then(|(number, placed)| shared.follow(number, placed));
             crate::threads::refuse(false);
             let (_job, why) = refused.unwrap_err();
             assert!(matches!(why, PoolError::Stopped(PoolStatus::Stopped)), "{why}");
