@@ -28,6 +28,7 @@ pub use self::cycle::Cycle;
 pub use self::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
 pub use self::event::{Event, Events};
+pub use self::event_box::EventBox;
 pub use self::handler::Responder;
 pub use self::host::SpawnError;
 pub use self::names::{GroupChange, GroupEvent, NameError, Subscription};

@@ -25,8 +25,8 @@ struct Job<B: Body> {
     /// The task, until the pool runs it.
     task: Option<Arc<Task<B>>>,
     shared: Arc<Shared>,
-    /// The work that is left to the drop, if the pool has abandoned the job.
-    rest: Option<Rest>,
+    /// The work that is left to the drop, if the pool has abandoned the job. It is in a box, because few jobs have it.
+    rest: Option<Box<Rest>>,
 }
 
 impl<B: Body> Work for Job<B> {
@@ -39,7 +39,7 @@ impl<B: Body> Work for Job<B> {
 
     fn abandon(&mut self, why: &Reason) {
         let end = End::terminated(Status::Stopped, why.clone());
-        self.rest = self.task.as_ref().and_then(|task| task.decide(&self.shared, end, |_| ()));
+        self.rest = self.task.as_ref().and_then(|task| task.decide(&self.shared, end, |_| ())).map(Box::new);
     }
 
     fn tell_abandoned(&mut self) {
@@ -53,7 +53,7 @@ impl<B: Body> Drop for Job<B> {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         match self.rest.take() {
-            Some(rest) => task.clear(&self.shared, rest),
+            Some(rest) => task.clear(&self.shared, *rest),
             // Nothing happens to a task that was ended otherwise.
             None => drop(task.terminate(&self.shared, Status::Stopped, Reason::Shutdown)),
         }
