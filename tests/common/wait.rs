@@ -31,8 +31,13 @@ pub(crate) use watched::Mutex;
 
 /// The limit of each wait, by the system's clock. Only broken code reaches it: no test waits until it is over. Under a
 /// sanitizer, on a busy machine, sound code may take minutes.
-pub(crate) const LIMIT: Duration =
-    Duration::from_secs(if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 600 } else { 120 });
+pub(crate) const LIMIT: Duration = Duration::from_secs(if cfg!(procession_mutants) {
+    30
+} else if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) {
+    600
+} else {
+    120
+});
 
 /// Waits for a latch, a handle, a barrier, a channel, a thread or a program, and returns what it gives.
 #[track_caller]
