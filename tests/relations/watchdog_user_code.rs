@@ -27,16 +27,30 @@ impl Observer for ShutsDown {
     }
 }
 
-#[test]
-fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
+/// A runtime whose only worker is in a step that is reported as stuck.
+struct Stuck {
+    runtime: Runtime,
+    held: Held,
+    /// Whether the shutdown of the observer was refused.
+    refused: Latch<bool>,
+}
+
+/// Starts a runtime with an observer that this closure makes, and waits until a step is reported.
+fn stuck<O: Observer>(observer: impl FnOnce(ShutsDown) -> O) -> Stuck {
     let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
-    let observer = ShutsDown { runtime: place.clone(), refused: refused.clone() };
+    let observer = observer(ShutsDown { runtime: place.clone(), refused: refused.clone() });
     let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
     let runtime = builder.start().unwrap();
     *place.lock().unwrap() = Some(runtime.clone());
     let held = Held::new(&runtime);
     clock.advance(LONG * 2);
     until("the step is reported", || runtime.stuck_steps().len() == 1);
+    Stuck { runtime, held, refused }
+}
+
+#[test]
+fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
+    let Stuck { runtime, held, refused } = stuck(|ends| ends);
     held.lets_go();
     assert!(wait(&refused));
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
@@ -59,16 +73,9 @@ impl Observer for ShutsDownLate {
 
 #[test]
 fn an_observer_that_the_end_waits_for_cannot_wait_for_the_end() {
-    let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
-    let ends = ShutsDown { runtime: place.clone(), refused: refused.clone() };
     let (begun, go) = (Latch::new(), Latch::new());
-    let observer = ShutsDownLate { ends, begun: begun.clone(), go: go.clone() };
-    let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
-    let runtime = builder.start().unwrap();
-    *place.lock().unwrap() = Some(runtime.clone());
-    let held = Held::new(&runtime);
-    clock.advance(LONG * 2);
-    until("the step is reported", || runtime.stuck_steps().len() == 1);
+    let late = |ends| ShutsDownLate { ends, begun: begun.clone(), go: go.clone() };
+    let Stuck { runtime, held, refused } = stuck(late);
     held.lets_go();
     wait(&begun);
     // The end gives up when it has waited for the observer for the grace.
