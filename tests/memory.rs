@@ -5,6 +5,12 @@
 
 #[path = "process/helpers.rs"]
 mod helpers;
+#[path = "common/blocker.rs"]
+mod blocker;
+#[path = "common/panics.rs"]
+mod panics;
+#[path = "common/script.rs"]
+mod script;
 #[path = "common/wait.rs"]
 mod wait;
 #[path = "process/resident.rs"]

@@ -1,24 +1,17 @@
 //! The example `order_workflow` as a program: the table depends on the seed, and on nothing else.
 
-mod common;
+#[path = "common/example.rs"]
+mod example;
 #[path = "common/wait.rs"]
 mod wait;
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::sync::LazyLock;
+use crate::example::Example;
 
-use crate::wait::wait;
-
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("order_workflow"));
-
-fn orders(options: &[&str]) -> Output {
-    Command::new(&*PROGRAM).args(options).output().expect("the example can be started")
-}
+static PROGRAM: Example = Example::new("order_workflow");
 
 /// The table of a run that must end well.
 fn table(options: &[&str]) -> String {
-    let output = orders(options);
+    let output = PROGRAM.run(options);
     let table = String::from_utf8(output.stdout).expect("text");
     let problems = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{options:?} ended with {}: {problems}\n{table}", output.status);
@@ -58,40 +51,24 @@ fn another_seed_gives_another_table() {
 
 #[test]
 fn bad_options_are_explained_and_end_with_2() {
-    for bad in [&["--orders", "many"][..], &["--orders", "0"], &["--seed"], &["--workers", "0"], &["--colour", "red"]] {
-        let output = orders(bad);
-        assert_eq!(output.status.code(), Some(2), "{bad:?}");
-        assert!(output.stdout.is_empty());
-        let problems = String::from_utf8_lossy(&output.stderr);
-        assert!(problems.contains(bad[0]) && problems.contains("usage:"), "{bad:?}: {problems}");
-    }
+    PROGRAM.assert_explains(&[
+        &["--orders", "many"],
+        &["--orders", "0"],
+        &["--seed"],
+        &["--workers", "0"],
+        &["--colour", "red"],
+    ]);
 }
 
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_in_order_with_a_table_that_adds_up() {
-    use std::io::{BufRead as _, BufReader, Read as _};
-    use std::process::Stdio;
+    use crate::example::{Ended, line};
 
-    let mut running = Command::new(&*PROGRAM)
-        .args(["--orders", "50000"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the example can be started");
-    let mut progress = BufReader::new(running.stderr.take().expect("piped"));
-    let mut begun = String::new();
-    progress.read_line(&mut begun).expect("it says that the orders have begun");
-    assert_eq!(begun, "50000 orders\n");
-    // By the shell, for the standard library has no word for it.
-    let told = Command::new("sh").args(["-c", &format!("kill -INT {}", running.id())]).status();
-    assert!(told.is_ok_and(|status| status.success()));
-
-    let mut table = String::new();
-    running.stdout.take().expect("piped").read_to_string(&mut table).expect("text");
-    let mut rest = String::new();
-    progress.read_to_string(&mut rest).expect("text");
-    assert_eq!(wait(&mut running).code(), Some(130), "{rest}{table}");
+    let mut running = PROGRAM.start(&["--orders", "50000"]);
+    assert_eq!(line(&mut running.errors), "50000 orders\n");
+    let Ended { code, out: table, errors: rest } = running.interrupt();
+    assert_eq!(code, Some(130), "{rest}{table}");
     assert!(count(&table, "cancelled") > 0, "{table}");
     assert_eq!(OUTCOMES.iter().map(|outcome| count(&table, outcome)).sum::<usize>(), 50_000, "{table}");
     assert!(table.contains("The books agree"), "{table}");

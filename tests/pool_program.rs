@@ -1,21 +1,17 @@
 //! The example `pool` as a program: what it prints, and with which code it ends.
 
-mod common;
+#[path = "common/example.rs"]
+mod example;
 #[path = "common/wait.rs"]
 mod wait;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::LazyLock;
+use crate::example::Example;
 
-use crate::wait::wait;
-
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| common::example("pool"));
+static PROGRAM: Example = Example::new("pool");
 
 #[test]
 fn every_act_says_what_came_of_it_and_the_end_adds_up() {
-    let output = Command::new(&*PROGRAM).args(["--jobs", "10", "--millis", "1"]).output().unwrap();
+    let output = PROGRAM.run(&["--jobs", "10", "--millis", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     let begins: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -27,7 +23,7 @@ fn every_act_says_what_came_of_it_and_the_end_adds_up() {
 #[test]
 fn options_that_make_no_sense_are_explained_and_end_with_2() {
     for bad in [&["--jobs", "none"][..], &["--jobs", "0"], &["--millis", "1001"], &["--colour", "red"]] {
-        let output = Command::new(&*PROGRAM).args(bad).output().unwrap();
+        let output = PROGRAM.run(bad);
         assert_eq!(output.status.code(), Some(2), "{bad:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: pool"), "{bad:?}");
     }
@@ -36,18 +32,14 @@ fn options_that_make_no_sense_are_explained_and_end_with_2() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_drains_and_ends_with_130() {
-    let mut child =
-        Command::new(&*PROGRAM).args(["--jobs", "12", "--millis", "1000"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut first = String::new();
+    use crate::example::{Ended, line};
+
+    let mut running = PROGRAM.start(&["--jobs", "12", "--millis", "1000"]);
     // The first act is over, and the others take ten seconds. Which of them the signal comes in is a matter of chance.
-    out.read_line(&mut first).unwrap();
+    let first = line(&mut running.out);
     assert!(first.starts_with("submitted 12 jobs"), "{first}");
-    let interrupt = format!("kill -INT {}", child.id());
-    assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
-    let mut rest = String::new();
-    out.read_to_string(&mut rest).unwrap();
-    assert_eq!(wait(&mut child).code(), Some(130), "{rest}");
+    let Ended { code, out: rest, errors } = running.interrupt();
+    assert_eq!(code, Some(130), "{rest}{errors}");
     assert!(rest.lines().last().is_some_and(|last| last.starts_with("drained:")), "{rest}");
     assert!(rest.ends_with("0 left\n") && !rest.contains("\"the"), "not all acts are played: {rest}");
 }

@@ -2,6 +2,8 @@
 
 #![cfg(unix)]
 
+#[path = "common/example.rs"]
+mod example;
 #[path = "common/wait.rs"]
 mod wait;
 
@@ -12,15 +14,10 @@ use procession::ShutdownNode;
 use procession::shutdown::{Signal, SignalError};
 use procession::sync::Latch;
 
+use crate::example::signal;
 use crate::wait::wait;
 
 const CHILD: &str = "PROCESSION_SIGNALS_CHILD";
-
-fn signal(child: &Child, signal: &str) {
-    // By the shell, for the standard library has no word for it.
-    let told = Command::new("sh").args(["-c", &format!("kill -{signal} {}", child.id())]).status();
-    assert!(told.is_ok_and(|status| status.success()));
-}
 
 /// Starts a test of this program again, in a process that ignores these signals.
 fn start(test: &str, ignores: &str) -> (Child, Lines<BufReader<ChildStdout>>) {

@@ -7,6 +7,12 @@
 mod helpers;
 #[path = "process/resident.rs"]
 mod resident;
+#[path = "common/blocker.rs"]
+mod blocker;
+#[path = "common/panics.rs"]
+mod panics;
+#[path = "common/script.rs"]
+mod script;
 #[path = "common/wait.rs"]
 mod wait;
 

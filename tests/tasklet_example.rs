@@ -1,12 +1,23 @@
 //! The example `tasklet` as a program: what it prints, and how it ends.
 
-mod common;
+#[path = "common/example.rs"]
+mod example;
+#[path = "common/wait.rs"]
+mod wait;
 
-use std::process::{Command, Output};
+use std::process::Output;
+
+use crate::example::Example;
+
+static PROGRAM: Example = Example::new("tasklet");
 
 fn tasklet(arguments: &[&str]) -> Output {
-    let mut program = Command::new(common::example("tasklet"));
-    program.current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments).output().expect("the example can be started")
+    PROGRAM
+        .command()
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(arguments)
+        .output()
+        .expect("the example can be started")
 }
 
 #[test]

@@ -2,10 +2,16 @@
 
 #![allow(unreachable_pub, dead_code)]
 
+#[path = "common/blocker.rs"]
+mod blocker;
 #[path = "process/helpers.rs"]
 mod helpers;
 #[path = "common/log.rs"]
 mod log;
+#[path = "common/panics.rs"]
+mod panics;
+#[path = "common/script.rs"]
+mod script;
 #[path = "common/wait.rs"]
 mod wait;
 
@@ -18,7 +24,6 @@ use procession::config::Watchdog;
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
 use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage};
-use procession::sync::Latch;
 use procession::{
     EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
     Upgrade,
@@ -31,20 +36,16 @@ use crate::log::Recorder;
 /// From here on a step of a [`Forfeit`] process takes its body away.
 static FORFEITS: AtomicBool = AtomicBool::new(false);
 
-/// Latches that hold a step up: it sets the first, and waits for the second.
-type HeldUp = Option<(Latch<()>, Latch<()>)>;
-
 /// Holds the step of a [`Forfeit`] process up, before its body is taken away.
-static HELD_UP: LazyLock<Mutex<HeldUp>> = LazyLock::new(|| Mutex::new(None));
+static HELD_UP: LazyLock<Mutex<Option<Blocked>>> = LazyLock::new(|| Mutex::new(None));
 
 /// Panics at every record about a [`Cursed`] process, and when a [`Forfeit`] process is to be stepped.
 fn check(record: &str) {
     assert!(!record.contains("Cursed") && !record.contains("node=666"), "in a subscriber");
     if record.contains(" span ") && record.contains("Forfeit") && FORFEITS.load(Ordering::SeqCst) {
         let held_up = HELD_UP.lock().unwrap().take();
-        if let Some((begun, go)) = held_up {
-            begun.set(()).unwrap();
-            wait(&go);
+        if let Some(blocked) = held_up {
+            blocked.wait();
         }
         panic!("in a subscriber");
     }
@@ -195,10 +196,10 @@ fn a_process_whose_body_is_lost_ends_like_any_other() {
         let outside = runtime.watch(pid);
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (Some(pid), vec![pid]));
 
-        let (begun, go) = (Latch::new(), Latch::new());
-        *HELD_UP.lock().unwrap() = Some((begun.clone(), go.clone()));
+        let blocker = Blocker::new();
+        *HELD_UP.lock().unwrap() = Some(blocker.blocked());
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
-        wait(&begun);
+        blocker.wait_begun();
         // The next message is not with the body and fills the mailbox, so one more sender waits for room.
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
         let sender = std::thread::Builder::new().name(String::from("waits-for-room")).spawn({
@@ -207,7 +208,7 @@ fn a_process_whose_body_is_lost_ends_like_any_other() {
         });
         #[cfg(target_os = "linux")]
         until("the sender waits", || is_asleep("waits-for-room"));
-        go.set(()).unwrap();
+        blocker.release();
         assert!(wait(sender.unwrap()).unwrap(), "the sender that waits for room is told");
         assert!(matches!(join(&forfeit), Exit::Panicked(_)));
         assert!(matches!(wait(outside).exit, Exit::Panicked(_)));
@@ -438,7 +439,7 @@ fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
     let (heard, clock) = (heard(), ManualClock::new());
     let watchdog = Watchdog::after(Duration::from_millis(100));
     let runtime = builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
-    let (held, go) = hold_up(&runtime);
+    let (held, blocker) = hold_up(&runtime);
     clock.advance(Duration::from_millis(200));
     let told = |parts: &[&str]| {
         let pid = format!("pid={} ", held.pid());
@@ -446,7 +447,7 @@ fn the_log_is_told_of_a_stuck_step_while_it_runs_and_when_it_is_over() {
         until("the log is told", || heard.lock().unwrap().iter().any(is_it));
     };
     told(&["WARN message=a step is stuck", "process=", "doing=in a step, before the first event", "runs_for=1"]);
-    go.set(()).unwrap();
+    blocker.release();
     told(&["WARN message=a step that was stuck is over", "took=1"]);
     output(&held);
 }

@@ -1,17 +1,17 @@
 //! The example `word_count` as its users have it: a program with arguments, output and an exit code.
 
-mod common;
+#[path = "common/example.rs"]
+mod example;
+#[path = "common/wait.rs"]
+mod wait;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 
-/// A command that runs the example.
-fn word_count() -> Command {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    Command::new(PROGRAM.get_or_init(|| common::example("word_count")))
-}
+use crate::example::Example;
+
+static PROGRAM: Example = Example::new("word_count");
 
 /// An empty directory for one test.
 fn directory(name: &str) -> PathBuf {
@@ -52,7 +52,7 @@ impl Ran {
 }
 
 fn run<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Ran {
-    let mut command = word_count();
+    let mut command = PROGRAM.command();
     command.args(paths.into_iter().map(|path| path.as_ref().to_owned()));
     Ran::new(command.stdin(Stdio::null()).output().unwrap())
 }
@@ -147,7 +147,7 @@ fn nobody_reads_the_output_and_that_is_no_failure() {
     let file = write(root.join("file"), "words");
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let ran = Ran::new(word_count().arg(file).stdout(writer).output().unwrap());
+    let ran = Ran::new(PROGRAM.command().arg(file).stdout(writer).output().unwrap());
     assert_eq!((ran.code, ran.errors.as_str()), (Some(0), ""));
 }
 
@@ -157,12 +157,10 @@ mod unix {
     use std::os::unix::fs::symlink;
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
-
-    /// No test waits so long, unless something is broken.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    use crate::example::signal;
+    use crate::wait::wait;
 
     fn fifo(path: PathBuf) -> PathBuf {
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -189,7 +187,8 @@ mod unix {
 
     #[test]
     fn standard_input_is_a_path_like_others() {
-        let mut child = word_count()
+        let mut child = PROGRAM
+            .command()
             .arg("/dev/stdin")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -210,22 +209,27 @@ mod unix {
     /// pipe itself holds) while the pipe is still open, so that one who reads on never comes to an end.
     fn interrupted(name: &str, text: String) -> Ran {
         let pipe = fifo(directory(name).join("pipe"));
-        let child =
-            word_count().arg(&pipe).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let interrupt = format!("kill -INT {}", child.id());
+        let child = PROGRAM
+            .command()
+            .arg(&pipe)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // Opening a pipe waits for the reader, and so does writing more than it holds: in a thread, so that the test
         // fails if there never is one.
-        let (written, wait) = mpsc::channel();
+        let (written, is_written) = mpsc::channel();
         thread::spawn(move || {
             let mut pipe = fs::OpenOptions::new().write(true).open(pipe).unwrap();
             pipe.write_all(text.as_bytes()).unwrap();
             let _ = written.send(pipe);
         });
-        let pipe = wait.recv_timeout(PATIENCE).expect("the pipe is read");
-        assert!(Command::new("sh").args(["-c", &interrupt]).status().unwrap().success());
-        let (ended, wait) = mpsc::channel();
+        let pipe = wait(&is_written).expect("the pipe is read");
+        signal(&child, "INT");
+        let (ended, end) = mpsc::channel();
         thread::spawn(move || ended.send(child.wait_with_output()));
-        let output = wait.recv_timeout(PATIENCE).expect("it ends");
+        let output = wait(&end).expect("it ends");
         drop(pipe);
         Ran::new(output.unwrap())
     }

@@ -1,5 +1,9 @@
-//! Expected panics, kept off the screen.
+//! Expected panics, kept off the screen, and a value that panics.
 
+// No suite uses all of it.
+#![allow(dead_code)]
+
+use std::panic::PanicHookInfo;
 use std::sync::Once;
 
 /// A panic with this text in its message is expected, on whatever thread.
@@ -7,16 +11,50 @@ pub(crate) const ON_PURPOSE: &str = "on purpose";
 
 /// Prints no more panics of the threads of the library, and none that are on purpose. Panics of tests are printed.
 pub(crate) fn quiet_panics() {
+    silence(|panic| is_on_purpose(panic) || is_on_a_thread_of_the_library());
+}
+
+/// Prints no more panics that are on purpose. The assertions of steps and jobs are printed if they fail.
+pub(crate) fn quiet_panics_on_purpose() {
+    silence(is_on_purpose);
+}
+
+/// The first call in a program decides.
+fn silence(is_expected: fn(&PanicHookInfo<'_>) -> bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let loud = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            let thread = std::thread::current();
-            let is_ours =
-                thread.name().is_some_and(|name| ["procession", "pool"].iter().any(|of| name.starts_with(of)));
-            if !is_ours && !panic.payload_as_str().unwrap_or_default().contains(ON_PURPOSE) {
+            if !is_expected(panic) {
                 loud(panic);
             }
         }));
     });
+}
+
+/// An error whose destructor panics.
+#[derive(Debug)]
+pub(crate) struct Bomb;
+
+impl std::fmt::Display for Bomb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a bomb")
+    }
+}
+
+impl std::error::Error for Bomb {}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+fn is_on_purpose(panic: &PanicHookInfo<'_>) -> bool {
+    panic.payload_as_str().unwrap_or_default().contains(ON_PURPOSE)
+}
+
+fn is_on_a_thread_of_the_library() -> bool {
+    let thread = std::thread::current();
+    thread.name().is_some_and(|name| ["procession", "pool"].iter().any(|of| name.starts_with(of)))
 }

@@ -1,5 +1,8 @@
 //! A process from a closure, and a list that several threads write.
 
+// No suite uses all of it.
+#![allow(dead_code)]
+
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -37,11 +40,11 @@ where
 }
 
 /// A list that several threads write. Clones are the same list.
-pub(crate) struct SharedList<T>(Arc<Mutex<Vec<T>>>);
+pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
 
-impl<T> SharedList<T> {
-    pub(crate) fn new() -> SharedList<T> {
-        SharedList(Arc::new(Mutex::new(Vec::new())))
+impl<T> Log<T> {
+    pub(crate) fn new() -> Log<T> {
+        Log(Arc::new(Mutex::new(Vec::new())))
     }
 
     pub(crate) fn push(&self, entry: T) {
@@ -58,8 +61,21 @@ impl<T> SharedList<T> {
     }
 }
 
-impl<T> Clone for SharedList<T> {
-    fn clone(&self) -> SharedList<T> {
-        SharedList(self.0.clone())
+impl<T: Clone> Log<T> {
+    /// All entries so far. They stay in the list.
+    pub(crate) fn to_vec(&self) -> Vec<T> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log::new()
+    }
+}
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Log<T> {
+        Log(self.0.clone())
     }
 }

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use procession::clock::ManualClock;
 use procession::observe::ExitWatcher;
 use procession::pool::{JobError, JobHandle};
 use procession::sync::Latch;
@@ -63,6 +64,15 @@ pub(crate) fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     if look_until(Instant::now() + LIMIT, || is_reached().then_some(())).is_none() {
         fail(what);
     }
+}
+
+/// Moves a clock by so much, again and again, until a condition holds.
+#[track_caller]
+pub(crate) fn advance_until(what: &str, clock: &ManualClock, by: Duration, mut is_reached: impl FnMut() -> bool) {
+    until(what, || {
+        clock.advance(by);
+        is_reached()
+    });
 }
 
 /// Ends the test. It is told at once where, for the panic alone may be seen by nobody: a scope that it leaves waits

@@ -11,7 +11,6 @@ use std::time::Duration;
 use procession::command::{Command, Responder};
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
-use procession::sync::Latch;
 use procession::{
     BoxError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
@@ -61,8 +60,8 @@ impl Drop for Numbered {
     }
 }
 
-/// The acts of the next step, a latch that the step sets afterwards, and a latch that it then waits for.
-type Allowed = (Take, Latch<()>, Latch<()>);
+/// The acts of the next step, which blocks when it has done them.
+type Allowed = (Take, Blocked);
 
 /// Answered when the process may step.
 struct MayStep;
@@ -93,7 +92,7 @@ impl Process for Gated {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, Numbered>, out: &mut StepOutput) -> StepResult<()> {
-        let Some((take, begun, go)) = self.next.take() else {
+        let Some((take, blocked)) = self.next.take() else {
             let Some(asked) = self.asked.take() else { return self.waits(out) };
             let Some(Event::Completed(done)) = events.next() else { return Err("it had to be a completion".into()) };
             self.next = Some(done.take(asked).ok_or("the wrong tag")??);
@@ -107,8 +106,7 @@ impl Process for Gated {
             let Event::Message(message) = event else { return Err("nothing but messages was sent".into()) };
             got.push(message);
         }
-        let _ = begun.set(());
-        wait(&go);
+        blocked.wait();
         match take.then {
             Then::Fail => return Err("by plan".into()),
             Then::Panic => panic!("by plan"),
@@ -263,13 +261,13 @@ fn run(program: &Program) -> Result<(), String> {
             (0..*count).try_for_each(|_| run.send(process.address()))?;
             continue;
         };
-        let (begun, go) = (Latch::new(), Latch::new());
+        let blocker = Blocker::new();
         let may_step = run.may_step.lock().unwrap().remove(0);
-        may_step.ok((*take, begun.clone(), go.clone()));
-        wait(&begun);
+        may_step.ok((*take, blocker.blocked()));
+        blocker.wait_begun();
         let left = run.model.step(*take);
         let sent = (0..take.meanwhile).try_for_each(|_| run.send(process.address()));
-        let _ = go.set(());
+        blocker.release();
         sent?;
         run.rests();
         run.model.settles(program, *take, left);

@@ -11,6 +11,12 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
+#[path = "../common/script.rs"]
+mod script;
 mod actor;
 mod bounded;
 mod relations;

@@ -50,7 +50,7 @@ fn a_batch_asks_its_iterator_until_it_is_over_and_never_again() {
         (n < 4).then_some(move || n)
     });
     let handles = pool.spawn_all(jobs);
-    held.let_go();
+    held.release();
     let values: Vec<usize> = handles.into_iter().map(|handle| wait(handle.unwrap()).unwrap()).collect();
     assert_eq!((values, asked.get()), (vec![1, 2, 3], 4));
 }
@@ -92,7 +92,7 @@ fn a_batch_without_waiting_gives_a_handle_for_each() {
     let held = hold(&pool);
     let handles = pool.spawn_all((0..10).map(|n| move || n * n));
     assert_eq!(pool.stats().waiting, 10);
-    held.let_go();
+    held.release();
     let values: Vec<i32> = handles.into_iter().map(|handle| wait(handle.unwrap()).unwrap()).collect();
     assert_eq!(values, (0..10).map(|n| n * n).collect::<Vec<_>>());
 }

@@ -22,16 +22,13 @@ fn a_bounded_queue_takes_exactly_as_many_as_its_bound() {
         let pool = bounded(1, QueuePolicy::Reject(bound));
         let held = hold(&pool);
         let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..bound {
-            let ran = ran.clone();
-            pool.execute(move || add(&ran)).unwrap();
-        }
+        submit_counted(&pool, &ran, bound);
         let refused = pool.execute(|| ()).unwrap_err();
         assert_eq!(refused.to_string(), "the pool's queue is full");
         assert!(is_full(pool.execute_timeout(|| (), Duration::ZERO)));
         assert!(pool.run(|| ()).is_err());
         assert_eq!((pool.stats().waiting, pool.stats().submitted), (bound, bound as u64 + 1));
-        held.let_go();
+        held.release();
         assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         assert_eq!(ran.load(Ordering::SeqCst), bound);
         refused.into_inner()();
@@ -44,7 +41,7 @@ fn without_a_queue_a_job_is_handed_to_a_free_worker() {
     let one = hold(&pool);
     let two = hold(&pool);
     assert!(is_full(pool.execute(|| ())));
-    one.let_go();
+    one.release();
     until("one is free", || pool.stats().running == 1);
     let three = hold(&pool);
     assert!(is_full(pool.execute(|| ())));
@@ -88,16 +85,13 @@ fn a_wait_for_room_has_a_limit_and_hands_the_job_back() {
             let pool = pool.clone();
             move || is_full(pool.execute_timeout(|| (), SECOND * 5))
         });
-        until("it gives up", || {
-            manual.advance(SECOND);
-            waits.is_finished()
-        });
+        advance_until("it gives up", &manual, SECOND, || waits.is_finished());
         assert!(wait(waits).unwrap());
         let waits = std::thread::spawn({
             let pool = pool.clone();
             move || pool.spawn_timeout(|| 7, Duration::MAX).unwrap().wait().unwrap()
         });
-        held.let_go();
+        held.release();
         assert_eq!(wait(waits).unwrap(), 7);
     }
 }
@@ -116,7 +110,7 @@ fn stopping_refuses_submitters_that_wait_for_room() {
             }
             assert!(waiting.into_iter().all(|thread| wait(thread).unwrap()));
         });
-        held.let_go();
+        held.release();
         ended(&pool);
     }
 }
@@ -151,7 +145,7 @@ fn room_comes_with_a_cancel_with_more_workers_and_after_a_pause() {
         let stands = scope.spawn(|| pool.execute(|| ()).is_ok());
         pool.resize(0, 2).unwrap();
         assert!(wait(stands).unwrap());
-        held.let_go();
+        held.release();
         assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         let pause = pool.pause().unwrap();
         pool.execute(|| ()).unwrap();

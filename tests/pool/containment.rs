@@ -79,7 +79,7 @@ fn panicking_destructors_of_closures_and_values_are_contained() {
     let statuses: Vec<_> = jobs.iter().map(|job| job.status()).collect();
     assert_eq!(statuses, [JobStatus::Abandoned, JobStatus::Cancelled, JobStatus::Abandoned]);
     assert_eq!(dropped.load(Ordering::SeqCst), 6);
-    held.let_go();
+    held.release();
     ended(&pool);
 }
 
@@ -88,10 +88,7 @@ fn two_hundred_rounds_of_five_instant_jobs_and_a_drain_lose_none() {
     for _ in 0..200 {
         let pool = pool(2);
         let ran = Arc::new(AtomicUsize::new(0));
-        for _ in 0..5 {
-            let ran = ran.clone();
-            pool.execute(move || add(&ran)).unwrap();
-        }
+        submit_counted(&pool, &ran, 5);
         pool.drain().unwrap();
         assert_eq!(ran.load(Ordering::SeqCst), 5);
         assert_eq!((pool.stats().finished, pool.stats().workers), (5, 0));
@@ -112,7 +109,7 @@ fn accepted_means_run_or_reported() {
     let job = pool.spawn(move || drop(kept)).unwrap();
     drop(pool);
     assert_eq!((job.status(), Arc::strong_count(&token)), (JobStatus::Abandoned, 1));
-    held.let_go();
+    held.release();
 }
 
 #[test]
@@ -136,25 +133,18 @@ fn a_value_without_a_handle_is_dropped_once_by_the_worker() {
 
 #[test]
 fn a_waker_that_hangs_costs_its_worker_and_holds_up_no_job() {
-    struct Stuck(Latch<()>);
-    impl std::task::Wake for Stuck {
-        fn wake(self: Arc<Self>) {
-            wait(&self.0);
-        }
-    }
     let pool = pool(2);
-    let (go, begin) = (Latch::new(), Latch::new());
-    let waker = std::task::Waker::from(Arc::new(Stuck(go.clone())));
+    let (blocker, begin) = (Blocker::new(), Latch::new());
     let gate = begin.clone();
     let mut job = pool.spawn(move || wait(&gate)).unwrap();
     let pinned = std::pin::Pin::new(&mut job);
-    assert!(pinned.poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+    assert!(pinned.poll(&mut std::task::Context::from_waker(&blocker.waker())).is_pending());
     let _ = begin.set(());
     // Its worker is counted as free for a moment, and is then in the waker. Whatever comes at any time is run.
     for n in 0..100 {
         assert_eq!(pool.run(move || n).unwrap(), n);
     }
-    let _ = go.set(());
+    blocker.release();
     assert!(block_on(job).is_ok());
     ended(&pool);
 }

@@ -34,7 +34,7 @@ fn the_status_is_right_at_all_times_and_goes_only_forward() {
                 assert_eq!(pool.status(), PoolStatus::Stopped);
             }
             drop(held);
-            _waits.let_go();
+            _waits.release();
             pool.drain().unwrap();
             assert_eq!(pool.status(), PoolStatus::Stopped, "when any of them has returned");
             watching.store(false, Ordering::SeqCst);
@@ -96,7 +96,7 @@ fn the_counts_are_of_one_moment_and_add_up() {
         assert!(pool.wait_idle_timeout(LIMIT).is_ok());
         assert_eq!(pool.stats().unfinished(), 0);
         let held = hold_all(&pool, 3);
-        let left: Vec<Held> = (0..9).map(|_| submit_held(&pool)).collect();
+        let left: Vec<Blocker> = (0..9).map(|_| submit_held(&pool)).collect();
         let _ = pool.stop_timeout(Duration::ZERO);
         assert_eq!((pool.stats().unfinished(), pool.stats().abandoned), (3, 9));
         drop((held, left));

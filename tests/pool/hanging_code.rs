@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::task::Context;
 use std::time::Duration;
 
 use procession::WaitError;
@@ -16,28 +16,15 @@ use procession::sync::Latch;
 
 use crate::support::*;
 
-/// A value whose destructor says that it has begun, and hangs until it is let go.
-struct Hangs {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
-
-impl Drop for Hangs {
-    fn drop(&mut self) {
-        let _ = self.begun.set(());
-        wait(&self.go);
-    }
-}
-
 /// A pool of one busy worker, with a waiting job whose destructor hangs and another job behind it.
-fn with_a_hanging_job() -> (Pool, Held, Latch<()>, Latch<()>, Arc<()>) {
+fn with_a_hanging_job() -> (Pool, Blocker, Blocker, Arc<()>) {
     let pool = pool(1);
     let held = hold(&pool);
-    let (begun, go, last) = (Latch::new(), Latch::new(), Arc::new(()));
-    let (hangs, behind) = (Hangs { begun: begun.clone(), go: go.clone() }, last.clone());
+    let (blocker, last) = (Blocker::new(), Arc::new(()));
+    let (hangs, behind) = (BlocksInDrop(blocker.blocked()), last.clone());
     pool.execute(move || drop(hangs)).unwrap();
     pool.execute(move || drop(behind)).unwrap();
-    (pool, held, begun, go, last)
+    (pool, held, blocker, last)
 }
 
 fn stage(ended: Result<procession::pool::PoolEnded, PoolEndError>) -> (PoolEndStage, usize, WaitError) {
@@ -47,11 +34,11 @@ fn stage(ended: Result<procession::pool::PoolEnded, PoolEndError>) -> (PoolEndSt
 
 #[test]
 fn a_stop_with_a_limit_names_the_abandoned_jobs_that_hang() {
-    let (pool, held, begun, go, last) = with_a_hanging_job();
+    let (pool, held, blocker, last) = with_a_hanging_job();
     let still = pool.stop_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((still.stage, still.running), (PoolEndStage::Jobs, 1), "a job still runs");
-    wait(&begun);
-    held.let_go();
+    blocker.wait_begun();
+    held.release();
     let limit = Duration::from_millis(1);
     until("the job has returned", || pool.stats().workers == 0);
     let still = pool.stop_timeout(limit).unwrap_err();
@@ -61,34 +48,34 @@ fn a_stop_with_a_limit_names_the_abandoned_jobs_that_hang() {
     // A second caller sees the same, and so does a drain.
     assert_eq!(stage(pool.drain_timeout(limit)), (PoolEndStage::AbandonedJobs, 2, WaitError::TimedOut));
     assert_eq!((pool.status(), Arc::strong_count(&last)), (PoolStatus::Stopped, 2), "the job behind it is not dropped");
-    go.set(()).unwrap();
+    blocker.release();
     pool.stop_timeout(LIMIT).unwrap();
     assert_eq!(Arc::strong_count(&last), 1);
 }
 
 #[test]
 fn a_stop_without_a_limit_does_not_wait_for_destructors_that_hang() {
-    let (pool, held, begun, go, _last) = with_a_hanging_job();
+    let (pool, held, blocker, _last) = with_a_hanging_job();
     let stopper = std::thread::spawn({
         let pool = pool.clone();
         move || (pool.stop().unwrap().abandoned, pool.stats().running)
     });
-    wait(&begun);
+    blocker.wait_begun();
     assert!(!stopper.is_finished());
-    held.let_go();
+    held.release();
     assert_eq!(wait(stopper).unwrap(), (2, 0));
     assert_eq!(pool.drain().unwrap().abandoned, 2);
-    go.set(()).unwrap();
+    blocker.release();
     ended(&pool);
 }
 
 #[test]
 fn the_last_handle_does_not_wait_for_destructors_that_hang() {
-    let (pool, held, begun, go, last) = with_a_hanging_job();
+    let (pool, held, blocker, last) = with_a_hanging_job();
     drop(pool);
-    wait(&begun);
-    held.let_go();
-    go.set(()).unwrap();
+    blocker.wait_begun();
+    held.release();
+    blocker.release();
     until("the job behind it is dropped", || Arc::strong_count(&last) == 1);
 }
 
@@ -96,9 +83,9 @@ fn the_last_handle_does_not_wait_for_destructors_that_hang() {
 fn a_job_that_stops_its_own_pool_does_not_wait_for_destructors() {
     for drops_the_last_handle in [false, true] {
         let pool = pool(1);
-        let (held, go, begun) = (hold(&pool), Latch::new(), Latch::new());
+        let (held, blocker) = (hold(&pool), Blocker::new());
         let (ended, inner) = (Latch::new(), pool.clone());
-        let (set, hangs) = (ended.clone(), Hangs { begun: begun.clone(), go: go.clone() });
+        let (set, hangs) = (ended.clone(), BlocksInDrop(blocker.blocked()));
         pool.execute(move || {
             if !drops_the_last_handle {
                 inner.stop_timeout(LIMIT).unwrap();
@@ -111,10 +98,10 @@ fn a_job_that_stops_its_own_pool_does_not_wait_for_destructors() {
         if drops_the_last_handle {
             drop(pool);
         }
-        held.let_go();
+        held.release();
         wait(&ended);
-        wait(&begun);
-        go.set(()).unwrap();
+        blocker.wait_begun();
+        blocker.release();
     }
 }
 
@@ -133,19 +120,19 @@ fn a_destructor_of_an_abandoned_job_may_end_its_own_pool() {
     pool.execute(move || drop(ends)).unwrap();
     pool.stop_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(wait(&told), (true, true), "it does not wait for itself");
-    held.let_go();
+    held.release();
     ended(&pool);
 }
 
 #[test]
 fn an_end_with_a_limit_names_the_threads_whose_thread_locals_hang() {
-    thread_local!(static LAST: RefCell<Option<Hangs>> = const { RefCell::new(None) });
+    thread_local!(static LAST: RefCell<Option<BlocksInDrop>> = const { RefCell::new(None) });
     let pool = pool(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    let blocker = Blocker::new();
+    let hangs = BlocksInDrop(blocker.blocked());
     pool.run(move || LAST.with(|last| *last.borrow_mut() = Some(hangs))).unwrap();
     pool.close();
-    wait(&begun);
+    blocker.wait_begun();
     assert_eq!(pool.drain().unwrap().abandoned, 0, "without a limit it does not wait for destructors");
     let limit = Duration::from_millis(1);
     let still = pool.stop_timeout(limit).unwrap_err();
@@ -153,7 +140,7 @@ fn an_end_with_a_limit_names_the_threads_whose_thread_locals_hang() {
     let text = "the limit was over: the thread-locals of its threads have not been dropped, 0 were abandoned";
     assert_eq!(still.to_string(), text);
     assert!(pool.shutdown_node().is_closed(), "all jobs have returned");
-    go.set(()).unwrap();
+    blocker.release();
     ended(&pool);
 }
 
@@ -161,60 +148,49 @@ fn an_end_with_a_limit_names_the_threads_whose_thread_locals_hang() {
 fn a_node_that_cuts_jobs_short_is_not_held_up_by_their_destructors() {
     let manual = procession::clock::ManualClock::new();
     let pool = builder(1).clock(manual.clock()).shutdown_limit(SECOND).build().unwrap();
-    let (held, begun, go) = (hold(&pool), Latch::new(), Latch::new());
-    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    let (held, blocker) = (hold(&pool), Blocker::new());
+    let hangs = BlocksInDrop(blocker.blocked());
     pool.execute(move || drop(hangs)).unwrap();
     let node = pool.shutdown_node();
     node.request_shutdown();
     manual.advance(SECOND);
-    wait(&begun);
-    held.let_go();
+    blocker.wait_begun();
+    held.release();
     assert!(node.wait_closed_timeout(LIMIT).is_ok(), "the last job has returned");
-    go.set(()).unwrap();
+    blocker.release();
 }
 
 #[test]
 fn a_refused_paced_job_that_hangs_holds_up_no_other() {
     let (gone, other) = (pool(1), pool(1));
     let pacer = procession::pool::Pacer::new(Duration::ZERO);
-    let (begun, go, count) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
+    let (blocker, count) = (Blocker::new(), Arc::new(AtomicUsize::new(0)));
     pacer.pause();
-    let (hangs, counts) = (Hangs { begun: begun.clone(), go: go.clone() }, count.clone());
+    let (hangs, counts) = (BlocksInDrop(blocker.blocked()), count.clone());
     pacer.execute(&gone, move || drop(hangs)).unwrap();
     let refused = pacer.spawn(&gone, || ()).unwrap();
     let next = pacer.spawn(&other, move || add(&counts)).unwrap();
     gone.stop().unwrap();
     pacer.resume();
-    wait(&begun);
+    blocker.wait_begun();
     wait(next).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
     assert!(matches!(wait(refused), Err(JobError::Abandoned)));
-    go.set(()).unwrap();
+    blocker.release();
 }
 
-/// A waker that says that it has begun, and hangs until it is let go.
-struct HangingWaker(Latch<()>, Latch<()>);
-
-impl std::task::Wake for HangingWaker {
-    fn wake(self: Arc<HangingWaker>) {
-        let _ = self.0.set(());
-        wait(&self.1);
-    }
-}
-
-/// Has the job's waker hang. Returns the latches for its begin and its end, and the handle, which keeps the waker.
-fn with_a_hanging_waker(mut job: JobHandle<()>) -> (Latch<()>, Latch<()>, JobHandle<()>) {
-    let (begun, go) = (Latch::new(), Latch::new());
-    let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
-    assert!(Pin::new(&mut job).poll(&mut Context::from_waker(&waker)).is_pending());
-    (begun, go, job)
+/// Has the job's waker hang. Returns the waker's blocker, and the handle, which keeps the waker.
+fn with_a_hanging_waker(mut job: JobHandle<()>) -> (Blocker, JobHandle<()>) {
+    let blocker = Blocker::new();
+    assert!(Pin::new(&mut job).poll(&mut Context::from_waker(&blocker.waker())).is_pending());
+    (blocker, job)
 }
 
 #[test]
 fn waiters_of_abandoned_jobs_are_told_though_a_destructor_hangs() {
-    let (pool, held, begun, go, _last) = with_a_hanging_job();
+    let (pool, held, blocker, _last) = with_a_hanging_job();
     let (own, waits, polled) = (pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap(), pool.spawn(|| ()).unwrap());
-    let (woken, waker_go, _polled) = with_a_hanging_waker(polled);
+    let (waker, _polled) = with_a_hanging_waker(polled);
     let pacer = Pacer::new(Duration::ZERO);
     let paced = pacer.spawn(&pool, || ()).unwrap();
     let other = self::pool(1);
@@ -225,28 +201,28 @@ fn waiters_of_abandoned_jobs_are_told_though_a_destructor_hangs() {
     }
     assert_eq!(wait(next).unwrap(), 7, "the turn is free again");
     // A waker that hangs keeps no thread waiting either.
-    wait(&woken);
-    assert!(!begun.is_set(), "wakers are called before closures are dropped");
-    waker_go.set(()).unwrap();
-    wait(&begun);
-    go.set(()).unwrap();
-    held.let_go();
+    waker.wait_begun();
+    assert!(!blocker.has_begun(), "wakers are called before closures are dropped");
+    waker.release();
+    blocker.wait_begun();
+    blocker.release();
+    held.release();
     ended(&pool);
 }
 
 #[test]
 fn waiters_of_jobs_in_a_stopped_pacer_are_told_though_a_destructor_hangs() {
     let pool = pool(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let hangs = Hangs { begun: begun.clone(), go: go.clone() };
+    let blocker = Blocker::new();
+    let hangs = BlocksInDrop(blocker.blocked());
     let pacer = Pacer::new(Duration::MAX);
     pacer.execute(&pool, || ()).unwrap();
     pacer.execute(&pool, move || drop(hangs)).unwrap();
     let behind = pacer.spawn(&pool, || ()).unwrap();
     let stopper = std::thread::spawn(move || pacer.stop());
-    wait(&begun);
+    blocker.wait_begun();
     assert!(matches!(wait(behind), Err(JobError::Abandoned)));
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(wait(stopper).unwrap(), 2);
     ended(&pool);
 }
@@ -267,34 +243,30 @@ fn an_idle_pool_ends_within_a_limit_of_zero_and_never_says_that_jobs_run() {
 fn a_waker_that_hangs_on_a_worker_holds_up_no_end() {
     let pool = pool(1);
     let held = hold(&pool);
-    let (begun, go, _job) = with_a_hanging_waker(pool.spawn(|| ()).unwrap());
-    held.let_go();
-    wait(&begun);
+    let (blocker, _job) = with_a_hanging_waker(pool.spawn(|| ()).unwrap());
+    held.release();
+    blocker.wait_begun();
     assert_eq!(pool.stop().unwrap().abandoned, 0, "without a limit it does not wait for wakers");
     let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
     assert_eq!((still.stage, still.running, still.workers), (PoolEndStage::Workers, 0, 1));
     let text = "the limit was over: no job runs, but 1 workers have not exited (a waker, a hook or a destructor has \
                 not returned), 0 were abandoned";
     assert_eq!(still.to_string(), text);
-    go.set(()).unwrap();
+    blocker.release();
     ended(&pool);
 }
 
 #[test]
 fn an_end_hook_that_hangs_holds_up_no_end() {
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begins, gate) = (begun.clone(), go.clone());
-    let hook = move || {
-        let _ = begins.set(());
-        wait(&gate);
-    };
-    let pool = builder(1).on_end(hook).build().unwrap();
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
+    let pool = builder(1).on_end(move || blocked.wait()).build().unwrap();
     pool.run(|| ()).unwrap();
     assert_eq!(pool.drain().unwrap().abandoned, 0);
-    wait(&begun);
+    blocker.wait_begun();
     let still = pool.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((still.stage, still.workers), (PoolEndStage::Workers, 1));
-    go.set(()).unwrap();
+    blocker.release();
     ended(&pool);
 }
 
@@ -303,18 +275,17 @@ fn a_waker_of_the_node_that_hangs_holds_up_no_end() {
     for workers in [0, 2] {
         let pool = pool(2);
         rested(&pool, workers);
-        let (begun, go) = (Latch::new(), Latch::new());
-        let waker = Waker::from(Arc::new(HangingWaker(begun.clone(), go.clone())));
+        let blocker = Blocker::new();
         let node = pool.shutdown_node();
         let mut closed = Box::pin(node.closed());
-        assert!(closed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(closed.as_mut().poll(&mut Context::from_waker(&blocker.waker())).is_pending());
         let still = pool.stop_timeout(Duration::from_millis(1)).unwrap_err();
         // The last worker may call the waker as well.
         assert!(matches!(still.stage, PoolEndStage::Node | PoolEndStage::Threads | PoolEndStage::Workers), "{still}");
         assert!(workers > 0 || still.stage == PoolEndStage::Node, "{still}");
-        wait(&begun);
+        blocker.wait_begun();
         assert!(node.is_closed(), "the pool has ended");
-        go.set(()).unwrap();
+        blocker.release();
         ended(&pool);
     }
 }

@@ -37,26 +37,16 @@ fn hooks_run_before_the_first_job_and_after_the_last() {
 
 #[test]
 fn a_job_that_comes_during_an_end_hook_has_another_worker() {
-    let (leaving, go) = (procession::sync::Latch::new(), procession::sync::Latch::new());
-    let (set, gate) = (leaving.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let manual = procession::clock::ManualClock::new();
-    let pool = builder(1)
-        .idle_period(Some(SECOND))
-        .clock(manual.clock())
-        .on_end(move || {
-            let _ = set.set(());
-            wait(&gate);
-        })
-        .build()
-        .unwrap();
+    let pool =
+        builder(1).idle_period(Some(SECOND)).clock(manual.clock()).on_end(move || blocked.wait()).build().unwrap();
     pool.run(|| ()).unwrap();
-    until("it leaves", || {
-        manual.advance(SECOND);
-        leaving.is_set()
-    });
+    advance_until("it leaves", &manual, SECOND, || blocker.has_begun());
     let job = pool.spawn(|| 7).unwrap();
     assert_eq!((pool.stats().workers, pool.stats().waiting), (1, 1), "there may not be two");
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(wait(job).unwrap(), 7);
     assert_eq!(pool.stats().workers, 1);
 }

@@ -59,12 +59,9 @@ fn a_wait_with_a_limit_gives_the_handle_back() {
     let job = job.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
     assert!(job.wait_finished_timeout(Duration::ZERO).is_err());
     let waits = std::thread::spawn(move || job.wait_timeout(SECOND * 3).unwrap_err().into_inner());
-    until("it gives up", || {
-        manual.advance(SECOND);
-        waits.is_finished()
-    });
+    advance_until("it gives up", &manual, SECOND, || waits.is_finished());
     let job = wait(waits).unwrap();
-    held.let_go();
+    held.release();
     assert!(job.wait_finished().is_ok());
     assert_eq!(job.status(), JobStatus::Returned);
     assert_eq!(job.wait_timeout(Duration::ZERO).unwrap().unwrap(), 5, "and the value is still there");
@@ -85,7 +82,7 @@ fn a_waiting_job_is_cancelled_once_and_leaves_the_queue() {
     assert_eq!((pool.stats().waiting, pool.stats().withdrawn, Arc::strong_count(&token)), (2, 1, 3));
     assert!(!jobs[1].cancel());
     assert_eq!(jobs[1].status(), JobStatus::Cancelled);
-    held.let_go();
+    held.release();
     assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert!(!jobs[0].cancel(), "it is over");
     let errors: Vec<_> = jobs.into_iter().map(|job| wait(job).err().map(|error| error.to_string())).collect();
@@ -111,7 +108,7 @@ fn cancelling_wakes_a_future() {
     assert!(job.cancel());
     wait(&woken);
     assert!(matches!(block_on(job), Err(JobError::Cancelled)));
-    held.let_go();
+    held.release();
 }
 
 #[test]
@@ -121,7 +118,7 @@ fn a_hundred_thousand_jobs_are_cancelled_out_of_the_middle() {
     let jobs: Vec<_> = (0..100_000).map(|n| pool.spawn(move || n).unwrap()).collect();
     assert!(jobs.iter().rev().filter(|job| job.times().began.is_none()).step_by(2).all(JobHandle::cancel));
     assert_eq!(pool.stats().waiting, 50_000);
-    held.let_go();
+    held.release();
     let values: Vec<i32> = jobs.into_iter().filter_map(|job| wait(job).ok()).collect();
     assert_eq!(values, (0..100_000).step_by(2).collect::<Vec<_>>());
 }
@@ -130,23 +127,18 @@ fn a_hundred_thousand_jobs_are_cancelled_out_of_the_middle() {
 fn status_and_times_of_a_job() {
     let (pool, manual) = by_hand(1);
     let first = hold(&pool);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let submitted = manual.now();
-    let job = pool
-        .spawn(move || {
-            let _ = set.set(());
-            wait(&gate);
-        })
-        .unwrap();
+    let job = pool.spawn(move || blocked.wait()).unwrap();
     assert_eq!((job.status(), job.status().is_finished()), (JobStatus::Waiting, false));
     assert_eq!((job.times().submitted, job.times().began, job.times().ended), (submitted, None, None));
     manual.advance(SECOND * 2);
-    first.let_go();
-    wait(&begun);
+    first.release();
+    blocker.wait_begun();
     assert_eq!((job.status(), job.status().is_finished()), (JobStatus::Running, false));
     manual.advance(SECOND * 3);
-    go.set(()).unwrap();
+    blocker.release();
     assert!(job.wait_finished_timeout(LIMIT).is_ok());
     assert!(job.status().is_finished());
     let times = job.times();

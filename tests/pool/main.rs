@@ -5,6 +5,10 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
 #[path = "../common/seeded.rs"]
 mod seeded;
 mod support;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use procession::clock::ManualClock;
 use procession::pool::{JobError, JobStatus, Pacer, PacerError, Pool, PoolStatus};
-use procession::sync::Latch;
 use procession::{CancelToken, Reason};
 
 use crate::support::*;
@@ -224,25 +223,18 @@ fn a_paced_job_of_a_stopped_pool_is_refused_and_the_others_go_on() {
 
 #[test]
 fn a_destructor_of_a_job_whose_pool_has_gone_holds_up_no_other() {
-    struct Blocks(Latch<()>, Latch<()>);
-    impl Drop for Blocks {
-        fn drop(&mut self) {
-            self.0.set(()).unwrap();
-            wait(&self.1);
-        }
-    }
     let paced = paced(1);
-    let (ends, dropping, gate) = (pool(1), Latch::new(), Latch::new());
+    let (ends, blocker) = (pool(1), Blocker::new());
     paced.submit(1);
     paced.until_begun(1);
-    let blocks = Blocks(dropping.clone(), gate.clone());
+    let blocks = BlocksInDrop(blocker.blocked());
     let job = paced.pacer.spawn(&ends, move || drop(blocks)).unwrap();
     paced.submit(1);
     ends.stop().unwrap();
     paced.manual.advance(Duration::from_millis(300));
     paced.until_begun(2);
-    wait(&dropping);
-    gate.set(()).unwrap();
+    blocker.wait_begun();
+    blocker.release();
     assert!(matches!(wait(job), Err(JobError::Abandoned)));
 }
 
@@ -257,7 +249,7 @@ fn a_job_with_the_turn_that_its_pool_drops_gives_the_turn_on() {
     let _ = busy.stop_timeout(Duration::ZERO);
     paced.until_begun(1);
     assert!(wait(job).is_err());
-    held.let_go();
+    held.release();
 }
 
 #[test]
@@ -288,8 +280,7 @@ fn a_job_cannot_wait_for_a_paced_job_of_its_own_pool() {
     let (errors, limited) = results.unwrap();
     assert_eq!(errors, ["a job cannot wait for itself, or for the turn of a paced job of its own pool"; 3]);
     assert!(limited);
-    until("the jobs go on by themselves", || {
-        paced.manual.advance(Duration::from_millis(300));
+    advance_until("the jobs go on by themselves", &paced.manual, Duration::from_millis(300), || {
         paced.pacer.stats().started == 4
     });
     assert!(paced.pool.wait_idle_timeout(LIMIT).is_ok());
@@ -330,10 +321,7 @@ fn a_thread_cannot_wait_behind_paced_jobs_of_its_own_pool() {
             .unwrap();
         assert_eq!(first, Ok(()), "nobody was before it");
         assert_eq!(behind, Err(PacerError::Inside));
-        until("the jobs go on by themselves", || {
-            manual.advance(SECOND);
-            pacer.stats().started == jobs + 1
-        });
+        advance_until("the jobs go on by themselves", &manual, SECOND, || pacer.stats().started == jobs + 1);
         assert_eq!(pacer.stats().waiting, 0);
         ended(&pool);
     }
@@ -349,7 +337,7 @@ fn a_thread_waits_behind_paced_jobs_of_other_pools() {
     let waits = other.spawn(move || pacer.wait(&CancelToken::new()).map(|()| add(&count))).unwrap();
     until("it waits", || paced.pacer.stats().waiting == 1);
     let behind = paced.pacer.spawn(&other, || 1).unwrap();
-    held.let_go();
+    held.release();
     paced.until_begun(1);
     paced.manual.advance(Duration::from_millis(300));
     assert_eq!(wait(waits).unwrap(), Ok(()));

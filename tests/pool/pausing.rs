@@ -12,14 +12,6 @@ use procession::timer::Timers;
 
 use crate::support::*;
 
-/// Jobs that add to a count.
-fn submit_counted(pool: &Pool, count: &Arc<AtomicUsize>, jobs: usize) {
-    for _ in 0..jobs {
-        let count = count.clone();
-        pool.execute(move || add(&count)).unwrap();
-    }
-}
-
 #[test]
 fn a_pause_holds_when_all_jobs_from_before_it_have_been_run() {
     let pool = pool(2);
@@ -242,10 +234,10 @@ fn a_pause_starts_no_worker() {
 fn after_a_pause_as_many_workers_come_as_there_are_jobs_for() {
     let pool = pool(3);
     let pause = pool.pause().unwrap();
-    let held: Vec<Held> = (0..5).map(|_| submit_held(&pool)).collect();
+    let held: Vec<Blocker> = (0..5).map(|_| submit_held(&pool)).collect();
     assert_eq!(pool.stats().workers, 0);
     drop(pause);
-    held[..3].iter().for_each(Held::begun);
+    held[..3].iter().for_each(Blocker::wait_begun);
     assert_eq!((pool.stats().workers, pool.stats().waiting), (3, 2));
 }
 
@@ -260,7 +252,7 @@ fn questions_are_answered_while_a_pause_waits_to_take_hold() {
     until("it waits", || pool.stats().pauses == 1);
     assert_eq!((pool.status(), pool.stats().waiting, pool.is_paused()), (PoolStatus::Running, 0, false));
     assert!(!pool.is_inside());
-    held.let_go();
+    held.release();
     wait(waits).unwrap().unwrap();
 }
 
@@ -295,10 +287,7 @@ fn a_pause_with_a_limit_that_is_over_is_none() {
         let pool = pool.clone();
         move || pool.pause_timeout(SECOND * 5).map(drop)
     });
-    until("it gives up", || {
-        manual.advance(SECOND);
-        waits.is_finished()
-    });
+    advance_until("it gives up", &manual, SECOND, || waits.is_finished());
     assert_eq!(wait(waits).unwrap(), Err(PauseError::TimedOut));
     assert_eq!(pool.stats().pauses, 0);
     drop(held);

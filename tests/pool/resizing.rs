@@ -12,10 +12,10 @@ use crate::support::*;
 fn a_greater_maximum_starts_workers_for_what_waits_at_once() {
     let pool = pool(1);
     let first = hold(&pool);
-    let held: Vec<Held> = (0..3).map(|_| submit_held(&pool)).collect();
+    let held: Vec<Blocker> = (0..3).map(|_| submit_held(&pool)).collect();
     pool.resize(0, 3).unwrap();
-    held[0].begun();
-    held[1].begun();
+    held[0].wait_begun();
+    held[1].wait_begun();
     assert_eq!((pool.stats().max, pool.stats().workers, pool.stats().waiting), (3, 3, 1));
     drop((first, held));
     ended(&pool);
@@ -58,10 +58,7 @@ fn a_smaller_minimum_lets_the_idle_ones_age() {
     }
     assert_eq!(pool.stats().workers, 3);
     pool.resize(0, 3).unwrap();
-    until("they have gone", || {
-        manual.advance(SECOND);
-        pool.stats().workers == 0
-    });
+    advance_until("they have gone", &manual, SECOND, || pool.stats().workers == 0);
 }
 
 #[test]
@@ -81,14 +78,14 @@ fn a_size_that_makes_no_sense_is_refused_and_changes_nothing() {
 fn a_pool_is_resized_in_a_pause_in_a_drain_and_by_its_own_jobs() {
     let pool = pool(1);
     let pause = pool.pause().unwrap();
-    let held: Vec<Held> = (0..3).map(|_| submit_held(&pool)).collect();
+    let held: Vec<Blocker> = (0..3).map(|_| submit_held(&pool)).collect();
     pool.resize(0, 2).unwrap();
     assert_eq!(pool.stats().workers, 0);
     drop(pause);
-    held[1].begun();
+    held[1].wait_begun();
     pool.close();
     pool.resize(0, 3).unwrap();
-    held[2].begun();
+    held[2].wait_begun();
     drop(held);
     pool.drain_timeout(LIMIT).unwrap();
 
@@ -107,10 +104,7 @@ fn waiting_for_an_idle_pool_does_not_end_it() {
         let pool = pool.clone();
         move || pool.wait_idle_timeout(SECOND * 3).is_ok()
     });
-    until("it gives up", || {
-        manual.advance(SECOND);
-        waits.is_finished()
-    });
+    advance_until("it gives up", &manual, SECOND, || waits.is_finished());
     assert!(!wait(waits).unwrap());
     let waits = std::thread::spawn({
         let pool = pool.clone();

@@ -17,7 +17,7 @@ fn run_returns_after_the_job_and_execute_before_it() {
     assert!(ran.load(Ordering::Relaxed));
     // This returns although the job cannot end before it does.
     let held = submit_held(&pool);
-    held.let_go();
+    held.release();
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_wait_for_an_abandoned_job_ends_with_an_error() {
     pool.stop_timeout(std::time::Duration::ZERO).unwrap_err();
     // The worker is still held.
     assert!(matches!(wait(waiter).unwrap(), Err(RunError::Job(JobError::Abandoned))));
-    held.let_go();
+    held.release();
     ended(&pool);
 }
 

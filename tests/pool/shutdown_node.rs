@@ -17,17 +17,14 @@ fn a_pool_that_is_asked_to_close_runs_the_waiting_jobs_first() {
     let pool = pool(1);
     let held = hold(&pool);
     let ran = Arc::new(AtomicUsize::new(0));
-    for _ in 0..5 {
-        let ran = ran.clone();
-        pool.execute(move || add(&ran)).unwrap();
-    }
+    submit_counted(&pool, &ran, 5);
     let state = pool.shutdown_node();
     let error = state.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "pool: timeout expired (jobs: 1 running, 5 waiting)");
     let (_, why) = pool.execute(|| ()).unwrap_err().into_parts();
     assert!(matches!(why, PoolError::Stopped(PoolStatus::Draining)), "{why}");
     assert!(!state.is_closed());
-    held.let_go();
+    held.release();
     state.shutdown_timeout(LIMIT).unwrap();
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().workers, pool.status()), (5, 0, PoolStatus::Stopped));
     assert!(state.err().is_none());
@@ -89,7 +86,7 @@ fn jobs_that_were_never_begun_are_the_error_of_the_node() {
     let state = pool.shutdown_node().annotate("letters");
     drop(pool);
     assert!(!state.is_closed(), "a job still runs");
-    held.let_go();
+    held.release();
     assert!(state.wait_closed_timeout(LIMIT).is_ok());
     let error = state.err().unwrap();
     assert_eq!(error.to_string(), "letters: pool: jobs that were never begun: 3");
@@ -117,7 +114,7 @@ fn after_the_limit_jobs_are_dropped_and_after_the_grace_given_up() {
     assert!(error.only_given_up());
     assert_eq!(error.open()[0].names().collect::<Vec<_>>(), ["pool"]);
     assert_eq!(error.open()[0].detail(), Some("jobs: 1 running, 0 waiting"));
-    held.let_go();
+    held.release();
     pool.stop().unwrap();
     store.shutdown_timeout(LIMIT).unwrap();
     assert_eq!(store.err().unwrap().to_string(), "pool: jobs that were never begun: 1");
@@ -156,7 +153,7 @@ fn a_pool_that_was_given_up_leaves_its_group_when_it_ends() {
             state.wait_closed_timeout(LIMIT).is_ok() && all.report().find("letters").is_some(),
             "its job still runs"
         );
-        held.let_go();
+        held.release();
         pool.drain().unwrap();
         assert_eq!(all.report().nodes().len(), 1, "nothing of it is left");
     }

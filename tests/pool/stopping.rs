@@ -13,8 +13,8 @@ use crate::support::*;
 fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
     for (workers, jobs) in [(5, 20), (2, 64)] {
         let pool = pool(workers);
-        let held: Vec<Held> = (0..jobs).map(|_| submit_held(&pool)).collect();
-        held[..workers].iter().for_each(Held::begun);
+        let held: Vec<Blocker> = (0..jobs).map(|_| submit_held(&pool)).collect();
+        held[..workers].iter().for_each(Blocker::wait_begun);
         let still = pool.stop_timeout(Duration::ZERO).unwrap_err();
         assert_eq!((still.running, still.waiting, still.abandoned), (workers, 0, (jobs - workers) as u64));
         let text = format!(
@@ -37,10 +37,7 @@ fn stopping_waits_for_what_runs_and_abandons_exactly_what_waits() {
 fn draining_runs_everything_that_waits() {
     let pool = pool(5);
     let ran = Arc::new(AtomicUsize::new(0));
-    for _ in 0..20 {
-        let ran = ran.clone();
-        pool.execute(move || add(&ran)).unwrap();
-    }
+    submit_counted(&pool, &ran, 20);
     assert_eq!(pool.drain().unwrap().abandoned, 0);
     assert_eq!((ran.load(Ordering::SeqCst), pool.stats().workers), (20, 0));
 }
@@ -84,14 +81,14 @@ fn no_stop_of_several_returns_while_jobs_run() {
 fn a_stop_cuts_a_drain_short_and_a_drain_does_not_change_a_stop() {
     let pool = pool(1);
     let held = hold(&pool);
-    let waiting: Vec<Held> = (0..4).map(|_| submit_held(&pool)).collect();
+    let waiting: Vec<Blocker> = (0..4).map(|_| submit_held(&pool)).collect();
     let still = pool.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((still.running, still.waiting, pool.status()), (1, 4, PoolStatus::Draining));
     pool.stop_timeout(Duration::ZERO).unwrap_err();
     assert_eq!((pool.status(), pool.stats().abandoned), (PoolStatus::Stopped, 4));
     pool.drain_timeout(Duration::ZERO).unwrap_err();
     assert_eq!(pool.status(), PoolStatus::Stopped);
-    held.let_go();
+    held.release();
     assert_eq!(pool.drain().unwrap().abandoned, 4);
     assert!(waiting.iter().all(|held| !held.has_begun()));
 }
@@ -99,20 +96,19 @@ fn a_stop_cuts_a_drain_short_and_a_drain_does_not_change_a_stop() {
 #[test]
 fn while_it_drains_new_jobs_are_refused_also_from_running_jobs() {
     let pool = pool(1);
-    let (begun, go, out) = (Latch::new(), Latch::new(), Latch::new());
-    let (inner, set_begun, gate, set) = (pool.clone(), begun.clone(), go.clone(), out.clone());
+    let (blocker, out) = (Blocker::new(), Latch::new());
+    let (inner, blocked, set) = (pool.clone(), blocker.blocked(), out.clone());
     pool.execute(move || {
-        let _ = set_begun.set(());
-        wait(&gate);
+        blocked.wait();
         let refused = inner.execute(|| ()).unwrap_err();
         set.set(matches!(refused.reason(), PoolError::Stopped(PoolStatus::Draining))).unwrap();
     })
     .unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     pool.close();
     assert_eq!(pool.status(), PoolStatus::Draining);
     assert!(pool.execute(|| ()).is_err());
-    go.set(()).unwrap();
+    blocker.release();
     assert!(wait(&out));
     pool.drain().unwrap();
 }
@@ -123,7 +119,7 @@ fn closing_and_waiting_are_two_calls() {
     let held = hold(&pool);
     let last = pool.spawn(|| 1).unwrap();
     pool.close();
-    held.let_go();
+    held.release();
     assert_eq!(wait(last).unwrap(), 1);
     pool.drain_timeout(LIMIT).unwrap();
 }
@@ -157,7 +153,7 @@ fn abandoned_jobs_are_dropped_before_stop_returns() {
     }
     let _ = pool.stop_timeout(Duration::ZERO);
     assert_eq!((Arc::strong_count(&token), pool.stats().waiting, pool.stats().abandoned), (1, 0, 9));
-    held.let_go();
+    held.release();
     ended(&pool);
 }
 
@@ -180,7 +176,7 @@ fn abandoned_jobs_can_be_had_back_in_order_and_run_elsewhere() {
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
     assert_eq!(wait(handle).unwrap(), 7, "who waits for it is told wherever it is run");
     assert!(wait(unwanted).is_err(), "and that it never will be");
-    held.let_go();
+    held.release();
     ended(&pool);
 }
 
@@ -197,7 +193,7 @@ fn dropping_the_last_handle_stops_the_pool() {
     let left = Latch::new();
     drop(second);
     assert_eq!(Arc::strong_count(&token), 1, "what waited was dropped");
-    held.let_go();
+    held.release();
 
     // Also by its own job, and the thread ends.
     let set = left.clone();
@@ -223,11 +219,8 @@ fn a_limit_by_a_manual_clock_is_over_when_the_clock_says_so() {
         let pool = pool.clone();
         move || pool.stop_timeout(SECOND * 5).unwrap_err().running
     });
-    until("it gives up", || {
-        manual.advance(SECOND);
-        stopper.is_finished()
-    });
+    advance_until("it gives up", &manual, SECOND, || stopper.is_finished());
     assert_eq!(wait(stopper).unwrap(), 1);
-    held.let_go();
+    held.release();
     assert!(pool.stop_timeout(Duration::MAX).is_ok(), "the greatest limit is none");
 }

@@ -18,9 +18,9 @@ fn a_job_goes_to_an_idle_worker_then_to_a_new_one_then_to_the_queue() {
     let three = submit_held(&pool);
     assert_eq!((pool.stats().workers, pool.stats().waiting), (2, 1));
     assert!(!three.has_begun());
-    one.let_go();
-    three.begun();
-    two.let_go();
+    one.release();
+    three.wait_begun();
+    two.release();
     until("one is idle", || pool.stats().idle == 1);
     let _four = hold(&pool);
     assert_eq!((pool.stats().workers, pool.stats().waiting), (2, 0), "the idle one has it, and no third");
@@ -31,12 +31,9 @@ fn submitting_does_not_block_however_many_wait() {
     let pool = pool(1);
     let held = hold(&pool);
     let ran = Arc::new(AtomicUsize::new(0));
-    for _ in 0..100_000 {
-        let ran = ran.clone();
-        pool.execute(move || add(&ran)).unwrap();
-    }
+    submit_counted(&pool, &ran, 100_000);
     assert_eq!((pool.stats().waiting, ran.load(Ordering::SeqCst)), (100_000, 0));
-    held.let_go();
+    held.release();
     pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 100_000);
 }
@@ -98,7 +95,7 @@ fn with_one_worker_jobs_run_in_the_order_of_submission() {
         })
         .unwrap();
     }
-    held.let_go();
+    held.release();
     assert!(pool.wait_idle_timeout(LIMIT).is_ok());
     assert_eq!(*order.lock().unwrap(), (0..=200).collect::<Vec<_>>());
 }
@@ -107,11 +104,11 @@ fn with_one_worker_jobs_run_in_the_order_of_submission() {
 fn with_several_workers_jobs_are_begun_in_the_order_of_submission() {
     // Each job holds its worker, so a job that begins says that all before it have begun.
     let pool = pool(4);
-    let held: Vec<Held> = (0..64).map(|_| submit_held(&pool)).collect();
+    let held: Vec<Blocker> = (0..64).map(|_| submit_held(&pool)).collect();
     for (n, one) in held.iter().enumerate() {
-        one.begun();
+        one.wait_begun();
         assert!(held[n + 1..].iter().filter(|later| later.has_begun()).count() < 4, "{n}");
-        one.let_go();
+        one.release();
     }
 }
 
@@ -158,10 +155,7 @@ fn submitting_from_many_threads_at_once_loses_nothing() {
     together(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for _ in 0..1_000 {
-                    let ran = ran.clone();
-                    pool.execute(move || add(&ran)).unwrap();
-                }
+                submit_counted(&pool, &ran, 1_000);
             });
         }
     });

@@ -1,13 +1,14 @@
-//! Helpers that the tests share: jobs that hold their worker, a manual clock, and panics that are expected.
+//! Helpers that the tests share: pools by a manual clock, and pools whose workers are all held.
 
-use std::sync::Once;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::pool::{Pool, PoolBuilder};
-use procession::sync::Latch;
 
+pub(crate) use crate::blocker::*;
+pub(crate) use crate::panics::*;
 pub(crate) use crate::wait::*;
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -31,69 +32,10 @@ pub fn by_hand(max: usize) -> (Pool, ManualClock) {
     (pool, manual)
 }
 
-/// Panics of jobs are expected here; those of the tests themselves are still told.
-pub fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("pool")) {
-                loud(info);
-            }
-        }));
-    });
-}
-
-/// A job that holds its worker.
-pub struct Held {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
-
-impl Held {
-    pub fn has_begun(&self) -> bool {
-        self.begun.is_set()
-    }
-
-    pub fn begun(&self) {
-        wait(&self.begun);
-    }
-
-    pub fn let_go(&self) {
-        let _ = self.go.set(());
-    }
-}
-
-/// Let go, whatever becomes of the test, so that a failure is not a hang.
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.let_go();
-    }
-}
-
-/// Submits a job that says when it has begun, and then holds its worker until it is let go.
-pub fn submit_held(pool: &Pool) -> Held {
-    let held = Held { begun: Latch::new(), go: Latch::new() };
-    let (begun, go) = (held.begun.clone(), held.go.clone());
-    pool.execute(move || {
-        let _ = begun.set(());
-        wait(&go);
-    })
-    .unwrap();
-    held
-}
-
-/// The same, and waits until it has begun.
-pub fn hold(pool: &Pool) -> Held {
-    let held = submit_held(pool);
-    held.begun();
-    held
-}
-
 /// Holds so many workers.
-pub fn hold_all(pool: &Pool, workers: usize) -> Vec<Held> {
-    let held: Vec<Held> = (0..workers).map(|_| submit_held(pool)).collect();
-    held.iter().for_each(Held::begun);
+pub fn hold_all(pool: &Pool, workers: usize) -> Vec<Blocker> {
+    let held: Vec<Blocker> = (0..workers).map(|_| submit_held(pool)).collect();
+    held.iter().for_each(Blocker::wait_begun);
     held
 }
 
@@ -105,6 +47,14 @@ pub fn rested(pool: &Pool, workers: usize) {
 
 pub fn add(count: &AtomicUsize) {
     count.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Submits so many jobs that add to a count.
+pub fn submit_counted(pool: &Pool, count: &Arc<AtomicUsize>, jobs: usize) {
+    for _ in 0..jobs {
+        let count = count.clone();
+        pool.execute(move || add(&count)).unwrap();
+    }
 }
 
 /// Stops the pool as a check at the end: everything accepted is accounted for, and nothing is left.

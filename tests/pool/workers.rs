@@ -35,20 +35,14 @@ fn idle_workers_end_one_a_period_and_never_sooner() {
         assert!(now <= before && 20 - now < period, "{now} are left after {period} periods");
         before = now;
     }
-    until("the others go", || {
-        manual.advance(SECOND);
-        pool.stats().workers == 0
-    });
+    advance_until("the others go", &manual, SECOND, || pool.stats().workers == 0);
 }
 
 #[test]
 fn with_minimum_zero_a_pool_shrinks_to_nothing_and_grows_again() {
     let (pool, manual) = by_hand(3);
     rested(&pool, 3);
-    until("all have gone", || {
-        manual.advance(SECOND);
-        pool.stats().workers == 0
-    });
+    advance_until("all have gone", &manual, SECOND, || pool.stats().workers == 0);
     assert_eq!(pool.run(|| 7).unwrap(), 7);
     assert_eq!(pool.stats().workers, 1);
 }
@@ -92,10 +86,7 @@ fn a_busy_worker_is_not_ended_and_a_paused_one_neither() {
     }
     assert_eq!(pool.stats().workers, 2, "in a pause nobody ages");
     drop(pause);
-    until("they age again", || {
-        manual.advance(SECOND);
-        pool.stats().workers == 0
-    });
+    advance_until("they age again", &manual, SECOND, || pool.stats().workers == 0);
 }
 
 #[test]
@@ -122,10 +113,7 @@ fn an_idle_period_of_zero_is_the_default() {
         std::thread::yield_now();
     }
     assert_eq!(pool.stats().workers, 1, "one period only marks");
-    until("it ends", || {
-        manual.advance(DEFAULT_IDLE_PERIOD);
-        pool.stats().workers == 0
-    });
+    advance_until("it ends", &manual, DEFAULT_IDLE_PERIOD, || pool.stats().workers == 0);
     // And the greatest period is never.
     let pool = builder(1).idle_period(Some(Duration::MAX)).clock(manual.clock()).build().unwrap();
     rested(&pool, 1);

@@ -3,16 +3,15 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::spawn::Overflow;
-use procession::sync::Latch;
 use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, Tag};
 
 use crate::helpers::*;
+use crate::waker::WakeCounter;
 
 /// How the oracle treats a question.
 enum Question {
@@ -154,10 +153,7 @@ fn an_unanswered_ask_times_out_and_its_late_reply_is_counted() {
     assert!(!process.is_finished());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| text(runtime.ask(to, Question::Keep, Duration::from_secs(5)).wait()));
-        until("the limit is over", || {
-            manual.advance(Duration::from_secs(1));
-            thread.is_finished()
-        });
+        advance_until("the limit is over", &manual, Duration::from_secs(1), || thread.is_finished());
         assert_eq!(wait(thread).unwrap(), "timed out");
     });
     assert_eq!(*output(&process), "timed out");
@@ -191,7 +187,7 @@ fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
 fn a_question_to_a_full_mailbox_is_answered_at_once() {
     for overflow in [Overflow::Refuse, Overflow::DropNewest] {
         let runtime = runtime(2);
-        let (full, gate) = full(&runtime, overflow);
+        let (full, blocker) = full(&runtime, overflow);
         runtime.send(full, Question::Release(0)).unwrap();
         let asked = runtime.spawn(asker(vec![(full, Question::Drop), (full, Question::Keep)])).unwrap();
         assert_eq!(*output(&asked), ["full", "full"], "{overflow:?}");
@@ -199,35 +195,34 @@ fn a_question_to_a_full_mailbox_is_answered_at_once() {
         assert_eq!(text(block_on(runtime.ask(full, Question::Drop, LIMIT))), "full", "{overflow:?}");
         assert_eq!(runtime.stats().timers, 0);
         assert_accounted(&runtime);
-        gate.set(()).unwrap();
+        blocker.release();
     }
 }
 
 #[test]
 fn a_question_pushed_out_of_a_full_mailbox_is_answered_at_once() {
     let runtime = runtime(2);
-    let (full, gate) = full(&runtime, Overflow::DropOldest);
+    let (full, blocker) = full(&runtime, Overflow::DropOldest);
     let pushed_out = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();
     until("it is asked", || runtime.process(full.pid()).unwrap().mailbox == 1);
     let stays = runtime.spawn(asker(vec![(full, Question::Keep)])).unwrap();
     assert_eq!(*output(&pushed_out), ["dropped without an answer"]);
     assert!(!stays.is_finished());
-    gate.set(()).unwrap();
+    blocker.release();
     assert_eq!(*output(&stays), ["ended before it replied"]);
 }
 
-/// A process held up in a step until the gate opens, with room for one message; then it is done.
-fn full(runtime: &Runtime, overflow: Overflow) -> (Address<Question>, Latch<()>) {
-    let (begun, gate) = (Latch::new(), Latch::new());
-    let (begin, hold) = (begun.clone(), gate.clone());
+/// A process held up in a step until the blocker releases it, with room for one message; then it is done.
+fn full(runtime: &Runtime, overflow: Overflow) -> (Address<Question>, Blocker) {
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let held = script(move |_: &mut Events<'_, Question>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        wait(&hold);
+        blocked.wait();
         Ok(Step::Done(()))
     });
     let held = runtime.spawn_with(held, SpawnOptions::new().mailbox(1, overflow)).unwrap();
-    wait(&begun);
-    (held.address(), gate)
+    blocker.wait_begun();
+    (held.address(), blocker)
 }
 
 #[test]
@@ -319,25 +314,15 @@ fn a_future_that_is_polled_after_its_reply_is_an_error() {
     assert!(matches!(poll(), Poll::Ready(Err(CommandError::Dropped))));
 }
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Alarm(AtomicUsize);
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn a_dropped_future_does_not_wake_its_task() {
     let runtime = runtime(1);
     let oracle = runtime.spawn(oracle()).unwrap().address();
-    let alarm = Arc::new(Alarm::default());
+    let alarm = Arc::new(WakeCounter::default());
     let waker = Waker::from(alarm.clone());
     let mut asking = Box::pin(runtime.ask(oracle, Question::Keep, LIMIT));
     assert!(asking.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(asking);
     drop(waker);
-    assert_eq!((alarm.0.load(Ordering::SeqCst), Arc::strong_count(&alarm)), (0, 1));
+    assert_eq!((alarm.times(), Arc::strong_count(&alarm)), (0, 1));
 }

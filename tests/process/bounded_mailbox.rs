@@ -8,21 +8,19 @@ use procession::clock::ManualClock;
 use procession::command::{Command, Responder};
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
-use procession::sync::Latch;
 use procession::{Event, Events, Handle, Process, Runtime, SendError, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
 
-/// A receiver with a bound, held up in its first step until the gate opens. It writes down what it is told. When this
+/// A receiver with a bound, held up in its first step by this blocker. It writes down what it is told. When this
 /// function returns, the first step has been given its events, of which there are none.
 fn held(
     runtime: &Runtime,
     bound: SpawnOptions,
     log: &Log<u32>,
-    gate: &Latch<()>,
+    blocker: &Blocker,
 ) -> Handle<impl Process<Message = u32, Output = ()>> {
-    let (log, gate, begun) = (log.clone(), gate.clone(), Latch::new());
-    let begin = begun.clone();
+    let (log, blocked) = (log.clone(), blocker.blocked());
     let receiver = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
         for event in events {
             match event {
@@ -30,12 +28,11 @@ fn held(
                 _ => return Ok(Step::Done(())),
             }
         }
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         Ok(Step::Idle)
     });
     let receiver = runtime.spawn_with(receiver, bound).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     receiver
 }
 
@@ -48,8 +45,8 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
     ] {
         let watcher = Watcher::new();
         let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
-        let (log, gate) = (Log::new(), Latch::new());
-        let receiver = held(&runtime, SpawnOptions::new().mailbox(3, overflow), &log, &gate);
+        let (log, blocker) = (Log::new(), Blocker::new());
+        let receiver = held(&runtime, SpawnOptions::new().mailbox(3, overflow), &log, &blocker);
         (1..=3).for_each(|n| runtime.send(receiver.address(), n).unwrap());
         for n in 4..=5 {
             let sent = runtime.send(receiver.address(), n);
@@ -63,7 +60,7 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
             }
         }
         assert_eq!(runtime.process(receiver.pid()).unwrap().mailbox, 3);
-        gate.set(()).unwrap();
+        blocker.release();
         until("all is stepped", || log.len() == 3);
         assert_eq!(log.take(), expected);
         let letters = dead.map_or(vec![], |reason| vec![(receiver.pid(), None, reason); 2]);
@@ -79,9 +76,9 @@ fn a_full_mailbox_refuses_or_drops_as_it_was_told() {
 fn a_full_mailbox_makes_dead_letters_but_takes_signals() {
     let watcher = Watcher::new();
     let runtime = builder().workers(2).observer(watcher.clone()).start().unwrap();
-    let (gate, log) = (Latch::new(), Log::new());
+    let (blocker, log) = (Blocker::new(), Log::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = held(&runtime, bound, &log, &gate);
+    let receiver = held(&runtime, bound, &log, &blocker);
     let to = receiver.address();
     let sender = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         (0..3).for_each(|n| out.send(to, n));
@@ -91,7 +88,7 @@ fn a_full_mailbox_makes_dead_letters_but_takes_signals() {
     assert_eq!(watcher.dead.take(), [(to.pid(), Some(sender), DeadLetterReason::Full); 2]);
     assert_eq!(runtime.process(to.pid()).unwrap().mailbox, 1);
     assert!(runtime.cancel(to.pid(), "full or not").unwrap());
-    gate.set(()).unwrap();
+    blocker.release();
     output(&receiver);
     assert_accounted(&runtime);
 }
@@ -100,25 +97,22 @@ fn a_full_mailbox_makes_dead_letters_but_takes_signals() {
 fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let manual = ManualClock::new();
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
-    let (log, gate) = (Log::new(), Latch::new());
+    let (log, blocker) = (Log::new(), Blocker::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let receiver = held(&runtime, bound, &log, &gate);
+    let receiver = held(&runtime, bound, &log, &blocker);
     runtime.send_timeout(receiver.address(), 1, Duration::ZERO).unwrap();
     assert_eq!(runtime.send_timeout(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
     let sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let late = scope.spawn(|| runtime.send_timeout(receiver.address(), 3, Duration::from_secs(10)));
-        until("the limit is over", || {
-            manual.advance(Duration::from_secs(1));
-            late.is_finished()
-        });
+        advance_until("the limit is over", &manual, Duration::from_secs(1), || late.is_finished());
         assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
             let result = runtime.send_timeout(receiver.address(), 4, Duration::MAX);
             sent.store(true, Ordering::Relaxed);
             result
         });
-        gate.set(()).unwrap();
+        blocker.release();
         wait(patient).unwrap().unwrap();
     });
     until("both are stepped", || log.len() == 2);
@@ -210,8 +204,8 @@ fn completions_and_signals_take_no_room_in_a_bounded_mailbox() {
         };
         let runtime = builder().workers(1).observer(watcher.clone()).handler(keep).start().unwrap();
         let others = [runtime.spawn(sink::<u32>()).unwrap(), runtime.spawn(sink::<u32>()).unwrap()];
-        let (begun, go, seen) = (Latch::new(), Latch::new(), Log::new());
-        let (begin, gate, log) = (begun.clone(), go.clone(), seen.clone());
+        let (blocker, seen) = (Blocker::new(), Log::new());
+        let (blocked, log) = (blocker.blocked(), seen.clone());
         let monitored = others.each_ref().map(Handle::pid);
         let mut steps = 0;
         let process = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
@@ -226,8 +220,7 @@ fn completions_and_signals_take_no_room_in_a_bounded_mailbox() {
                 return Ok(Step::Continue);
             }
             if steps == 2 {
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
             }
             for event in events {
                 match event {
@@ -241,7 +234,7 @@ fn completions_and_signals_take_no_room_in_a_bounded_mailbox() {
             Ok(if log.len() == 13 { Step::Done(()) } else { Step::Idle })
         });
         let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(2, overflow)).unwrap();
-        wait(&begun);
+        blocker.wait_begun();
         let mut answers = std::mem::take(&mut *answers.lock().unwrap());
         let mut answer = |count| answers.drain(..count).for_each(|answer| answer.ok(0));
         let waiting = || runtime.process(process.pid()).unwrap().mailbox;
@@ -257,7 +250,7 @@ fn completions_and_signals_take_no_room_in_a_bounded_mailbox() {
         runtime.terminate(others[1].pid()).unwrap();
         runtime.cancel(process.pid(), "full").unwrap();
         assert_eq!(waiting(), 2);
-        go.set(()).unwrap();
+        blocker.release();
         output(&process);
         let seen = seen.take();
         let count = |what: &str| seen.iter().filter(|seen| seen.starts_with(what)).count();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use procession::observe::{DeadLetter, DeadLetterReason, Observer, WaitedForNothing};
 use procession::spawn::Overflow;
-use procession::sync::Latch;
 use procession::{
     CommandError, EntryArgs, Event, Events, Exit, InitResult, Process, Reply, SendError, SpawnOptions, Step,
     StepOutput, StepResult, Tag, Upgrade,
@@ -132,8 +131,7 @@ fn a_wait_after_the_last_answer_between_steps_is_an_error() {
 
 /// Is held up in `init`, and then takes its messages.
 struct HeldUp {
-    begun: Latch<()>,
-    go: Latch<()>,
+    blocked: Blocked,
     taken: Log<u32>,
 }
 
@@ -142,8 +140,7 @@ impl Process for HeldUp {
     type Output = ();
 
     fn init(&mut self, entry: EntryArgs) -> InitResult {
-        let _ = self.begun.set(());
-        wait(&self.go);
+        self.blocked.wait();
         entry.method("main", |(): ()| Ok(())).finish()
     }
 
@@ -189,15 +186,15 @@ impl Process for PassesOver {
 #[test]
 fn passed_over_messages_keep_their_room_until_a_successor_steps() {
     for fails in [false, true] {
-        let (runtime, begun, go, taken) = (runtime(1), Latch::new(), Latch::new(), Log::new());
-        let next = HeldUp { begun: begun.clone(), go: go.clone(), taken: taken.clone() };
+        let (runtime, blocker, taken) = (runtime(1), Blocker::new(), Log::new());
+        let next = HeldUp { blocked: blocker.blocked(), taken: taken.clone() };
         let options = SpawnOptions::new().mailbox(2, Overflow::Refuse);
         let process = runtime.spawn_with(PassesOver { fails, next: Some(next) }, options).unwrap();
         (0..2).for_each(|number| runtime.send(process.address(), number).unwrap());
-        wait(&begun);
+        blocker.wait_begun();
         let refused = runtime.send(process.address(), 99).unwrap_err();
         assert_eq!(refused.reason(), &SendError::Full { pid: process.pid(), limit: 2 }, "fails: {fails}");
-        go.set(()).unwrap();
+        blocker.release();
         until("it has taken both", || taken.len() == 2);
         assert_eq!(taken.take(), [0, 1]);
     }

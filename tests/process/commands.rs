@@ -168,13 +168,12 @@ fn a_handler_is_told_when_the_process_that_waits_has_ended() {
 
 #[test]
 fn a_handler_that_blocks_holds_up_nobody_whom_the_same_step_has_woken() {
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let runtime = builder()
         .workers(2)
         .handler(move |_: Double, done| {
-            let _ = begin.set(());
-            wait(&gate);
+            blocked.wait();
             done.ok(0);
             Ok(())
         })
@@ -188,9 +187,9 @@ fn a_handler_that_blocks_holds_up_nobody_whom_the_same_step_has_woken() {
         out.command(Double(1));
         Ok(Step::Done(()))
     }));
-    wait(&begun);
+    blocker.wait_begun();
     until("the other worker steps it", || log.len() == 1);
-    go.set(()).unwrap();
+    blocker.release();
     output(&process.unwrap());
 }
 

@@ -185,7 +185,7 @@ fn only_a_message_that_a_full_mailbox_keeps_brings_a_new_step() {
 fn a_first_step_that_takes_nothing_is_followed_by_a_second() {
     for messages in [1, 2, 5] {
         let runtime = builder().workers(1).step_events(SHARE).start().unwrap();
-        let (_holder, go) = hold_up(&runtime);
+        let (_holder, blocker) = hold_up(&runtime);
         let (begun, steps) = (Log::new(), Log::new());
         let (begins, counts) = (begun.clone(), steps.clone());
         let sets_up = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
@@ -196,7 +196,7 @@ fn a_first_step_that_takes_nothing_is_followed_by_a_second() {
         });
         let process = runtime.spawn(sets_up).unwrap();
         (0..messages).for_each(|n| runtime.send(process.address(), n).unwrap());
-        go.set(()).unwrap();
+        blocker.release();
         until("all is at rest", || runtime.is_idle());
         assert_eq!(steps.take(), [0, 0], "with {messages} messages");
         runtime.send(process.address(), messages).unwrap();

@@ -51,9 +51,9 @@ fn comes_into(
     state: In,
     outstanding: bool,
     steps: &Arc<AtomicUsize>,
-    (begun, go): (&Latch<()>, &Latch<()>),
+    blocker: &Blocker,
 ) -> impl Process<Message = (), Output = ()> {
-    let (steps, begun, go) = (steps.clone(), begun.clone(), go.clone());
+    let (steps, blocked) = (steps.clone(), blocker.blocked());
     script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         let first = steps.fetch_add(1, Ordering::SeqCst) == 0;
         if first && outstanding {
@@ -65,8 +65,7 @@ fn comes_into(
             In::Running if first => Step::Continue,
             In::BlockingStep if first => Step::Blocking,
             In::Running | In::BlockingStep => {
-                let _ = begun.set(());
-                wait(&go);
+                blocked.wait();
                 Step::Continue
             }
         })
@@ -87,8 +86,8 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
         (In::BlockingStep, true),
     ] {
         let runtime = runtime(1);
-        let (steps, begun, go) = (Arc::new(AtomicUsize::new(0)), Latch::new(), Latch::new());
-        let process = runtime.spawn(comes_into(state, outstanding, &steps, (&begun, &go))).unwrap();
+        let (steps, blocker) = (Arc::new(AtomicUsize::new(0)), Blocker::new());
+        let process = runtime.spawn(comes_into(state, outstanding, &steps, &blocker)).unwrap();
         let (pid, mut held_up) = (process.pid(), None);
         let expected = match state {
             In::Ready => {
@@ -98,7 +97,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
                 ProcessState::Ready
             }
             In::Running | In::BlockingStep => {
-                wait(&begun);
+                blocker.wait_begun();
                 ProcessState::Running
             }
             In::Blocked => ProcessState::Blocked,
@@ -110,8 +109,8 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
         assert!(runtime.terminate(pid).unwrap());
         assert!(runtime.send(process.address(), ()).is_err());
         // A step that it was in goes on to its end, and is the last.
-        go.set(()).unwrap();
-        held_up.into_iter().for_each(|(_, go)| go.set(()).unwrap());
+        blocker.release();
+        held_up.into_iter().for_each(|(_, blocker)| blocker.release());
         let Exit::Terminated(reason) = join(&process) else { panic!("it was terminated") };
         assert_eq!(reason, Reason::Terminated);
         assert_eq!(steps.load(Ordering::SeqCst), before, "{state:?}, {outstanding}");
@@ -123,7 +122,7 @@ fn a_terminated_process_is_not_stepped_again_in_whatever_state_it_was() {
 #[test]
 fn a_ready_process_that_is_terminated_before_its_turn_is_never_stepped() {
     let runtime = runtime(1);
-    let (_, go) = hold_up(&runtime);
+    let (_, blocker) = hold_up(&runtime);
     let stepped = Arc::new(AtomicBool::new(false));
     let step = stepped.clone();
     let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
@@ -133,7 +132,7 @@ fn a_ready_process_that_is_terminated_before_its_turn_is_never_stepped() {
     let process = runtime.spawn(process).unwrap();
     assert!(runtime.terminate(process.pid()).unwrap());
     assert!(!runtime.terminate(process.pid()).unwrap(), "it is being ended already");
-    go.set(()).unwrap();
+    blocker.release();
     assert!(matches!(join(&process), Exit::Terminated(Reason::Terminated)));
     assert!(!stepped.load(Ordering::Relaxed));
 }

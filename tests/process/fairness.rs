@@ -120,17 +120,17 @@ fn a_producer_that_always_continues_does_not_run_away_from_its_consumer() {
 /// machine.
 fn sent_to_one_who_is_held_up(producers: u64, (each, a_step): (u64, u64), turns: u64) -> u64 {
     let (runtime, sent) = (runtime(2), Arc::default());
-    let (begun, go, mut seen) = (Latch::new(), Latch::new(), 0);
-    let (begin, gate) = (begun.clone(), go.clone());
+    let (blocker, mut seen) = (Blocker::new(), 0);
+    let blocked = blocker.blocked();
     let consumer = script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
-        if begin.set(()).is_ok() {
-            wait(&gate);
+        if !blocked.has_begun() {
+            blocked.wait();
         }
         seen += events.filter(|event| matches!(event, Event::Message(_))).count() as u64;
         Ok(if seen == producers * each { Step::Done(()) } else { Step::Idle })
     });
     let consumer = runtime.spawn(consumer).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     // All others begin together, on the other worker.
     let (holder, together) = hold_up(&runtime);
     for _ in 0..producers {
@@ -141,10 +141,10 @@ fn sent_to_one_who_is_held_up(producers: u64, (each, a_step): (u64, u64), turns:
         left -= 1;
         Ok(if left == 0 { Step::Done(by_then.load(Ordering::Relaxed)) } else { Step::Continue })
     }));
-    together.set(()).unwrap();
+    together.release();
     output(&holder);
     let by_then = *output(&counter.unwrap());
-    go.set(()).unwrap();
+    blocker.release();
     output(&consumer);
     assert_eq!(sent.load(Ordering::Relaxed), producers * each);
     by_then
@@ -172,7 +172,7 @@ fn turns_until_a_producer_is_stopped(mut stop: impl FnMut(&mut StepOutput, Pid) 
     const BACKLOG: u64 = 400_000;
     let runtime = runtime(1);
     // They all begin together.
-    let (holder, go) = hold_up(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
     // It waits for a timer, so that its messages stay where they are.
     let receiver = script(|events: &mut Events<'_, u64>, out: &mut StepOutput| {
         if events.any(|event| matches!(event, Event::Cancel(_))) {
@@ -203,7 +203,7 @@ fn turns_until_a_producer_is_stopped(mut stop: impl FnMut(&mut StepOutput, Pid) 
         Ok(if over.load(Ordering::Relaxed) { Step::Done(step - 101) } else { Step::Continue })
     });
     let other = runtime.spawn(other).unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     output(&holder);
     let turns = *output(&other);
     join(&producer);

@@ -1,15 +1,16 @@
-//! Helpers that the tests share: processes from closures, an observer that writes down what it is told, and expected
-//! panics.
+//! Helpers that the tests share: processes, and an observer that writes down what it is told.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 
 use procession::config::RuntimeBuilder;
 use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessIdentity};
-use procession::sync::Latch;
 use procession::{Event, Events, Exit, Handle, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
+pub(crate) use crate::blocker::*;
+pub(crate) use crate::panics::*;
+pub(crate) use crate::script::*;
 pub(crate) use crate::wait::*;
 
 /// A runtime with this many workers, whose processes may panic without filling the screen.
@@ -20,48 +21,6 @@ pub fn runtime(workers: usize) -> Runtime {
 pub fn builder() -> RuntimeBuilder {
     quiet_panics();
     Runtime::builder()
-}
-
-/// Panics of processes, jobs and handlers are expected here; those of the tests themselves are still told.
-pub fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("procession")) {
-                loud(info);
-            }
-        }));
-    });
-}
-
-/// A process whose step is a closure.
-pub struct Script<M, O, F> {
-    step: F,
-    types: std::marker::PhantomData<fn(M) -> O>,
-}
-
-pub fn script<M, O, F>(step: F) -> Script<M, O, F>
-where
-    F: FnMut(&mut Events<'_, M>, &mut StepOutput) -> StepResult<O> + Send + 'static,
-    M: Send + 'static,
-    O: Send + Sync + 'static,
-{
-    Script { step, types: std::marker::PhantomData }
-}
-
-impl<M, O, F> Process for Script<M, O, F>
-where
-    F: FnMut(&mut Events<'_, M>, &mut StepOutput) -> StepResult<O> + Send + 'static,
-    M: Send + 'static,
-    O: Send + Sync + 'static,
-{
-    type Message = M;
-    type Output = O;
-
-    fn step(&mut self, events: &mut Events<'_, M>, out: &mut StepOutput) -> StepResult<O> {
-        (self.step)(events, out)
-    }
 }
 
 /// A process that is told messages and does nothing with them, until it is asked to stop.
@@ -79,18 +38,40 @@ pub fn sink<M: Send + 'static>() -> impl Process<Message = M, Output = usize> {
     })
 }
 
-/// Keeps one worker busy, from when this returns until the latch is set.
-pub fn hold_up(runtime: &Runtime) -> (Handle<impl Process<Output = ()>>, Latch<()>) {
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
-    let holder = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        wait(&gate);
+/// A process whose first step blocks, and which is done then.
+pub fn holder(blocked: Blocked) -> impl Process<Message = (), Output = ()> {
+    script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+        blocked.wait();
         Ok(Step::Done(()))
-    });
-    let holder = runtime.spawn(holder).unwrap();
-    wait(&begun);
-    (holder, go)
+    })
+}
+
+/// Spawns a holder, and does not wait for its step.
+pub fn hold_up_later(runtime: &Runtime) -> (Handle<impl Process<Output = ()>>, Blocker) {
+    let blocker = Blocker::new();
+    (runtime.spawn(holder(blocker.blocked())).unwrap(), blocker)
+}
+
+/// Keeps one worker in a step, from when this returns until the blocker releases it.
+pub fn hold_up(runtime: &Runtime) -> (Handle<impl Process<Output = ()>>, Blocker) {
+    let (holder, blocker) = hold_up_later(runtime);
+    blocker.wait_begun();
+    (holder, blocker)
+}
+
+/// A process that spawns so many others. Each of those waits for all of them, so each needs a worker of its own.
+pub fn meeting(processes: usize) -> impl Process<Message = (), Output = ()> {
+    let barrier = Arc::new(Barrier::new(processes));
+    script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for _ in 0..processes {
+            let barrier = barrier.clone();
+            out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+                wait(&barrier);
+                Ok(Step::Done(()))
+            }))?;
+        }
+        Ok(Step::Done(()))
+    })
 }
 
 /// Does nothing, and counts that it is closed.
@@ -109,6 +90,23 @@ impl Process for Closing {
     }
 }
 
+/// Does nothing, and blocks in `close`.
+#[derive(Clone)]
+pub struct BlocksInClose(pub Blocked);
+
+impl Process for BlocksInClose {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+
+    fn close(&mut self) {
+        self.0.wait();
+    }
+}
+
 /// A process that writes down what it is told.
 pub fn recorder<M: Send + 'static>(seen: &Log<M>) -> impl Process<Message = M, Output = ()> {
     let seen = seen.clone();
@@ -122,45 +120,6 @@ pub fn recorder<M: Send + 'static>(seen: &Log<M>) -> impl Process<Message = M, O
         }
         Ok(Step::Idle)
     })
-}
-
-/// A list that several write.
-pub struct Log<T>(Arc<Mutex<Vec<T>>>);
-
-impl<T> Default for Log<T> {
-    fn default() -> Log<T> {
-        Log::new()
-    }
-}
-
-impl<T> Log<T> {
-    pub fn new() -> Log<T> {
-        Log(Arc::default())
-    }
-
-    pub fn push(&self, entry: T) {
-        self.0.lock().unwrap().push(entry);
-    }
-
-    pub fn take(&self) -> Vec<T> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.lock().unwrap().len()
-    }
-}
-
-impl<T: Clone> Log<T> {
-    pub fn to_vec(&self) -> Vec<T> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl<T> Clone for Log<T> {
-    fn clone(&self) -> Log<T> {
-        Log(self.0.clone())
-    }
 }
 
 /// How a process ended; a process that does not end is an error.

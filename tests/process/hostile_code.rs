@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::command::Command;
@@ -16,32 +16,7 @@ use procession::{
 };
 
 use crate::helpers::*;
-
-/// Panics when it is dropped.
-#[derive(Debug)]
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("in a destructor");
-    }
-}
-
-impl std::fmt::Display for Bomb {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a bomb")
-    }
-}
-
-impl std::error::Error for Bomb {}
-
-struct Alarm;
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        panic!("in a waker");
-    }
-}
+use crate::waker::PanickingWaker;
 
 impl Command for Bomb {
     type Output = ();
@@ -108,7 +83,7 @@ fn a_drop_of_an_unhandled_command_or_unread_answer_may_panic() {
 fn wakers_that_panic_disturb_nobody() {
     let runtime = runtime(1);
     let process = runtime.spawn(sink::<()>()).unwrap();
-    let waker = Waker::from(Arc::new(Alarm));
+    let waker = Waker::from(Arc::new(PanickingWaker));
     let mut future = pin!(process.clone());
     assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     runtime.cancel(process.pid(), "over").unwrap();
@@ -140,47 +115,31 @@ fn one_that_upgrades_in_every_step_does_not_hold_up_another() {
 
 #[test]
 fn a_close_that_does_not_return_does_not_hold_up_the_shutdown() {
-    struct Slow(Latch<()>, Latch<()>);
-    impl Process for Slow {
-        type Message = ();
-        type Output = ();
-
-        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-            Ok(Step::Idle)
-        }
-
-        fn close(&mut self) {
-            wait(&self.0);
-            let _ = self.1.set(());
-        }
-    }
-    let (go, closed) = (Latch::new(), Latch::new());
-    let runtime = runtime(1);
-    let processes: Vec<_> = (0..4).map(|_| runtime.spawn(Slow(go.clone(), closed.clone())).unwrap()).collect();
+    let (runtime, blocker) = (runtime(1), Blocker::new());
+    let processes: Vec<_> = (0..4).map(|_| runtime.spawn(BlocksInClose(blocker.blocked())).unwrap()).collect();
     let report = runtime.shutdown(Duration::ZERO).unwrap();
     assert_eq!(report.stuck.len(), 4, "{report}");
     assert_eq!((report.ended, report.terminated), (0, 0));
-    go.set(()).unwrap();
+    blocker.release();
     processes.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
 }
 
 #[test]
 fn a_process_whose_spawn_is_held_up_until_the_workers_have_left_is_closed() {
-    struct Slow(Latch<()>, Latch<()>);
+    struct Slow(Blocked);
     impl Observer for Slow {
         fn spawned(&self, _: &ProcessIdentity) {
-            let _ = self.0.set(());
-            wait(&self.1);
+            self.0.wait();
         }
     }
-    let (spawning, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
-    let runtime = builder().workers(1).observer(Slow(spawning.clone(), go.clone())).start().unwrap();
+    let (blocker, closed) = (Blocker::new(), Arc::new(AtomicUsize::new(0)));
+    let runtime = builder().workers(1).observer(Slow(blocker.blocked())).start().unwrap();
     let (elsewhere, count) = (runtime.clone(), closed.clone());
     let spawner = std::thread::spawn(move || elsewhere.spawn(Closing(count)).unwrap());
-    wait(&spawning);
+    blocker.wait_begun();
     let report = runtime.shutdown(Duration::ZERO).unwrap();
     assert_eq!(report.stuck.len(), 1, "{report}");
-    go.set(()).unwrap();
+    blocker.release();
     let process = wait(spawner).unwrap();
     assert!(matches!(join(&process), Exit::Terminated(Reason::Shutdown)));
     assert_eq!(closed.load(Ordering::SeqCst), 1);
@@ -206,26 +165,23 @@ fn a_question_whose_reply_is_kept_is_answered_at_shutdown() {
 #[test]
 fn a_process_that_waits_for_a_thread_of_the_pool_can_be_terminated() {
     let runtime = builder().workers(1).blocking_threads(1).start().unwrap();
-    let (busy, go) = (Latch::new(), Latch::new());
-    let (at_work, wait_for) = (busy.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let occupier = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if events.count() > 0 {
             return Ok(Step::Done(()));
         }
-        let (at_work, wait_for) = (at_work.clone(), wait_for.clone());
-        out.blocking(move || {
-            let _ = at_work.set(());
-            wait(&wait_for);
-        });
+        let blocked = blocked.clone();
+        out.blocking(move || blocked.wait());
         Ok(Step::Wait)
     }));
     let occupier = occupier.unwrap();
-    wait(&busy);
+    blocker.wait_begun();
     let victim = runtime.spawn(script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::<()>::Blocking))).unwrap();
     until("it waits for the pool", || runtime.process(victim.pid()).is_some_and(|victim| victim.steps == 1));
     assert!(runtime.terminate(victim.pid()).unwrap());
     assert!(matches!(join(&victim), Exit::Terminated(Reason::Terminated)));
-    go.set(()).unwrap();
+    blocker.release();
     output(&occupier);
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::observe::{DeadLetter, DeadLetterReason, Observer, ProcessState};
-use procession::sync::Latch;
 use procession::{Event, Events, Pid, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
@@ -14,11 +13,10 @@ use crate::helpers::*;
 fn all_processes_can_be_listed_with_what_they_are_doing() {
     let manual = ManualClock::new();
     let runtime = builder().workers(2).clock(manual.clock()).exact_step_times().start().unwrap();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let busy = script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         Ok(Step::Done(()))
     });
     let idle = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().name("idler")).unwrap();
@@ -34,7 +32,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     });
     manual.advance(Duration::from_secs(5));
     let busy = runtime.spawn(busy).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     (0..3).for_each(|n| runtime.send(busy.address(), n).unwrap());
     (0..2).for_each(|n| runtime.send(waiting.address(), n).unwrap());
     manual.advance(Duration::from_secs(7));
@@ -53,7 +51,7 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
     assert_eq!((idler.in_step, worker.in_step), (None, Some(Duration::from_secs(7))));
     assert!(worker.type_name.contains("Script"), "{}", worker.type_name);
     assert_eq!(runtime.process(idle.pid()).unwrap().state, ProcessState::Idle);
-    go.set(()).unwrap();
+    blocker.release();
     output(&busy);
     assert!(runtime.process(busy.pid()).is_none());
     assert_eq!(runtime.process_state(busy.pid()), Some(ProcessState::Complete));
@@ -63,31 +61,21 @@ fn all_processes_can_be_listed_with_what_they_are_doing() {
 #[test]
 fn a_process_that_waits_for_its_turn_is_ready() {
     let runtime = runtime(1);
-    let (_, go) = hold_up(&runtime);
+    let (_, blocker) = hold_up(&runtime);
     let ready = runtime.spawn(sink::<()>()).unwrap();
     assert_eq!(runtime.process_state(ready.pid()), Some(ProcessState::Ready));
     assert_eq!(runtime.stats().global_queue, 1);
-    go.set(()).unwrap();
+    blocker.release();
 }
 
 #[test]
 fn the_lengths_of_the_queues_are_those_of_what_waits() {
     let runtime = builder().workers(2).blocking_threads(1).start().unwrap();
-    let gate = Latch::new();
-    let held = |gate: &Latch<()>, begun: &Latch<()>| {
-        let (gate, begun) = (gate.clone(), begun.clone());
-        script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-            let _ = begun.set(());
-            wait(&gate);
-            Ok(Step::Done(()))
-        })
-    };
     // One worker is held with nothing behind it. The other one is held by one of six children, with the other five
     // behind it.
-    let (first, one) = (Latch::new(), Latch::new());
-    let alone = runtime.spawn(held(&gate, &first)).unwrap();
-    wait(&first);
-    let mut children: Vec<_> = (0..6).map(|_| held(&gate, &one)).collect();
+    let (alone, first) = hold_up(&runtime);
+    let second = Blocker::new();
+    let mut children: Vec<_> = (0..6).map(|_| holder(second.blocked())).collect();
     let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         for child in children.drain(..) {
             out.spawn(child)?;
@@ -95,29 +83,27 @@ fn the_lengths_of_the_queues_are_those_of_what_waits() {
         Ok(Step::Done(()))
     });
     let parent = runtime.spawn(parent).unwrap();
-    wait(&one);
+    second.wait_begun();
     (0..3).for_each(|_| drop(runtime.spawn(sink::<()>()).unwrap()));
     let queues = || runtime.stats().workers.iter().map(|worker| worker.queue).collect::<Vec<_>>();
     let mut own = queues();
     own.sort_unstable();
     assert_eq!((own, runtime.stats().global_queue), (vec![0, 5], 3));
-    gate.set(()).unwrap();
+    first.release();
+    second.release();
     output(&alone);
     output(&parent);
     until("all but the three have ended", || runtime.stats().processes == 3 && runtime.is_idle());
     assert_eq!((queues(), runtime.stats().global_queue), (vec![0, 0], 0));
 
     // One thread for blocking work, which is held by the first of three.
-    let (begun, gate) = (Latch::new(), Latch::new());
-    let (begin, opens) = (begun.clone(), gate.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let asks = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         let answered = events.count();
         if answered == 0 {
-            let (begin, opens) = (begin.clone(), opens.clone());
-            out.blocking(move || {
-                let _ = begin.set(());
-                wait(&opens);
-            });
+            let blocked = blocked.clone();
+            out.blocking(move || blocked.wait());
             out.blocking(|| ());
             out.blocking(|| ());
             return Ok(Step::Wait);
@@ -125,9 +111,9 @@ fn the_lengths_of_the_queues_are_those_of_what_waits() {
         Ok(Step::Done(()))
     });
     let asks = runtime.spawn(asks).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     until("all three are given to the pool", || runtime.is_alive(asks.pid()) && runtime.stats().blocking_queue == 2);
-    gate.set(()).unwrap();
+    blocker.release();
     output(&asks);
     until("the rest is done", || runtime.stats().blocking_queue == 0);
 }

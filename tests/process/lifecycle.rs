@@ -117,17 +117,13 @@ fn a_child_whose_init_fails_has_a_pid_and_a_failed_exit() {
 
 #[test]
 fn nothing_reaches_a_process_before_its_init_has_returned() {
-    struct Slow {
-        inside: Latch<()>,
-        go: Latch<()>,
-    }
+    struct Slow(Blocked);
     impl Process for Slow {
         type Message = u32;
         type Output = usize;
 
         fn init(&mut self, _: EntryArgs) -> InitResult {
-            let _ = self.inside.set(());
-            wait(&self.go);
+            self.0.wait();
             Ok(())
         }
 
@@ -136,15 +132,15 @@ fn nothing_reaches_a_process_before_its_init_has_returned() {
         }
     }
     let runtime = runtime(1);
-    let (inside, go) = (Latch::new(), Latch::new());
-    let slow = Slow { inside: inside.clone(), go: go.clone() };
+    let blocker = Blocker::new();
+    let slow = Slow(blocker.blocked());
     std::thread::scope(|scope| {
         let spawner = scope.spawn(|| runtime.spawn_with(slow, SpawnOptions::new().name("slow")).unwrap());
-        wait(&inside);
+        blocker.wait_begun();
         let pid = runtime.whereis("slow").unwrap();
         assert_eq!(runtime.send(pid, 1_u32).unwrap_err().into_inner(), 1);
         assert_eq!(runtime.process_state(pid), None);
-        go.set(()).unwrap();
+        blocker.release();
         assert_eq!(*output(&wait(spawner).unwrap()), 0);
     });
 }

@@ -6,6 +6,14 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/waker.rs"]
+mod waker;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
+#[path = "../common/script.rs"]
+mod script;
 mod helpers;
 mod puppet;
 #[path = "../common/seeded.rs"]

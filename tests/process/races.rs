@@ -73,8 +73,8 @@ fn an_answer_behind_untaken_messages_reaches_a_successor() {
         Ok(())
     };
     let runtime = builder().workers(1).handler(handler).start().unwrap();
-    let (begun, go, seen) = (Latch::new(), Latch::new(), Log::new());
-    let (begin, gate, sees, mut steps) = (begun.clone(), go.clone(), seen.clone(), 0);
+    let (blocker, seen) = (Blocker::new(), Log::new());
+    let (blocked, sees, mut steps) = (blocker.blocked(), seen.clone(), 0);
     let process = script(move |_: &mut Events<'_, u32>, out: &mut StepOutput| {
         steps += 1;
         match steps {
@@ -83,8 +83,7 @@ fn an_answer_behind_untaken_messages_reaches_a_successor() {
                 return Ok(Step::Continue);
             }
             2 => {
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
                 return Ok(Step::Continue);
             }
             _ => {}
@@ -103,10 +102,10 @@ fn an_answer_behind_untaken_messages_reaches_a_successor() {
         Ok(Step::Upgrade(Upgrade::to(successor)))
     });
     let process = runtime.spawn(process).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     (0..3).for_each(|n| runtime.send(process.address(), n).unwrap());
     held.take().pop().unwrap().ok(1);
-    go.set(()).unwrap();
+    blocker.release();
     until("the answer has come", || seen.len() == 1);
     until("it does not spin", || runtime.is_idle());
     runtime.send(process.pid(), String::from("later")).unwrap();
@@ -118,15 +117,12 @@ fn an_answer_behind_untaken_messages_reaches_a_successor() {
 #[test]
 fn a_child_is_stepped_by_a_worker_that_sleeps_while_its_parent_goes_on() {
     let runtime = runtime(2);
-    let (begun, go, born, mut steps) = (Latch::new(), Latch::new(), Latch::new(), 0);
-    let (begin, gate, birth) = (begun.clone(), go.clone(), born.clone());
+    let (blocker, born, mut steps) = (Blocker::new(), Latch::new(), 0);
+    let (blocked, birth) = (blocker.blocked(), born.clone());
     let parent = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         steps += 1;
         match steps {
-            1 => {
-                let _ = begin.set(());
-                wait(&gate);
-            }
+            1 => blocked.wait(),
             2 => {
                 // Takes one of two, so that it is stepped on at once.
                 events.next();
@@ -144,36 +140,14 @@ fn a_child_is_stepped_by_a_worker_that_sleeps_while_its_parent_goes_on() {
         Ok(Step::Idle)
     });
     let parent = runtime.spawn(parent).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     (0..2).for_each(|_| runtime.send(parent.address(), ()).unwrap());
     let parked = || runtime.stats().workers.iter().map(|worker| worker.parked).sum::<u64>();
     until("the other one sleeps", || parked() >= 1);
-    go.set(()).unwrap();
+    blocker.release();
     output(&parent);
     wait(&born);
 }
-
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("in a destructor");
-    }
-}
-
-impl std::fmt::Debug for Bomb {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a bomb")
-    }
-}
-
-impl std::fmt::Display for Bomb {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a bomb")
-    }
-}
-
-impl std::error::Error for Bomb {}
 
 #[test]
 fn two_destructors_that_panic_at_the_same_end_do_not_end_the_program() {
@@ -201,33 +175,32 @@ fn two_destructors_that_panic_at_the_same_end_do_not_end_the_program() {
 
 #[test]
 fn a_process_that_is_terminated_in_its_init_is_never_stepped() {
-    struct Slow(Latch<()>, Latch<()>, Arc<AtomicBool>);
+    struct Slow(Blocked, Arc<AtomicBool>);
     impl Process for Slow {
         type Message = ();
         type Output = ();
 
         fn init(&mut self, _: EntryArgs) -> InitResult {
-            let _ = self.0.set(());
-            wait(&self.1);
+            self.0.wait();
             Ok(())
         }
 
         fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-            self.2.store(true, Ordering::SeqCst);
+            self.1.store(true, Ordering::SeqCst);
             Ok(Step::Idle)
         }
     }
     let runtime = runtime(2);
-    let (begun, go, stepped) = (Latch::new(), Latch::new(), Arc::new(AtomicBool::new(false)));
-    let (begin, gate, step) = (begun.clone(), go.clone(), stepped.clone());
+    let (blocker, stepped) = (Blocker::new(), Arc::new(AtomicBool::new(false)));
+    let (blocked, step) = (blocker.blocked(), stepped.clone());
     let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        let child = out.spawn(Slow(begin.clone(), gate.clone(), step.clone()))?;
+        let child = out.spawn(Slow(blocked.clone(), step.clone()))?;
         Ok(Step::Done(child.pid()))
     });
     let child = *output(&runtime.spawn(parent).unwrap());
-    wait(&begun);
+    blocker.wait_begun();
     assert!(runtime.terminate(child).unwrap());
-    go.set(()).unwrap();
+    blocker.release();
     until("it has ended", || runtime.process_state(child) == Some(ProcessState::Complete));
     assert!(!stepped.load(Ordering::SeqCst));
 }
@@ -235,9 +208,9 @@ fn a_process_that_is_terminated_in_its_init_is_never_stepped() {
 #[test]
 fn a_process_that_is_terminated_in_its_last_step_has_that_as_its_exit() {
     let runtime = runtime(1);
-    let (held, go) = hold_up(&runtime);
+    let (held, blocker) = hold_up(&runtime);
     assert!(runtime.terminate(held.pid()).unwrap());
-    go.set(()).unwrap();
+    blocker.release();
     assert!(matches!(join(&held), Exit::Terminated(Reason::Terminated)));
 }
 

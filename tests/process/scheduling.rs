@@ -99,12 +99,12 @@ fn work_comes_from_the_slot_then_the_deque_then_globally() {
 #[test]
 fn a_batch_is_taken_from_the_global_queue_at_once() {
     let runtime = runtime(1);
-    let (holder, go) = hold_up(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
     let over = || script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Ok(Step::Done(())));
     let others: Vec<_> = (0..34).map(|_| runtime.spawn(over()).unwrap()).collect();
     assert_eq!(runtime.stats().global_queue, 34);
     let before = runtime.stats().workers[0];
-    go.set(()).unwrap();
+    blocker.release();
     output(&holder);
     others.iter().for_each(|other| drop(output(other)));
     let after = runtime.stats().workers[0];
@@ -116,19 +116,8 @@ fn a_batch_is_taken_from_the_global_queue_at_once() {
 #[test]
 fn half_of_a_victims_deque_is_stolen() {
     let runtime = runtime(2);
-    let barrier = Arc::new(Barrier::new(2));
-    let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        // Each worker must be in one of these at the same time, so one of the two has been stolen.
-        for _ in 0..2 {
-            let barrier = barrier.clone();
-            out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-                wait(&barrier);
-                Ok(Step::Done(()))
-            }))?;
-        }
-        Ok(Step::Done(()))
-    });
-    output(&runtime.spawn(parent).unwrap());
+    // Each worker must be in one of the two at the same time, so one of them has been stolen.
+    output(&runtime.spawn(meeting(2)).unwrap());
     until("all have ended", || runtime.stats().processes == 0);
     assert_eq!(runtime.stats().workers.iter().map(|worker| worker.stolen).sum::<u64>(), 1);
 }

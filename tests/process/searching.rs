@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::Context;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -42,14 +42,14 @@ fn after_sixteen_hand_offs_in_a_row_it_is_the_turn_of_another() {
     let (runtime, count) = (runtime(1), Arc::default());
     let players = [runtime.spawn(player(&count, 10_000)).unwrap(), runtime.spawn(player(&count, 10_000)).unwrap()];
     until("they rest", || runtime.is_idle());
-    let (holder, go) = hold_up(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
     let [one, two] = [players[0].pid(), players[1].pid()];
     let opener = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         out.send(one, two);
         Ok(Step::Done(()))
     }));
     let witness = runtime.spawn(witness(&count)).unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(*output(&witness), 16, "each message is a hand-off");
     output(&opener.unwrap());
     output(&holder);
@@ -78,7 +78,7 @@ fn the_global_queue_is_searched_though_newer_work_keeps_coming() {
         }
     }
     let (runtime, generation, enough) = (runtime(1), Arc::<AtomicU64>::default(), Latch::new());
-    let (holder, go) = hold_up(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
     let founder = runtime.spawn(Heir { generation: generation.clone(), enough: enough.clone() }).unwrap();
     // Each of its turns comes from the global queue, behind which it goes again.
     let mut turns = 0;
@@ -90,7 +90,7 @@ fn the_global_queue_is_searched_though_newer_work_keeps_coming() {
         let _ = enough.set(());
         Ok(Step::Done(generation.load(Ordering::SeqCst)))
     }));
-    go.set(()).unwrap();
+    blocker.release();
     let generations = *output(&patient.unwrap());
     assert!((TURNS..=TURNS * 100).contains(&generations), "{TURNS} turns took {generations} generations");
     output(&founder);
@@ -115,10 +115,10 @@ fn a_flooded_process_lets_others_step_before_its_flood_ends() {
         }));
         let flooded = flooded.unwrap();
         until("it rests", || runtime.is_idle());
-        let (holder, go) = hold_up(&runtime);
+        let (holder, blocker) = hold_up(&runtime);
         (0..FLOOD).for_each(|_| runtime.send(flooded.address(), ()).unwrap());
         let witness = runtime.spawn(witness(&counter)).unwrap();
-        go.set(()).unwrap();
+        blocker.release();
         assert_eq!(*output(&witness), expected, "sixteen steps in a row, and more because so many wait");
         output(&flooded);
         output(&holder);
@@ -129,7 +129,7 @@ fn a_flooded_process_lets_others_step_before_its_flood_ends() {
 fn a_process_that_sends_to_itself_without_end_makes_room_for_others() {
     const END: u64 = 100_000;
     let (runtime, counter) = (runtime(1), Arc::<AtomicU64>::default());
-    let (holder, go) = hold_up(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
     let steps = counter.clone();
     let busy = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         let over = events.any(|event| matches!(event, Event::Cancel(_)));
@@ -137,30 +137,12 @@ fn a_process_that_sends_to_itself_without_end_makes_room_for_others() {
         Ok(if over || steps.fetch_add(1, Ordering::SeqCst) == END { Step::Done(()) } else { Step::Idle })
     }));
     let witness = runtime.spawn(witness(&counter)).unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(*output(&witness), 16, "steps in a row");
     let busy = busy.unwrap();
     runtime.cancel(busy.pid(), "over").unwrap();
     output(&busy);
     output(&holder);
-}
-
-/// Something of the user's that takes long: it begins, and ends when it is let go.
-#[derive(Clone)]
-struct Long {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
-
-impl Long {
-    fn new() -> Long {
-        Long { begun: Latch::new(), go: Latch::new() }
-    }
-
-    fn take(&self) {
-        let _ = self.begun.set(());
-        wait(&self.go);
-    }
 }
 
 /// Counts what it is told, and rests.
@@ -183,7 +165,7 @@ fn told(runtime: &Runtime, count: &Arc<AtomicUsize>) -> Handle<impl Process<Mess
 fn a_close_that_takes_long_holds_up_nobody_whom_the_last_step_has_woken() {
     struct Closer {
         to: Address<()>,
-        long: Long,
+        long: Blocked,
     }
     impl Process for Closer {
         type Message = ();
@@ -196,16 +178,16 @@ fn a_close_that_takes_long_holds_up_nobody_whom_the_last_step_has_woken() {
         }
 
         fn close(&mut self) {
-            self.long.take();
+            self.long.wait();
         }
     }
-    let (runtime, count, long) = (runtime(2), Arc::default(), Long::new());
+    let (runtime, count, long) = (runtime(2), Arc::default(), Blocker::new());
     let told = told(&runtime, &count);
-    let closer = runtime.spawn(Closer { to: told.address(), long: long.clone() }).unwrap();
-    wait(&long.begun);
+    let closer = runtime.spawn(Closer { to: told.address(), long: long.blocked() }).unwrap();
+    long.wait_begun();
     until("who was woken is stepped", || count.load(Ordering::SeqCst) == 1);
     assert!(!closer.is_finished());
-    long.go.set(()).unwrap();
+    long.release();
     let error = join(&closer).into_result().unwrap_err();
     assert!(error.to_string().contains(&WaitedForNothing.to_string()), "{error}");
 }
@@ -221,13 +203,13 @@ enum At {
 /// A hook that takes long.
 struct Slow {
     at: At,
-    long: Long,
+    long: Blocked,
 }
 
 impl Slow {
     fn told(&self, at: At) {
-        if self.at == at && !self.long.begun.is_set() {
-            self.long.take();
+        if self.at == at && !self.long.has_begun() {
+            self.long.wait();
         }
     }
 }
@@ -250,8 +232,8 @@ impl Observer for Slow {
 
 /// In one step, has another woken and then something done that takes long in a hook.
 fn wakes_nobody_who_waits_for(at: At) {
-    let (count, long) = (Arc::default(), Long::new());
-    let hook = Slow { at, long: long.clone() };
+    let (count, long) = (Arc::default(), Blocker::new());
+    let hook = Slow { at, long: long.blocked() };
     let runtime = builder().workers(2).observer(hook).start().unwrap();
     let told = told(&runtime, &count);
     let to = told.address();
@@ -264,9 +246,9 @@ fn wakes_nobody_who_waits_for(at: At) {
         }
         Ok(Step::Done(()))
     }));
-    wait(&long.begun);
+    long.wait_begun();
     until("who was woken is stepped", || count.load(Ordering::SeqCst) == 1);
-    long.go.set(()).unwrap();
+    long.release();
     output(&process.unwrap());
 }
 
@@ -285,16 +267,10 @@ fn a_slow_observer_of_exits_delays_no_woken_process() {
     wakes_nobody_who_waits_for(At::Exited);
 }
 
-impl Wake for Long {
-    fn wake(self: Arc<Self>) {
-        self.take();
-    }
-}
-
 #[test]
 fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
     for at_the_end in [false, true] {
-        let (runtime, count, long, gate) = (runtime(2), Arc::default(), Long::new(), Latch::new());
+        let (runtime, count, long, gate) = (runtime(2), Arc::default(), Blocker::new(), Latch::new());
         let told = told(&runtime, &count);
         let (to, opens) = (told.address(), gate.clone());
         let process = runtime.spawn(script(move |events: &mut Events<'_, Option<Reply<()>>>, out: &mut StepOutput| {
@@ -318,12 +294,11 @@ fn a_waker_that_takes_long_holds_up_nobody_whom_the_step_has_woken() {
             let asking = runtime.ask(process.address(), Some, Duration::MAX);
             Box::pin(async move { asking.await.is_ok() })
         };
-        let waker = Waker::from(Arc::new(long.clone()));
-        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&long.waker())).is_pending());
         gate.set(()).unwrap();
-        wait(&long.begun);
+        long.wait_begun();
         until("who was woken is stepped", || count.load(Ordering::SeqCst) == 1);
-        long.go.set(()).unwrap();
+        long.release();
         runtime.cancel(process.pid(), "over").unwrap();
         output(&process);
     }
@@ -334,19 +309,8 @@ fn a_woken_worker_that_finds_work_wakes_the_next_worker() {
     for workers in [3, 8] {
         let runtime = runtime(workers);
         until("all workers sleep", || runtime.is_idle());
-        let barrier = Arc::new(Barrier::new(workers));
-        let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
-            // They wait for each other, so each needs a worker; but who adds them wakes only one.
-            for _ in 0..workers {
-                let barrier = barrier.clone();
-                out.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-                    wait(&barrier);
-                    Ok(Step::Done(()))
-                }))?;
-            }
-            Ok(Step::Done(()))
-        });
-        output(&runtime.spawn(parent).unwrap());
+        // The worker that adds them wakes only one.
+        output(&runtime.spawn(meeting(workers)).unwrap());
         until("all have ended", || runtime.stats().processes == 0);
         assert_eq!(runtime.stats().ended.done, workers as u64 + 1);
     }

@@ -2,7 +2,6 @@
 
 use procession::config::DEFAULT_STEP_EVENTS;
 use procession::spawn::Overflow;
-use procession::sync::Latch;
 use procession::{Address, Event, Events, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
@@ -16,18 +15,17 @@ fn a_step_gets_128_events_if_the_builder_says_nothing() {
     assert_eq!(DEFAULT_STEP_EVENTS, 128);
     for options in with_and_without_a_bound() {
         let runtime = runtime(1);
-        let (given, begun, go) = (Log::new(), Latch::new(), Latch::new());
-        let (log, begin, gate) = (given.clone(), begun.clone(), go.clone());
+        let (given, blocker) = (Log::new(), Blocker::new());
+        let (log, blocked) = (given.clone(), blocker.blocked());
         let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-            let _ = begin.set(());
-            wait(&gate);
+            blocked.wait();
             log.push(events.count());
             Ok(if log.len() == 4 { Step::Done(()) } else { Step::Idle })
         });
         let process = runtime.spawn_with(process, options).unwrap();
-        wait(&begun);
+        blocker.wait_begun();
         (0..300).for_each(|n| runtime.send(process.address(), n).unwrap());
-        go.set(()).unwrap();
+        blocker.release();
         output(&process);
         assert_eq!(given.take(), [0, 128, 128, 44]);
     }

@@ -174,7 +174,7 @@ fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
     for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(2, Overflow::Refuse)] {
         let (runtime, log) = (runtime(1), Log::<u32>::new());
         // One message waits while the others are refused.
-        let (holder, go) = hold_up(&runtime);
+        let (holder, blocker) = hold_up(&runtime);
         let receiver = runtime.spawn_with(recorder(&log), options.name("typed")).unwrap();
         let pid = receiver.pid();
         runtime.send(pid, 1_u32).unwrap();
@@ -206,7 +206,7 @@ fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
         }
         assert_eq!(runtime.process(pid).unwrap().mailbox, 1);
         assert_eq!((runtime.stats().messages.accepted, runtime.stats().messages.dead()), (1, 0));
-        go.set(()).unwrap();
+        blocker.release();
         output(&holder);
         runtime.send_timeout(receiver.address(), 2, LIMIT).unwrap();
         until("the right ones are stepped", || log.len() == 2);

@@ -23,11 +23,9 @@ fn stubborn() -> impl Process<Message = u32, Output = ()> {
 }
 
 /// A step that does not return before it is let go.
-fn stuck(begun: &Latch<()>, go: &Latch<()>) -> impl Process<Message = u32, Output = ()> {
-    let (begun, go) = (begun.clone(), go.clone());
+fn stuck(blocked: Blocked) -> impl Process<Message = u32, Output = ()> {
     script(move |_: &mut Events<'_, u32>, _: &mut StepOutput| {
-        let _ = begun.set(());
-        wait(&go);
+        blocked.wait();
         Ok(Step::Idle)
     })
 }
@@ -43,10 +41,7 @@ fn shutdown_refuses_new_processes_waits_for_the_others_and_reports() {
         polite.iter().for_each(|process| drop(output(process)));
         assert!(rude.iter().all(|process| !process.is_finished()), "the limit is not over");
         until("the others have ended altogether", || runtime.is_idle());
-        until("the limit is over", || {
-            manual.advance(Duration::from_secs(1));
-            shutdown.is_finished()
-        });
+        advance_until("the limit is over", &manual, Duration::from_secs(1), || shutdown.is_finished());
         wait(shutdown).unwrap()
     });
     // A worker that the machine holds up just when it ends one of them makes that one stuck, for a moment.
@@ -108,8 +103,7 @@ fn a_process_may_spawn_no_child_during_a_shutdown_and_is_told_so() {
 #[test]
 fn a_process_whose_init_returns_too_late_is_handed_back_closed() {
     struct Late {
-        begun: Latch<()>,
-        go: Latch<()>,
+        blocked: Blocked,
         closed: Arc<AtomicUsize>,
     }
     impl Process for Late {
@@ -117,8 +111,7 @@ fn a_process_whose_init_returns_too_late_is_handed_back_closed() {
         type Output = ();
 
         fn init(&mut self, _: EntryArgs) -> InitResult {
-            let _ = self.begun.set(());
-            wait(&self.go);
+            self.blocked.wait();
             Ok(())
         }
 
@@ -132,15 +125,15 @@ fn a_process_whose_init_returns_too_late_is_handed_back_closed() {
     }
     let watcher = Watcher::new();
     let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();
-    let (begun, go, closed) = (Latch::new(), Latch::new(), Arc::new(AtomicUsize::new(0)));
-    let late = Late { begun: begun.clone(), go: go.clone(), closed: closed.clone() };
+    let (blocker, closed) = (Blocker::new(), Arc::new(AtomicUsize::new(0)));
+    let late = Late { blocked: blocker.blocked(), closed: closed.clone() };
     std::thread::scope(|scope| {
         let spawner = scope.spawn(|| runtime.spawn(late));
-        wait(&begun);
+        blocker.wait_begun();
         // It came through the door, and yet is not on the list of processes that are asked to stop.
         let report = runtime.shutdown(Duration::ZERO).unwrap();
         assert_eq!((report.ended, report.terminated), (0, 0), "{report}");
-        go.set(()).unwrap();
+        blocker.release();
         let refused = wait(spawner).unwrap().unwrap_err();
         assert!(matches!(refused.reason(), SpawnError::ShuttingDown), "{refused}");
         assert_eq!(closed.load(Ordering::SeqCst), 1);
@@ -153,9 +146,9 @@ fn a_process_whose_init_returns_too_late_is_handed_back_closed() {
 #[test]
 fn a_stuck_step_is_reported_and_all_other_processes_end() {
     let runtime = runtime(1);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let stuck = runtime.spawn_with(stuck(&begun, &go), SpawnOptions::new().name("the culprit")).unwrap();
-    wait(&begun);
+    let blocker = Blocker::new();
+    let stuck = runtime.spawn_with(stuck(blocker.blocked()), SpawnOptions::new().name("the culprit")).unwrap();
+    blocker.wait_begun();
     // With the only worker stuck, nobody else is ever stepped.
     let others: Vec<_> = (0..10).map(|_| runtime.spawn(stubborn()).unwrap()).collect();
     let report = runtime.shutdown(Duration::ZERO).unwrap();
@@ -167,7 +160,7 @@ fn a_stuck_step_is_reported_and_all_other_processes_end() {
     assert!(text.contains(&stuck.pid().to_string()) && text.contains("\"the culprit\" (running for "), "{text}");
     assert!(runtime.send(stuck.address(), 1).is_err());
     // When the step returns after all, the process is ended.
-    go.set(()).unwrap();
+    blocker.release();
     assert!(matches!(join(&stuck), Exit::Terminated(Reason::Shutdown)));
 }
 
@@ -175,35 +168,29 @@ fn a_stuck_step_is_reported_and_all_other_processes_end() {
 fn a_blocking_closure_that_does_not_return_is_counted_in_the_report() {
     let manual = ManualClock::new();
     let runtime = builder().workers(1).clock(manual.clock()).start().unwrap();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let mut begun_work = false;
     let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         if std::mem::replace(&mut begun_work, true) {
             return Ok(Step::Done(()));
         }
-        let (begin, gate) = (begin.clone(), gate.clone());
-        out.blocking(move || {
-            let _ = begin.set(());
-            wait(&gate);
-        });
+        let blocked = blocked.clone();
+        out.blocking(move || blocked.wait());
         Ok(Step::Wait)
     });
     let process = runtime.spawn(process).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| runtime.shutdown(Duration::from_secs(10)).unwrap());
         output(&process);
         // Its blocking work has the rest of the limit.
-        until("the limit is over", || {
-            manual.advance(Duration::from_secs(1));
-            shutdown.is_finished()
-        });
+        advance_until("the limit is over", &manual, Duration::from_secs(1), || shutdown.is_finished());
         wait(shutdown).unwrap()
     });
     // On a busy machine its worker may still be about to strike it off the list.
     assert_eq!((report.ended + report.ending, report.jobs_running), (1, 1), "{report}");
-    go.set(()).unwrap();
+    blocker.release();
 }
 
 #[test]

@@ -22,39 +22,6 @@ use crate::helpers::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Blocks until it is let go.
-#[derive(Clone)]
-struct Block {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
-
-impl Block {
-    fn new() -> Block {
-        Block { begun: Latch::new(), go: Latch::new() }
-    }
-
-    fn block(&self) {
-        let _ = self.begun.set(());
-        wait(&self.go);
-    }
-}
-
-impl Wake for Block {
-    fn wake(self: Arc<Self>) {
-        self.block();
-    }
-}
-
-/// Blocks when it is dropped.
-struct BlocksInDrop(Block);
-
-impl Drop for BlocksInDrop {
-    fn drop(&mut self) {
-        self.0.block();
-    }
-}
-
 /// Says nothing and keeps nothing; ends when it is asked to. Its property is dropped with it.
 fn polite<T: Send + 'static>(owned: T) -> impl Process<Message = (), Output = ()> {
     script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
@@ -118,10 +85,10 @@ fn assert_shut_down(answer: Result<u8, CommandError>) {
 fn a_job_that_does_not_return_holds_up_no_shutdown_by_a_manual_clock() {
     for by_drop in [false, true] {
         let manual = ManualClock::new();
-        let (runtime, job) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Block::new());
-        let blocking = job.clone();
-        output(&runtime.spawn(works(vec![Box::new(move || blocking.block())])).unwrap());
-        wait(&job.begun);
+        let (runtime, job) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Blocker::new());
+        let blocking = job.blocked();
+        output(&runtime.spawn(works(vec![Box::new(move || blocking.wait())])).unwrap());
+        job.wait_begun();
         if by_drop {
             let dropped = Latch::new();
             let set = dropped.clone();
@@ -133,24 +100,24 @@ fn a_job_that_does_not_return_holds_up_no_shutdown_by_a_manual_clock() {
         } else {
             assert_eq!(shut_down(&runtime, Duration::ZERO).jobs_running, 1);
         }
-        job.go.set(()).unwrap();
+        job.release();
     }
 }
 
 #[test]
 fn blocking_work_yielded_with_done_finishes_within_the_limit() {
     let runtime = builder().workers(2).blocking_threads(2).start().unwrap();
-    let (saved, first) = (Arc::new(AtomicUsize::new(0)), Block::new());
+    let (saved, first) = (Arc::new(AtomicUsize::new(0)), Blocker::new());
     let processes: Vec<_> = (0..20)
         .map(|_| {
-            let (saved, first) = (saved.clone(), first.clone());
+            let (saved, first) = (saved.clone(), first.blocked());
             let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
                 if !events.any(|event| matches!(event, Event::Cancel(_))) {
                     return Ok(Step::Idle);
                 }
                 let (saved, first) = (saved.clone(), first.clone());
                 out.blocking(move || {
-                    first.block();
+                    first.wait();
                     (0..100).for_each(|_| std::thread::yield_now());
                     saved.fetch_add(1, Ordering::SeqCst);
                 });
@@ -162,7 +129,7 @@ fn blocking_work_yielded_with_done_finishes_within_the_limit() {
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, LIMIT));
         processes.iter().for_each(|process| drop(output(process)));
-        first.go.set(()).unwrap();
+        first.release();
         wait(shutdown).unwrap()
     });
     assert_eq!(saved.load(Ordering::SeqCst), 20, "{report}");
@@ -171,38 +138,38 @@ fn blocking_work_yielded_with_done_finishes_within_the_limit() {
 
 #[test]
 fn a_job_that_waits_when_the_limit_is_over_is_counted_in_the_report() {
-    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
-    let blocking = job.clone();
-    output(&runtime.spawn(works(vec![Box::new(move || blocking.block()), Box::new(|| ())])).unwrap());
-    wait(&job.begun);
+    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Blocker::new());
+    let blocking = job.blocked();
+    output(&runtime.spawn(works(vec![Box::new(move || blocking.wait()), Box::new(|| ())])).unwrap());
+    job.wait_begun();
     let report = shut_down(&runtime, Duration::ZERO);
     assert_eq!((report.jobs_running, report.jobs_abandoned, report.is_clean()), (1, 1, false), "{report}");
     assert!(report.to_string().ends_with("1 blocking jobs still run; 1 were never begun"), "{report}");
-    job.go.set(()).unwrap();
+    job.release();
 }
 
 #[test]
 fn a_waker_that_hangs_on_the_thread_of_the_timers_is_named_by_its_stage() {
-    let (runtime, waker) = (runtime(1), Block::new());
-    let (asking, _kept) = ask_keeper(&runtime, Duration::from_millis(1), &Waker::from(Arc::new(waker.clone())));
-    wait(&waker.begun);
+    let (runtime, waker) = (runtime(1), Blocker::new());
+    let (asking, _kept) = ask_keeper(&runtime, Duration::from_millis(1), &waker.waker());
+    waker.wait_begun();
     let report = shut_down(&runtime, Duration::ZERO);
     assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
-    waker.go.set(()).unwrap();
+    waker.release();
     drop(asking);
 }
 
 #[test]
 fn a_waker_that_hangs_when_its_ask_is_given_up_is_named_by_its_stage() {
-    let (runtime, waker) = (runtime(1), Block::new());
-    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &Waker::from(Arc::new(waker.clone())));
+    let (runtime, waker) = (runtime(1), Blocker::new());
+    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &waker.waker());
     let (mut asking, _kept_too) = ask_keeper(&runtime, 2 * HOUR, Waker::noop());
     let report = shut_down(&runtime, Duration::ZERO);
     assert!(matches!(report.hangs, Some(ShutdownStage::Timers)) && !report.is_clean(), "{report}");
     assert!(report.to_string().ends_with("; hangs in user code: while timers are dropped"), "{report}");
     let again = shut_down(&runtime, LIMIT);
     assert!(Arc::ptr_eq(&report, &again), "there is one report");
-    waker.go.set(()).unwrap();
+    waker.release();
     let mut answer = None;
     until("the question behind them is answered", || {
         match Pin::new(&mut asking).poll(&mut Context::from_waker(Waker::noop())) {
@@ -217,11 +184,11 @@ fn a_waker_that_hangs_when_its_ask_is_given_up_is_named_by_its_stage() {
 
 #[test]
 fn a_shutdown_without_a_limit_waits_for_no_waker_that_hangs() {
-    let (runtime, waker) = (runtime(1), Block::new());
-    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &Waker::from(Arc::new(waker.clone())));
+    let (runtime, waker) = (runtime(1), Blocker::new());
+    let (blocked, _kept) = ask_keeper(&runtime, HOUR, &waker.waker());
     let report = shut_down(&runtime, Duration::MAX);
     assert!(matches!(report.hangs, Some(ShutdownStage::Timers)), "{report}");
-    waker.go.set(()).unwrap();
+    waker.release();
     drop(blocked);
 }
 
@@ -238,11 +205,11 @@ fn a_shutdown_of_many_processes_does_not_take_slow_for_hanging() {
 #[test]
 fn a_handle_dropped_after_a_request_of_the_tree_keeps_the_limit() {
     let runtime = builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
-    let block = Block::new();
-    let blocks = block.clone();
+    let block = Blocker::new();
+    let blocks = block.blocked();
     let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
         if events.any(|event| matches!(event, Event::Cancel(_))) {
-            blocks.block();
+            blocks.wait();
             return Ok(Step::Done(7));
         }
         Ok(Step::Idle)
@@ -250,28 +217,28 @@ fn a_handle_dropped_after_a_request_of_the_tree_keeps_the_limit() {
     let process = process.unwrap();
     runtime.shutdown_node().request_shutdown();
     drop(runtime);
-    wait(&block.begun);
-    block.go.set(()).unwrap();
+    block.wait_begun();
+    block.release();
     assert_eq!(*output(&process), 7);
 }
 
 #[test]
 fn a_waiting_job_whose_destructor_hangs_is_named_by_its_stage() {
-    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Block::new());
-    let (blocking, waiting) = (job.clone(), BlocksInDrop(job.clone()));
-    output(&runtime.spawn(works(vec![Box::new(move || blocking.block()), Box::new(move || drop(waiting))])).unwrap());
-    wait(&job.begun);
+    let (runtime, job) = (builder().workers(1).blocking_threads(1).start().unwrap(), Blocker::new());
+    let (blocking, waiting) = (job.blocked(), BlocksInDrop(job.blocked()));
+    output(&runtime.spawn(works(vec![Box::new(move || blocking.wait()), Box::new(move || drop(waiting))])).unwrap());
+    job.wait_begun();
     let report = shut_down(&runtime, Duration::ZERO);
     assert_eq!((report.jobs_running, report.jobs_abandoned), (1, 1), "{report}");
     assert!(matches!(report.hangs, Some(ShutdownStage::Jobs)), "{report}");
-    job.go.set(()).unwrap();
+    job.release();
 }
 
 #[test]
 fn a_thread_local_whose_destructor_hangs_is_named_by_its_stage() {
     thread_local!(static KEPT: RefCell<Option<BlocksInDrop>> = const { RefCell::new(None) });
-    let (runtime, local) = (runtime(1), Block::new());
-    let (on_worker, on_pool) = (local.clone(), local.clone());
+    let (runtime, local) = (runtime(1), Blocker::new());
+    let (on_worker, on_pool) = (local.blocked(), local.blocked());
     let mut steps = 0;
     let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         steps += 1;
@@ -282,7 +249,7 @@ fn a_thread_local_whose_destructor_hangs_is_named_by_its_stage() {
     output(&runtime.spawn(process).unwrap());
     let report = shut_down(&runtime, Duration::ZERO);
     assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
-    local.go.set(()).unwrap();
+    local.release();
 }
 
 #[test]
@@ -303,14 +270,14 @@ fn shutdown_is_refused_on_the_thread_of_the_timers() {
 }
 
 /// Its `init` blocks.
-struct SlowInit(Block);
+struct SlowInit(Blocked);
 
 impl Process for SlowInit {
     type Message = ();
     type Output = ();
 
     fn init(&mut self, _: EntryArgs) -> InitResult {
-        self.0.block();
+        self.0.wait();
         Ok(())
     }
 
@@ -321,12 +288,12 @@ impl Process for SlowInit {
 
 #[test]
 fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
-    let (runtime, init) = (runtime(1), Block::new());
+    let (runtime, init) = (runtime(1), Blocker::new());
     let processes: Vec<_> = (0..20).map(|_| runtime.spawn(polite(())).unwrap()).collect();
-    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.clone()));
+    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.blocked()));
     let spawner =
         std::thread::spawn(move || elsewhere.spawn(slow).map(|_| ()).map_err(|refused| refused.into_parts().1));
-    wait(&init.begun);
+    init.wait_begun();
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, 2 * LIMIT));
         processes.iter().for_each(|process| assert!(join(process).is_done()));
@@ -335,7 +302,7 @@ fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
             assert!(!shutdown.is_finished(), "it waits for the spawn");
             std::thread::yield_now();
         }
-        init.go.set(()).unwrap();
+        init.release();
         wait(shutdown).unwrap()
     });
     assert!(matches!(wait(spawner).unwrap(), Err(SpawnError::ShuttingDown)));
@@ -344,91 +311,79 @@ fn a_spawn_that_is_held_up_in_its_init_takes_nobody_s_time_to_stop_away() {
 
 #[test]
 fn a_spawn_that_is_still_held_up_at_the_end_is_counted_in_the_report() {
-    let (runtime, init) = (runtime(1), Block::new());
-    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.clone()));
+    let (runtime, init) = (runtime(1), Blocker::new());
+    let (elsewhere, slow) = (runtime.clone(), SlowInit(init.blocked()));
     let spawner = std::thread::spawn(move || elsewhere.spawn(slow).is_err());
-    wait(&init.begun);
+    init.wait_begun();
     let report = shut_down(&runtime, Duration::ZERO);
     assert_eq!((report.spawning, report.is_clean()), (1, false), "{report}");
     assert!(report.to_string().ends_with("1 spawns have not returned"), "{report}");
-    init.go.set(()).unwrap();
+    init.release();
     assert!(wait(spawner).unwrap());
 }
 
 #[test]
 fn a_process_whose_end_is_held_up_is_counted_in_the_report() {
-    struct Slow(Block);
+    struct Slow(Blocked);
     impl Observer for Slow {
         fn exited(&self, _: &ProcessIdentity, _: &Exit) {
-            self.0.block();
+            self.0.wait();
         }
     }
     for in_hook in [false, true] {
-        let (manual, end) = (ManualClock::new(), Block::new());
+        let (manual, end) = (ManualClock::new(), Blocker::new());
         let options = builder().workers(1).clock(manual.clock());
-        let runtime = if in_hook { options.observer(Slow(end.clone())) } else { options }.start().unwrap();
+        let runtime = if in_hook { options.observer(Slow(end.blocked())) } else { options }.start().unwrap();
         if in_hook {
             runtime.spawn(polite(())).unwrap();
         } else {
-            runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
+            runtime.spawn(polite(BlocksInDrop(end.blocked()))).unwrap();
         }
         let report = std::thread::scope(|scope| {
             let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
-            wait(&end.begun);
+            end.wait_begun();
             moves_until(&manual, || shutdown.is_finished());
             wait(shutdown).unwrap()
         });
         assert_eq!((report.ended + report.terminated, report.ending, report.is_clean()), (0, 1, false), "{report}");
         assert!(report.to_string().contains("1 half-way through their end"), "{report}");
-        end.go.set(()).unwrap();
+        end.release();
     }
 }
 
 #[test]
 fn a_shutdown_waits_for_and_counts_a_process_already_ending() {
     let manual = ManualClock::new();
-    let (runtime, end) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Block::new());
-    let process = runtime.spawn(polite(BlocksInDrop(end.clone()))).unwrap();
+    let (runtime, end) = (builder().workers(1).clock(manual.clock()).start().unwrap(), Blocker::new());
+    let process = runtime.spawn(polite(BlocksInDrop(end.blocked()))).unwrap();
     runtime.cancel(process.pid(), "over").unwrap();
-    wait(&end.begun);
+    end.wait_begun();
     let report = std::thread::scope(|scope| {
         let shutdown = scope.spawn(|| shut_down(&runtime, Duration::from_secs(10)));
         moves_until(&manual, || shutdown.is_finished());
         wait(shutdown).unwrap()
     });
     assert_eq!((report.ended, report.ending, report.is_clean()), (0, 1, false), "{report}");
-    end.go.set(()).unwrap();
+    end.release();
     assert!(join(&process).is_done());
 }
 
 #[test]
 fn processes_behind_a_hanging_close_exit_and_are_closed_later() {
-    struct Hangs(Latch<()>);
-    impl Process for Hangs {
-        type Message = ();
-        type Output = ();
-
-        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-            Ok(Step::Idle)
-        }
-
-        fn close(&mut self) {
-            wait(&self.0);
-        }
-    }
-    let (runtime, go, closed) = (runtime(2), Latch::new(), Arc::new(AtomicUsize::new(0)));
-    let hanging: Vec<_> = (0..5).map(|_| runtime.spawn(Hangs(go.clone())).unwrap()).collect();
+    let (runtime, blocker, closed) = (runtime(2), Blocker::new(), Arc::new(AtomicUsize::new(0)));
+    let hanging: Vec<_> = (0..5).map(|_| runtime.spawn(BlocksInClose(blocker.blocked())).unwrap()).collect();
     let others: Vec<_> = (0..100).map(|_| runtime.spawn(Closing(closed.clone())).unwrap()).collect();
     let report = shut_down(&runtime, Duration::ZERO);
     let Some(ShutdownStage::Process(process)) = &report.hangs else { panic!("{report}") };
     assert!(hanging.iter().any(|hangs| hangs.pid() == process.pid), "{report}");
-    assert!(process.type_name.contains("Hangs") && report.to_string().contains("Hangs is ended"), "{report}");
+    assert!(process.type_name.contains("BlocksInClose"), "{report}");
+    assert!(report.to_string().contains("BlocksInClose is ended"), "{report}");
     assert!(report.stuck.len() >= 5, "{report}");
     // Two hang on the workers, and one on the thread of the end.
     let ended = || hanging.iter().filter(|process| process.is_finished()).count();
     until("two of them, and the others, are not reached", || ended() == 2);
     others.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
-    go.set(()).unwrap();
+    blocker.release();
     hanging.iter().for_each(|process| assert!(matches!(join(process), Exit::Terminated(Reason::Shutdown))));
     until("all are closed", || closed.load(Ordering::SeqCst) == 100);
 }
@@ -494,10 +449,10 @@ fn a_stack_that_no_thread_can_have_is_refused_at_the_start() {
 fn a_question_refused_by_a_full_mailbox_gets_the_error_full() {
     let runtime = runtime(1);
     for overflow in [Overflow::Refuse, Overflow::DropNewest] {
-        let (holder, asked) = (Block::new(), AtomicBool::new(false));
-        let busy = holder.clone();
+        let (holder, asked) = (Blocker::new(), AtomicBool::new(false));
+        let busy = holder.blocked();
         let process = script(move |events: &mut Events<'_, Reply<u8>>, _: &mut StepOutput| {
-            busy.block();
+            busy.wait();
             events.for_each(|event| {
                 if let Event::Message(reply) = event {
                     reply.send(1);
@@ -506,7 +461,7 @@ fn a_question_refused_by_a_full_mailbox_gets_the_error_full() {
             Ok(Step::<()>::Idle)
         });
         let process = runtime.spawn_with(process, SpawnOptions::new().mailbox(1, overflow)).unwrap();
-        wait(&holder.begun);
+        holder.wait_begun();
         let first = runtime.ask(process.address(), |reply| reply, LIMIT);
         let refused = runtime
             .ask(
@@ -520,7 +475,7 @@ fn a_question_refused_by_a_full_mailbox_gets_the_error_full() {
             .wait();
         assert!(matches!(refused, Err(CommandError::Full(pid)) if pid == process.pid()), "{overflow:?}: {refused:?}");
         assert!(asked.load(Ordering::SeqCst));
-        holder.go.set(()).unwrap();
+        holder.release();
         drop(first);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use procession::observe::{Observer, ProcessIdentity};
-use procession::pool::{JobError, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
+use procession::pool::{JobError, JobHandle, Pacer, PauseError, Pool, PoolError, QueuePolicy, RunError};
 use procession::shutdown::NotReadyError;
 use procession::spawn::Overflow;
 use procession::sync::Latch;
@@ -53,7 +53,7 @@ fn a_step_that_waits_for_a_process_is_refused() {
 #[test]
 fn asking_or_waiting_for_room_inside_a_step_is_refused() {
     let runtime = runtime(1);
-    let (_keeps, go) = hold_up(&runtime);
+    let (_keeps, blocker) = hold_up(&runtime);
     let full = runtime.spawn_with(sink::<u32>(), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
     runtime.send(full.address(), 0).unwrap();
     let asked = runtime.spawn(sink::<Reply<u32>>()).unwrap();
@@ -66,17 +66,23 @@ fn asking_or_waiting_for_room_inside_a_step_is_refused() {
     });
     let (ask, room, now) = &*errors;
     assert!(*ask && matches!(room, (1, SendError::InsideStep { .. })) && matches!(now, (2, SendError::Full { .. })));
-    go.set(()).unwrap();
+    blocker.release();
+}
+
+/// A pool without room: the job that its worker is in blocks, and another job waits.
+fn full_pool() -> (Pool, Blocker, JobHandle<()>, JobHandle<u32>) {
+    let pool = Pool::builder().max(1).queue(QueuePolicy::Block(1)).build().unwrap();
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
+    let held = pool.spawn(move || blocked.wait()).unwrap();
+    blocker.wait_begun();
+    let waiting = pool.spawn(|| 5).unwrap();
+    (pool, blocker, held, waiting)
 }
 
 #[test]
 fn a_step_that_waits_for_a_pool_is_refused() {
-    let pool = Pool::builder().max(1).queue(QueuePolicy::Block(1)).build().unwrap();
-    let opens = Latch::new();
-    let gate = opens.clone();
-    let held = pool.spawn(move || wait(&gate)).unwrap();
-    until("the job has begun", || pool.stats().running == 1);
-    let waiting = pool.spawn(|| 5).unwrap();
+    let (pool, blocker, held, waiting) = full_pool();
     let inner = pool.clone();
     let mut held = Some((held, waiting));
     let (errors, waiting) = std::sync::Arc::into_inner(in_a_step(move || {
@@ -121,7 +127,7 @@ fn a_step_that_waits_for_a_pool_is_refused() {
     assert!(errors.iter().all(|(_, error)| error.starts_with("a step cannot wait")), "{errors:?}");
     // It did what it does without waiting: the pool was stopped, and the job that waited was given up.
     assert!(matches!(wait(waiting), Err(JobError::Abandoned)));
-    opens.set(()).unwrap();
+    blocker.release();
     pool.stop_timeout(LIMIT).unwrap();
 }
 
@@ -292,12 +298,7 @@ fn other_code_on_a_worker_is_refused_as_well() {
 /// A step cannot wait for room in the queue of a pool.
 #[test]
 fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
-    let pool = Pool::builder().max(1).queue(QueuePolicy::Block(1)).build().unwrap();
-    let opens = Latch::new();
-    let gate = opens.clone();
-    let held = pool.spawn(move || wait(&gate)).unwrap();
-    until("the job has begun", || pool.stats().running == 1);
-    let waiting = pool.spawn(|| ()).unwrap();
+    let (pool, blocker, held, waiting) = full_pool();
     let mut home = Loop::on((), &pool);
     let (resumes, resume) = std::sync::mpsc::channel();
     let suspends = ready::from_fns(
@@ -312,7 +313,7 @@ fn a_tasklet_that_a_step_resumes_goes_beyond_the_bound_of_the_pool() {
     let step = std::thread::spawn(move || {
         let mut resume = Some(wait(&resume).unwrap());
         in_a_step(move || resume.take().unwrap().resume(Directive::Pool));
-        opens.set(()).unwrap();
+        blocker.release();
     });
     let report = home.run().unwrap();
     assert!(report.is_clean() && report.finished == 1, "{report:?}");

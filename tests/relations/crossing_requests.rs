@@ -23,15 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Is held up in `init`, and then succeeds or fails.
 #[derive(Clone)]
 struct HeldInit {
-    held: Latch<()>,
-    go: Latch<()>,
+    blocked: Blocked,
     fails: bool,
-}
-
-impl HeldInit {
-    fn new(fails: bool) -> HeldInit {
-        HeldInit { held: Latch::new(), go: Latch::new(), fails }
-    }
 }
 
 impl Process for HeldInit {
@@ -39,8 +32,7 @@ impl Process for HeldInit {
     type Output = ();
 
     fn init(&mut self, _: EntryArgs) -> InitResult {
-        let _ = self.held.set(());
-        wait(&self.go);
+        self.blocked.wait();
         if self.fails { Err("it did not begin".into()) } else { Ok(()) }
     }
 
@@ -53,28 +45,27 @@ impl Process for HeldInit {
 fn a_supervisor_stopped_while_a_child_fails_to_begin_is_done() {
     let (runtime, diary) = (runtime(3), Diary::new());
     let boss = supervise(&runtime, Supervisor::builder().build().unwrap());
-    let (child, make) = (HeldInit::new(true), HeldInit::new(false));
-    let init = child.clone();
+    let (child, make) = (Blocker::new(), Blocker::new());
+    let init = HeldInit { blocked: child.blocked(), fails: true };
     let spec = ChildSpec::new("does not begin", move || init.clone()).options(|| SpawnOptions::new().name("child"));
     let adds = [runtime.ask(boss.handle.address(), SupervisorMessage::add(spec), LIMIT)];
-    wait(&child.held);
+    child.wait_begun();
     // It has a greater PID than the supervisor, and so is told of the child's end later.
     let told_later = node(&runtime);
     assert!(told_later.pid() > boss.handle.pid());
     told_later.does(&runtime, [Do::Link(runtime.whereis("child").unwrap())]);
     // The supervisor is held up in a step, while the child ends and somebody asks it to stop.
-    let factory = make.clone();
+    let factory = make.blocked();
     let spec = ChildSpec::new("holds up", move || {
-        let _ = factory.held.set(());
-        wait(&factory.go);
+        factory.wait();
         diary.worker("holds up")
     });
     let more = runtime.ask(boss.handle.address(), SupervisorMessage::add(spec), LIMIT);
-    wait(&make.held);
-    child.go.set(()).unwrap();
+    make.wait_begun();
+    child.release();
     join(&told_later.handle);
     runtime.cancel(boss.handle.pid(), "enough").unwrap();
-    make.go.set(()).unwrap();
+    make.release();
     assert!(join(&boss.handle).is_done());
     assert_eq!(runtime.stats().processes, 0);
     drop((adds, more));
@@ -83,8 +74,8 @@ fn a_supervisor_stopped_while_a_child_fails_to_begin_is_done() {
 #[test]
 fn a_supervisor_has_not_started_before_every_child_has_been_up() {
     let (runtime, diary) = (runtime(3), Diary::new());
-    let (slow, answered) = (HeldInit::new(false), Arc::new(AtomicUsize::new(0)));
-    let init = slow.clone();
+    let (slow, answered) = (Blocker::new(), Arc::new(AtomicUsize::new(0)));
+    let init = HeldInit { blocked: slow.blocked(), fails: false };
     let supervisor = Supervisor::builder()
         .strategy(Strategy::OneForAll)
         .child(diary.spec("a"))
@@ -101,14 +92,14 @@ fn a_supervisor_has_not_started_before_every_child_has_been_up() {
         count.fetch_add(usize::from(done), Ordering::SeqCst);
         Ok(if done { Step::Done(()) } else { Step::Idle })
     });
-    wait(&slow.held);
+    slow.wait_begun();
     let asks = runtime.spawn(asks).unwrap();
     // The first fails while the second has not begun: both are to start again.
     asker.tell("a", Tell::End(Way::Fail));
     until("the second is to stop", || asker.child("slow").unwrap().state == ChildState::Stopping);
     until("the supervisor is idle", || !asker.children().is_empty());
     assert_eq!(answered.load(Ordering::SeqCst), 0);
-    slow.go.set(()).unwrap();
+    slow.release();
     assert!(join(&asks).is_done());
     assert!(asker.children().iter().all(|info| info.state == ChildState::Up));
     asker.stop();
@@ -227,8 +218,8 @@ fn all_fail_and_stop(runtime: &Runtime, boss: &Boss) {
     assert_eq!(pids.len(), MANY);
     let (first, second) = (hold_up(runtime), hold_up(runtime));
     pids.iter().for_each(|pid| runtime.send(*pid, ()).unwrap());
-    first.1.set(()).unwrap();
-    second.1.set(()).unwrap();
+    first.1.release();
+    second.1.release();
     join(&first.0);
     join(&second.0);
     until("all have been restarted", || {
@@ -272,21 +263,20 @@ fn very_many_children_failing_last_to_first_are_restarted() {
     let boss = supervise(&runtime, builder.build().unwrap());
     let pids: Vec<_> = boss.children().iter().map(|info| info.pid.unwrap()).collect();
     // The supervisor is in a step until all have failed.
-    let (held, go) = (Latch::new(), Latch::new());
-    let (hold, gate) = (held.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let last = ChildSpec::new("last", move || {
-        let _ = hold.set(());
-        wait(&gate);
+        blocked.wait();
         fragile()
     });
     let add = runtime.ask(boss.handle.address(), SupervisorMessage::add(last), LIMIT);
-    wait(&held);
+    blocker.wait_begun();
     for pid in pids.iter().rev() {
         let watch = runtime.watch(*pid);
         runtime.send(*pid, ()).unwrap();
         watch.wait_timeout(LIMIT).unwrap();
     }
-    go.set(()).unwrap();
+    blocker.release();
     until("all are up again", || {
         let children = boss.children();
         let again = |info: &ChildInfo| info.state == ChildState::Up && (info.restarts == 1 || *info.id == *"last");

@@ -17,8 +17,8 @@ enum Saw {
 /// Holds a watcher up in its first step, until a sender that it monitors has ended. Returns what it sees after that.
 fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], sends: u32) -> Vec<Saw> {
     let runtime = builder().workers(2).step_events(step_events).start().unwrap();
-    let (pids, begun, go) = (Latch::new(), Latch::new(), Latch::new());
-    let (seen, pid, begin, gate) = (Log::new(), pids.clone(), begun.clone(), go.clone());
+    let (pids, blocker) = (Latch::new(), Blocker::new());
+    let (seen, pid, blocked) = (Log::new(), pids.clone(), blocker.blocked());
     let log = seen.clone();
     let mut steps = 0;
     let watcher = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
@@ -29,8 +29,7 @@ fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], send
                 return Ok(Step::Continue);
             }
             2 => {
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
                 return Ok(Step::Idle);
             }
             _ => {}
@@ -56,13 +55,13 @@ fn what_is_seen(step_events: usize, options: SpawnOptions, noise: [u32; 3], send
     });
     let sender = runtime.spawn(sender).unwrap();
     pids.set(sender.pid()).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     (0..noise[0]).for_each(|n| runtime.send(to, n).unwrap());
     runtime.send(sender.address(), ()).unwrap();
     join(&sender);
     assert!(runtime.watch(sender.pid()).wait_timeout(LIMIT).is_ok());
     (noise[0]..noise[0] + noise[1]).for_each(|n| runtime.send(to, n).unwrap());
-    go.set(()).unwrap();
+    blocker.release();
     let all = (noise[0] + noise[1] + sends + 1) as usize;
     until("all is seen", || seen.len() >= all);
     assert_eq!(seen.len(), all);
@@ -143,8 +142,8 @@ fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
     let seen = {
         let options = SpawnOptions::new().mailbox(4, Overflow::DropOldest);
         let runtime = builder().workers(2).step_events(1).start().unwrap();
-        let (pids, begun, go, over) = (Latch::new(), Latch::new(), Latch::new(), Latch::new());
-        let (pid, begin, gate, set) = (pids.clone(), begun.clone(), go.clone(), over.clone());
+        let (pids, blocker, over) = (Latch::new(), Blocker::new(), Latch::new());
+        let (pid, blocked, set) = (pids.clone(), blocker.blocked(), over.clone());
         let (mut steps, seen) = (0, Log::new());
         let log = seen.clone();
         let watcher = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
@@ -154,8 +153,7 @@ fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
                 return Ok(Step::Continue);
             }
             if steps == 2 {
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
             }
             for event in events {
                 match event {
@@ -181,11 +179,11 @@ fn a_down_event_is_told_though_what_it_waited_behind_was_pushed_out() {
         }));
         let sender = sender.unwrap();
         pids.set(sender.pid()).unwrap();
-        wait(&begun);
+        blocker.wait_begun();
         runtime.send(sender.address(), ()).unwrap();
         join(&sender);
         (0..10).for_each(|n| runtime.send(to, n).unwrap());
-        go.set(()).unwrap();
+        blocker.release();
         wait(&over);
         seen.take()
     };
@@ -198,13 +196,13 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
     // Whether it says `Wait`, whether messages are there, and whether the answer is yielded or sent at once.
     for (waits, noise, at_once) in [(false, 0, false), (true, 0, true), (false, 300, false), (true, 300, false)] {
         let runtime = builder().workers(2).step_events(7).start().unwrap();
-        let (begun, go) = (Latch::new(), Latch::new());
-        let (begin, gate) = (begun.clone(), go.clone());
+        let blocker = Blocker::new();
+        let (blocked, begun) = (blocker.blocked(), blocker.begun());
         let (mut asked, mut steps, mut seen) = (None, 0, Vec::new());
         let asker = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
             steps += 1;
             if steps == 1 {
-                let is_in_a_step = begin.clone();
+                let is_in_a_step = begun.clone();
                 let answers = script(move |events: &mut Events<'_, Reply<u32>>, out: &mut StepOutput| {
                     let Some(Event::Message(reply)) = events.next() else { return Ok(Step::Idle) };
                     // An answer that the second step had found, and had left, would not wake the asker.
@@ -223,8 +221,7 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
             }
             if steps == 2 {
                 // It is asked, and ends, while this one is in a step.
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
                 return Ok(if waits { Step::Wait } else { Step::Idle });
             }
             for event in events {
@@ -241,11 +238,11 @@ fn what_a_process_answered_before_it_ended_is_told_before_the_down_event() {
             })
         });
         let asker = runtime.spawn(asker).unwrap();
-        wait(&begun);
+        blocker.wait_begun();
         (0..noise).for_each(|n| runtime.send(asker.address(), n).unwrap());
         // A watcher that comes later is told later.
         let _ = runtime.watch("answers").wait_timeout(LIMIT);
-        go.set(()).unwrap();
+        blocker.release();
         assert_eq!(**output(&asker), ["answer", "down"], "waits: {waits}, {noise} messages");
     }
 }

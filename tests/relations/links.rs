@@ -94,8 +94,8 @@ fn a_link_made_twice_is_one_and_a_needless_unlink_does_nothing() {
 fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
     let runtime = runtime(2);
     let target = node(&runtime);
-    let (pid, linked, go) = (target.pid(), Latch::new(), Latch::new());
-    let (set, gate, mut steps) = (linked.clone(), go.clone(), 0);
+    let (pid, blocker) = (target.pid(), Blocker::new());
+    let (blocked, mut steps) = (blocker.blocked(), 0);
     let unlinks = runtime.spawn_with(
         script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             steps += 1;
@@ -105,8 +105,7 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
                     return Ok(Step::Continue);
                 }
                 2 => {
-                    let _ = set.set(());
-                    wait(&gate);
+                    blocked.wait();
                     out.unlink(pid);
                     return Ok(Step::Idle);
                 }
@@ -118,10 +117,10 @@ fn after_unlinking_no_exit_event_comes_though_it_was_in_the_mailbox() {
         SpawnOptions::new().trap_exits(),
     );
     let unlinks = unlinks.unwrap();
-    wait(&linked);
+    blocker.wait_begun();
     target.ends(&runtime, Way::Fail);
     assert!(runtime.watch(pid).wait_timeout(LIMIT).is_ok());
-    go.set(()).unwrap();
+    blocker.release();
     until("it rests", || runtime.is_idle());
     runtime.send(unlinks.address(), ()).unwrap();
     assert_eq!(*output(&unlinks), 0);
@@ -204,8 +203,8 @@ fn a_process_ended_by_a_link_is_closed_and_not_stepped_again() {
     // In a step, and then about to rest; blocked; waiting for a thread of the pool is covered by `terminate`.
     let ends = node(&runtime);
     let pid = ends.pid();
-    let (linked, go) = (Latch::new(), Latch::new());
-    let (set, gate, mut steps) = (linked.clone(), go.clone(), 0);
+    let blocker = Blocker::new();
+    let (in_step, mut steps) = (blocker.blocked(), 0);
     let held = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         steps += 1;
         assert!(steps <= 2, "it is not stepped again");
@@ -213,12 +212,11 @@ fn a_process_ended_by_a_link_is_closed_and_not_stepped_again() {
             out.link(pid);
             return Ok(Step::Continue);
         }
-        let _ = set.set(());
-        wait(&gate);
+        in_step.wait();
         Ok(Step::<()>::Continue)
     }));
     let held = held.unwrap();
-    wait(&linked);
+    blocker.wait_begun();
     let blocked = runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         out.link(pid);
         out.after(std::time::Duration::MAX);
@@ -228,7 +226,7 @@ fn a_process_ended_by_a_link_is_closed_and_not_stepped_again() {
     until("it waits", || runtime.process_state(blocked.pid()) == Some(procession::observe::ProcessState::Blocked));
     ends.ends(&runtime, Way::Fail);
     assert_eq!(first(&join(&blocked).without_output()).0, pid);
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(first(&join(&held).without_output()).0, pid);
 }
 
@@ -306,8 +304,8 @@ fn an_upgrade_keeps_links_and_everything_else_of_a_process() {
     let (linked, monitored) = (node(&runtime), node(&runtime));
     let linker = node_with(&runtime, SpawnOptions::new().trap_exits());
     let (pid, to, of, asked) = (process.pid(), linked.pid(), monitored.pid(), keeper.address());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     process.does(move |out| {
         out.trap_exits(true);
         out.link(to);
@@ -317,14 +315,11 @@ fn an_upgrade_keeps_links_and_everything_else_of_a_process() {
         out.register("own", pid);
         out.after(Duration::from_secs(1));
         out.ask(asked, Order::Keep, Duration::from_secs(2));
-        out.blocking(move || {
-            let _ = begin.set(());
-            wait(&gate);
-        });
+        out.blocking(move || blocked.wait());
     });
     process.settles();
     linker.does(&runtime, [Do::Link(pid)]);
-    wait(&begun);
+    blocker.wait_begun();
     until("the first answers are taken", || process.heard.len() == 3);
     process.heard.take();
     process.tell(Order::Upgrade(Frail::new(1, &process.heard).numbered(2)));
@@ -337,7 +332,7 @@ fn an_upgrade_keeps_links_and_everything_else_of_a_process() {
     hears(format!("exit {to}"));
     monitored.ends(&runtime, Way::Fail);
     hears(format!("down {of}"));
-    go.set(()).unwrap();
+    blocker.release();
     hears("completed".into());
     for _ in 0..2 {
         clock.advance(Duration::from_secs(1));

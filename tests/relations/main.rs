@@ -6,6 +6,12 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
+#[path = "../common/script.rs"]
+mod script;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use procession::sync::Latch;
 use procession::{Event, Events, Pid, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
@@ -83,20 +82,19 @@ fn a_monitor_of_an_absent_process_says_no_such_process_at_once() {
 #[test]
 fn a_process_that_is_being_ended_can_still_be_monitored() {
     let runtime = runtime(2);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let target = runtime.spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         Ok(Step::Done(()))
     }));
     let (target, watcher) = (target.unwrap(), node(&runtime));
-    wait(&begun);
+    blocker.wait_begun();
     // It is told to end, and is in its last step.
     runtime.terminate(target.pid()).unwrap();
     watcher.does(&runtime, [Do::Monitor(target.pid())]);
     assert_eq!(watcher.heard.len(), 0);
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(watcher.hears(1), [Heard::Down(0, target.pid(), "terminated (terminated)".into())]);
 }
 
@@ -130,8 +128,8 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
             let runtime = builder().workers(2).step_events(1).start().unwrap();
             let target = node(&runtime);
             let pid = target.pid();
-            let (monitored, go) = (Latch::new(), Latch::new());
-            let (set, gate) = (monitored.clone(), go.clone());
+            let blocker = Blocker::new();
+            let blocked = blocker.blocked();
             let downs = Arc::new(AtomicUsize::new(0));
             let (count, mut monitor, mut steps) = (downs.clone(), None, 0);
             let step = move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
@@ -144,8 +142,7 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
                     }
                     (2, Some(taken_back)) => {
                         // Performed; the target ends now, while this step runs or before the next one is begun.
-                        let _ = set.set(());
-                        wait(&gate);
+                        blocked.wait();
                         if arrives_in_step {
                             out.demonitor(taken_back);
                         }
@@ -170,11 +167,11 @@ fn after_a_demonitor_nothing_comes_though_it_was_in_the_mailbox() {
             let options = SpawnOptions::new();
             let options = if bounded { options.mailbox(8, procession::spawn::Overflow::Refuse) } else { options };
             let watcher = runtime.spawn_with(script(step), options).unwrap();
-            wait(&monitored);
+            blocker.wait_begun();
             target.ends(&runtime, Way::Fail);
             let told = runtime.watch(pid);
             assert!(told.wait_timeout(LIMIT).is_ok());
-            go.set(()).unwrap();
+            blocker.release();
             until("it rests", || runtime.is_idle());
             runtime.send(watcher.address(), 7).unwrap();
             output(&watcher);
@@ -293,17 +290,17 @@ fn very_many_monitors_that_were_told_are_taken_back_one_by_one() {
 
 fn taken_back(one_by_one: bool) {
     const MANY: usize = 100_000;
-    let (runtime, begun, told, heard) = (runtime(2), Latch::new(), Latch::new(), Log::new());
+    let (runtime, blocker, heard) = (runtime(2), Blocker::new(), Log::new());
     let ends = runtime.spawn(sink::<()>()).unwrap();
-    let (of, begin, go, hears) = (ends.pid(), begun.clone(), told.clone(), heard.clone());
+    let (of, blocked, hears) = (ends.pid(), blocker.blocked(), heard.clone());
     let mut monitors = Vec::new();
     let watcher = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
         if monitors.is_empty() {
             monitors = (0..MANY).map(|_| out.monitor(of)).collect();
             return Ok(Step::Continue);
         }
-        if begin.set(()).is_ok() {
-            wait(&go);
+        if !blocked.has_begun() {
+            blocked.wait();
             // The last of them first, and every tenth not.
             let back = monitors.iter().enumerate().rev().filter(|(number, _)| number % 10 != 0);
             for (_, monitor) in back {
@@ -327,11 +324,11 @@ fn taken_back(one_by_one: bool) {
         Ok(Step::Idle)
     });
     let watcher = runtime.spawn(watcher).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     runtime.cancel(ends.pid(), "enough").unwrap();
     // It is over for those who wait for it when all who monitor it are told.
     join(&ends);
-    told.set(()).unwrap();
+    blocker.release();
     until("it has heard of the others", || heard.len() == MANY / 10);
     runtime.cancel(watcher.pid(), "enough").unwrap();
     assert!(join(&watcher).is_done());

@@ -342,20 +342,19 @@ fn no_name_has_two_holders_or_is_left_over_in_a_race() {
 #[test]
 fn a_name_is_held_until_its_holder_has_ended() {
     let runtime = runtime(2);
-    let closes = Closes::default();
-    let (closing, go) = (closes.closing.clone(), closes.go.clone());
-    let holder = runtime.spawn_with(closes, SpawnOptions::new().name("first")).unwrap();
+    let blocker = Blocker::new();
+    let holder = runtime.spawn_with(BlocksInClose(blocker.blocked()), SpawnOptions::new().name("first")).unwrap();
     let (pid, other) = (holder.pid(), node(&runtime));
     runtime.register("second", pid).unwrap();
     runtime.terminate(pid).unwrap();
-    wait(&closing);
+    blocker.wait_begun();
     // It is not stepped any more, and has not ended: nobody else may have its names.
     for name in ["first", "second"] {
         assert_eq!(runtime.whereis(name), Some(pid));
         let taken = NameError::Taken { name: name.into(), holder: pid };
         assert_eq!(runtime.register(name, other.pid()), Err(taken));
     }
-    go.set(()).unwrap();
+    blocker.release();
     join(&holder);
     for name in ["first", "second"] {
         runtime.register(name, other.pid()).unwrap();

@@ -248,8 +248,8 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
             other.does(&runtime, [Do::Link(frail.pid())]);
         }
         let (pids, asked) = ([monitored.pid(), linked.pid(), of_both.pid()], keeper.address());
-        let (held, go) = (Latch::new(), Latch::new());
-        let (hold, gate) = (held.clone(), go.clone());
+        let blocker = Blocker::new();
+        let blocked = blocker.blocked();
         frail.does(move |out| {
             out.monitor(pids[0]);
             out.link(pids[1]);
@@ -271,11 +271,10 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
         frail.does(question);
         frail.settles();
         frail.does(move |_| {
-            let _ = hold.set(());
-            wait(&gate);
+            blocked.wait();
             panic!("held up, and broken");
         });
-        wait(&held);
+        blocker.wait_begun();
         waits.set(()).unwrap();
         keeper.settles();
         clock.advance(BEAT);
@@ -285,7 +284,7 @@ fn what_waits_for_a_failed_state_machine_alone_is_not_told_the_next() {
         }
         until("all ends are told", || runtime.stats().processes == 2);
         frail.tell(Order::Do(Box::new(|_| ())));
-        go.set(()).unwrap();
+        blocker.release();
         frail.settles();
         let mut heard = frail.heard.take();
         heard.sort();

@@ -72,9 +72,8 @@ fn after_unlinking_no_recovery_is_told_though_it_was_in_the_mailbox() {
     for relinks in [false, true] {
         let runtime = runtime(2);
         let (frail, log) = (frail(&runtime, 3, SpawnOptions::new()), Log::new());
-        let (pid, heard, mut steps, told) = (frail.pid(), log.clone(), 0, Latch::new());
-        let (linked, is_linked) = (Latch::new(), told.clone());
-        let link = linked.clone();
+        let (pid, heard, mut steps, blocker) = (frail.pid(), log.clone(), 0, Blocker::new());
+        let blocked = blocker.blocked();
         let watcher = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             steps += 1;
             match steps {
@@ -84,8 +83,7 @@ fn after_unlinking_no_recovery_is_told_though_it_was_in_the_mailbox() {
                     return Ok(Step::Continue);
                 }
                 2 => {
-                    let _ = link.set(());
-                    wait(&is_linked);
+                    blocked.wait();
                     // The event is in the mailbox, and is not taken.
                     out.unlink(pid);
                     if relinks {
@@ -106,9 +104,9 @@ fn after_unlinking_no_recovery_is_told_though_it_was_in_the_mailbox() {
             Ok(Step::Idle)
         }));
         let watcher = watcher.unwrap();
-        wait(&linked);
+        blocker.wait_begun();
         frail.fails();
-        told.set(()).unwrap();
+        blocker.release();
         until("the link is taken back", || runtime.process(watcher.pid()).is_some_and(|info| info.steps >= 3));
         frail.fails();
         runtime.send(watcher.address(), ()).unwrap();
@@ -212,15 +210,13 @@ enum Asked {
 
 type Failing = Box<dyn FnMut(&mut Events<'_, ()>) -> StepResult<&'static str> + Send>;
 
-/// A process that fails after it was asked to stop in this way. `held` is set while the step runs in which it is to
-/// be asked.
-fn asked_and_fails(asked: Asked, held: Latch<()>, go: Latch<()>) -> impl Process<Message = (), Output = &'static str> {
+/// A process that fails after it was asked to stop in this way. It blocks in the step in which it is to be asked.
+fn asked_and_fails(asked: Asked, blocked: Blocked) -> impl Process<Message = (), Output = &'static str> {
     let (mut begun, mut upgraded) = (false, asked != Asked::Earlier);
     let step: Failing = Box::new(move |events| {
         if matches!(asked, Asked::Waits | Asked::Meanwhile) {
             if !std::mem::replace(&mut begun, true) {
-                let _ = held.set(());
-                wait(&go);
+                blocked.wait();
                 if asked == Asked::Waits {
                     return Ok(Step::Continue);
                 }
@@ -249,7 +245,7 @@ fn a_process_asked_to_stop_recovers_only_if_it_says_so() {
     for asked in [Asked::Never, Asked::InThatStep, Asked::Earlier, Asked::Waits, Asked::Meanwhile] {
         for (even_if_stopping, bounded) in [(false, false), (true, false), (false, true), (true, true)] {
             let case = format!("{asked:?}, even if stopping: {even_if_stopping}, bounded: {bounded}");
-            let (runtime, heard, held, go) = (runtime(1), Log::new(), Latch::new(), Latch::new());
+            let (runtime, heard, blocker) = (runtime(1), Log::new(), Blocker::new());
             let log = heard.clone();
             let options = SpawnOptions::new().recover_with(move |_| {
                 let log = log.clone();
@@ -265,9 +261,9 @@ fn a_process_asked_to_stop_recovers_only_if_it_says_so() {
                 Some(if even_if_stopping { next.even_if_stopping() } else { next })
             });
             let options = if bounded { options.mailbox(2, procession::spawn::Overflow::Refuse) } else { options };
-            let process = runtime.spawn_with(asked_and_fails(asked, held.clone(), go.clone()), options).unwrap();
+            let process = runtime.spawn_with(asked_and_fails(asked, blocker.blocked()), options).unwrap();
             if matches!(asked, Asked::Waits | Asked::Meanwhile) {
-                wait(&held);
+                blocker.wait_begun();
             }
             if asked != Asked::Never {
                 runtime.cancel(process.pid(), "enough").unwrap();
@@ -276,7 +272,7 @@ fn a_process_asked_to_stop_recovers_only_if_it_says_so() {
                 until("it is upgraded", || runtime.is_idle());
                 runtime.send(process.address(), ()).unwrap();
             }
-            go.set(()).unwrap();
+            blocker.release();
             if asked != Asked::Never && !even_if_stopping {
                 assert_eq!(join(&process).without_output().to_string(), "failed: it failed", "{case}");
                 assert!(heard.take().is_empty(), "{case}");
@@ -319,19 +315,18 @@ fn a_child_that_was_asked_to_stop_and_fails_is_not_restarted_in_place() {
 #[test]
 fn a_process_that_is_terminated_while_its_step_fails_does_not_recover() {
     let runtime = runtime(2);
-    let (held, go) = (Latch::new(), Latch::new());
-    let (hold, gate) = (held.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let frail = frail(&runtime, 2, SpawnOptions::new());
     let linked = node_with(&runtime, trapping());
     linked.does(&runtime, [Do::Link(frail.pid())]);
     frail.does(move |_| {
-        let _ = hold.set(());
-        wait(&gate);
+        blocked.wait();
         panic!("held");
     });
-    wait(&held);
+    blocker.wait_begun();
     runtime.terminate(frail.pid()).unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!(join(&frail.handle).without_output().to_string(), "panicked: held");
     assert_eq!(linked.hears(1), [Heard::Exit(frail.pid(), "panicked: held".into())]);
 }

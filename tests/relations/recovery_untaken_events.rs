@@ -116,14 +116,13 @@ fn after_an_unlink_only_the_exit_of_a_later_link_is_told() {
     for links_first in [false, true] {
         let (runtime, heard) = (runtime(2), Log::new());
         let frail = frail(&runtime, 3, SpawnOptions::new());
-        let (held, go, pid, log) = (Latch::new(), Latch::new(), frail.pid(), heard.clone());
-        let (hold, gate) = (held.clone(), go.clone());
+        let (blocker, pid, log) = (Blocker::new(), frail.pid(), heard.clone());
+        let blocked = blocker.blocked();
         let watcher = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             for event in events {
                 match event {
                     Event::Message(()) => {
-                        let _ = hold.set(());
-                        wait(&gate);
+                        blocked.wait();
                         if links_first {
                             out.link(pid);
                         }
@@ -140,9 +139,9 @@ fn after_an_unlink_only_the_exit_of_a_later_link_is_told() {
         frail.does(move |out| out.link(to));
         frail.settles();
         runtime.send(watcher.address(), ()).unwrap();
-        wait(&held);
+        blocker.wait_begun();
         frail.fails();
-        go.set(()).unwrap();
+        blocker.release();
         until("it has unlinked", || runtime.is_idle());
         assert_eq!(heard.take(), [""; 0], "links first: {links_first}");
         frail.does(move |out| out.link(to));
@@ -153,16 +152,12 @@ fn after_an_unlink_only_the_exit_of_a_later_link_is_told() {
 }
 
 /// Stops in the hook that is told of the spawn of the process with this name.
-struct StopsAtSpawn {
-    begun: Latch<()>,
-    go: Latch<()>,
-}
+struct StopsAtSpawn(Blocked);
 
 impl Observer for StopsAtSpawn {
     fn spawned(&self, process: &ProcessIdentity) {
         if process.name.as_deref() == Some("stops") {
-            let _ = self.begun.set(());
-            wait(&self.go);
+            self.0.wait();
         }
     }
 }
@@ -170,9 +165,8 @@ impl Observer for StopsAtSpawn {
 /// The other process links itself and fails while the yields behind the unlink are performed.
 #[test]
 fn the_exit_of_a_link_made_behind_an_unlink_is_told() {
-    let (begun, go, heard) = (Latch::new(), Latch::new(), Log::new());
-    let hook = StopsAtSpawn { begun: begun.clone(), go: go.clone() };
-    let runtime = builder().workers(2).observer(hook).start().unwrap();
+    let (blocker, heard) = (Blocker::new(), Log::new());
+    let runtime = builder().workers(2).observer(StopsAtSpawn(blocker.blocked())).start().unwrap();
     let frail = frail(&runtime, 3, SpawnOptions::new());
     frail.fails();
     let (pid, log) = (frail.pid(), heard.clone());
@@ -192,10 +186,10 @@ fn the_exit_of_a_link_made_behind_an_unlink_is_told() {
     let watcher = runtime.spawn_with(watcher, SpawnOptions::new().trap_exits()).unwrap();
     let to = watcher.pid();
     runtime.send(watcher.address(), ()).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     frail.does(move |out| out.link(to));
     frail.fails();
-    go.set(()).unwrap();
+    blocker.release();
     until("all is told", || runtime.is_idle());
     assert_eq!(heard.take(), ["failed: frail"]);
 }
@@ -204,17 +198,16 @@ fn the_exit_of_a_link_made_behind_an_unlink_is_told() {
 #[test]
 fn exits_before_and_in_a_restart_delay_come_after_it_in_order() {
     for bounded in [false, true] {
-        let (clock, told, held, go) = (ManualClock::new(), Log::new(), Latch::new(), Latch::new());
+        let (clock, told, blocker) = (ManualClock::new(), Log::new(), Blocker::new());
         let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
-        let (log, hold, gate) = (told.clone(), held.clone(), go.clone());
+        let (log, blocked) = (told.clone(), blocker.blocked());
         let make = move || {
-            let (log, hold, gate) = (log.clone(), hold.clone(), gate.clone());
+            let (log, blocked) = (log.clone(), blocked.clone());
             script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
                 for event in events {
                     match event {
                         Event::Message(0) => {
-                            let _ = hold.set(());
-                            wait(&gate);
+                            blocked.wait();
                             return Err("it is told so".into());
                         }
                         Event::Message(number) => log.push(format!("message {number}")),
@@ -239,9 +232,9 @@ fn exits_before_and_in_a_restart_delay_come_after_it_in_order() {
         let early = node(&runtime);
         early.does(&runtime, [Do::Link(child)]);
         runtime.send(child, 0_u32).unwrap();
-        wait(&held);
+        blocker.wait_begun();
         early.ends(&runtime, Way::Fail);
-        go.set(()).unwrap();
+        blocker.release();
         until("it waits for its delay", || {
             boss.child("child").unwrap().state == ChildState::Delayed && runtime.is_idle()
         });
@@ -273,9 +266,9 @@ fn a_taken_request_to_stop_is_remembered_over_busy_steps() {
         runtime.cancel(frail.pid(), "enough").unwrap();
         until("it has taken the request", || frail.heard.len() == 1 && runtime.is_idle());
         // It has the only worker next, and all of these in one step.
-        let (holder, go) = hold_up(&runtime);
+        let (holder, blocker) = hold_up(&runtime);
         (0..messages).for_each(|_| frail.does(|_| ()));
-        go.set(()).unwrap();
+        blocker.release();
         output(&holder);
         until("it has stepped them", || runtime.is_idle());
         frail.tell(Order::Fail);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::supervisor::{Backoff, ChildError, ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage};
-use procession::sync::Latch;
 
 use crate::helpers::*;
 use crate::support::node::Way;
@@ -55,19 +54,18 @@ fn being_stopped_with_others_is_no_stable_time() {
 #[test]
 fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     let (runtime, diary) = (runtime(2), Diary::new());
-    let (held, go) = (Latch::new(), Latch::new());
-    let (hold, gate, slow) = (held.clone(), go.clone(), diary.clone());
+    let blocker = Blocker::new();
+    let (blocked, slow) = (blocker.blocked(), diary.clone());
     let slow = ChildSpec::new("slow", move || {
-        let _ = hold.set(());
-        wait(&gate);
+        blocked.wait();
         slow.worker("slow")
     });
     let supervisor = Supervisor::builder().child(diary.spec("up")).child(slow).child(diary.spec("never up")).build();
     let handle = runtime.spawn(supervisor.unwrap()).unwrap();
     let boss = Boss { runtime: runtime.clone(), handle };
-    wait(&held);
+    blocker.wait_begun();
     let stops = runtime.ask(boss.handle.address(), SupervisorMessage::stop("never up"), LIMIT);
-    go.set(()).unwrap();
+    blocker.release();
     until("it is down", || boss.child("never up").unwrap().state == ChildState::Down);
     drop(stops);
     // No other `init` is to come but those that are to fail.

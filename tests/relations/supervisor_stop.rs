@@ -11,7 +11,7 @@ use procession::sync::Latch;
 use procession::{Event, Events, Exit, Reason, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
-use crate::support::node::{Closes, Do, Way, node};
+use crate::support::node::{Do, Way, node};
 use crate::support::worker::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,8 +59,8 @@ enum Ends {
 #[test]
 fn a_supervisor_is_not_over_before_its_children_are_however_it_ends() {
     for ends in [Ends::Asked, Ends::TooManyRestarts, Ends::Linked] {
-        let (runtime, diary, closes) = (runtime(2), Diary::new(), Closes::default());
-        let (inner, slow) = (diary.clone(), closes.clone());
+        let (runtime, diary, closes) = (runtime(2), Diary::new(), Blocker::new());
+        let (inner, slow) = (diary.clone(), BlocksInClose(closes.blocked()));
         let branch = move || Supervisor::builder().child(inner.spec("leaf")).build().unwrap();
         let supervisor = Supervisor::builder()
             .intensity(0, SECOND)
@@ -74,10 +74,10 @@ fn a_supervisor_is_not_over_before_its_children_are_however_it_ends() {
             Ends::Linked => linked.does(&runtime, [Do::Link(boss.handle.pid())]),
         }
         drop(linked.ends(&runtime, Way::Fail));
-        wait(&closes.closing);
+        closes.wait_begun();
         assert_eq!(boss.child("slow").unwrap().state, ChildState::Stopping, "{ends:?}");
         assert!(!boss.handle.is_finished(), "{ends:?}");
-        closes.go.set(()).unwrap();
+        closes.release();
         assert_eq!(join(&boss.handle).is_done(), ends == Ends::Asked);
         assert_eq!((diary.alive.load(Ordering::SeqCst), runtime.stats().processes), (0, 0), "{ends:?}");
     }
@@ -159,14 +159,13 @@ fn a_child_that_fails_while_it_is_being_stopped_is_not_a_failure() {
 fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
     for strategy in [Strategy::OneForOne, Strategy::OneForAll, Strategy::RestForOne] {
         let (runtime, diary) = (runtime(2), Diary::new());
-        let (held, go) = (Latch::new(), Latch::new());
-        let (hold, gate, inner) = (held.clone(), go.clone(), diary.clone());
+        let blocker = Blocker::new();
+        let (blocked, inner) = (blocker.blocked(), diary.clone());
         let made = std::sync::atomic::AtomicUsize::new(0);
         let slow = ChildSpec::new("slow", move || {
             // Its second start is held up.
             if made.fetch_add(1, Ordering::SeqCst) == 1 {
-                let _ = hold.set(());
-                wait(&gate);
+                blocked.wait();
             }
             inner.worker("slow")
         });
@@ -179,11 +178,11 @@ fn a_child_that_fails_while_another_is_being_restarted_is_not_lost() {
         let boss = supervise(&runtime, supervisor.build().unwrap());
         let (a, c) = (boss.pid("a"), boss.pid("c"));
         boss.tell("slow", Tell::End(Way::Fail));
-        wait(&held);
+        blocker.wait_begun();
         // Both may fail now, or may have been stopped already.
         let _ = runtime.send(a, Tell::End(Way::Panic));
         let _ = runtime.send(c, Tell::End(Way::Done));
-        go.set(()).unwrap();
+        blocker.release();
         until("all are up", || boss.children().iter().all(|info| info.state == ChildState::Up));
         until("it stays so", || runtime.is_idle());
         assert!(boss.children().iter().all(|info| info.state == ChildState::Up));

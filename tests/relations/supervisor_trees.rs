@@ -8,7 +8,6 @@ use procession::clock::ManualClock;
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
 use procession::supervisor::{ChildSpec, ChildState, Strategy, Supervisor, SupervisorMessage, Tree};
-use procession::sync::Latch;
 use procession::{Event, Events, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
@@ -164,14 +163,13 @@ fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
 fn is_asked_again() -> bool {
     let manual = ManualClock::new();
     let runtime = builder().workers(2).clock(manual.clock()).start().unwrap();
-    let (makes, made) = (Latch::new(), Latch::new());
+    let blocker = Blocker::new();
     let branch = {
-        let (makes, made) = (makes.clone(), made.clone());
+        let blocked = blocker.blocked();
         move || {
-            let (makes, made, alive) = (makes.clone(), made.clone(), Arc::default());
+            let (blocked, alive) = (blocked.clone(), Arc::default());
             let leaf = ChildSpec::new("leaf", move || {
-                let _ = makes.set(());
-                wait(&made);
+                blocked.wait();
                 Leaf::new(&alive)
             });
             Supervisor::builder().child(leaf).build().unwrap()
@@ -181,13 +179,13 @@ fn is_asked_again() -> bool {
         .options(|| SpawnOptions::new().name("the branch").mailbox(1, Overflow::DropOldest));
     let handle = runtime.spawn(Supervisor::builder().child(spec).build().unwrap()).unwrap();
     let boss = Boss { runtime: runtime.clone(), handle };
-    wait(&makes);
+    blocker.wait_begun();
     let pid = boss.pid("branch");
     until("the one above has asked", || runtime.process(pid).is_some_and(|branch| branch.mailbox == 1));
     let (nobody, unheard) = procession::testing::question();
     runtime.send(pid.typed(), SupervisorMessage::children(nobody)).unwrap();
     let is_lost = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedOldest] == 1;
-    let _ = made.set(());
+    blocker.release();
     if !is_lost {
         boss.ask(SupervisorMessage::started);
         boss.stop();

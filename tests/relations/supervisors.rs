@@ -8,7 +8,6 @@ use procession::supervisor::{
     AutoShutdown, Backoff, ChildError, ChildSpec, ChildState, Restart, Shutdown, SpecError, Strategy, Supervisor,
     SupervisorError, SupervisorMessage, Tree,
 };
-use procession::sync::Latch;
 use procession::{Exit, ExitError, Pid, SpawnOptions};
 
 use crate::helpers::*;
@@ -73,21 +72,20 @@ fn a_child_that_fails_to_start_ends_earlier_ones_in_reverse() {
 #[test]
 fn a_supervisor_can_be_stopped_while_it_starts() {
     let (runtime, diary) = (runtime(2), Diary::new());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate, slow) = (begun.clone(), go.clone(), diary.clone());
+    let blocker = Blocker::new();
+    let (blocked, slow) = (blocker.blocked(), diary.clone());
     let supervisor = Supervisor::builder()
         .child(diary.spec("a"))
         .child(ChildSpec::new("slow", move || {
-            let _ = begin.set(());
-            wait(&gate);
+            blocked.wait();
             slow.worker("slow")
         }))
         .child(diary.spec("never"))
         .build();
     let handle = runtime.spawn(supervisor.unwrap()).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     runtime.cancel(handle.pid(), "changed my mind").unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     assert!(join(&handle).is_done());
     let log = diary.take();
     assert!(!log.iter().any(|line| line.ends_with("never")), "{log:?}");

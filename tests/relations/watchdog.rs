@@ -34,21 +34,20 @@ enum Where {
 /// Does all that a process can do, and is stuck at one thing.
 struct Stopper {
     at: Where,
-    held: Held,
+    blocked: Blocked,
     begun: bool,
 }
 
 impl Stopper {
     fn reaches(&self, place: Where) {
-        if place == self.at && !self.held.begun.is_set() {
-            let _ = self.held.begun.set(());
-            wait(&self.held.go);
+        if place == self.at && !self.blocked.has_begun() {
+            self.blocked.wait();
         }
     }
 }
 
 /// A command whose handler is stuck.
-struct Hold(Latch<()>, Latch<()>);
+struct Hold(Blocked);
 
 impl Command for Hold {
     type Output = ();
@@ -75,7 +74,7 @@ impl Process for Stopper {
                     out.spawn_with(ends, SpawnOptions::new().link())?;
                 }
                 Where::Group => drop(out.subscribe("everybody")),
-                Where::Handler => drop(out.command(Hold(self.held.begun.clone(), self.held.go.clone()))),
+                Where::Handler => drop(out.command(Hold(self.blocked.clone()))),
                 _ => {}
             }
         }
@@ -105,8 +104,7 @@ impl Process for Stopper {
 fn with_handler() -> Watched {
     watched_with(1, 0, |builder| {
         builder.handler(|hold: Hold, completion: Responder<()>| {
-            hold.0.set(()).unwrap();
-            wait(&hold.1);
+            hold.0.wait();
             completion.complete(Ok::<_, procession::BoxError>(()));
             Ok(())
         })
@@ -114,9 +112,9 @@ fn with_handler() -> Watched {
 }
 
 /// Spawns the process from inside, so that its `init` is called by a worker.
-fn stopper(runtime: &Runtime, at: Where) -> (Held, procession::Pid) {
-    let held = Held { begun: Latch::new(), go: Latch::new() };
-    let mut process = Some(Stopper { at, held: Held { begun: held.begun.clone(), go: held.go.clone() }, begun: false });
+fn stopper(runtime: &Runtime, at: Where) -> (Blocker, procession::Pid) {
+    let held = Blocker::new();
+    let mut process = Some(Stopper { at, blocked: held.blocked(), begun: false });
     let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         let process = process.take().ok_or("stepped once")?;
         Ok(Step::Done(out.spawn_with(process, SpawnOptions::new().name("stopper"))?.pid()))
@@ -128,13 +126,12 @@ fn stopper(runtime: &Runtime, at: Where) -> (Held, procession::Pid) {
 #[test]
 fn a_stuck_step_is_reported_once_and_again_at_its_end() {
     let watched = watched(1, 0);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let slow = script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
         for event in events {
             if let Event::Message(7) = event {
-                let _ = begin.set(());
-                wait(&gate);
+                blocked.wait();
             }
         }
         Ok(Step::<()>::Idle)
@@ -146,7 +143,7 @@ fn a_stuck_step_is_reported_once_and_again_at_its_end() {
         Ok(Step::Done(()))
     });
     let sender = watched.runtime.spawn(sender).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     watched.pass();
     let stuck = watched.runtime.stuck_steps();
     assert_eq!((stuck.len(), watched.runtime.stats().stuck_steps), (1, 1));
@@ -161,7 +158,7 @@ fn a_stuck_step_is_reported_once_and_again_at_its_end() {
     }
     watched.clock.advance(LONG * 50);
     assert!(watched.runtime.stuck_steps()[0].running_for >= LONG * 50);
-    go.set(()).unwrap();
+    blocker.release();
     let (over, step) = watched.tells(2).pop().unwrap();
     assert!(over && step.running_for >= LONG * 50 && step.process.pid == slow.pid(), "{step}");
     assert!(watched.runtime.stuck_steps().is_empty());
@@ -197,7 +194,7 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
             }
             _ => {}
         }
-        wait(&held.begun);
+        held.wait_begun();
         watched.pass();
         assert_eq!(watched.runtime.stuck_steps().len(), 1, "{at:?}");
         let (_, step) = watched.tells(1).pop().unwrap();
@@ -215,7 +212,7 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
             _ => false,
         };
         assert!(right, "{at:?}: {step}");
-        held.lets_go();
+        held.release();
         assert!(watched.tells(2)[1].0);
         assert!(watched.runtime.terminate(pid).is_ok());
         until("it has ended", || !watched.runtime.is_alive(pid));
@@ -251,14 +248,14 @@ fn many_short_steps_are_no_long_one_however_long_they_take_together() {
 #[test]
 fn exact_step_times_report_a_stuck_step_with_its_exact_time() {
     let watched = watched_with(1, 0, procession::config::RuntimeBuilder::exact_step_times);
-    let held = Held::new(&watched.runtime);
+    let held = hold_up(&watched.runtime).1;
     watched.clock.advance(LONG - Duration::from_nanos(1));
     assert!(watched.runtime.stuck_steps().is_empty());
     watched.clock.advance(LONG / 4 + Duration::from_nanos(1));
     let step = watched.runtime.stuck_steps().pop().unwrap();
     assert_eq!(step.running_for, LONG + LONG / 4);
     watched.clock.advance(LONG);
-    held.lets_go();
+    held.release();
     assert_eq!(watched.tells(2)[1].1.running_for, LONG * 2 + LONG / 4);
 }
 
@@ -273,7 +270,7 @@ fn nobody_looks_while_nobody_works_and_work_is_looked_at_again() {
         assert_eq!((watched.clock.next_due(), watched.runtime.stats().timers), (None, 0));
         let held = watched.sticks(1);
         assert!(watched.clock.next_due().is_some());
-        held[0].lets_go();
+        held[0].release();
         until("it is over", || watched.runtime.stuck_steps().is_empty());
     }
     assert_eq!(watched.tells(20).iter().filter(|(over, _)| *over).count(), 10);
@@ -288,13 +285,13 @@ fn without_a_watchdog_or_with_a_limit_for_ever_nobody_looks() {
             builder = builder.watchdog(watchdog);
         }
         let runtime = builder.start().unwrap();
-        let held = Held::new(&runtime);
+        let held = hold_up(&runtime).1;
         assert_eq!(clock.next_due(), None);
         clock.advance(Duration::from_secs(1_000_000));
         let stats = runtime.stats();
         assert!(runtime.stuck_steps().is_empty() && stats.timers == 0 && stats.workers.len() == 1);
         assert_eq!((stats.stuck_steps, stats.spare_workers), (0, 0));
-        held.lets_go();
+        held.release();
     }
 }
 
@@ -312,16 +309,14 @@ fn a_watchdog_that_cannot_be_is_an_error_of_the_builder() {
 
 /// Is stuck itself at the first report, and panics at the second.
 struct Hostile {
-    begun: Latch<()>,
-    go: Latch<()>,
+    blocked: Blocked,
     told: Log<bool>,
 }
 
 impl Observer for Hostile {
     fn stuck(&self, _: &StuckStep) {
         self.told.push(false);
-        let _ = self.begun.set(());
-        wait(&self.go);
+        self.blocked.wait();
     }
 
     fn unstuck(&self, _: &StuckStep) {
@@ -333,27 +328,27 @@ impl Observer for Hostile {
 #[test]
 fn a_stuck_or_panicking_observer_blocks_no_worker_and_no_timer() {
     let (clock, told) = (ManualClock::new(), Log::new());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let hook = Hostile { begun: begun.clone(), go: go.clone(), told: told.clone() };
+    let blocker = Blocker::new();
+    let hook = Hostile { blocked: blocker.blocked(), told: told.clone() };
     let watchdog = Watchdog::after(LONG).spare_workers(1);
     let runtime = builder().workers(1).clock(clock.clock()).watchdog(watchdog).observer(hook).start().unwrap();
-    let held = Held::new(&runtime);
+    let held = hold_up(&runtime).1;
     clock.advance(LONG * 2);
-    wait(&begun);
+    blocker.wait_begun();
     assert_eq!(runtime.stuck_steps().len(), 1);
-    held.lets_go();
+    held.release();
     until("the step is over", || runtime.stuck_steps().is_empty());
     // The worker works, and timers fire.
     output(&game(&runtime, 100));
     let timed = timed(&runtime, &clock);
     output(&timed);
     // The other reports wait, in their order.
-    let again = Held::new(&runtime);
+    let again = hold_up(&runtime).1;
     clock.advance(LONG * 2);
-    again.lets_go();
+    again.release();
     until("the step is over", || runtime.stuck_steps().is_empty());
     assert_eq!(told.to_vec(), [false]);
-    go.set(()).unwrap();
+    blocker.release();
     until("all is told", || told.len() == 4);
     assert_eq!(told.to_vec(), [false, true, false, true]);
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
@@ -381,52 +376,50 @@ fn timed(runtime: &Runtime, clock: &ManualClock) -> Handle<impl Process<Output =
 #[test]
 fn what_may_block_is_not_reported_wherever_it_blocks() {
     let watched = watched(1, 0);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (mut on_pool, begin, gate) = (false, begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let (mut on_pool, blocked) = (false, blocker.blocked());
     let blocking = watched
         .runtime
         .spawn(script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
             if !std::mem::replace(&mut on_pool, true) {
                 return Ok(Step::Blocking);
             }
-            let _ = begin.set(());
-            wait(&gate);
+            blocked.wait();
             Ok(Step::Done(()))
         }))
         .unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     // The worker is through with it when it is in a step of another process.
     let held = watched.sticks(1);
     watched.clock.advance(LONG * 100);
     let stuck = watched.runtime.stuck_steps();
     assert!(stuck.len() == 1 && stuck[0].process.pid != blocking.pid());
-    go.set(()).unwrap();
+    blocker.release();
     output(&blocking);
     assert_eq!(watched.runtime.stats().stuck_steps, 1);
-    held[0].lets_go();
+    held[0].release();
 }
 
 #[test]
 fn a_stuck_step_that_panics_or_is_terminated_is_reported_ended() {
     let watched = watched(1, 0);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let panics = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| -> StepResult<()> {
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         panic!("at last")
     });
     let panics = watched.runtime.spawn(panics).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     watched.pass();
-    go.set(()).unwrap();
+    blocker.release();
     join(&panics);
     assert_eq!(watched.tells(2)[1].1.process.pid, panics.pid());
 
     let held = watched.sticks(1);
     let pid = watched.runtime.stuck_steps()[0].process.pid;
     assert!(watched.runtime.terminate(pid).unwrap());
-    held[0].lets_go();
+    held[0].release();
     let (over, step) = watched.tells(4).pop().unwrap();
     assert!(over && step.process.pid == pid);
 }
@@ -490,7 +483,7 @@ fn a_shutdown_names_a_stuck_step_and_does_not_wait_for_it() {
     let pid = watched.runtime.stuck_steps()[0].process.pid;
     let report = watched.runtime.shutdown(Duration::ZERO).unwrap();
     assert_eq!(report.stuck.iter().map(|process| process.pid).collect::<Vec<_>>(), [pid]);
-    held[0].lets_go();
+    held[0].release();
     let told = watched.tells(2);
     assert!(told[1].0);
     let rest: Arc<_> = watched.runtime.shutdown(Duration::ZERO).unwrap();

@@ -27,17 +27,31 @@ impl Observer for ShutsDown {
     }
 }
 
-#[test]
-fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
+/// A runtime whose only worker is in a step that is reported as stuck.
+struct Stuck {
+    runtime: Runtime,
+    held: Blocker,
+    /// Whether the shutdown of the observer was refused.
+    refused: Latch<bool>,
+}
+
+/// Starts a runtime with an observer that this closure makes, and waits until a step is reported.
+fn stuck<O: Observer>(observer: impl FnOnce(ShutsDown) -> O) -> Stuck {
     let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
-    let observer = ShutsDown { runtime: place.clone(), refused: refused.clone() };
+    let observer = observer(ShutsDown { runtime: place.clone(), refused: refused.clone() });
     let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
     let runtime = builder.start().unwrap();
     *place.lock().unwrap() = Some(runtime.clone());
-    let held = Held::new(&runtime);
+    let (_, held) = hold_up(&runtime);
     clock.advance(LONG * 2);
     until("the step is reported", || runtime.stuck_steps().len() == 1);
-    held.lets_go();
+    Stuck { runtime, held, refused }
+}
+
+#[test]
+fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
+    let Stuck { runtime, held, refused } = stuck(|ends| ends);
+    held.release();
     assert!(wait(&refused));
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
 }
@@ -45,42 +59,32 @@ fn an_observer_that_is_told_of_a_stuck_step_cannot_wait_for_the_end() {
 /// Shuts the runtime down when it may, after it was told of the end of a stuck step.
 struct ShutsDownLate {
     ends: ShutsDown,
-    begun: Latch<()>,
-    go: Latch<()>,
+    blocked: Blocked,
 }
 
 impl Observer for ShutsDownLate {
     fn unstuck(&self, step: &StuckStep) {
-        let _ = self.begun.set(());
-        wait(&self.go);
+        self.blocked.wait();
         self.ends.unstuck(step);
     }
 }
 
 #[test]
 fn an_observer_that_the_end_waits_for_cannot_wait_for_the_end() {
-    let (clock, place, refused) = (ManualClock::new(), Arc::new(Mutex::new(None)), Latch::new());
-    let ends = ShutsDown { runtime: place.clone(), refused: refused.clone() };
-    let (begun, go) = (Latch::new(), Latch::new());
-    let observer = ShutsDownLate { ends, begun: begun.clone(), go: go.clone() };
-    let builder = builder().workers(1).clock(clock.clock()).watchdog(Watchdog::after(LONG)).observer(observer);
-    let runtime = builder.start().unwrap();
-    *place.lock().unwrap() = Some(runtime.clone());
-    let held = Held::new(&runtime);
-    clock.advance(LONG * 2);
-    until("the step is reported", || runtime.stuck_steps().len() == 1);
-    held.lets_go();
-    wait(&begun);
+    let blocker = Blocker::new();
+    let Stuck { runtime, held, refused } = stuck(|ends| ShutsDownLate { ends, blocked: blocker.blocked() });
+    held.release();
+    blocker.wait_begun();
     // The end gives up when it has waited for the observer for the grace.
     let report = runtime.shutdown(Duration::ZERO).unwrap();
     assert!(matches!(report.hangs, Some(ShutdownStage::Threads)), "{report}");
-    go.set(()).unwrap();
+    blocker.release();
     assert!(wait(&refused));
 }
 
 /// An error whose destructor is stuck.
 #[derive(Debug)]
-struct StuckError(Latch<()>, Latch<()>);
+struct StuckError(#[expect(dead_code)] BlocksInDrop);
 
 impl std::fmt::Display for StuckError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -90,18 +94,11 @@ impl std::fmt::Display for StuckError {
 
 impl std::error::Error for StuckError {}
 
-impl Drop for StuckError {
-    fn drop(&mut self) {
-        let _ = self.0.set(());
-        wait(&self.1);
-    }
-}
-
 #[test]
 fn an_event_that_is_dropped_after_a_step_does_not_count_as_the_step() {
     let watched = watched(1, 0);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (mut error, mut monitor) = (Some(StuckError(begun.clone(), go.clone())), None);
+    let blocker = Blocker::new();
+    let (mut error, mut monitor) = (Some(StuckError(BlocksInDrop(blocker.blocked()))), None);
     let failed = Latch::new();
     let watcher = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         if let Some(error) = error.take() {
@@ -122,11 +119,11 @@ fn an_event_that_is_dropped_after_a_step_does_not_count_as_the_step() {
         Ok(Step::Continue)
     });
     let watcher = watched.runtime.spawn(watcher).unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     watched.pass();
     let step = watched.runtime.stuck_steps().pop().unwrap();
     assert_eq!((step.process.pid, step.doing), (watcher.pid(), StepActivity::AfterStep));
-    go.set(()).unwrap();
+    blocker.release();
     output(&watcher);
 }
 
@@ -134,7 +131,7 @@ fn an_event_that_is_dropped_after_a_step_does_not_count_as_the_step() {
 static CURIOUS: Mutex<Option<Runtime>> = Mutex::new(None);
 
 /// A process whose type asks the runtime what is stuck when it is asked for its name.
-struct Curious(Held);
+struct Curious(Blocked);
 
 impl Process for Curious {
     type Message = ();
@@ -149,8 +146,7 @@ impl Process for Curious {
     }
 
     fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-        let _ = self.0.begun.set(());
-        wait(&self.0.go);
+        self.0.wait();
         Ok(Step::Done(()))
     }
 }
@@ -158,10 +154,9 @@ impl Process for Curious {
 #[test]
 fn the_name_of_a_type_may_ask_what_is_stuck() {
     let watched = watched(1, 0);
-    let (begun, go) = (Latch::new(), Latch::new());
-    let curious = Curious(Held { begun: begun.clone(), go: go.clone() });
-    let curious = watched.runtime.spawn(curious).unwrap();
-    wait(&begun);
+    let blocker = Blocker::new();
+    let curious = watched.runtime.spawn(Curious(blocker.blocked())).unwrap();
+    blocker.wait_begun();
     *CURIOUS.lock().unwrap() = Some(watched.runtime.clone());
     let (clock, over) = (watched.clock.clone(), Latch::new());
     let passed = over.clone();
@@ -173,7 +168,7 @@ fn the_name_of_a_type_may_ask_what_is_stuck() {
     wait(&over);
     assert_eq!(watched.runtime.stuck_steps()[0].process.type_name, "curious");
     assert_eq!(watched.tells(1)[0].1.process.pid, curious.pid());
-    go.set(()).unwrap();
+    blocker.release();
     output(&curious);
     watched.tells(2);
     // The static must not keep the runtime.

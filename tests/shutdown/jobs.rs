@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 use procession::exit::Panic;
 use procession::shutdown::{AddError, JobPanicError};
@@ -13,6 +13,7 @@ use procession::{BoxError, ShutdownNode, WaitError};
 
 use crate::support::{LIMIT, ZERO, job, named};
 use crate::wait::wait;
+use crate::waker::WakeCounter;
 
 #[test]
 fn a_tail_that_is_forgotten_says_done() {
@@ -102,17 +103,9 @@ fn a_thread_closes_after_its_children() {
     assert!(told.is_set());
 }
 
-struct Flag(AtomicUsize);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn a_future_is_a_job_too() {
-    let flag = Arc::new(Flag(AtomicUsize::new(0)));
+    let flag = Arc::new(WakeCounter::default());
     let waker = Waker::from(flag.clone());
     let mut cx = Context::from_waker(&waker);
 
@@ -125,10 +118,10 @@ fn a_future_is_a_job_too() {
     let mut closed = pin!(state.closed());
     assert!(closed.as_mut().poll(&mut cx).is_pending());
     state.request_shutdown();
-    assert_eq!(flag.0.load(Ordering::SeqCst), 1);
+    assert_eq!(flag.times(), 1);
     assert!(!state.is_closed());
     assert_eq!(work.as_mut().poll(&mut cx), Poll::Ready(()));
-    assert_eq!(flag.0.load(Ordering::SeqCst), 2);
+    assert_eq!(flag.times(), 2);
     assert_eq!(closed.as_mut().poll(&mut cx), Poll::Ready(()));
     assert_eq!(state.err().unwrap().to_string(), "mailer: unsent mail");
     assert_eq!(work.as_mut().poll(&mut cx), Poll::Ready(()), "and it may be polled again");

@@ -1,6 +1,5 @@
 //! The library's own parts together: a runtime, tasks, a loop and a pool, and services of the program's around them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use procession::pool::Pool;
@@ -10,24 +9,12 @@ use procession::task::TaskScheduler;
 use procession::tasklet::{Directive, Loop, TaskletContext, ready};
 use procession::{CancelToken, Event, Events, Process, Reply, Runtime, ShutdownNode, Step, StepOutput, StepResult};
 
-use crate::support::{LIMIT, Mutex, ZERO};
+use crate::script::Log;
+use crate::support::{LIMIT, ZERO};
 use crate::wait::{until, wait};
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<&'static str>>>);
-
-impl Log {
-    fn says(&self, what: &'static str) {
-        self.0.lock().unwrap().push(what);
-    }
-
-    fn taken(&self) -> Vec<&'static str> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
 /// Answers questions until it is told to stop.
-struct Clerk(Log);
+struct Clerk(Log<&'static str>);
 
 impl Process for Clerk {
     type Message = Reply<&'static str>;
@@ -38,7 +25,7 @@ impl Process for Clerk {
             match event {
                 Event::Message(reply) => out.reply(reply, "at your service"),
                 Event::Cancel(_) => {
-                    self.0.says("process");
+                    self.0.push("process");
                     return Ok(Step::Done(()));
                 }
                 _ => {}
@@ -51,7 +38,7 @@ impl Process for Clerk {
 /// All parts of a program, in the library's order: the server, the processes, the work that stands on the pool, the
 /// pool.
 struct Program {
-    log: Log,
+    log: Log<&'static str>,
     runtime: Runtime,
     tasks: TaskScheduler,
     pool: Pool,
@@ -61,13 +48,13 @@ struct Program {
 
 /// Starts it; with a job of the pool that ends when it is let go.
 fn program(go: Latch<()>) -> Program {
-    let log = Log::default();
+    let log = Log::new();
     let runtime = Runtime::builder().workers(1).shutdown_limit(LIMIT).start().unwrap();
     let clerk = runtime.spawn(Clerk(log.clone())).unwrap();
     let says = log.clone();
     // A thread that had nothing to do for a while would leave in the midst of it.
     let pool =
-        Pool::builder().max(8).idle_period(None).on_end(move || says.says("thread of the pool")).build().unwrap();
+        Pool::builder().max(8).idle_period(None).on_end(move || says.push("thread of the pool")).build().unwrap();
 
     // Work that has not begun is never called when it is stopped.
     let (task_begins, tasklet_begins) = (Latch::new(), Latch::new());
@@ -79,7 +66,7 @@ fn program(go: Latch<()>) -> Program {
             let _ = task_begins.set(());
             cancel.wait();
             works.run(|| ()).map_err(|error| error.to_string())?;
-            says.says("task or tasklet");
+            says.push("task or tasklet");
             Ok::<_, String>(())
         })
         .unwrap();
@@ -93,7 +80,7 @@ fn program(go: Latch<()>) -> Program {
             let _ = tasklet_begins.set(());
             wait(token);
             works.run(|| ()).unwrap();
-            says.says("task or tasklet");
+            says.push("task or tasklet");
             Directive::Done
         },
     );
@@ -115,7 +102,7 @@ fn program(go: Latch<()>) -> Program {
         assert_eq!(answer, "at your service");
         assert_eq!(wait(submits.submit(|_| Ok::<_, String>(7))?).into_result()?, 7);
         runs.execute(move || wait(&go))?;
-        says.says("server");
+        says.push("server");
         Ok(())
     })
     .unwrap();
@@ -136,7 +123,7 @@ fn a_server_a_runtime_pool_users_and_the_pool_end_in_order() {
     program.all.shutdown_timeout(LIMIT).unwrap();
     wait(program.home).unwrap();
     assert!(program.all.err().is_none(), "{:?}", program.all.err());
-    let log = program.log.taken();
+    let log = program.log.to_vec();
     let (jobs, threads) = log.split_at(4);
     assert_eq!(jobs, ORDER);
     assert!(!threads.is_empty() && threads.iter().all(|what| *what == "thread of the pool"), "{log:?}");
@@ -157,7 +144,7 @@ fn a_shutdown_that_freezes_in_the_last_part_names_that_alone() {
     until("the pool is told", || is_told() && program.pool.stats().running <= 1);
     let error = all.shutdown_timeout(ZERO).unwrap_err();
     assert_eq!(error.to_string(), "program: pool: timeout expired (jobs: 1 running, 0 waiting)");
-    assert_eq!(program.log.taken()[..4], ORDER);
+    assert_eq!(program.log.to_vec()[..4], ORDER);
     go.set(()).unwrap();
     all.shutdown_timeout(LIMIT).unwrap();
 }

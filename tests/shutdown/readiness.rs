@@ -7,7 +7,7 @@ use procession::clock::ManualClock;
 use procession::shutdown::NotReadyError;
 
 use crate::support::{LIMIT, ZERO, job};
-use crate::wait::{until, wait};
+use crate::wait::{advance_until, wait};
 
 #[test]
 fn a_readiness_node_is_ready_when_its_tail_says_so() {
@@ -77,10 +77,7 @@ fn waiting_for_readiness_ends_with_the_limit() {
     let (state, _tail) = ShutdownNode::readiness([ShutdownNode::builder().clock(clock.clock()).merge()]);
     let state = ShutdownNode::merge([state.annotate("engine")]);
     let waiting = std::thread::spawn(move || state.wait_ready_timeout(Duration::from_secs(5)));
-    until("the limit is over", || {
-        clock.advance(Duration::from_secs(5));
-        waiting.is_finished()
-    });
+    advance_until("the limit is over", &clock, Duration::from_secs(5), || waiting.is_finished());
     let error = wait(waiting).unwrap().unwrap_err();
     assert_eq!(error.to_string(), "engine: not ready when the limit was over");
 }

@@ -10,8 +10,9 @@ use procession::{
     Event, Events, Process, Runtime, ShutdownNode, SpawnOptions, Step, StepOutput, StepResult, WaitError,
 };
 
+use crate::blocker::{Blocked, Blocker};
 use crate::support::{LIMIT, ZERO, job, told};
-use crate::wait::{until, wait};
+use crate::wait::{advance_until, wait};
 
 /// Lives until it is told to stop.
 struct Lives;
@@ -26,19 +27,15 @@ impl Process for Lives {
     }
 }
 
-/// Is stuck in its first step until the gate opens.
-struct Stuck {
-    begun: Latch<()>,
-    gate: Latch<()>,
-}
+/// Is stuck in its first step.
+struct Stuck(Blocked);
 
 impl Process for Stuck {
     type Message = ();
     type Output = ();
 
     fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-        let _ = self.begun.set(());
-        wait(&self.gate);
+        self.0.wait();
         Ok(Step::Done(()))
     }
 }
@@ -215,10 +212,10 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     let clock = ManualClock::new();
     let runtime =
         Runtime::builder().workers(1).clock(clock.clock()).shutdown_limit(Duration::from_secs(7)).start().unwrap();
-    let (begun, gate) = (Latch::new(), Latch::new());
+    let blocker = Blocker::new();
     let named = SpawnOptions::new().name("clerk");
-    let stuck = runtime.spawn_with(Stuck { begun: begun.clone(), gate: gate.clone() }, named).unwrap();
-    wait(&begun);
+    let stuck = runtime.spawn_with(Stuck(blocker.blocked()), named).unwrap();
+    blocker.wait_begun();
     clock.advance(Duration::from_secs(2));
     let ((server, server_tail), (store, store_tail)) = (job(), job());
     server_tail.done();
@@ -231,8 +228,7 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     assert!(!store_tail.end().is_cancelled());
 
     // When the limit of its own is over, the runtime ends without it, and says so.
-    until("the processes are done", || {
-        clock.advance(Duration::from_secs(7));
+    advance_until("the processes are done", &clock, Duration::from_secs(7), || {
         all.report().find("processes").is_some_and(|node| node.phase == Phase::Done)
     });
     wait(store_tail.end());
@@ -242,5 +238,5 @@ fn a_frozen_shutdown_names_the_process_with_its_type_and_state() {
     assert_eq!(error.names().collect::<Vec<_>>(), ["all", "runtime", "processes"]);
     let left = &error.downcast_ref::<UncleanShutdown>().unwrap().report().stuck;
     assert_eq!(left.iter().map(|process| process.pid).collect::<Vec<_>>(), [stuck.pid()]);
-    gate.set(()).unwrap();
+    blocker.release();
 }

@@ -88,28 +88,24 @@ fn a_repeated_closure_runs_round_by_round_whatever_they_come_to() {
 #[test]
 fn rounds_do_not_overlap_however_long_one_takes() {
     let (manual, tasks) = manual();
-    let (inside, begun, go) = (Arc::new(AtomicUsize::new(0)), Latch::new(), Latch::new());
-    let (count, begin, gate) = (inside.clone(), begun.clone(), go.clone());
+    let (inside, blocker) = (Arc::new(AtomicUsize::new(0)), Blocker::new());
+    let (count, blocked) = (inside.clone(), blocker.blocked());
     let repeat = tasks.repeat(SECOND, TaskOptions::new().timeout(SECOND), move |_| {
         assert_eq!(count.fetch_add(1, Ordering::SeqCst), 0);
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         count.fetch_sub(1, Ordering::SeqCst);
         Ok::<_, String>(())
     });
     let repeat = repeat.unwrap();
-    wait(&begun);
+    blocker.wait_begun();
     manual.advance(10 * SECOND);
     let stats = tasks.stats();
     assert_eq!((stats.timed_out, stats.abandoned, stats.submitted), (1, 1, 1), "the next one waits for its return");
-    go.set(()).unwrap();
+    blocker.release();
     until("the next waits", || tasks.stats().scheduled == 1);
     // From when it was cancelled: the closure is with the round that runs.
     manual.advance(SECOND);
-    until("two more", || {
-        manual.advance(SECOND);
-        repeat.rounds() >= 3
-    });
+    advance_until("two more", &manual, SECOND, || repeat.rounds() >= 3);
     repeat.cancel();
     wait(repeat.over());
 }
@@ -135,8 +131,7 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
     let waits = tasks.repeat(HOUR, TaskOptions::new().after(1_000_000 * HOUR), counted(&alive)).unwrap();
     assert!(no_time.over().is_set() && no_time.rounds() == 0);
     until("all have begun", || [&under, &limited, &stopped].iter().all(|repeat| repeat.rounds() == 1));
-    until("there were rounds", || {
-        manual.advance(SECOND);
+    advance_until("there were rounds", &manual, SECOND, || {
         stopped.rounds() > 3 && under.rounds() > 3 && limited.over().is_set()
     });
     assert!((1..=4).contains(&limited.rounds()), "{limited:?}");
@@ -172,21 +167,21 @@ fn a_repetition_is_over_when_its_closure_is_dropped() {
         [|tasks, _, _| tasks.stop(), |_, pool, _| pool.close(), |_, _, repeat| assert!(repeat.cancel())];
     for (end, runs) in ends.into_iter().flat_map(|end| [(end, false), (end, true)]) {
         let (manual, pool, tasks) = bounded(1);
-        let (over, was_over, begun, go) = (Latch::new(), Latch::new(), Latch::new(), Latch::new());
-        let (looks, begin, gate) = (Looks(over.clone(), was_over.clone()), begun.clone(), go.clone());
+        let (over, was_over, blocker) = (Latch::new(), Latch::new(), Blocker::new());
+        let (looks, blocked) = (Looks(over.clone(), was_over.clone()), blocker.blocked());
         let repeat = tasks.repeat(SECOND, TaskOptions::new().after(SECOND), move |_| {
-            let _ = (&looks, begin.set(()));
-            wait(&gate);
+            let _ = &looks;
+            blocked.wait();
             Ok::<_, String>(())
         });
         let repeat = repeat.unwrap();
         over.set(repeat.over().clone()).ok().unwrap();
         if runs {
             manual.advance(SECOND);
-            wait(&begun);
+            blocker.wait_begun();
         }
         end(&tasks, &pool, &repeat);
-        let _ = go.set(());
+        blocker.release();
         manual.advance(SECOND);
         wait(repeat.over());
         assert_eq!(was_over.get(), Some(false), "it is dropped before anybody is told of the end");
@@ -274,14 +269,7 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
         let manual = ManualClock::new();
         let builder = Pool::builder().max(1).queue(QueuePolicy::Block(0)).name("procession-test");
         let pool = builder.clock(manual.clock()).build().unwrap();
-        let (begun, go) = (Latch::new(), Latch::new());
-        let (begin, gate) = (begun.clone(), go.clone());
-        pool.execute(move || {
-            let _ = begin.set(());
-            wait(&gate);
-        })
-        .unwrap();
-        wait(&begun);
+        let blocker = hold(&pool);
         let (tasks, group, counted) = (TaskScheduler::on(&pool), CancelToken::new(), Counted::default());
         let submitters: Vec<_> = (0..3)
             .map(|_| {
@@ -302,7 +290,7 @@ fn nobody_stands_in_line_for_a_task_that_is_over() {
         let all: Vec<_> = submitters.into_iter().map(|submitter| wait(submitter).unwrap().unwrap()).collect();
         assert_eq!(all.iter().filter(|task| task.status() == status).count(), first);
         assert_eq!((counted.calls(), counted.alive(), pool.stats().waiting), (0, 0, 0));
-        go.set(()).unwrap();
+        blocker.release();
         until("there is room", || pool.run(|| 1).is_ok());
     }
 }

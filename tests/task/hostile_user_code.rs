@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Waker};
 
 use procession::Reason;
 use procession::sync::Latch;
@@ -12,22 +12,8 @@ use procession::task::{Retention, Status, TaskOptions, TaskScheduler};
 
 use crate::support::*;
 
-struct Bomb;
-
-impl Drop for Bomb {
-    fn drop(&mut self) {
-        panic!("in a destructor");
-    }
-}
-
 #[test]
 fn callbacks_and_wakers_that_panic_are_contained() {
-    struct BadWaker;
-    impl Wake for BadWaker {
-        fn wake(self: Arc<BadWaker>) {
-            panic!("in a waker");
-        }
-    }
     let (manual, tasks) = manual();
     let registered = Latch::new();
     let registers = registered.clone();
@@ -38,7 +24,7 @@ fn callbacks_and_wakers_that_panic_are_contained() {
             Err::<(), _>(cancel.wait())
         })
         .unwrap();
-    let waker = Waker::from(Arc::new(BadWaker));
+    let waker = Waker::from(Arc::new(PanickingWaker));
     assert!(Pin::new(&mut task).poll(&mut Context::from_waker(&waker)).is_pending());
     wait(&registered);
     let other = tasks.submit_with(TaskOptions::new().timeout(2 * SECOND), obedient).unwrap();

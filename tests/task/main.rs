@@ -6,6 +6,12 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/waker.rs"]
+mod waker;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
 #[path = "../common/seeded.rs"]
 mod seeded;
 mod support;

@@ -72,15 +72,14 @@ fn a_record_stays_with_its_handle_or_as_long_as_it_is_kept() {
 #[test]
 fn a_task_without_handle_is_known_until_it_is_over() {
     let (_, _pool, tasks) = bounded(1);
-    let held = stubborn(&tasks, TaskOptions::new());
-    let (id, waits) = (held.task.id(), tasks.submit(obedient).unwrap());
+    let Stubborn { task, blocker, returned } = stubborn(&tasks, TaskOptions::new());
+    let (id, waits) = (task.id(), tasks.submit(obedient).unwrap());
     let waiting = waits.id();
-    let (go, returned) = (held.go.clone(), held.returned.clone());
-    drop((held, waits));
+    drop((task, waits));
     assert_eq!((tasks.status(id).unwrap(), tasks.status(waiting).unwrap()), (Status::Running, Status::Scheduled));
     assert!(tasks.cancel(waiting).unwrap());
     assert!(tasks.status(waiting).is_err(), "it was over at once");
-    go.set(()).unwrap();
+    blocker.release();
     wait(&returned);
     until("it is forgotten", || tasks.status(id).is_err());
     assert_eq!(tasks.stats().completed, 1);

@@ -134,17 +134,10 @@ fn a_task_that_waits_for_its_schedulers_end_gets_an_error() {
 
 #[test]
 fn a_tree_does_not_wait_for_user_code_to_tell_the_next_part() {
-    struct Blocks(Latch<()>, Latch<()>);
-    impl Drop for Blocks {
-        fn drop(&mut self) {
-            let _ = self.0.set(());
-            wait(&self.1);
-        }
-    }
     let (_manual, _pool, tasks) = bounded(1);
     let running = stubborn(&tasks, TaskOptions::new());
-    let (dropping, gate) = (Latch::new(), Latch::new());
-    let blocks = Blocks(dropping.clone(), gate.clone());
+    let blocker = Blocker::new();
+    let blocks = BlocksInDrop(blocker.blocked());
     let never_called = tasks.submit(move |_| {
         drop(blocks);
         Ok::<_, String>(())
@@ -153,9 +146,9 @@ fn a_tree_does_not_wait_for_user_code_to_tell_the_next_part() {
     let all = ShutdownNode::merge([tasks.shutdown_node(), other]);
     all.request_shutdown();
     assert!(other_tail.end().is_cancelled(), "told by the same call");
-    wait(&dropping);
+    blocker.wait_begun();
     assert_eq!(never_called.unwrap().status(), Status::Stopped);
-    gate.set(()).unwrap();
+    blocker.release();
     running.let_go();
     other_tail.done();
     all.shutdown_timeout(LONG).unwrap();
@@ -183,9 +176,7 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(TaskHandle<(), String>) -
         }
     }
     let (_manual, pool, tasks) = bounded(1);
-    let (gate, next, told) = (Latch::<()>::new(), Place::default(), Latch::new());
-    let opens = gate.clone();
-    pool.execute(move || wait(&opens)).unwrap();
+    let (held, next, told) = (submit_held(&pool), Place::default(), Latch::new());
     let waits = Waits(next.clone(), wait_for, told.clone());
     let waits = move |_: &CancelToken| {
         drop(waits);
@@ -195,7 +186,7 @@ fn waits_for_the_one_that_is_stopped_next(wait_for: fn(TaskHandle<(), String>) -
     *next.lock().unwrap() = Some(tasks.submit(|_: &CancelToken| Ok::<_, String>(())).unwrap());
     std::thread::spawn(move || tasks.stop());
     assert!(wait(&told));
-    gate.set(()).unwrap();
+    held.release();
 }
 
 #[test]
@@ -209,9 +200,7 @@ fn a_destructor_that_waits_for_its_schedulers_end_gets_an_error() {
     }
     for by_drop in [true, false] {
         let (_manual, pool, tasks) = bounded(1);
-        let gate = Latch::new();
-        let opens = gate.clone();
-        pool.execute(move || wait(&opens)).unwrap();
+        let held = submit_held(&pool);
         let (state, told) = (tasks.shutdown_node(), Latch::new());
         let waits = Waits(state.clone(), told.clone());
         let waits = move |_: &CancelToken| {
@@ -226,6 +215,6 @@ fn a_destructor_that_waits_for_its_schedulers_end_gets_an_error() {
         }
         assert!(wait(&told));
         state.shutdown_timeout(LONG).unwrap();
-        gate.set(()).unwrap();
+        held.release();
     }
 }

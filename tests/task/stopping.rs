@@ -290,25 +290,12 @@ fn the_last_handle_may_be_dropped_by_a_task_of_its_own() {
     assert!(was_ended(&end(task), Reason::Shutdown));
 }
 
-/// Hangs in its destructor until the gate opens.
-struct Hangs {
-    is_dropped: Latch<()>,
-    gate: Latch<()>,
-}
-
-impl Drop for Hangs {
-    fn drop(&mut self) {
-        let _ = self.is_dropped.set(());
-        wait(&self.gate);
-    }
-}
-
 #[test]
 fn a_hanging_destructor_delays_a_stop_by_the_grace_and_is_named() {
     let (_, _pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
-    let (is_dropped, gate) = (Latch::new(), Latch::new());
-    let hangs = Hangs { is_dropped: is_dropped.clone(), gate: gate.clone() };
+    let blocker = Blocker::new();
+    let hangs = BlocksInDrop(blocker.blocked());
     let first = tasks.submit_with(TaskOptions::new().name("hangs"), move |_| {
         drop(hangs);
         Ok::<_, String>(())
@@ -316,7 +303,7 @@ fn a_hanging_destructor_delays_a_stop_by_the_grace_and_is_named() {
     let (first, second) = (first.unwrap(), tasks.submit(obedient).unwrap());
     tasks.stop();
     assert_eq!([held.task.status(), first.status(), second.status()], [Status::Stopped; 3]);
-    wait(&is_dropped);
+    blocker.wait_begun();
     let left = tasks.stop_and_join(std::time::Duration::ZERO).unwrap_err();
     assert_eq!((left.why, left.tasks.len(), left.clearing.len()), (WaitError::TimedOut, 1, 1));
     assert_eq!(left.clearing[0].name.as_deref(), Some("hangs"));
@@ -326,7 +313,7 @@ fn a_hanging_destructor_delays_a_stop_by_the_grace_and_is_named() {
     let expected = "the limit was over: a waker, a callback or a destructor of task 2 (hangs) has not returned";
     assert_eq!(left.to_string(), expected);
     assert!(was_ended(&wait(first), Reason::Shutdown));
-    gate.set(()).unwrap();
+    blocker.release();
     tasks.stop_and_join(LIMIT).unwrap();
 }
 
@@ -334,16 +321,16 @@ fn a_hanging_destructor_delays_a_stop_by_the_grace_and_is_named() {
 fn a_hanging_destructor_delays_the_last_drop_by_the_grace() {
     let (_, pool, tasks) = bounded(1);
     let pause = pool.pause().unwrap();
-    let (is_dropped, gate) = (Latch::new(), Latch::new());
-    let hangs = Hangs { is_dropped: is_dropped.clone(), gate: gate.clone() };
+    let blocker = Blocker::new();
+    let hangs = BlocksInDrop(blocker.blocked());
     let task = tasks.submit(move |_| {
         drop(hangs);
         Ok::<_, String>(())
     });
     drop(tasks);
-    wait(&is_dropped);
+    blocker.wait_begun();
     assert_eq!(task.unwrap().status(), Status::Stopped);
-    gate.set(()).unwrap();
+    blocker.release();
     drop(pause);
 }
 
@@ -377,55 +364,39 @@ fn a_task_that_is_cancelled_at_once_says_so() {
 
 #[test]
 fn tasks_that_their_pool_abandons_are_over_though_a_destructor_hangs() {
-    /// Its destructor says that it has begun, and hangs until it is let go.
-    struct Hangs(Latch<()>, Latch<()>);
-    impl Drop for Hangs {
-        fn drop(&mut self) {
-            let _ = self.0.set(());
-            wait(&self.1);
-        }
-    }
     let (_, pool, tasks) = bounded(1);
     let held = stubborn(&tasks, TaskOptions::new());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let hangs = Hangs(begun.clone(), go.clone());
+    let blocker = Blocker::new();
+    let hangs = BlocksInDrop(blocker.blocked());
     let first = tasks.submit(move |_| {
         drop(hangs);
         Ok::<_, String>(())
     });
     let behind = tasks.submit(obedient).unwrap();
     pool.stop_timeout(std::time::Duration::ZERO).unwrap_err();
-    wait(&begun);
+    blocker.wait_begun();
     assert!(was_ended(&end(first.unwrap()), Reason::Shutdown));
     assert!(was_ended(&end(behind), Reason::Shutdown));
-    go.set(()).unwrap();
+    blocker.release();
     held.let_go();
     pool.stop_timeout(LIMIT).unwrap();
 }
 
 #[test]
 fn a_waker_that_hangs_on_the_own_pool_is_an_error_of_the_join() {
-    /// Says that it has begun, and hangs until it is let go.
-    struct Hangs(Latch<()>, Latch<()>);
-    impl std::task::Wake for Hangs {
-        fn wake(self: Arc<Hangs>) {
-            let _ = self.0.set(());
-            wait(&self.1);
-        }
-    }
     let tasks = tasks();
     let mut held = stubborn(&tasks, TaskOptions::new());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let waker = std::task::Waker::from(Arc::new(Hangs(begun.clone(), go.clone())));
+    let blocker = Blocker::new();
+    let waker = blocker.waker();
     let mut context = std::task::Context::from_waker(&waker);
     assert!(std::future::Future::poll(std::pin::Pin::new(&mut held.task), &mut context).is_pending());
     held.let_go();
-    wait(&begun);
+    blocker.wait_begun();
     let left = tasks.stop_and_join(std::time::Duration::from_millis(1)).unwrap_err();
     let pool = left.pool.as_ref().unwrap();
     // A task's waker is called by the job that has run the closure.
     assert_eq!((left.why, pool.stage, pool.running), (WaitError::TimedOut, PoolEndStage::Jobs, 1));
     assert!(left.to_string().contains(&format!("the scheduler's pool has not ended: {pool}")), "{left}");
-    go.set(()).unwrap();
+    blocker.release();
     tasks.stop_and_join(LIMIT).unwrap();
 }

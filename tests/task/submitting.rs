@@ -151,12 +151,6 @@ fn the_payload_of_a_panic_can_be_had() {
 
 #[test]
 fn a_task_ends_also_when_its_job_is_dropped_or_a_drop_panics() {
-    struct Bomb;
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            panic!("in a destructor");
-        }
-    }
     struct Unspeakable;
     impl std::fmt::Display for Unspeakable {
         fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,7 +1,7 @@
 //! Schedulers, and closures that do what a test says.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -10,24 +10,14 @@ use procession::sync::Latch;
 use procession::task::{TaskHandle, TaskOptions, TaskScheduler};
 use procession::{CancelToken, Exit, Reason};
 
+pub(crate) use crate::blocker::*;
+pub(crate) use crate::panics::*;
 pub(crate) use crate::wait::*;
+pub(crate) use crate::waker::*;
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const MILLI: Duration = Duration::from_millis(1);
-
-/// Panics of closures and callbacks are expected here; those of the tests themselves are still printed.
-pub fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !std::thread::current().name().is_some_and(|name| name.starts_with("procession")) {
-                loud(info);
-            }
-        }));
-    });
-}
 
 /// A scheduler whose tasks may panic without filling the screen.
 pub fn tasks() -> TaskScheduler {
@@ -55,29 +45,28 @@ pub fn bounded(threads: usize) -> (ManualClock, Pool, TaskScheduler) {
 /// A task that has begun, and ignores all requests until it is let go.
 pub struct Stubborn {
     pub task: TaskHandle<u32, String>,
-    pub go: Latch<()>,
+    pub blocker: Blocker,
     /// Dropped with the closure, or with what it returned.
     pub returned: Latch<()>,
 }
 
 /// Starts one, which returns 7.
 pub fn stubborn(tasks: &TaskScheduler, options: TaskOptions) -> Stubborn {
-    let (begun, go, returned) = (Latch::new(), Latch::new(), Latch::new());
-    let (begin, gate, end) = (begun.clone(), go.clone(), returned.clone());
+    let (blocker, returned) = (Blocker::new(), Latch::new());
+    let (blocked, end) = (blocker.blocked(), returned.clone());
     let task = tasks.submit_with(options, move |_| {
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         let _ = end.set(());
         Ok(7)
     });
     let task = task.unwrap();
-    wait(&begun);
-    Stubborn { task, go, returned }
+    blocker.wait_begun();
+    Stubborn { task, blocker, returned }
 }
 
 impl Stubborn {
     pub fn let_go(&self) {
-        let _ = self.go.set(());
+        self.blocker.release();
     }
 }
 

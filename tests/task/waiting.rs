@@ -3,8 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::sync::Latch;
@@ -13,22 +12,6 @@ use procession::{CancelToken, Exit, Reason};
 
 use crate::support::*;
 
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Woken>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl Woken {
-    fn times(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}
-
 #[test]
 fn a_handle_waits_with_and_without_limit() {
     let (manual, tasks) = manual();
@@ -36,15 +19,12 @@ fn a_handle_waits_with_and_without_limit() {
     let id = held.task.id();
     let task = held.task.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
     let waiter = std::thread::spawn(move || task.wait_timeout(SECOND).unwrap_err().into_inner());
-    until("the limit is over", || {
-        manual.advance(SECOND);
-        waiter.is_finished()
-    });
+    advance_until("the limit is over", &manual, SECOND, || waiter.is_finished());
     let task = wait(waiter).unwrap();
     assert_eq!(task.id(), id);
     let task = task.try_result().unwrap_err();
     let waiter = std::thread::spawn(move || task.wait_timeout(Duration::MAX));
-    held.go.set(()).unwrap();
+    held.blocker.release();
     assert_eq!(wait(waiter).unwrap().unwrap().output(), Some(&7));
     let done = tasks.submit(|_| Ok::<_, String>(2)).unwrap();
     until("it is over", || done.status().is_finished());
@@ -58,13 +38,13 @@ fn a_handle_waits_with_and_without_limit() {
 fn a_handle_is_a_future_of_the_result() {
     let tasks = tasks();
     let held = stubborn(&tasks, TaskOptions::new());
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeCounter::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
     let mut task = pin!(held.task);
     assert!(task.as_mut().poll(&mut cx).is_pending() && task.as_mut().poll(&mut cx).is_pending());
     assert_eq!(woken.times(), 0);
-    held.go.set(()).unwrap();
+    held.blocker.release();
     until("it is woken", || woken.times() == 1);
     let Poll::Ready(exit) = task.as_mut().poll(&mut cx) else { panic!("it was woken for nothing") };
     assert_eq!(exit.output(), Some(&7));
@@ -79,7 +59,7 @@ fn a_handle_is_a_future_of_the_result() {
     drop(waker);
     // The waker of the first is let go a moment after it was called.
     until("no waker is left", || Arc::strong_count(&woken) == 1);
-    held.go.set(()).unwrap();
+    held.blocker.release();
 }
 
 #[test]
@@ -91,19 +71,19 @@ fn a_cancelled_task_wakes_its_waiters_at_once() {
     assert!(tasks.cancel(id).unwrap());
     assert!(was_ended(&wait(waiter).unwrap().unwrap(), Reason::Cancelled));
     assert!(!held.returned.is_set());
-    held.go.set(()).unwrap();
+    held.blocker.release();
 }
 
 #[test]
 fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     let (manual, tasks) = manual();
     let held: Vec<_> = (0..4).map(|n| stubborn(&tasks, TaskOptions::new().name(n.to_string()))).collect();
-    let (gates, handles): (Vec<_>, Vec<_>) = held.into_iter().map(|held| (held.go, held.task)).unzip();
+    let (blockers, handles): (Vec<_>, Vec<_>) = held.into_iter().map(|held| (held.blocker, held.task)).unzip();
     let mut set: TaskSet<_, _> = handles.into_iter().collect();
     assert_eq!((set.len(), set.is_empty()), (4, false));
     let mut order = Vec::new();
     for next in [2, 0, 3] {
-        gates[next].set(()).unwrap();
+        blockers[next].release();
         let (info, exit) = set.wait_next().unwrap().unwrap();
         assert_eq!((info.status, exit.output()), (Status::Completed, Some(&7)));
         order.push(info.name.unwrap().to_string());
@@ -112,10 +92,7 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
     // With a limit, by the tasks' clock.
     assert!(set.wait_next_timeout(Duration::ZERO).is_err());
     let waiter = std::thread::spawn(move || (set.wait_next_timeout(SECOND).is_err(), set));
-    until("the limit is over", || {
-        manual.advance(SECOND);
-        waiter.is_finished()
-    });
+    advance_until("the limit is over", &manual, SECOND, || waiter.is_finished());
     let (nothing, mut set) = wait(waiter).unwrap();
     assert!(nothing && set.len() == 1);
     assert_eq!(set.cancel_all("enough"), 1);
@@ -134,24 +111,23 @@ fn any_of_several_can_be_waited_for_in_the_order_of_their_ends() {
         std::iter::from_fn(|| set.wait_next().unwrap()).map(|(_, exit)| *exit.output().unwrap()).collect();
     outputs.sort_unstable();
     assert_eq!(outputs, [1, 2, 3]);
-    gates[1].set(()).unwrap();
+    blockers[1].release();
 }
 
 #[test]
 fn a_set_can_be_awaited() {
     let tasks = tasks();
     let (one, two) = (stubborn(&tasks, TaskOptions::new()), stubborn(&tasks, TaskOptions::new()));
-    let (first, second) = (one.go.clone(), two.go.clone());
     let mut set = TaskSet::new();
     set.extend([one.task, two.task]);
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeCounter::default());
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
     assert!(set.poll_next(&mut cx).is_pending());
-    first.set(()).unwrap();
+    one.blocker.release();
     until("it is woken", || woken.times() == 1);
     assert!(matches!(set.poll_next(&mut cx), Poll::Ready(Some((_, Exit::Done(7))))));
-    second.set(()).unwrap();
+    two.blocker.release();
     until("the other is over", || set.iter().all(|task| task.status().is_finished()));
     until("it can be had", || matches!(set.poll_next(&mut cx), Poll::Ready(Some(_))));
     assert!(matches!(set.poll_next(&mut cx), Poll::Ready(None)));
@@ -161,14 +137,13 @@ fn a_set_can_be_awaited() {
 fn a_set_polled_with_another_waker_wakes_that_one_only() {
     let tasks = tasks();
     let one = stubborn(&tasks, TaskOptions::new());
-    let go = one.go.clone();
     let mut set = TaskSet::from_iter([one.task]);
-    let (before, now) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+    let (before, now) = (Arc::new(WakeCounter::default()), Arc::new(WakeCounter::default()));
     for woken in [&before, &now] {
         // It has moved to another task of the executor.
         assert!(set.poll_next(&mut Context::from_waker(&Waker::from(woken.clone()))).is_pending());
     }
-    go.set(()).unwrap();
+    one.blocker.release();
     until("it is woken", || now.times() == 1);
     assert_eq!(before.times(), 0);
     assert!(matches!(set.poll_next(&mut Context::from_waker(Waker::noop())), Poll::Ready(Some(_))));
@@ -208,10 +183,7 @@ fn stop_and_join_names_the_closures_that_are_left() {
         move || tasks.stop_and_join(SECOND).unwrap_err().tasks.len()
     });
     until("the other has returned", || tasks.stats().abandoned == 1);
-    until("the limit is over", || {
-        manual.advance(SECOND);
-        joiner.is_finished()
-    });
+    advance_until("the limit is over", &manual, SECOND, || joiner.is_finished());
     assert_eq!(wait(joiner).unwrap(), 1);
     kept.let_go();
     tasks.stop_and_join(Duration::MAX).unwrap();
@@ -259,24 +231,23 @@ fn times_are_those_of_the_schedulers_clock() {
     let second = stubborn_later(&tasks);
     manual.advance(SECOND);
     first.let_go();
-    wait(&second.1);
+    second.1.wait_begun();
     manual.advance(2 * SECOND);
-    second.2.set(()).unwrap();
+    second.1.release();
     until("it is over", || second.0.status().is_finished());
     let info = second.0.info();
     let times = (info.submitted, info.started, info.ended);
     assert_eq!(times, (start, Some(start + SECOND), Some(start + 3 * SECOND)));
 }
 
-fn stubborn_later(tasks: &procession::task::TaskScheduler) -> (TaskHandle<(), String>, Latch<()>, Latch<()>) {
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (begin, gate) = (begun.clone(), go.clone());
+fn stubborn_later(tasks: &procession::task::TaskScheduler) -> (TaskHandle<(), String>, Blocker) {
+    let blocker = Blocker::new();
+    let blocked = blocker.blocked();
     let task = tasks.submit(move |_| {
-        let _ = begin.set(());
-        wait(&gate);
+        blocked.wait();
         Ok(())
     });
-    (task.unwrap(), begun, go)
+    (task.unwrap(), blocker)
 }
 
 #[test]
@@ -340,10 +311,7 @@ fn sleep_and_check_hear_the_request() {
         Ok::<_, Reason>((slept, checked))
     });
     let task = task.unwrap();
-    until("the task is over", || {
-        manual.advance(HOUR);
-        task.status().is_finished()
-    });
+    advance_until("the task is over", &manual, HOUR, || task.status().is_finished());
     assert_eq!(wait(task).output(), Some(&(Ok(()), Ok(()))));
     let (told, tells) = (Latch::new(), Latch::new());
     let (tell, registered) = (told.clone(), tells.clone());

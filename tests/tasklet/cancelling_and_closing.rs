@@ -16,14 +16,11 @@ use crate::support::*;
 
 /// On the pool until its token is cancelled; tells when it has begun.
 fn until_cancelled(begun: Latch<()>) -> impl Tasklet<()> {
-    ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |cx: &mut TaskletContext<'_, ()>| {
-            let _ = begun.set(());
-            wait(cx.cancelled());
-            Directive::Home
-        },
-    )
+    elsewhere(move |cx: &mut TaskletContext<'_, ()>| {
+        let _ = begun.set(());
+        wait(cx.cancelled());
+        Directive::Home
+    })
 }
 
 #[test]
@@ -81,31 +78,21 @@ fn a_tasklet_can_cancel_itself_unless_it_returns_done() {
 #[test]
 fn a_cancelled_tasklet_in_the_pools_queue_is_never_stepped() {
     let pool = procession::pool::Pool::builder().max(1).build().unwrap();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
-    pool.execute(move || {
-        let _ = set.set(());
-        wait(&gate);
-    })
-    .unwrap();
-    wait(&begun);
+    let blocker = hold(&pool);
     let mut home = Loop::on((), &pool);
     let (drops, steps) = (counter(), counter());
     let (token, counts) = (Dropped(drops.clone()), steps.clone());
-    let tasklet = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = &token;
-            counts.fetch_add(1, Ordering::SeqCst);
-            Directive::Done
-        },
-    );
+    let tasklet = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
+        let _ = &token;
+        counts.fetch_add(1, Ordering::SeqCst);
+        Directive::Done
+    });
     let tasklet = home.handle().schedule(tasklet, Directive::Home).unwrap();
     assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     assert!(tasklet.cancel("too late"));
     assert_eq!(count(&drops), 1, "at once, although the pool is busy");
     assert_eq!(home.run().unwrap().cancelled, 1);
-    go.set(()).unwrap();
+    blocker.release();
     pool.drain_timeout(LIMIT).unwrap();
     assert_eq!(count(&steps), 0);
 }
@@ -138,31 +125,20 @@ fn closing_drops_resting_tasklets_and_waits_for_steps() {
 fn closing_names_the_tasklets_that_are_stuck() {
     let manual = ManualClock::new();
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
-    let stubborn = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = set.set(());
-            wait(&gate);
-            Directive::Home
-        },
-    );
+    let blocker = Blocker::new();
+    let stubborn = blocks_on_pool(blocker.blocked(), Directive::Home);
     let stubborn = home.handle().schedule(ready::named(stubborn, "stubborn"), Directive::Home).unwrap();
     assert_eq!(home.turn(1), TurnOutcome::Ran(1));
-    wait(&begun);
+    blocker.wait_begun();
     let closer = std::thread::spawn({
         let handle = home.handle();
         move || handle.close(Duration::from_secs(5))
     });
-    until("the limit is over", || {
-        manual.advance(Duration::from_secs(1));
-        closer.is_finished()
-    });
+    advance_until("the limit is over", &manual, Duration::from_secs(1), || closer.is_finished());
     let cut = wait(closer).unwrap().unwrap_err();
     assert_eq!(*cut.why(), Interruption::TimedOut);
     assert_eq!((cut.left(), cut.tasklets()[0].name.as_ref(), cut.tasklets()[0].running), (1, "stubborn", true));
-    go.set(()).unwrap();
+    blocker.release();
     assert!(matches!(wait(&stubborn), Exit::Terminated(Reason::Shutdown)));
     assert!(home.close(LIMIT).is_ok());
 }
@@ -431,23 +407,15 @@ fn tasklets_are_listed_with_name_directive_and_age() {
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
     let handle = home.handle();
     let listed = Arc::new(Mutex::new(Vec::new()));
-    let (lists, begun, go) = (listed.clone(), Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
-    let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = set.set(());
-            wait(&gate);
-            Directive::Done
-        },
-    );
+    let (lists, blocker) = (listed.clone(), Blocker::new());
+    let on_pool = blocks_on_pool(blocker.blocked(), Directive::Done);
     let moves = manual.clone();
     let asks = ready::from_fn(move |(): &mut (), cx| {
-        wait(&begun);
+        blocker.wait_begun();
         moves.advance(Duration::from_secs(3));
         lists.lock().unwrap().extend(cx.handle().tasklets());
         cx.handle().cancel(cx.handle().tasklets()[2].id, "over");
-        let _ = go.set(());
+        blocker.release();
         Directive::Done
     });
     home.schedule(ready::named(on_pool, "on the pool"), Directive::Home).unwrap();

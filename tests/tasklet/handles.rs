@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::Exit;
@@ -13,20 +12,12 @@ use procession::tasklet::{Directive, Loop, NoValueError, Promise, TaskletFuture,
 
 use crate::support::*;
 
-struct Counts(AtomicUsize);
-
-impl Wake for Counts {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
 #[test]
 fn the_end_of_a_tasklet_can_be_waited_for_and_awaited() {
     let mut home = Loop::new(());
     let tasklet = home.handle().schedule(ready::done(), Directive::Home).unwrap();
     assert!(!tasklet.is_finished() && tasklet.exit().is_none());
-    let wakes = Arc::new(Counts(AtomicUsize::new(0)));
+    let wakes = Arc::new(WakeCounter::default());
     let waker = Waker::from(wakes.clone());
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(tasklet.clone().into_future());
@@ -37,7 +28,7 @@ fn the_end_of_a_tasklet_can_be_waited_for_and_awaited() {
     });
     home.run().unwrap();
     assert!(matches!(wait(other).unwrap(), Ok(Exit::Done(()))));
-    assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+    assert_eq!(wakes.times(), 1);
     assert!(matches!(future.as_mut().poll(&mut cx), Poll::Ready(Exit::Done(()))));
     assert!(matches!(pin!(tasklet.clone().into_future()).poll(&mut cx), Poll::Ready(Exit::Done(()))));
 }
@@ -48,10 +39,7 @@ fn waiting_for_a_tasklet_ends_by_the_clock_of_the_loop() {
     let home = Loop::<()>::builder().clock(manual.clock()).build(());
     let waits = home.handle().schedule(ready::wait(), Directive::Wait).unwrap();
     let other = std::thread::spawn(move || waits.wait_timeout(Duration::from_secs(5)).is_err());
-    until("the limit is over", || {
-        manual.advance(Duration::from_secs(1));
-        other.is_finished()
-    });
+    advance_until("the limit is over", &manual, Duration::from_secs(1), || other.is_finished());
     assert!(wait(other).unwrap());
 }
 
@@ -75,7 +63,7 @@ fn a_tasklet_leaves_the_value_that_it_has_promised() {
 
     let awaited = handle.schedule_with(keeps, Directive::Home).unwrap();
     let answer = awaited.wait_timeout(Duration::ZERO).unwrap_err().into_inner();
-    let waker = Waker::from(Arc::new(Counts(AtomicUsize::new(0))));
+    let waker = Waker::from(Arc::new(WakeCounter::default()));
     let mut future = pin!(answer);
     let mut cx = Context::from_waker(&waker);
     assert!(future.as_mut().poll(&mut cx).is_pending());

@@ -9,13 +9,6 @@ use procession::{Exit, Reason};
 
 use crate::support::*;
 
-/// A tasklet whose steps are all on the pool.
-fn elsewhere<S: 'static>(
-    step: impl FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
-) -> impl Tasklet<S> {
-    ready::from_fns(|_: &mut S, _: &mut TaskletContext<'_, S>| Directive::Pool, step)
-}
-
 #[test]
 fn pool_steps_run_elsewhere_and_know_their_loop() {
     let mut home = Loop::new(());
@@ -40,22 +33,16 @@ fn pool_steps_run_elsewhere_and_know_their_loop() {
 #[test]
 fn home_steps_go_on_while_pool_steps_block() {
     let mut home = Loop::new(0);
-    let (go, begun) = (Latch::new(), Latch::new());
-    let (gate, set) = (go.clone(), begun.clone());
-    let blocks = elsewhere(move |_: &mut TaskletContext<'_, i32>| {
-        let _ = set.set(());
-        wait(&gate);
-        Directive::Done
-    });
-    home.schedule(blocks, Directive::Home).unwrap();
+    let blocker = Blocker::new();
+    home.schedule(blocks_on_pool(blocker.blocked(), Directive::Done), Directive::Home).unwrap();
     // Comes again and again while the other one blocks, and only then lets it go.
     let others = numbered(move |step, count: &mut i32, _| {
-        wait(&begun);
+        blocker.wait_begun();
         *count += 1;
         if step < 999 {
             return Directive::Home;
         }
-        go.set(()).unwrap();
+        blocker.release();
         Directive::Done
     });
     let report = home.schedule(others, Directive::Home).unwrap().run().unwrap();
@@ -65,9 +52,8 @@ fn home_steps_go_on_while_pool_steps_block() {
 #[test]
 fn run_waits_for_a_tasklet_that_is_on_the_pool() {
     let mut home = Loop::new(false);
-    let (go, over) = (Latch::new(), Arc::new(AtomicBool::new(false)));
-    let (gate, begun) = (go.clone(), Latch::new());
-    let set = begun.clone();
+    let (over, blocker) = (Arc::new(AtomicBool::new(false)), Blocker::new());
+    let blocked = blocker.blocked();
     let mut first = true;
     let tasklet = ready::from_fns(
         move |back: &mut bool, _: &mut TaskletContext<'_, bool>| {
@@ -78,17 +64,16 @@ fn run_waits_for_a_tasklet_that_is_on_the_pool() {
             Directive::Done
         },
         move |_: &mut TaskletContext<'_, bool>| {
-            let _ = set.set(());
-            wait(&gate);
+            blocked.wait();
             Directive::Home
         },
     );
     home.schedule(tasklet, Directive::Home).unwrap();
     let returned = over.clone();
     let other = std::thread::spawn(move || {
-        wait(&begun);
+        blocker.wait_begun();
         assert!(!returned.load(Ordering::SeqCst));
-        go.set(()).unwrap();
+        blocker.release();
     });
     home.run().unwrap();
     over.store(true, Ordering::SeqCst);
@@ -212,15 +197,14 @@ fn one_tasklet_is_never_in_two_steps_at_once() {
     let mut home = Loop::new(());
     let inside = counter();
     let steps = counter();
-    let (go, begun) = (Latch::new(), Latch::new());
+    let blocker = Blocker::new();
     let step = {
-        let (inside, steps, go, begun) = (inside.clone(), steps.clone(), go.clone(), begun.clone());
+        let (inside, steps, blocked) = (inside.clone(), steps.clone(), blocker.blocked());
         move || {
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "it is in another step");
             let number = steps.fetch_add(1, Ordering::SeqCst);
             if number == 0 {
-                let _ = begun.set(());
-                wait(&go);
+                blocked.wait();
             }
             inside.fetch_sub(1, Ordering::SeqCst);
             number
@@ -255,12 +239,12 @@ fn one_tasklet_is_never_in_two_steps_at_once() {
     )
     .unwrap();
     let other = std::thread::spawn(move || {
-        wait(&begun);
+        blocker.wait_begun();
         let id = handle.tasklets().iter().find(|it| it.running && it.directive == Directive::Pool).unwrap().id;
         for directive in [Directive::Home, Directive::Pool, Directive::Home] {
             assert!(handle.redirect(id, directive).unwrap());
         }
-        go.set(()).unwrap();
+        blocker.release();
     });
     let report = home.run().unwrap();
     wait(other).unwrap();
@@ -353,19 +337,12 @@ fn a_pool_that_refuses_gives_the_tasklet_back_or_ends_it() {
 #[test]
 fn a_tasklet_that_finds_the_pool_full_has_that_as_its_reason() {
     let pool = Pool::builder().max(1).queue(QueuePolicy::Reject(0)).build().unwrap();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
-    pool.execute(move || {
-        let _ = set.set(());
-        wait(&gate);
-    })
-    .unwrap();
-    wait(&begun);
+    let blocker = hold(&pool);
     let mut home = Loop::on((), &pool);
     let asks = elsewhere(|_: &mut TaskletContext<'_, ()>| Directive::Done);
     let ended = home.handle().schedule(asks, Directive::Home).unwrap();
     let report = home.run().unwrap();
-    go.set(()).unwrap();
+    blocker.release();
     assert_eq!((report.refused, report.ended()), (1, 1));
     let Some(Exit::Terminated(reason)) = ended.exit() else { panic!("{:?}", ended.exit()) };
     assert_eq!(reason.to_string(), PoolError::Full.to_string());
@@ -374,19 +351,12 @@ fn a_tasklet_that_finds_the_pool_full_has_that_as_its_reason() {
 #[test]
 fn a_pool_that_is_stopped_ends_the_tasklets_that_wait_for_it() {
     let pool = Pool::builder().max(1).build().unwrap();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate) = (begun.clone(), go.clone());
-    pool.execute(move || {
-        let _ = set.set(());
-        wait(&gate);
-    })
-    .unwrap();
-    wait(&begun);
+    let blocker = hold(&pool);
     let mut home = Loop::on((), &pool);
     home.schedule(elsewhere(|_: &mut TaskletContext<'_, ()>| Directive::Done), Directive::Home).unwrap();
     assert_eq!(home.turn(1), TurnOutcome::Ran(1));
     assert_eq!(home.tasklets()[0].directive, Directive::Pool);
     let _ = pool.stop_timeout(std::time::Duration::ZERO);
     assert_eq!(home.run().unwrap().refused, 1);
-    go.set(()).unwrap();
+    blocker.release();
 }

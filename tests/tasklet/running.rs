@@ -49,20 +49,8 @@ fn the_loop_is_current_on_the_home_thread_until_run_returns() {
 #[test]
 fn run_returns_when_no_tasklet_is_left() {
     let mut home = Loop::new(());
-    let begun = Latch::new();
-    let set = begun.clone();
-    let (go, gate) = {
-        let latch = Latch::new();
-        (latch.clone(), latch)
-    };
-    let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = set.set(());
-            wait(&gate);
-            Directive::Done
-        },
-    );
+    let blocker = Blocker::new();
+    let on_pool = blocks_on_pool(blocker.blocked(), Directive::Done);
     let handle = home.handle();
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     handle.schedule(ready::done(), Directive::Home).unwrap();
@@ -76,9 +64,9 @@ fn run_returns_when_no_tasklet_is_left() {
             });
             assert!(!seen.load(Ordering::SeqCst));
         };
-        wait(&begun);
+        blocker.wait_begun();
         held(&[(Directive::Wait, false), (Directive::Pool, true)]);
-        go.set(()).unwrap();
+        blocker.release();
         held(&[(Directive::Wait, false)]);
         waits.redirect(Directive::Done).unwrap();
     });
@@ -238,8 +226,8 @@ fn a_run_with_a_limit_ends_by_the_clock_of_the_loop() {
 #[test]
 fn a_tasklet_that_returns_after_a_run_goes_on_with_the_next() {
     let mut home = Loop::new(Vec::new());
-    let (begun, go, stop) = (Latch::new(), Latch::new(), CancelToken::new());
-    let (set, gate) = (begun.clone(), go.clone());
+    let (blocker, stop) = (Blocker::new(), CancelToken::new());
+    let blocked = blocker.blocked();
     let mut first = true;
     let mut turns = 0;
     let tasklet = ready::from_fns(
@@ -248,15 +236,14 @@ fn a_tasklet_that_returns_after_a_run_goes_on_with_the_next() {
             if std::mem::take(&mut first) { Directive::Pool } else { Directive::Done }
         },
         move |_: &mut TaskletContext<'_, Vec<&str>>| {
-            let _ = set.set(());
-            wait(&gate);
+            blocked.wait();
             turns += 1;
             // The second time with nobody in the loop.
             if turns < 3 { Directive::Pool } else { Directive::Home }
         },
     );
     let ended = home.handle().schedule(tasklet, Directive::Home).unwrap();
-    let stops = stop.clone();
+    let (stops, begun) = (stop.clone(), blocker.begun());
     let other = std::thread::spawn(move || {
         wait(&begun);
         stops.cancel("later");
@@ -264,7 +251,7 @@ fn a_tasklet_that_returns_after_a_run_goes_on_with_the_next() {
     let cut = home.run_until(&stop).unwrap_err();
     wait(other).unwrap();
     assert_eq!((cut.left(), cut.tasklets()[0].running), (1, true));
-    go.set(()).unwrap();
+    blocker.release();
     until("its step is over", || !home.tasklets()[0].running);
     assert!(!ended.is_finished());
     assert_eq!(cut.report().pool_steps + home.run().unwrap().pool_steps, 3);
@@ -314,17 +301,13 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
     let drops = counter();
     let mut home = Loop::new(());
     let handle = home.handle();
-    let (begun, go) = (Latch::new(), Latch::new());
-    let (set, gate, token) = (begun.clone(), go.clone(), Dropped(drops.clone()));
-    let on_pool = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = &token;
-            let _ = set.set(());
-            wait(&gate);
-            Directive::Home
-        },
-    );
+    let blocker = Blocker::new();
+    let (blocked, token) = (blocker.blocked(), Dropped(drops.clone()));
+    let on_pool = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
+        let _ = &token;
+        blocked.wait();
+        Directive::Home
+    });
     let on_pool = handle.schedule(on_pool, Directive::Home).unwrap();
     let resting: Vec<_> = [Directive::Home, Directive::Wait]
         .into_iter()
@@ -338,14 +321,14 @@ fn a_dropped_loop_ends_its_tasklets_and_says_so() {
         })
         .collect();
     assert_eq!(home.turn(1), TurnOutcome::Ran(1));
-    wait(&begun);
+    blocker.wait_begun();
     drop(home);
     assert_eq!(count(&drops), 2);
     for tasklet in resting {
         assert!(matches!(tasklet.exit(), Some(Exit::Terminated(Reason::Shutdown))));
     }
     assert!(!on_pool.is_finished());
-    go.set(()).unwrap();
+    blocker.release();
     assert!(matches!(wait(&on_pool), Exit::Terminated(Reason::Shutdown)));
     assert_eq!(count(&drops), 3);
     assert!(handle.is_closed());

@@ -6,7 +6,7 @@ use procession::clock::ManualClock;
 use procession::pool::{Pool, SHUTDOWN_GRACE};
 use procession::shutdown::Phase;
 use procession::sync::Latch;
-use procession::tasklet::{Directive, Loop, LoopHandle, Tasklet, TaskletContext, ready};
+use procession::tasklet::{Directive, Loop, LoopHandle, TaskletContext, ready};
 use procession::{Exit, Reason, ShutdownNode, WaitError};
 
 use crate::support::*;
@@ -15,46 +15,24 @@ const ZERO: Duration = Duration::ZERO;
 const LONG: Duration = LIMIT;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Is on the pool until the gate opens, whatever it is told.
-struct Stubborn {
-    begun: Latch<()>,
-    gate: Latch<()>,
-}
-
-impl Tasklet<()> for Stubborn {
-    fn home(&mut self, (): &mut (), _: &mut TaskletContext<'_, ()>) -> Directive {
-        Directive::Pool
-    }
-
-    fn pool(&mut self, _: &mut TaskletContext<'_, ()>) -> Directive {
-        let _ = self.begun.set(());
-        wait(&self.gate);
-        Directive::Home
-    }
-
-    fn name(&self) -> std::borrow::Cow<'static, str> {
-        "stubborn".into()
-    }
-}
-
-/// A loop on this pool, run by a thread of its own, with a stubborn tasklet on the pool.
-fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Latch<()>, std::thread::JoinHandle<bool>) {
-    let (begun, gate, told) = (Latch::new(), Latch::new(), Latch::new());
-    let stubborn = Stubborn { begun: begun.clone(), gate: gate.clone() };
+/// A loop on this pool, run by a thread of its own, with a tasklet that blocks on the pool, whatever it is told.
+fn held(builder: procession::tasklet::LoopBuilder) -> (LoopHandle<()>, Blocker, std::thread::JoinHandle<bool>) {
+    let (blocker, told) = (Blocker::new(), Latch::new());
+    let stubborn = ready::named(blocks_on_pool(blocker.blocked(), Directive::Home), "stubborn");
     let tell = told.clone();
     let runs = std::thread::spawn(move || {
         let mut home = builder.build(());
         let _ = tell.set(home.handle());
         home.schedule(stubborn, Directive::Home).unwrap().run().is_ok()
     });
-    wait(&begun);
-    (wait(&told), gate, runs)
+    blocker.wait_begun();
+    (wait(&told), blocker, runs)
 }
 
 #[test]
 fn a_loop_told_to_end_closes_when_its_last_step_has_returned() {
     let (pool, manual) = (Pool::new(2).unwrap(), ManualClock::new());
-    let (handle, gate, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
+    let (handle, blocker, runs) = held(Loop::<()>::builder().pool(&pool).clock(manual.clock()));
     let waits = handle.schedule(ready::wait(), Directive::Wait).unwrap();
     let state = handle.shutdown_node();
     manual.advance(SECOND);
@@ -64,7 +42,7 @@ fn a_loop_told_to_end_closes_when_its_last_step_has_returned() {
     let expected = "loop: timeout expired (1 tasklet is left: stubborn (#1): Pool for 1s, in a step)";
     assert_eq!(error.to_string(), expected);
     assert!(handle.is_closed() && !runs.is_finished());
-    gate.set(()).unwrap();
+    blocker.release();
     state.shutdown_timeout(LONG).unwrap();
     assert!(wait(runs).unwrap() && state.err().is_none());
     assert!(pool.run(|| ()).is_ok(), "the pool goes on");
@@ -79,12 +57,12 @@ fn a_loop_has_one_shutdown_node_which_includes_its_own_pool() {
         2
     );
 
-    let (handle, gate, runs) = held(Loop::<()>::builder());
+    let (handle, blocker, runs) = held(Loop::<()>::builder());
     let state = handle.shutdown_node();
     let report = state.report();
     let names: Vec<_> = report.nodes().iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["procession-tasklet", "loop"], "the pool closes after the loop");
-    gate.set(()).unwrap();
+    blocker.release();
     state.shutdown_timeout(LONG).unwrap();
     assert_eq!(state.report().count(Phase::Done), 3);
     assert!(wait(runs).unwrap() && state.err().is_none());
@@ -112,11 +90,11 @@ fn a_loop_that_is_closed_or_dropped_closes_its_shutdown_node() {
         three.into_inner();
         assert!(handle.shutdown_node().is_closed(), "it had ended before");
 
-        let (handle, gate, runs) = held(builder());
+        let (handle, blocker, runs) = held(builder());
         let state = handle.shutdown_node();
         assert!(handle.close(Duration::ZERO).is_err());
         assert!(!state.is_closed(), "a step still runs");
-        gate.set(()).unwrap();
+        blocker.release();
         assert!(wait(runs).unwrap());
         assert!(state.wait_closed_timeout(LONG).is_ok());
     }
@@ -127,7 +105,7 @@ fn a_tree_does_not_wait_for_a_step_beyond_the_limit() {
     for own in [false, true] {
         let (pool, manual) = (Pool::new(1).unwrap(), ManualClock::new());
         let builder = Loop::<()>::builder().clock(manual.clock()).shutdown_limit(3 * SECOND);
-        let (handle, gate, runs) = held(if own { builder } else { builder.pool(&pool) });
+        let (handle, blocker, runs) = held(if own { builder } else { builder.pool(&pool) });
         let (store, store_tail) = ShutdownNode::job([handle.shutdown_node()]);
         store.request_shutdown();
         manual.advance(3 * SECOND - Duration::from_millis(1));
@@ -142,7 +120,7 @@ fn a_tree_does_not_wait_for_a_step_beyond_the_limit() {
         store_tail.done();
         let error = store.shutdown_timeout(LONG).unwrap_err();
         assert!(error.only_given_up() && error.open().iter().any(|open| open.names().eq(["loop"])));
-        gate.set(()).unwrap();
+        blocker.release();
         assert!(wait(runs).unwrap());
         handle.close(LIMIT).unwrap();
         pool.drain().unwrap();
@@ -166,24 +144,19 @@ fn a_step_that_waits_for_its_loops_end_gets_an_error() {
     let (at_home, on_pool) = (state.clone(), state.clone());
     let (first, second) = (answers.clone(), answers.clone());
     // Both are in a step before one of them asks.
-    let (one, two) = (Latch::new(), Latch::new());
-    let (set_one, set_two) = (one.clone(), two.clone());
-    let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |_: &mut TaskletContext<'_, ()>| {
-            let _ = set_one.set(());
-            wait(&two);
-            second.lock().unwrap().push(asks(&on_pool));
-            Directive::Done
-        },
-    );
+    let both = Arc::new(Barrier::new(2));
+    let meets = both.clone();
+    let on_the_pool = elsewhere(move |_: &mut TaskletContext<'_, ()>| {
+        wait(&meets);
+        second.lock().unwrap().push(asks(&on_pool));
+        Directive::Done
+    });
     let here = ready::from_fn(move |(): &mut (), _: &mut TaskletContext<'_, ()>| {
-        let _ = set_two.set(());
-        wait(&one);
+        wait(&both);
         first.lock().unwrap().push(asks(&at_home));
         Directive::Done
     });
-    home.schedule(elsewhere, Directive::Home).unwrap().schedule(here, Directive::Home).unwrap();
+    home.schedule(on_the_pool, Directive::Home).unwrap().schedule(here, Directive::Home).unwrap();
     home.run().unwrap();
     assert_eq!(*answers.lock().unwrap(), [(true, false), (true, false)]);
     state.shutdown_timeout(LONG).unwrap();
@@ -195,20 +168,17 @@ fn a_callback_of_a_closing_loop_that_waits_for_it_gets_an_error() {
     let mut home = Loop::on((), &pool);
     let (state, begun, told) = (home.shutdown_node(), Latch::<()>::new(), Latch::<bool>::new());
     let (asks, begins, tell) = (state.clone(), begun.clone(), told.clone());
-    let elsewhere = ready::from_fns(
-        |(): &mut (), _: &mut TaskletContext<'_, ()>| Directive::Pool,
-        move |cx: &mut TaskletContext<'_, ()>| {
-            let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
-            let _kept = token.on_cancel(move |_| {
-                let _ = tell.set(asks.shutdown().is_err_and(|error| error.why() == WaitError::Inside));
-            });
-            let _ = begins.set(());
-            wait(token);
-            Directive::Done
-        },
-    );
+    let on_pool = elsewhere(move |cx: &mut TaskletContext<'_, ()>| {
+        let (asks, tell, token) = (asks.clone(), tell.clone(), cx.cancelled());
+        let _kept = token.on_cancel(move |_| {
+            let _ = tell.set(asks.shutdown().is_err_and(|error| error.why() == WaitError::Inside));
+        });
+        let _ = begins.set(());
+        wait(token);
+        Directive::Done
+    });
     // The other one is cancelled after the callback has returned.
-    home.schedule(elsewhere, Directive::Home).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
+    home.schedule(on_pool, Directive::Home).unwrap().schedule(ready::wait(), Directive::Wait).unwrap();
     let closes = state.clone();
     let closer = std::thread::spawn(move || {
         wait(&begun);

@@ -1,30 +1,16 @@
-//! Tasklets from closures that count their steps, and panics that are expected.
+//! Tasklets from closures: some count their steps, some block, some panic.
 
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use procession::tasklet::{Directive, TaskletContext, ready};
 
+pub(crate) use crate::blocker::*;
+pub(crate) use crate::panics::{ON_PURPOSE, quiet_panics_on_purpose as quiet_panics};
 pub(crate) use crate::wait::*;
+pub(crate) use crate::waker::*;
 
 pub use std::sync::Arc;
 pub use std::thread::ThreadId;
-
-/// Panics with this in their message are expected, and fill no screen.
-pub const ON_PURPOSE: &str = "on purpose";
-
-pub fn quiet_panics() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let loud = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload().downcast_ref::<&str>().copied().unwrap_or_default();
-            if !text.contains(ON_PURPOSE) {
-                loud(info);
-            }
-        }));
-    });
-}
 
 /// A tasklet that panics at its first step, wherever that is.
 pub fn bomb<S: 'static>() -> impl procession::tasklet::Tasklet<S> {
@@ -44,6 +30,21 @@ pub fn numbered<S: 'static>(
         let directive = step(number, state, cx);
         number += 1;
         directive
+    })
+}
+
+/// A tasklet whose steps are all on the pool.
+pub fn elsewhere<S: 'static>(
+    step: impl FnMut(&mut TaskletContext<'_, S>) -> Directive + Send + 'static,
+) -> impl procession::tasklet::Tasklet<S> {
+    ready::from_fns(|_: &mut S, _: &mut TaskletContext<'_, S>| Directive::Pool, step)
+}
+
+/// A tasklet whose step on the pool blocks, and then says this.
+pub fn blocks_on_pool<S: 'static>(blocked: Blocked, then: Directive) -> impl procession::tasklet::Tasklet<S> {
+    elsewhere(move |_| {
+        blocked.wait();
+        then
     })
 }
 

@@ -1,6 +1,5 @@
 //! A process that does what it is told, and notes the events that it gets.
 
-use procession::sync::Latch;
 use procession::{
     Address, Event, Events, Exit, Handle, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
     StepResult,
@@ -70,27 +69,6 @@ impl Process for Node {
             }
         }
         Ok(Step::Idle)
-    }
-}
-
-/// Does nothing, and is held up in `close`.
-#[derive(Clone, Default)]
-pub struct Closes {
-    pub closing: Latch<()>,
-    pub go: Latch<()>,
-}
-
-impl Process for Closes {
-    type Message = ();
-    type Output = ();
-
-    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-        Ok(Step::Idle)
-    }
-
-    fn close(&mut self) {
-        let _ = self.closing.set(());
-        wait(&self.go);
     }
 }
 

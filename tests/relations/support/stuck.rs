@@ -1,11 +1,10 @@
-//! Steps that are stuck until a test lets them go, and an observer that notes the reports.
+//! Steps that are stuck until a test releases them, and an observer that notes the reports.
 
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::config::{RuntimeBuilder, Watchdog};
 use procession::observe::{Observer, StuckStep};
-use procession::sync::Latch;
 use procession::{Address, Event, Events, Handle, Process, Runtime, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
@@ -60,48 +59,13 @@ impl Watched {
     }
 
     /// Keeps so many workers in steps, and lets the time pass.
-    pub fn sticks(&self, count: usize) -> Vec<Held> {
-        let held: Vec<Held> = (0..count).map(|_| Held::new(&self.runtime)).collect();
+    pub fn sticks(&self, count: usize) -> Vec<Blocker> {
+        let held: Vec<Blocker> = (0..count).map(|_| hold_up(&self.runtime).1).collect();
         // It may be another worker that has looked around and sets the timer, and is not quite there yet.
         until("somebody is going to look", || self.clock.next_due().is_some());
         self.pass();
         assert_eq!(self.runtime.stuck_steps().len(), count);
         held
-    }
-}
-
-/// A process that is in its first step until it is let go.
-pub struct Held {
-    pub begun: Latch<()>,
-    pub go: Latch<()>,
-}
-
-impl Held {
-    /// Returns when it is in its step.
-    pub fn new(runtime: &Runtime) -> Held {
-        let held = Held::later(runtime);
-        wait(&held.begun);
-        held
-    }
-
-    /// Returns at once.
-    pub fn later(runtime: &Runtime) -> Held {
-        let held = Held { begun: Latch::new(), go: Latch::new() };
-        runtime.spawn(held.process()).unwrap();
-        held
-    }
-
-    pub fn process(&self) -> impl Process<Message = (), Output = ()> {
-        let (begun, go) = (self.begun.clone(), self.go.clone());
-        script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
-            let _ = begun.set(());
-            wait(&go);
-            Ok(Step::Done(()))
-        })
-    }
-
-    pub fn lets_go(&self) {
-        let _ = self.go.set(());
     }
 }
 
