@@ -13,7 +13,7 @@ use super::report::{ShutdownReport, in_words};
 use crate::clock::Clock;
 use crate::outcome::Failure;
 use crate::primitives::{Arc, Weak};
-use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder};
+use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder, describe_left};
 
 /// The nodes of the parts of a shutdown.
 pub(super) struct Tree {
@@ -65,25 +65,10 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
     ShutdownNode::builder().name(name).clock(clock.clone())
 }
 
-/// The maximum number of processes that a detail names. If there are more, the text says so.
-const NAMED: usize = 8;
-
 /// Describes the processes that have not ended.
 fn who_is_left(core: &Weak<Core>) -> Option<String> {
     let left = core.upgrade()?.processes();
-    let mut text = match left.len() {
-        0 => return None,
-        1 => String::from("1 process is left"),
-        many => format!("{many} processes are left"),
-    };
-    for (number, process) in left.iter().take(NAMED).enumerate() {
-        text += if number == 0 { ": " } else { ", " };
-        text += &in_words(process);
-    }
-    if left.len() > NAMED {
-        text += ", and others";
-    }
-    Some(text)
+    describe_left(&left, "process is left", "processes are left", in_words)
 }
 
 /// The error of a runtime's [shutdown node](crate::Runtime::shutdown_node) after an unclean shutdown. The

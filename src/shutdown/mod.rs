@@ -98,7 +98,7 @@ pub use self::error::{AddError, JobPanicError, NodeError, NotReadyError, NotRead
 pub use self::guards::{CountGuard, Counter, ErrorGuard, Group, Job, JobGuard, ReadyGuard};
 pub use self::key::Key;
 pub use self::node::ShutdownNode;
-pub(crate) use self::part::{Part, Role};
+pub(crate) use self::part::{Part, Role, describe_left};
 pub use self::report::{NodeReport, OpenNode, Phase, Report, ShutdownTimeout};
 #[cfg(feature = "signals")]
 pub use self::signals::{Signal, SignalError, Signals};

@@ -31,6 +31,20 @@ struct Standing {
     _asked: [Option<CancelCallback>; 2],
 }
 
+/// The number of items that a detail names. It is enough to find the cause, and short enough for a log line.
+const NAMED: usize = 8;
+
+/// Describes what is left of a part, for its detail. The text names the first items.
+pub(crate) fn describe_left<T>(left: &[T], one: &str, many: &str, describe: impl Fn(&T) -> String) -> Option<String> {
+    let named = left.iter().take(NAMED).map(describe).collect::<Vec<_>>().join("; ");
+    let others = if left.len() > NAMED { "; and others" } else { "" };
+    match left.len() {
+        0 => None,
+        1 => Some(format!("1 {one}: {named}")),
+        count => Some(format!("{count} {many}: {named}{others}")),
+    }
+}
+
 /// The functions and options of a part.
 pub(crate) struct Role<'a> {
     pub(crate) name: &'a str,

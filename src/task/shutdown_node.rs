@@ -4,10 +4,7 @@
 use super::scheduler::{Owner, TaskScheduler};
 use super::shared::Shared;
 use crate::primitives::{Arc, lock, thread};
-use crate::shutdown::{Role, ShutdownNode};
-
-/// The number of tasks that the text names. It is enough to find the cause, and short enough for a log line.
-const NAMED: usize = 8;
+use crate::shutdown::{Role, ShutdownNode, describe_left};
 
 impl TaskScheduler {
     /// Returns the scheduler's node in a [shutdown tree](crate::shutdown).
@@ -52,7 +49,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
     Role {
         name: "tasks",
         clock: &shared.clock,
-        detail: Box::new(move || names_of_the_rest(&*looks.upgrade()?)),
+        detail: Box::new(move || who_is_left(&*looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
             // Without an owner, the scheduler is being dropped, which stops it.
@@ -66,27 +63,13 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
 }
 
 /// A text that names the tasks whose closures have not returned.
-fn names_of_the_rest(shared: &Shared) -> Option<String> {
+fn who_is_left(shared: &Shared) -> Option<String> {
     let left: Vec<_> = lock(&shared.table).inside(thread::current().id()).cloned().collect();
-    let mut text = match left.len() {
-        0 => return None,
-        1 => String::from("1 closure has not returned"),
-        many => format!("{many} closures have not returned"),
-    };
     let now = shared.clock.now();
-    for (number, record) in left.iter().take(NAMED).enumerate() {
+    describe_left(&left, "closure has not returned", "closures have not returned", |record| {
         let info = record.info();
-        text += if number == 0 { ": task " } else { ", task " };
-        text += &info.id.to_string();
-        if let Some(name) = &info.name {
-            text += &format!(" ({name})");
-        }
-        if let Some(started) = info.started {
-            text += &format!(" for {:?}", now.saturating_duration_since(started));
-        }
-    }
-    if left.len() > NAMED {
-        text += ", and others";
-    }
-    Some(text)
+        let name = info.name.as_ref().map_or(String::new(), |name| format!(" ({name})"));
+        let time = info.started.map(|started| format!(" for {:?}", now.saturating_duration_since(started)));
+        format!("task {}{name}{}", info.id, time.unwrap_or_default())
+    })
 }

@@ -6,10 +6,7 @@ use super::current;
 use super::event_loop::Loop;
 use crate::outcome::Reason;
 use crate::primitives::{Arc, lock};
-use crate::shutdown::{Role, ShutdownNode};
-
-/// The number of tasklets that the text names. It is enough to find the cause, and short enough for a log line.
-const NAMED: usize = 8;
+use crate::shutdown::{Role, ShutdownNode, describe_left};
 
 impl<S: 'static> Loop<S> {
     /// Returns the loop's node in a [shutdown tree](crate::shutdown).
@@ -63,7 +60,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
     Role {
         name: "loop",
         clock: &shared.clock,
-        detail: Box::new(move || names_of_the_rest(&looks.upgrade()?)),
+        detail: Box::new(move || who_is_left(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
             // Destructors and callbacks of tasklets run here, because a loop has no thread of its own.
@@ -77,19 +74,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
 }
 
 /// A text that names the tasklets that have not ended.
-fn names_of_the_rest<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
+fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
     let left = lock(&shared.slots).tasklets();
-    let mut text = match left.len() {
-        0 => return None,
-        1 => String::from("1 tasklet is left"),
-        many => format!("{many} tasklets are left"),
-    };
-    for (number, holding) in left.iter().take(NAMED).enumerate() {
-        text += if number == 0 { ": " } else { "; " };
-        text += &holding.to_string();
-    }
-    if left.len() > NAMED {
-        text += "; and others";
-    }
-    Some(text)
+    describe_left(&left, "tasklet is left", "tasklets are left", |holding| holding.to_string())
 }
