@@ -163,6 +163,25 @@ fn an_unanswered_ask_times_out_and_its_late_reply_is_counted() {
 }
 
 #[test]
+fn a_late_reply_whose_destructor_panics_disturbs_nobody() {
+    let runtime = runtime(1);
+    let (kept, replies) = std::sync::mpsc::channel();
+    let keeper = runtime
+        .spawn(script(move |events: &mut Events<'_, Reply<Bomb>>, _: &mut StepOutput| {
+            for event in events {
+                if let Event::Message(reply) = event {
+                    kept.send(reply).unwrap();
+                }
+            }
+            Ok::<Step<()>, _>(Step::Idle)
+        }))
+        .unwrap();
+    drop(runtime.ask(keeper.address(), |reply| reply, LIMIT));
+    assert!(!wait(&replies).unwrap().send(Bomb), "nobody waits for it");
+    assert_eq!(runtime.stats().late_replies, 1);
+}
+
+#[test]
 fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
     let runtime = runtime(2);
     let (first, second) = (runtime.spawn(oracle()).unwrap().address(), runtime.spawn(oracle()).unwrap().address());

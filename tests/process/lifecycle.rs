@@ -10,8 +10,8 @@ use procession::spawn::EntryError;
 use procession::sync::Latch;
 use procession::testing::{Driver, Status};
 use procession::{
-    Address, EntryArgs, Event, Events, ExitError, InitResult, Pid, Process, SpawnError, SpawnOptions, Step, StepOutput,
-    StepResult, Tag, Upgrade,
+    Address, EntryArgs, Event, Events, ExitError, InitResult, Pid, Process, Reply, SpawnError, SpawnOptions, Step,
+    StepOutput, StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -165,6 +165,31 @@ fn a_step_gets_bounded_events_and_untaken_ones_stay_in_front() {
     output(&process);
     let steps: Vec<Vec<u32>> = log.take().into_iter().filter(|step| !step.is_empty()).collect();
     assert_eq!(steps, [[1, 2], [3, 4], [5, 6], [7, 8]], "what was left was offered again, without another event");
+}
+
+#[test]
+fn completions_count_for_the_bound_of_a_step() {
+    let runtime = builder().workers(1).step_events(3).start().unwrap();
+    let nobody = runtime.spawn(sink::<Reply<()>>()).unwrap();
+    runtime.terminate(nobody.address().pid()).unwrap();
+    join(&nobody);
+    let (log, to) = (Log::new(), nobody.address());
+    let seen = log.clone();
+    let (mut to_ask, mut left) = (0..7, 7);
+    let process = runtime
+        .spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            for _ in to_ask.by_ref() {
+                // Nobody answers, so all completions arrive at once.
+                let _ = out.ask(to, |reply: Reply<()>| reply, LIMIT);
+            }
+            let count = events.count();
+            seen.push(count);
+            left -= count;
+            Ok(if left == 0 { Step::Done(()) } else { Step::Idle })
+        }))
+        .unwrap();
+    output(&process);
+    assert_eq!(log.take(), [0, 3, 3, 1]);
 }
 
 #[test]

@@ -113,3 +113,38 @@ fn work_behind_a_stuck_worker_is_stolen_after_a_few_busy_steps() {
     let after: u32 = lock(&taken_after).unwrap();
     assert!(after <= 4 * STEPS_A_LOOK_ELSEWHERE, "after {after} steps");
 }
+
+/// Sends a message to the process of the address for each message that it gets, and counts its steps.
+fn echo(to: &Arc<Mutex<Option<Address<u64>>>>, steps: &Arc<Mutex<u64>>) -> impl Process<Message = u64> {
+    let (to, steps) = (to.clone(), steps.clone());
+    Script(move |events: &mut Events<'_, u64>, out: &mut StepOutput| {
+        *lock(&steps) += 1;
+        let to = lock(&to).expect("the test has written it");
+        events.for_each(|_| out.send(to, 0));
+        Ok(Step::Idle)
+    })
+}
+
+#[test]
+fn hand_offs_begin_anew_after_another_process_had_its_turn() {
+    let (runtime, mut workers) = Runtime::builder().workers(1).by_hand();
+    let worker = &mut workers[0];
+    let (others, handed, ready) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(None)));
+    let counts = others.clone();
+    let other = Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
+        *lock(&counts) += 1;
+        Ok(Step::Continue)
+    });
+    runtime.spawn(other).map_err(|_| "refused").unwrap();
+    let back = Arc::new(Mutex::new(None));
+    let one = runtime.spawn(echo(&ready, &handed)).map_err(|_| "refused").unwrap().address();
+    let two = runtime.spawn(echo(&back, &handed)).map_err(|_| "refused").unwrap().address();
+    (*lock(&ready), *lock(&back)) = (Some(two), Some(one));
+    runtime.send(one, 0).map_err(|_| "refused").unwrap();
+    for _ in 0..1_000 {
+        assert!(turn_of(worker));
+    }
+    let (others, handed): (u64, u64) = (*lock(&others), *lock(&handed));
+    assert!(handed > 8 * others, "{handed} steps of the two that wake each other, and {others} of the other");
+    assert!(others > 20, "it has its turns");
+}
