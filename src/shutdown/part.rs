@@ -114,3 +114,22 @@ impl Standing {
         Standing { node, tail, _asked: [Some(ends), cancels] }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_about_what_is_left_counts_all_and_names_the_first() {
+        let text = |left: usize| {
+            let left: Vec<usize> = (1..=left).collect();
+            describe_left(&left, "job is left", "jobs are left", |job| format!("#{job}"))
+        };
+        assert_eq!(text(0), None);
+        assert_eq!(text(1).unwrap(), "1 job is left: #1");
+        assert_eq!(text(2).unwrap(), "2 jobs are left: #1; #2");
+        let eight = "#1; #2; #3; #4; #5; #6; #7; #8";
+        assert_eq!(text(8).unwrap(), format!("8 jobs are left: {eight}"));
+        assert_eq!(text(9).unwrap(), format!("9 jobs are left: {eight}; and others"));
+    }
+}

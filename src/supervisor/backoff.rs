@@ -89,6 +89,7 @@ mod tests {
         let jittered = plain.clone().jitter(0.5).seed(9);
         let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child)).collect();
         assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));
+        assert!(some.iter().any(|delay| *delay < ms(220)) && some.iter().any(|delay| *delay > ms(380)), "{some:?}");
         assert!(some.windows(2).any(|pair| pair[0] != pair[1]), "children differ");
         assert_eq!(jittered.delay(3, 5), jittered.clone().delay(3, 5), "a seed gives the same delays");
     }

@@ -275,3 +275,21 @@ impl InterruptedError {
         &self.inner.holding
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_clean_if_all_tasklets_have_finished() {
+        let clean = Report { finished: 2, ..Report::default() };
+        assert!(clean.is_clean() && clean.ended() == 2);
+        let counts: [fn(&mut Report) -> &mut u64; 4] =
+            [|it| &mut it.panicked, |it| &mut it.cancelled, |it| &mut it.abandoned, |it| &mut it.refused];
+        for count in counts {
+            let mut report = clean.clone();
+            *count(&mut report) = 3;
+            assert!(!report.is_clean() && report.ended() == 5, "{report}");
+        }
+    }
+}

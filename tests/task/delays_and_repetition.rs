@@ -154,6 +154,21 @@ fn a_repetition_ends_with_its_scheduler_its_request_or_its_time() {
 }
 
 #[test]
+fn a_repetition_has_rounds_until_its_latest_start() {
+    let (manual, tasks) = manual();
+    let options = TaskOptions::new().start_by(manual.now() + 3 * SECOND);
+    let repeat = tasks.repeat(SECOND, options, |_| Ok::<_, String>(())).unwrap();
+    for round in 1..=3 {
+        until("the round is over", || tasks.stats().completed == round);
+        until("the next waits", || tasks.stats().scheduled == 1);
+        manual.advance(SECOND);
+    }
+    // The fourth would have begun at the moment itself, which is too late.
+    wait(repeat.over());
+    assert_eq!((repeat.rounds(), tasks.stats().timers), (3, 0));
+}
+
+#[test]
 fn a_repetition_is_over_when_its_closure_is_dropped() {
     /// Looks, when it is dropped, whether it is said to be over.
     struct Looks(Latch<Latch<()>>, Latch<bool>);

@@ -402,6 +402,21 @@ fn held_tasklets_start_when_a_hook_is_set() {
 }
 
 #[test]
+fn the_age_of_a_directive_goes_on_over_home_steps() {
+    let manual = ManualClock::new();
+    let mut home = Loop::<()>::builder().clock(manual.clock()).build(());
+    let (ages, moves) = (Arc::new(Mutex::new(Vec::new())), manual.clone());
+    let log = ages.clone();
+    let steps = numbered(move |step, (): &mut (), cx| {
+        log.lock().unwrap().push(cx.handle().tasklets()[0].since.as_secs());
+        moves.advance(Duration::from_secs(1));
+        if step < 2 { Directive::Home } else { Directive::Done }
+    });
+    home.schedule(steps, Directive::Home).unwrap().run().unwrap();
+    assert_eq!(*ages.lock().unwrap(), [0, 1, 2]);
+}
+
+#[test]
 fn tasklets_are_listed_with_name_directive_and_age() {
     let manual = ManualClock::new();
     let mut home = Loop::<()>::builder().clock(manual.clock()).build(());

@@ -136,6 +136,26 @@ fn a_panic_that_leaves_the_loop_empty_stops_it_all_the_same() {
 }
 
 #[test]
+fn a_panic_handler_whose_destructor_panics_does_not_disturb_the_end() {
+    struct Held;
+    impl Drop for Held {
+        fn drop(&mut self) {
+            panic!("{ON_PURPOSE}");
+        }
+    }
+    let mut home = Loop::new(());
+    let held = Held;
+    home.on_panic(PanicPolicy::call(move |_| {
+        let _ = &held;
+    }));
+    home.schedule(bomb(), Directive::Home).unwrap();
+    let node = home.shutdown_node();
+    assert_eq!(home.run().unwrap().panicked, 1);
+    drop(home);
+    assert!(node.is_closed() && node.err().is_none());
+}
+
+#[test]
 fn a_panic_handler_runs_on_the_steps_thread_and_may_panic() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let tells = told.clone();

@@ -90,6 +90,11 @@ fn a_loop_that_is_closed_or_dropped_closes_its_shutdown_node() {
         three.into_inner();
         assert!(handle.shutdown_node().is_closed(), "it had ended before");
 
+        let four = builder().build(());
+        let state = four.shutdown_node();
+        state.request_shutdown();
+        state.wait_closed_timeout(LONG).unwrap();
+
         let (handle, blocker, runs) = held(builder());
         let state = handle.shutdown_node();
         assert!(handle.close(Duration::ZERO).is_err());
