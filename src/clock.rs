@@ -86,7 +86,7 @@ impl Clock {
     }
 
     /// Waits on `condvar` until notified, until `deadline`, or until a spurious wakeup. The caller looks again. With
-    /// a manual clock the caller must hold an [`ClockWatch`] that locks the same mutex and notifies.
+    /// a manual clock the caller must hold a [`ClockWatch`] that locks the same mutex and notifies.
     pub(crate) fn wait<'a, T>(
         &self,
         condvar: &Condvar,

@@ -416,9 +416,6 @@ pub struct LatchFuture<T> {
     place: Option<u64>,
 }
 
-/// The name that the handle of a task still uses.
-pub(crate) use self::LatchFuture as Waiting;
-
 impl<T> LatchFuture<T> {
     pub(crate) fn new(latch: Latch<T>) -> LatchFuture<T> {
         LatchFuture { latch, place: None }

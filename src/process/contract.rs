@@ -172,9 +172,11 @@ impl<O> Upgrade<O> {
         self
     }
 
-    /// Gives these events to the successor again, before all events that wait. They are control signals that the
-    /// predecessor has taken. Messages and completions among them are dropped.
-    pub(crate) fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
+    /// Gives these events to the successor, before all events that wait, and in this order. So a state machine that
+    /// stands in for another can keep the control signals that it has taken.
+    ///
+    /// Messages and completions among the events are dropped.
+    pub fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
         self.successor.given_back = events.into_iter().filter_map(Event::into_control).collect();
         self
     }

@@ -258,6 +258,8 @@ impl Shutdown {
         let ended = contain(|| self.end_in_order(deadline));
         if let Err(panic) = &ended {
             tell_log(|| tracing::error!(%panic, "the shutdown panicked"));
+            // A caller without a limit must not wait for processes that no thread ends any more.
+            let _ = self.settled.set(());
         }
         let report = Arc::new(self.make_report(ended.is_err()));
         self.tell(&report);

@@ -69,7 +69,7 @@ pub(crate) enum Settled {
     /// The body is at rest.
     Resting,
     /// The body is at rest, and waits for one answer, of this process.
-    AskFuture(Pid),
+    Asking(Pid),
     /// The process is to be stepped again.
     Again(Ready),
     /// The process is to be ended: it is doomed, or it waits for a signal and none can come.
@@ -354,7 +354,7 @@ impl Cell {
         std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
         drop(inner);
         drop(spare);
-        asked.map_or(Settled::Resting, Settled::AskFuture)
+        asked.map_or(Settled::Resting, Settled::Asking)
     }
 
     /// Gives a process without a bound, before its first step, the events that have arrived.
@@ -399,8 +399,8 @@ impl Cell {
 
     /// Decides that the process is to be ended instead of stepped. `why` is [`BY_SHUTDOWN`], [`NO_THREAD`] or 0.
     ///
-    /// Returns its body if it was at rest. The caller must
-    /// end it then. Otherwise the thread that has the body will find out.
+    /// Returns its body if it was at rest. The caller must end it then. Otherwise the thread that has the body will
+    /// find out.
     pub(crate) fn doom(&self, pid: Pid, why: u64) -> Result<Option<Ready>, Missing> {
         let mut inner = enter(&self.inner);
         if let Some(missing) = inner.missing(pid) {
@@ -450,8 +450,8 @@ impl Cell {
         inner.queued = inner.queued.saturating_sub(count);
     }
 
-    /// For the shutdown: asks the process that lives here to stop, and has its end reported. Returns its generation,
-    /// and its body if that woke it.
+    /// For the shutdown: asks the process that lives here to stop, and has its end reported. Returns its body if the
+    /// request woke it.
     pub(crate) fn cancel_and_watch(&self, request: &CancelRequest, watched: impl FnOnce()) -> Option<Ready> {
         let mut inner = enter(&self.inner);
         if matches!(inner.body, BodyState::Vacant) {

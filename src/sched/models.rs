@@ -65,7 +65,7 @@ fn settled(cell: &Cell, body: Ready, verdict: Verdict) -> Settled {
 fn settle(cell: &Cell, body: Ready, verdict: Verdict) -> Option<Ready> {
     match settled(cell, body, verdict) {
         Settled::Again(body) | Settled::Ends(body) => Some(body),
-        Settled::Resting | Settled::AskFuture(_) => None,
+        Settled::Resting | Settled::Asking(_) => None,
     }
 }
 
@@ -233,7 +233,7 @@ impl Ring {
     /// Puts a process to rest, and looks for a cycle. Returns whether its ask was given up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
         match settled(&self.cells[slot as usize], body, Verdict::Wait) {
-            Settled::AskFuture(asked) => {
+            Settled::Asking(asked) => {
                 let closed = closes_cycle(&|pid| self.find(pid), &self.decisions, pid(slot), asked);
                 matches!(closed, Some((_, Decided::Deliver { .. })))
             }
@@ -319,7 +319,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
             }
         });
         let settled = settled(&ring.cells[2], three, Verdict::Wait);
-        assert!(matches!(settled, Settled::AskFuture(_)));
+        assert!(matches!(settled, Settled::Asking(_)));
         // Step 2 of the protocol only saves the lock. It could be deceived earlier, so the search begins with step 3
         // here.
         let given_up = give_up(&|pid| ring.find(pid), &ring.decisions, pid(2));

@@ -110,7 +110,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         }
         match cell.settle(body, stepped) {
             Settled::Resting => return After::Nothing,
-            Settled::AskFuture(asked) => {
+            Settled::Asking(asked) => {
                 if executor.next() != Some(asked) {
                     road.came_to_rest(executor, pid, asked);
                 }

@@ -11,7 +11,7 @@ use super::life::ExitValue;
 use super::shared::{Helped, Record, Shared};
 use crate::clock::Deadline;
 use crate::inside::{WaitError, refuse_step_timeout};
-use crate::latch::{Latch, Waiting};
+use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Exit, Reason, Rejected, contain, drop_contained};
 use crate::primitives::{Arc, lock, thread};
 
@@ -29,14 +29,14 @@ use crate::primitives::{Arc, lock, thread};
 pub struct TaskHandle<T, E> {
     pub(super) record: Arc<Record<dyn ExitValue<T, E>>>,
     pub(super) shared: Arc<Shared>,
-    pub(super) waiting: Waiting<()>,
+    pub(super) waiting: LatchFuture<()>,
     /// Whether the result was moved out.
     was_taken: bool,
 }
 
 impl<T, E> TaskHandle<T, E> {
     pub(super) fn new(record: Arc<Record<dyn ExitValue<T, E>>>, shared: Arc<Shared>) -> TaskHandle<T, E> {
-        let waiting = Waiting::new(record.over.clone());
+        let waiting = LatchFuture::new(record.over.clone());
         TaskHandle { record, shared, waiting, was_taken: false }
     }
 

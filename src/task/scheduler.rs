@@ -231,7 +231,7 @@ impl TaskScheduler {
     /// Stops the scheduler, and waits until all user code of its tasks has finished.
     ///
     /// When the call returns `Ok`, all closures have returned, and all values of the user are dropped. If the scheduler
-    /// has its own pool, the pool's threads have ended.
+    /// has its own pool, the pool's threads have ended, unless the caller is a step, which does not wait for them.
     ///
     /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///

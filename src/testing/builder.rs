@@ -25,9 +25,9 @@ const STEP_EVENTS: u32 = 128;
 /// struct Read(Reply<u64>);
 ///
 /// /// Answers with the time that has passed, in seconds.
-/// struct ExitWatcher { start: Option<std::time::Instant> }
+/// struct TimeTeller { start: Option<std::time::Instant> }
 ///
-/// impl Process for ExitWatcher {
+/// impl Process for TimeTeller {
 ///     type Message = Read;
 ///     type Output = ();
 ///
@@ -63,7 +63,7 @@ const STEP_EVENTS: u32 = 128;
 /// }
 ///
 /// let clock = ManualClock::new();
-/// let mut watch = Driver::builder().pid("<0.1.1>".parse()?).clock(&clock).build(ExitWatcher { start: None });
+/// let mut watch = Driver::builder().pid("<0.1.1>".parse()?).clock(&clock).build(TimeTeller { start: None });
 /// let visitor = Visitor { watch: watch.address(), asked: None };
 /// let mut visitor = Driver::builder().pid("<0.2.1>".parse()?).clock(&clock).build(visitor);
 ///
