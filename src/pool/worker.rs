@@ -40,12 +40,12 @@ pub(super) struct Shared {
 /// User code for certain moments in a thread's life.
 #[derive(Clone, Default)]
 pub(super) struct Hooks {
-    pub(super) start: Option<Observer>,
-    pub(super) end: Option<Observer>,
+    pub(super) start: Option<Hook>,
+    pub(super) end: Option<Hook>,
     pub(super) panic: Option<PanicHook>,
 }
 
-type Observer = Arc<dyn Fn() + Send + Sync>;
+type Hook = Arc<dyn Fn() + Send + Sync>;
 type PanicHook = Arc<dyn Fn(&Panic) + Send + Sync>;
 
 impl fmt::Debug for Hooks {
@@ -55,7 +55,7 @@ impl fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    fn call(hook: &Option<Observer>) {
+    fn call(hook: &Option<Hook>) {
         if let Some(hook) = hook {
             contain_logged("a hook of the pool panicked", || hook());
         }

@@ -82,7 +82,7 @@ pub struct RuntimeBuilder {
     shutdown_limit: Duration,
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
-    hook: Option<Arc<dyn Observer>>,
+    observer: Option<Arc<dyn Observer>>,
     handlers: HashMap<TypeId, Arc<dyn Handler>>,
     twice: Option<&'static str>,
 }
@@ -104,7 +104,7 @@ impl Runtime {
             shutdown_limit: DEFAULT_SHUTDOWN_LIMIT,
             exact_step_times: false,
             watchdog: None,
-            hook: None,
+            observer: None,
             handlers: HashMap::new(),
             twice: None,
         }
@@ -212,8 +212,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the observer, which is notified of spawns, exits, dead letters and stuck steps.
-    pub fn observer(mut self, hook: impl Observer) -> RuntimeBuilder {
-        self.hook = Some(Arc::new(hook));
+    pub fn observer(mut self, observer: impl Observer) -> RuntimeBuilder {
+        self.observer = Some(Arc::new(observer));
         self
     }
 
@@ -321,7 +321,7 @@ impl RuntimeBuilder {
         let road = Arc::new(Road {
             workers,
             stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
-            hook: self.hook,
+            observer: self.observer,
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
             ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)

@@ -173,7 +173,7 @@ impl WatchdogTimer {
                     || tracing::warn!(%pid, process, name, doing = %step.doing, runs_for = ?time, "a step is stuck"),
                 );
             }
-            core.road.tell_hook(|hook| if over { hook.unstuck(&step) } else { hook.stuck(&step) });
+            core.road.tell_observer(|observer| if over { observer.unstuck(&step) } else { observer.stuck(&step) });
         }
     }
 

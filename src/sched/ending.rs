@@ -14,7 +14,7 @@ use crate::sched::mailbox::AnyMailbox;
 /// Reports to the log and the observer that a process was spawned.
 #[inline(always)]
 pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
-    if tracing::level_enabled!(tracing::Level::DEBUG) || road.hook.is_some() {
+    if tracing::level_enabled!(tracing::Level::DEBUG) || road.observer.is_some() {
         tell_of_spawn(road, body);
     }
 }
@@ -23,7 +23,7 @@ pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
 fn tell_of_spawn(road: &Road, body: &Ready) {
     let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
     tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
-    road.tell_hook(|hook| hook.spawned(&identity(body)));
+    road.tell_observer(|observer| observer.spawned(&identity(body)));
 }
 
 pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
@@ -95,7 +95,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
     let marks = vacated.marks;
-    if road.hook.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
+    if road.observer.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();
     }
@@ -208,7 +208,7 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     // Also without relations: the name is lost with the head. Before the observer, so that it finds the name free.
     engine.tell_related(pid, &exit, executor);
     let type_name = kind.map_or("", |kind| (kind.process)());
-    road.tell_hook(|hook| hook.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
+    road.tell_observer(|observer| observer.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     if marks & WATCHED != 0 {
         road.roll.strike();
     }
@@ -223,7 +223,7 @@ fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
         Exit::Failed(_) => tracing::Level::WARN,
         Exit::Panicked(_) => tracing::Level::ERROR,
     };
-    if tracing::level_enabled!(level) || road.hook.is_some() {
+    if tracing::level_enabled!(level) || road.observer.is_some() {
         tell_of_exit(road, body, exit);
     }
 }
@@ -232,7 +232,7 @@ fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
 fn tell_of_exit(road: &Road, body: &Ready, exit: &Exit) {
     let (pid, process) = (body.head.pid, body.machine.kind().process);
     tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
-    road.tell_hook(|hook| hook.exited(&identity(body), exit));
+    road.tell_observer(|observer| observer.exited(&identity(body), exit));
 }
 
 fn tell_exit(pid: Pid, process: &str, name: Option<&str>, exit: &Exit) {

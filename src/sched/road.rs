@@ -30,7 +30,7 @@ pub(crate) struct Road {
     pub(crate) stuck_steps: Option<StuckSteps>,
     /// The counts of all threads that are not workers.
     pub(crate) outside: Counters,
-    pub(crate) hook: Option<Arc<dyn Observer>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) clock: Clock,
     /// When the runtime was started.
     pub(crate) start: Instant,
@@ -163,7 +163,7 @@ impl Road {
             workers,
             stuck_steps: None,
             outside: Counters::shared(),
-            hook: None,
+            observer: None,
             start: clock.now(),
             clock,
             dooms: AtomicUsize::new(0),
@@ -230,15 +230,15 @@ impl Road {
                 );
             });
         }
-        self.tell_hook(|hook| hook.dead_letter(letter));
+        self.tell_observer(|observer| observer.dead_letter(letter));
     }
 
     /// Calls the observer, if there is one, and contains its panics.
-    pub(crate) fn tell_hook(&self, tell: impl FnOnce(&dyn Observer)) {
-        if let Some(hook) = &self.hook
-            && let Err(panic) = contain(|| tell(&**hook))
+    pub(crate) fn tell_observer(&self, tell: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.observer
+            && let Err(panic) = contain(|| tell(&**observer))
         {
-            tell_log(|| tracing::error!(%panic, "a hook panicked"));
+            tell_log(|| tracing::error!(%panic, "an observer panicked"));
         }
     }
 }

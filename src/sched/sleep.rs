@@ -18,11 +18,11 @@ pub(crate) struct Sleep {
     /// The lower half counts the workers that look, and the upper half those that sleep.
     counts: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
-    views: Box<[WorkerView]>,
+    places: Box<[SleepingPlace]>,
 }
 
 #[derive(Default)]
-struct WorkerView {
+struct SleepingPlace {
     woken: Mutex<bool>,
     wake: Condvar,
 }
@@ -44,7 +44,7 @@ impl Sleep {
         Sleep {
             counts: AtomicUsize::new(0),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
-            views: std::iter::repeat_with(WorkerView::default).take(workers).collect(),
+            places: std::iter::repeat_with(SleepingPlace::default).take(workers).collect(),
         }
     }
 
@@ -95,10 +95,10 @@ impl Sleep {
         if work() && self.get_up(worker) {
             return false;
         }
-        let view = &self.views[worker];
-        let mut woken = lock(&view.woken);
+        let place = &self.places[worker];
+        let mut woken = lock(&place.woken);
         while !std::mem::take(&mut *woken) {
-            woken = wait(&view.wake, woken);
+            woken = wait(&place.wake, woken);
         }
         true
     }
@@ -138,9 +138,9 @@ impl Sleep {
     }
 
     fn rouse(&self, worker: usize) {
-        let view = &self.views[worker];
-        *lock(&view.woken) = true;
-        view.wake.notify_one();
+        let place = &self.places[worker];
+        *lock(&place.woken) = true;
+        place.wake.notify_one();
     }
 
     /// Wakes this worker, if it sleeps, for something other than work. Returns whether it was woken.

@@ -349,7 +349,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         drop_contained(engine.begins(&mut child.head));
     }
     executor.count(|counters| &counters.spawned, 1);
-    if road.hook.is_some() {
+    if road.observer.is_some() {
         executor.let_go();
     }
     told_of_spawn(road, &child);
