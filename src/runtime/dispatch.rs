@@ -128,7 +128,11 @@ impl Core {
         });
         // If it is not refused, the question is not read here. The process that answers it may be about to write it,
         // on another processor.
-        if is_refused && ask.is_decided() {
+        if is_refused {
+            // The drop of the message has answered the question, unless the reply is not in the message.
+            if !ask.is_decided() {
+                ask.give_up(ask.abandoned());
+            }
             return;
         }
         // Without a limit there is no timer, and the clock is not read.

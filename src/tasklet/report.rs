@@ -290,6 +290,8 @@ mod tests {
             let mut report = clean.clone();
             *count(&mut report) = 3;
             assert!(!report.is_clean() && report.ended() == 5, "{report}");
+            report = Report { panicked: 1, cancelled: 1, abandoned: 1, refused: 1, ..report };
+            assert!(!report.is_clean() && report.ended() == 6, "{report}");
         }
     }
 }

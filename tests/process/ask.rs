@@ -163,6 +163,28 @@ fn an_unanswered_ask_times_out_and_its_late_reply_is_counted() {
 }
 
 #[test]
+fn a_refused_question_is_answered_at_once_wherever_its_reply_is() {
+    let runtime = runtime(1);
+    let dead = runtime.spawn(sink::<()>()).unwrap();
+    runtime.terminate(dead.pid()).unwrap();
+    join(&dead);
+    let (kept, replies) = std::sync::mpsc::channel();
+    let (keeps, to, mut tag) = (kept.clone(), dead.address(), None);
+    let asker = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if let Some(Event::Completed(done)) = events.next() {
+            return Ok(Step::Done(done.take(tag.unwrap()).unwrap().map_err(|why| why.to_string())));
+        }
+        let keeps = keeps.clone();
+        tag = Some(out.ask(to, move |reply: Reply<u32>| keeps.send(reply).unwrap(), Duration::MAX));
+        Ok(Step::Wait)
+    });
+    let inside = output(&runtime.spawn(asker).unwrap());
+    let outside = runtime.ask(to, |reply: Reply<u32>| kept.send(reply).unwrap(), Duration::MAX).wait();
+    assert_eq!(*inside, Err(outside.unwrap_err().to_string()));
+    assert_eq!(replies.try_iter().count(), 2, "the replies are kept");
+}
+
+#[test]
 fn a_late_reply_whose_destructor_panics_disturbs_nobody() {
     let runtime = runtime(1);
     let (kept, replies) = std::sync::mpsc::channel();

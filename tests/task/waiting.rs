@@ -175,7 +175,7 @@ fn stop_and_join_names_the_closures_that_are_left() {
     assert!(left.tasks.iter().all(|task| task.status == Status::Stopped));
     until("the obedient one has returned", || tasks.stats().abandoned == 2);
     let left = tasks.stop_and_join(Duration::ZERO).unwrap_err();
-    assert_eq!(left.to_string(), format!("the limit was over: 2 closures have not returned: {one} (kept); {two}"));
+    assert_eq!(left.to_string(), format!("the limit was over: 2 closures have not returned: {one} (kept), {two}"));
     drop(over);
     other.let_go();
     let joiner = std::thread::spawn({
