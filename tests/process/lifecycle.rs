@@ -463,40 +463,6 @@ fn an_upgrade_keeps_pid_name_and_mailbox_and_closes_the_old_one_once() {
 }
 
 #[test]
-fn an_upgrade_can_give_taken_control_signals_to_the_successor() {
-    let runtime = runtime(1);
-    let (log, go) = (Log::new(), Latch::new());
-    let (told, gate) = (log.clone(), go.clone());
-    let mut taken = Vec::new();
-    let process = runtime
-        .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-            wait(&gate);
-            taken.extend(events);
-            if taken.len() < 4 {
-                return Ok(Step::Idle);
-            }
-            let told = told.clone();
-            let next = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
-                events.for_each(|event| match event {
-                    Event::Cancel(request) => told.push(format!("asked to stop: {}", request.reason)),
-                    Event::Message(number) => told.push(number.to_string()),
-                    _ => {}
-                });
-                Ok(if told.len() == 0 { Step::Idle } else { Step::Done(()) })
-            });
-            Ok(Step::Upgrade(Upgrade::to(next).giving_back(std::mem::take(&mut taken))))
-        }))
-        .unwrap();
-    (1..=2).for_each(|number| runtime.send(process.address(), number).unwrap());
-    for reason in ["one", "two"] {
-        assert!(runtime.cancel(process.pid(), reason).unwrap());
-    }
-    go.set(()).unwrap();
-    output(&process);
-    assert_eq!(log.take(), ["asked to stop: one", "asked to stop: two"]);
-}
-
-#[test]
 fn an_upgrade_makes_untaken_messages_dead_and_may_fail_in_init() {
     let watcher = Watcher::new();
     let runtime = builder().workers(1).observer(watcher.clone()).start().unwrap();

@@ -254,3 +254,37 @@ fn an_init_that_fails_to_spawn_another_has_that_as_its_own_failure() {
     let refused = runtime.spawn(Parent(runtime.clone())).err().unwrap();
     assert!(matches!(refused.reason(), SpawnError::Init(_)), "{refused}");
 }
+
+#[test]
+fn an_upgrade_can_give_taken_control_signals_to_the_successor() {
+    let runtime = runtime(1);
+    let (log, go) = (Log::new(), Latch::new());
+    let (told, gate) = (log.clone(), go.clone());
+    let mut taken = Vec::new();
+    let process = runtime
+        .spawn(script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            wait(&gate);
+            taken.extend(events);
+            if taken.len() < 4 {
+                return Ok(Step::Idle);
+            }
+            let told = told.clone();
+            let next = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+                events.for_each(|event| match event {
+                    Event::Cancel(request) => told.push(format!("asked to stop: {}", request.reason)),
+                    Event::Message(number) => told.push(number.to_string()),
+                    _ => {}
+                });
+                Ok(if told.len() == 0 { Step::Idle } else { Step::Done(()) })
+            });
+            Ok(Step::Upgrade(Upgrade::to(next).giving_back(std::mem::take(&mut taken))))
+        }))
+        .unwrap();
+    (1..=2).for_each(|number| runtime.send(process.address(), number).unwrap());
+    for reason in ["one", "two"] {
+        assert!(runtime.cancel(process.pid(), reason).unwrap());
+    }
+    go.set(()).unwrap();
+    output(&process);
+    assert_eq!(log.take(), ["asked to stop: one", "asked to stop: two"]);
+}
