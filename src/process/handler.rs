@@ -224,4 +224,29 @@ mod tests {
         wait(std::thread::spawn(move || drop(first))).unwrap();
         assert_eq!(answers_of(&clerk), [(2, Ok(5)), (1, Err(String::from("dropped without an answer")))]);
     }
+
+    #[test]
+    fn a_second_answer_whose_destructor_panics_disturbs_nobody() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("on purpose");
+            }
+        }
+        struct Make;
+        impl Command for Make {
+            type Output = Bomb;
+        }
+        let kept: Arc<Mutex<Vec<Responder<Bomb>>>> = Arc::default();
+        let (clerk, keep) = (Arc::new(Clerk::default()), kept.clone());
+        let handler = HandlerFn::new(move |_: Make, done| {
+            lock(&keep).push(done);
+            Err("no powder".into())
+        });
+        let pid = "<0.1.1>".parse().unwrap();
+        handler.handle(Box::new(Make), clerk.clone(), pid, 1, CancelToken::new());
+        let late = lock(&kept).pop().unwrap();
+        late.ok(Bomb);
+        assert_eq!(lock(&clerk.answers).len(), 1, "the error of the handler is the answer");
+    }
 }

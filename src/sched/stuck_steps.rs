@@ -436,6 +436,18 @@ mod tests {
         stuck_steps.returned(0, view, 2);
         assert!(stuck_steps.stuck(2).0.is_empty() && !view.reported.load(Ordering::Relaxed));
     }
+
+    #[test]
+    fn a_spare_that_is_needed_again_stays_despite_an_old_mark() {
+        let stuck_steps = StuckSteps::new(1, 1, 1);
+        {
+            let mut state = lock(&stuck_steps.state);
+            (state.stuck, state.running) = (1, 1);
+        }
+        stuck_steps.surplus.store(true, Ordering::SeqCst);
+        assert!(!stuck_steps.leaves() && !stuck_steps.has_surplus());
+        assert_eq!(stuck_steps.spares(), 1);
+    }
 }
 
 #[cfg(all(test, loom))]
