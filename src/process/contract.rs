@@ -172,10 +172,12 @@ impl<O> Upgrade<O> {
         self
     }
 
-    /// Gives these events to the successor, before all events that wait, and in this order. So a state machine that
-    /// stands in for another can keep the control signals that it has taken.
+    /// Gives these events to the successor. So a state machine that stands in for another can keep the control signals
+    /// that it has taken.
     ///
-    /// Messages and completions among the events are dropped.
+    /// The successor gets them in this order, before all control signals that wait. An event that tells of another
+    /// process still comes after the messages of that process that wait. Messages and completions among the events are
+    /// dropped.
     pub fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
         self.successor.given_back = events.into_iter().filter_map(Event::into_control).collect();
         self

@@ -32,7 +32,7 @@ struct OpenReply(Option<Arc<Ask>>);
 impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
-            ask.give_up(ask.abandoned());
+            ask.abandon();
             // A pending answer is dropped next. A panic of the question must not unwind then, because two destructors
             // that panic at once abort the program.
             drop_contained(ask);
@@ -276,7 +276,14 @@ impl Ask {
         self.deliver(self.decide(Err(why), || ()));
     }
 
-    /// The error for the asker when the reply was dropped.
+    /// Ends the wait because no reply will come, if the question is undecided.
+    pub(crate) fn abandon(&self) {
+        if !self.is_decided() {
+            self.give_up(self.abandoned());
+        }
+    }
+
+    /// The error for the asker when no reply will come.
     pub(crate) fn abandoned(&self) -> CommandError {
         lock(&self.undelivered).take().unwrap_or_else(|| {
             if self.host.is_alive(self.target) { CommandError::Dropped } else { CommandError::Ended(self.target) }

@@ -66,9 +66,7 @@ fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) 
         // The drop of the message drops the reply in it, and this answers the question. If the message contains no
         // reply, no answer would ever come.
         drop_contained(message);
-        if !ask.is_decided() {
-            ask.give_up(ask.abandoned());
-        }
+        ask.abandon();
     }
 }
 

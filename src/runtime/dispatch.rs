@@ -130,10 +130,7 @@ impl Core {
         // on another processor.
         if is_refused {
             // The drop of the message has answered the question, unless the reply is not in the message.
-            if !ask.is_decided() {
-                ask.give_up(ask.abandoned());
-            }
-            return;
+            return ask.abandon();
         }
         // Without a limit there is no timer, and the clock is not read.
         if limit < Duration::MAX {
