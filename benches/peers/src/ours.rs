@@ -3,6 +3,12 @@
 
 #[path = "../../workloads/births.rs"]
 mod births;
+#[path = "../../workloads/chat.rs"]
+mod chat;
+#[path = "../../workloads/chat_shape.rs"]
+pub(crate) mod chat_shape;
+#[path = "../../workloads/hub.rs"]
+mod hub;
 #[path = "../../workloads/jobs.rs"]
 mod jobs;
 #[path = "../../workloads/list.rs"]
@@ -11,9 +17,15 @@ pub(crate) mod list;
 pub(crate) mod measure;
 #[path = "../../workloads/messages.rs"]
 mod messages;
+#[path = "../../workloads/pipeline.rs"]
+mod pipeline;
+#[path = "../../workloads/pubsub.rs"]
+mod pubsub;
 #[path = "../../workloads/runtime.rs"]
 pub(crate) mod runtime;
 #[path = "../../workloads/shape.rs"]
 pub(crate) mod shape;
 #[path = "../../workloads/tasks.rs"]
 mod tasks;
+#[path = "../../workloads/timers.rs"]
+mod timers;

@@ -57,7 +57,7 @@ impl Spread {
     }
 }
 
-/// The result of a bar: the ratio, the peer, and whether the bar is reached.
+/// The result of a bar: the ratio, the peer or the other workload, and whether the bar is reached.
 pub(crate) struct Verdict {
     pub(crate) ratio: f64,
     pub(crate) fastest: &'static str,
@@ -81,21 +81,25 @@ impl Report {
         self.failures.iter().any(|failure| failure.peer == peer && failure.workload == workload)
     }
 
-    fn figures(&self, peer: &str, row: &Row, figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
-        let those = self.runs.iter().filter(|run| run.peer == peer && run.workload == row.workload);
+    fn figures(&self, peer: &str, workload: &str, figure: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+        let those = self.runs.iter().filter(|run| run.peer == peer && run.workload == workload);
         Spread::of(those.filter_map(figure).collect())
     }
 
     /// The subject of a row of the table.
     pub(crate) fn spread(&self, peer: &str, row: &Row) -> Option<Spread> {
-        self.figures(peer, row, |run| match row.figure {
+        self.spread_in(peer, row.workload, row.figure)
+    }
+
+    fn spread_in(&self, peer: &str, workload: &str, figure: Figure) -> Option<Spread> {
+        self.figures(peer, workload, |run| match figure {
             Figure::Time => Some(run.ns_per_op),
             Figure::Bytes => run.bytes_per_actor,
         })
     }
 
     pub(crate) fn peak(&self, peer: &str, row: &Row) -> Option<Spread> {
-        self.figures(peer, row, |run| run.rss_mb)
+        self.figures(peer, row.workload, |run| run.rss_mb)
     }
 
     /// A peer's median divided by ours.
@@ -103,17 +107,20 @@ impl Report {
         Some(self.spread(peer, row)?.median / self.spread(US, row)?.median)
     }
 
-    /// Compares Procession's median with the best of the peers that a bar is about. `None` if either was not
-    /// measured.
+    /// Compares Procession's median with the best of those that a bar is about. `None` if either was not measured.
     pub(crate) fn verdict(&self, bar: &Bar, row: &Row, peers: &[Peer]) -> Option<Verdict> {
         let is_meant = |peer: &&Peer| match bar.against {
             Against::All => peer.name != US,
             Against::Rust => peer.name != US && !peer.is_script(),
             Against::One(name) => peer.name == name,
+            Against::Ourselves(_) => false,
         };
         let medians =
             peers.iter().filter(is_meant).filter_map(|peer| Some((peer.name, self.spread(peer.name, row)?.median)));
-        let (fastest, median) = medians.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let (fastest, median) = match bar.against {
+            Against::Ourselves(workload) => (workload, self.spread_in(US, workload, row.figure)?.median),
+            _ => medians.min_by(|(_, one), (_, other)| one.total_cmp(other))?,
+        };
         let ratio = self.spread(US, row)?.median / median;
         let is_met = match bar.limit {
             Limit::AtMost(most) => ratio <= most,

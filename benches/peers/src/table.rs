@@ -96,6 +96,7 @@ fn verdict(bar: &Bar, row: &Row, report: &Report, peers: &[Peer]) -> String {
         Against::All => String::new(),
         Against::Rust => String::from(" in Rust"),
         Against::One(name) => format!(" of {name}"),
+        Against::Ourselves(workload) => format!(" of our {workload}"),
     };
     let Some(verdict) = report.verdict(bar, row, peers) else { return format!("{expected}{among}: not measured") };
     let is_met = match bar.limit {
@@ -167,18 +168,29 @@ mod tests {
     }
 
     #[test]
+    fn a_bar_may_be_about_another_workload_of_ours() {
+        let mut measured = Report::new(Vec::new());
+        measured.runs.push(run("procession", "senders_10000", 50.0));
+        let not_measured = report("A machine.", &groups(), &measured);
+        assert!(not_measured.contains("| ≤ 3 of our senders_100: not measured |"), "{not_measured}");
+        measured.runs.push(run("procession", "senders_100", 10.0));
+        let text = report("A machine.", &groups(), &measured);
+        assert!(text.contains("| 5.00 of senders_100 (≤ 3 of our senders_100: **not met**) |"), "{text}");
+    }
+
+    #[test]
     fn the_table_says_the_median_the_ratio_and_whether_the_bar_is_met() {
         let mut measured = Report::new(Vec::new());
         for ns in [50.0, 40.0, 60.0] {
             measured.runs.push(run("procession", "counting", ns));
-            measured.runs.push(run("tokio", "counting", ns * 2.0));
+            measured.runs.push(run("tokio", "counting", ns * 5.0));
             measured.runs.push(run("go", "counting", ns / 2.0));
         }
         measured.failures.push(Failure { peer: "xtra", workload: "ring", problem: String::from("hung") });
         let text = report("A machine.", &groups(), &measured);
         assert!(text.contains("| workload | procession | tokio | xtra | go | ours / fastest |"), "{text}");
-        let row = "| `counting`, ns per message | 50 (40–60) | 100 (80–120) 2.00 × | — | 25 (20–30) 0.50 × \
-                   | 0.50 of tokio (≤ 0.7 in Rust: met); 2.00 of go (< 1 of go: **not met**) |";
+        let row = "| `counting`, ns per message | 50 (40–60) | 250 (200–300) 5.00 × | — | 25 (20–30) 0.50 × \
+                   | 0.20 of tokio (≤ 0.25 in Rust: met); 2.00 of go (< 1 of go: **not met**) |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| `counting` | 120 | 120 | — | 120 | 100: **not met**, 120 at most |"), "{text}");
         assert!(text.contains("go, `counting`: the channel is bounded"), "{text}");

@@ -18,10 +18,15 @@ pub(crate) static REPORTS: Tally = Tally::new();
 /// Counts the actors that end after the clock has stopped, so that a loss is noticed.
 pub(crate) static ENDS: Tally = Tally::new();
 
-/// The runtime of all libraries on tokio, with its multi-threaded scheduler. No network driver is started, which
-/// saves a system call or two whenever a thread parks. Timers are enabled, because some of the libraries need them.
+/// The runtime of all libraries on tokio, with its multi-threaded scheduler. No driver is started, for the network or
+/// for timers. That saves a system call or two whenever a thread parks.
 pub(crate) fn tokio_runtime(setting: &Setting) -> Outcome<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(setting.workers).build()?)
+}
+
+/// As `tokio_runtime`, for programs that set timers.
+pub(crate) fn tokio_runtime_with_timers(setting: &Setting) -> Outcome<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(setting.workers).enable_time().build()?)
 }
 
 /// Receives the report of an actor.

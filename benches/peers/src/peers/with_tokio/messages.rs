@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use crate::ours::measure::{Measured, Outcome, Setting, check};
-use crate::ours::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
-use crate::peers::tokio_runtime;
+use crate::ours::shape::{BATCH, FRIENDS, PRODUCERS, RECEIVERS, RING, SENDER_BATCH, Walk, last_hop};
+use crate::peers::{REPORTS, tokio_runtime};
 
 pub(crate) fn pingpong(setting: &Setting) -> Outcome<Measured> {
     circle(setting, 2)
@@ -58,11 +58,16 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
 }
 
 pub(crate) fn counting(setting: &Setting) -> Outcome<Measured> {
-    stream(setting, 1)
+    stream(setting, 1, BATCH)
 }
 
 pub(crate) fn fanin(setting: &Setting) -> Outcome<Measured> {
-    stream(setting, PRODUCERS)
+    stream(setting, PRODUCERS, BATCH)
+}
+
+/// As `fanin`, with any number of tasks, which yield after few messages.
+pub(crate) fn senders<const SENDERS: u64>(setting: &Setting) -> Outcome<Measured> {
+    stream(setting, SENDERS, SENDER_BATCH)
 }
 
 enum CounterMessage {
@@ -82,9 +87,9 @@ async fn count(mut inbox: UnboundedReceiver<CounterMessage>) {
 }
 
 /// Sends without waiting, and yields after each batch.
-async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64) -> Result<(), &'static str> {
+async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64, batch: u64) -> Result<(), &'static str> {
     while left > 0 {
-        let batch = left.min(BATCH);
+        let batch = left.min(batch);
         for _ in 0..batch {
             to.send(CounterMessage::Add(1)).map_err(|_| "the counter has gone")?;
         }
@@ -95,14 +100,14 @@ async fn produce(to: UnboundedSender<CounterMessage>, mut left: u64) -> Result<(
 }
 
 /// One or several actors send to one. After the last message, that one is asked for the total.
-fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
+fn stream(setting: &Setting, producers: u64, batch: u64) -> Outcome<Measured> {
     let runtime = tokio_runtime(setting)?;
     let (counter, inbox) = unbounded_channel();
     let counting = runtime.spawn(count(inbox));
     let began = Instant::now();
     let mut running = Vec::new();
     for producer in 0..producers {
-        running.push(runtime.spawn(produce(counter.clone(), setting.share(producer, producers))));
+        running.push(runtime.spawn(produce(counter.clone(), setting.share(producer, producers), batch)));
     }
     for producer in running {
         runtime.block_on(producer)??;
@@ -114,6 +119,46 @@ fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     check("messages counted", total, setting.n)?;
     drop(counter);
     runtime.block_on(counting)?;
+    Ok(measured)
+}
+
+struct Pulse;
+
+/// Counts its messages.
+async fn receive(mut inbox: UnboundedReceiver<Pulse>, of: u64) -> u64 {
+    let mut had = 0;
+    while had < of && inbox.recv().await.is_some() {
+        had += 1;
+    }
+    REPORTS.strike();
+    had
+}
+
+/// A task sends to all receivers in turn, without a yield.
+pub(crate) fn burst(setting: &Setting) -> Outcome<Measured> {
+    let runtime = tokio_runtime(setting)?;
+    REPORTS.expect(RECEIVERS);
+    let (mut receivers, mut to) = (Vec::new(), Vec::new());
+    for receiver in 0..RECEIVERS {
+        let (sender, inbox) = unbounded_channel();
+        receivers.push(runtime.spawn(receive(inbox, setting.share(receiver, RECEIVERS))));
+        to.push(sender);
+    }
+    let messages = setting.n as usize;
+    let began = Instant::now();
+    runtime.spawn(async move {
+        for to in to.iter().cycle().take(messages) {
+            // A message that is lost makes the count wrong.
+            let _ = to.send(Pulse);
+        }
+    });
+    REPORTS.wait()?;
+    let measured = Measured::since(began, setting.n);
+    let mut had = 0;
+    for receiver in receivers {
+        had += runtime.block_on(receiver)?;
+    }
+    check("messages counted", had, setting.n)?;
     Ok(measured)
 }
 

@@ -8,6 +8,11 @@
 
 mod births;
 mod messages;
+mod hub;
+mod pubsub;
+mod pipeline;
+mod timers;
+mod chat;
 
 use crate::registry::Program;
 
@@ -21,4 +26,15 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("idle", births::idle),
     Program::new("big", messages::big),
     Program::new("ask", messages::ask),
+    Program::new("hub", hub::hub),
+    Program::new("hub_limit", hub::hub_limit),
+    Program::new("pubsub", pubsub::pubsub),
+    Program::new("pubsub_group", pubsub::pubsub_group),
+    Program::new("pipeline", pipeline::pipeline),
+    Program::new("burst", messages::burst),
+    Program::new("timers_cancelled", timers::cancelled),
+    Program::new("timers_fired", timers::fired),
+    Program::new("senders_100", messages::senders::<100>),
+    Program::new("senders_10000", messages::senders::<10_000>),
+    Program::new("mixed", chat::mixed),
 ];
