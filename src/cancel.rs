@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::latch::{Latch, LatchFuture};
+use crate::latch::{Latch, LatchCallback, LatchFuture};
 use crate::numbered_list::NumberedList;
 use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex, Weak, lock};
@@ -96,6 +96,11 @@ impl CancelToken {
         first
     }
 
+    /// Whether anybody could notice that the token is cancelled, except through this very token.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.node) > 1 || self.node.reason.is_shared()
+    }
+
     /// Returns the reason, if the token is cancelled.
     pub fn reason(&self) -> Option<Reason> {
         self.node.reason.get()
@@ -146,7 +151,7 @@ impl CancelToken {
     /// If the token is already cancelled, this call calls the callback. Dropping the [`CancelCallback`] removes the
     /// callback, unless the token was cancelled before.
     pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> CancelCallback {
-        CancelCallback { entry: self.node.reason.on_set(callback).map(|id| (self.node.reason.clone(), id)) }
+        CancelCallback { _callback: self.node.reason.on_set(callback) }
     }
 }
 
@@ -189,23 +194,10 @@ impl fmt::Debug for CancelToken {
 }
 
 /// Keeps a callback of [`CancelToken::on_cancel`] registered until it is dropped.
+#[derive(Debug)]
 #[must_use = "dropping this takes the callback back"]
 pub struct CancelCallback {
-    entry: Option<(Latch<Reason>, u64)>,
-}
-
-impl Drop for CancelCallback {
-    fn drop(&mut self) {
-        if let Some((latch, id)) = self.entry.take() {
-            latch.forget(id);
-        }
-    }
-}
-
-impl fmt::Debug for CancelCallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelCallback").field("pending", &self.entry.is_some()).finish()
-    }
+    _callback: LatchCallback<Reason>,
 }
 
 #[cfg(all(test, not(loom)))]

@@ -54,6 +54,21 @@ impl Gate {
             .map(|_| GateGuard { gate: self.clone() })
     }
 
+    /// Counts one entry, which has no guard. Only the thread that will close the gate may call this.
+    pub(crate) fn count_in(&self) {
+        // Ordering: Relaxed. The caller hands the entry to the thread that calls `count_out`.
+        self.shared.word.fetch_add(ONE, Ordering::Relaxed);
+    }
+
+    /// Takes back one entry. [`count_in`](Self::count_in) or [`enter`](Self::enter) has counted it.
+    pub(crate) fn count_out(&self) {
+        // Ordering: Release publishes the work done inside to the thread that finds the gate empty. Acquire makes the
+        // work of the others visible, because this entry may be the last.
+        if self.shared.word.fetch_sub(ONE, Ordering::AcqRel) == CLOSED + ONE {
+            self.everybody_has_left();
+        }
+    }
+
     /// Closes the gate. Returns whether this call closed it.
     ///
     /// Existing guards still count until they are dropped.
@@ -73,7 +88,7 @@ impl Gate {
         self.shared.word.load(Ordering::SeqCst) & CLOSED != 0
     }
 
-    /// Returns the number of guards.
+    /// Returns the number of entries that have not left.
     pub fn inside(&self) -> usize {
         self.shared.word.load(Ordering::Acquire) / ONE
     }
@@ -102,12 +117,7 @@ impl std::fmt::Debug for Gate {
 
 impl Drop for GateGuard {
     fn drop(&mut self) {
-        // Ordering: Release publishes the work done inside to the thread that finds the gate empty. Acquire makes the
-        // work of the others visible, because this guard may be the last.
-        let before = self.gate.shared.word.fetch_sub(ONE, Ordering::AcqRel);
-        if before == CLOSED + ONE {
-            self.gate.everybody_has_left();
-        }
+        self.gate.count_out();
     }
 }
 
@@ -138,6 +148,21 @@ mod tests {
         let unused = Gate::new();
         assert!(unused.close());
         assert!(unused.empty().is_set(), "nobody was inside, so it is empty at once");
+    }
+
+    #[test]
+    fn entries_without_a_guard_count_like_the_others() {
+        let gate = Gate::new();
+        gate.count_in();
+        gate.count_out();
+        assert!(!gate.empty().is_set(), "an open gate may be entered again");
+        gate.count_in();
+        let guard = gate.enter().unwrap();
+        assert_eq!((gate.inside(), gate.close()), (2, true));
+        gate.count_out();
+        assert!(!gate.empty().is_set());
+        drop(guard);
+        assert!(gate.empty().is_set());
     }
 }
 

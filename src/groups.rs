@@ -9,6 +9,12 @@
 //! another process made it. When the state machine of a process has failed and is replaced, its subscriptions and its
 //! own memberships end. The given ones stay.
 //!
+//! The receivers of a broadcast are a list that all broadcasts share until a member comes or goes. A change discards
+//! the list in its critical section, and the next broadcast makes a new one. So a change costs the same in a large
+//! group as in a small one. A second join of a member, and a leave that leaves it a membership, keep the list. Two
+//! broadcasts that find no list share the one that the first of them makes, because no change can come between them:
+//! both read the group, and a change needs it alone.
+//!
 //! A join and the end of the process may happen at once. The protocol is that of names (`name_table.rs`). Under the
 //! lock of the group, a join first adds the group to the groups of the process, then marks the cell, then writes the
 //! member.
@@ -20,7 +26,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::{Entry, OccupiedEntry};
 
 use crate::name_table::Removals;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, OnceLock};
 use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
 use crate::relations::{Cells, Told, tell};
 use crate::sched::mailbox::Control;
@@ -35,7 +41,6 @@ pub(crate) struct Groups {
     processes_gone: Removals,
 }
 
-#[derive(Default)]
 struct Group {
     /// Each member, with its memberships.
     members: BTreeMap<Pid, Memberships>,
@@ -43,6 +48,8 @@ struct Group {
     subscribers: BTreeSet<(Pid, u64)>,
     /// The member whose turn was last, if there was a turn.
     last_turn: Option<Pid>,
+    /// Each member once. Made by the first broadcast after a change.
+    receivers: OnceLock<Arc<[Pid]>>,
 }
 
 /// The memberships of a process in a group.
@@ -86,6 +93,35 @@ impl Memberships {
 }
 
 impl Group {
+    fn new() -> Group {
+        Group { members: BTreeMap::new(), subscribers: BTreeSet::new(), last_turn: None, receivers: OnceLock::new() }
+    }
+
+    /// Adds a membership.
+    fn add(&mut self, pid: Pid, by: Doer) {
+        let times = self.members.entry(pid).or_insert_with(|| {
+            self.receivers = OnceLock::new();
+            Memberships::default()
+        });
+        times.add(by);
+    }
+
+    /// Lets `take` take memberships of a process. Returns its result, or `None` if the process is no member.
+    fn take<R>(&mut self, pid: Pid, take: impl FnOnce(&mut Memberships) -> R) -> Option<R> {
+        let times = self.members.get_mut(&pid)?;
+        let taken = take(times);
+        if times.total() == 0 {
+            self.members.remove(&pid);
+            self.receivers = OnceLock::new();
+        }
+        Some(taken)
+    }
+
+    /// Each member once, in order.
+    fn receivers(&self) -> &Arc<[Pid]> {
+        self.receivers.get_or_init(|| self.members.keys().copied().collect())
+    }
+
     fn has(&self, pid: Pid) -> bool {
         self.members.contains_key(&pid) || self.subscribers.range((pid, 0)..=(pid, u64::MAX)).next().is_some()
     }
@@ -129,10 +165,10 @@ impl Groups {
             return Err(NameError::Empty);
         }
         let mut told = Vec::new();
-        let mut group = self.groups.entry(name.clone()).or_default();
+        let mut group = self.groups.entry(name.clone()).or_insert_with(Group::new);
         let (is_new, lives) = self.note(cells, name, pid);
         if lives {
-            group.members.entry(pid).or_default().add(by);
+            group.add(pid, by);
             group.tell(cells, name, &GroupChange::Joined(pid), &mut told);
             drop(group);
             told.into_iter().for_each(then);
@@ -171,10 +207,8 @@ impl Groups {
     /// Removes a process from a group, once. Returns whether it was in the group.
     pub(crate) fn leave(&self, cells: &impl Cells, name: &str, pid: Pid, by: Doer, then: impl FnMut(Told)) -> bool {
         let Entry::Occupied(mut group) = self.groups.entry(Arc::from(name)) else { return false };
-        let Some(times) = group.get_mut().members.get_mut(&pid) else { return false };
-        times.take(by);
-        if times.total() == 0 {
-            group.get_mut().members.remove(&pid);
+        if group.get_mut().take(pid, |times| times.take(by)).is_none() {
+            return false;
         }
         let mut told = Vec::new();
         group.get().tell(cells, &group.key().clone(), &GroupChange::Left(pid), &mut told);
@@ -197,7 +231,7 @@ impl Groups {
     /// Subscribes a process, whose body is in hand. It gets the members now, and each later change.
     pub(crate) fn subscribe(&self, cells: &impl Cells, subscription: &Subscription, pid: Pid) -> Told {
         let name = subscription.shared_group();
-        let mut group = self.groups.entry(name.clone()).or_default();
+        let mut group = self.groups.entry(name.clone()).or_insert_with(Group::new);
         self.note(cells, name, pid);
         group.subscribers.insert((pid, subscription.id()));
         tell_change(cells, name, subscription.id(), pid, GroupChange::Members(group.members()))
@@ -215,9 +249,10 @@ impl Groups {
         self.groups.get(name).map(|group| group.members()).unwrap_or_default()
     }
 
-    /// The members, each once.
-    pub(crate) fn processes(&self, name: &str) -> Vec<Pid> {
-        self.groups.get(name).map(|group| group.members.keys().copied().collect()).unwrap_or_default()
+    /// The members, each once: the receivers of a broadcast. `None` if there is no member.
+    pub(crate) fn receivers(&self, name: &str) -> Option<Arc<[Pid]>> {
+        let group = self.groups.get(name)?;
+        if group.members.is_empty() { None } else { Some(group.receivers().clone()) }
     }
 
     /// The next member. Each member has its turn once, however often it has joined.
@@ -264,14 +299,8 @@ impl Groups {
             let Entry::Occupied(mut entry) = self.groups.entry(name) else { continue };
             let (name, group, mut told) = (entry.key().clone(), entry.get_mut(), Vec::new());
             group.end_subscriptions(pid);
-            if let Some(times) = group.members.get_mut(&pid) {
-                let left = leaves(times);
-                if times.total() == 0 {
-                    group.members.remove(&pid);
-                }
-                for _ in 0..left {
-                    group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
-                }
+            for _ in 0..group.take(pid, &leaves).unwrap_or(0) {
+                group.tell(cells, &name, &GroupChange::Left(pid), &mut told);
             }
             self.tidy(entry, pid);
             told.into_iter().for_each(&mut then);
@@ -305,11 +334,57 @@ mod tests {
     }
 
     #[test]
+    fn broadcasts_share_one_list_until_a_member_comes_or_goes() {
+        let (groups, name): (Groups, Arc<str>) = (Groups::default(), Arc::from("group"));
+        let [one, two]: [Pid; 2] = ["<0.1.1>".parse().unwrap(), "<0.2.1>".parse().unwrap()];
+        let add = |pid, by| {
+            groups.groups.entry(name.clone()).or_insert_with(Group::new).add(pid, by);
+            groups.of.entry(pid).or_default().insert(name.clone());
+        };
+        let has_list = || groups.groups.get(&name).is_some_and(|group| group.receivers.get().is_some());
+        let list = || groups.receivers(&name).unwrap();
+        assert!(groups.receivers(&name).is_none(), "there is no such group");
+        add(two, Doer::Itself);
+        assert!(!has_list(), "nobody has broadcast");
+        let first = list();
+        add(two, Doer::Another);
+        assert!(Arc::ptr_eq(&first, &list()), "it was a member");
+        add(one, Doer::Itself);
+        assert!(!has_list(), "a change does not make the list");
+        let second = list();
+        assert_eq!((&*first, &*second), (&[two][..], &[one, two][..]), "a broadcast that has begun keeps its list");
+        groups.recovered(&Nobody, two, drop);
+        groups.recovered(&Nobody, two, drop);
+        assert!(Arc::ptr_eq(&second, &list()), "it is still a member");
+        assert!(groups.leave(&Nobody, &name, two, Doer::Another, drop) && !has_list());
+        assert_eq!(*list(), [one]);
+        groups.recovered(&Nobody, one, drop);
+        assert!(groups.receivers(&name).is_none() && groups.len() == 0);
+    }
+
+    #[test]
+    fn a_group_without_members_keeps_no_list() {
+        let (groups, name): (Groups, Arc<str>) = (Groups::default(), Arc::from("group"));
+        let pids = || (0..1_000).filter_map(|slot| Pid::new(1, slot, 1));
+        let subscriber = Pid::new(1, 1_000, 1).unwrap();
+        groups.groups.entry(name.clone()).or_insert_with(Group::new).subscribers.insert((subscriber, 1));
+        for pid in pids() {
+            groups.groups.entry(name.clone()).or_insert_with(Group::new).add(pid, Doer::Itself);
+            groups.of.entry(pid).or_default().insert(name.clone());
+        }
+        let list = groups.receivers(&name).map(|list| Arc::downgrade(&list)).unwrap();
+        assert_eq!(list.upgrade().map(|list| list.len()), Some(1_000));
+        pids().for_each(|pid| groups.ended(&Nobody, pid, |_| ()));
+        assert!(list.upgrade().is_none() && groups.receivers(&name).is_none());
+        assert_eq!(groups.len(), 1, "it has a subscriber");
+    }
+
+    #[test]
     fn when_most_have_left_so_has_the_memory_for_them() {
         let (groups, name): (Groups, Arc<str>) = (Groups::default(), Arc::from("group"));
         let pids = || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1));
         for pid in pids() {
-            groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
+            groups.groups.entry(name.clone()).or_insert_with(Group::new).add(pid, Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
         }
         assert!(groups.of.capacity() >= 100_000);
@@ -326,7 +401,7 @@ mod tests {
             let (groups, pid) = (Groups::default(), Pid::new(1, 1, 1).unwrap());
             let names: Vec<Arc<str>> = (0..100_000).map(|n| Arc::from(n.to_string())).collect();
             for name in &names {
-                groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
+                groups.groups.entry(name.clone()).or_insert_with(Group::new).add(pid, Doer::Another);
                 groups.of.entry(pid).or_default().insert(name.clone());
             }
             assert!(groups.groups.capacity() >= names.len());
@@ -346,7 +421,7 @@ mod tests {
         // The end has not begun to look for the groups, or it has the notes and has not come to this group.
         for begun in [false, true] {
             let groups = Groups::default();
-            groups.groups.entry(name.clone()).or_default().members.entry(pid).or_default().add(Doer::Another);
+            groups.groups.entry(name.clone()).or_insert_with(Group::new).add(pid, Doer::Another);
             groups.of.entry(pid).or_default().insert(name.clone());
             let noted = begun.then(|| groups.of.remove(&pid));
             assert!(matches!(groups.join(&Nobody, &name, pid, Doer::Another, drop), Err(NameError::NoSuchProcess(_))));

@@ -28,8 +28,8 @@ pub(crate) fn refuse_step() -> Result<(), WaitError> {
 }
 
 /// As `refuse_step`, for a call with a limit. A call with a limit of zero does not block and is not refused.
-pub(crate) fn refuse_step_timeout(limit: impl Into<Option<Duration>>) -> Result<(), WaitError> {
-    if limit.into().is_some_and(|limit| limit.is_zero()) { Ok(()) } else { refuse_step() }
+pub(crate) fn refuse_step_timeout(limit: Duration) -> Result<(), WaitError> {
+    if limit.is_zero() { Ok(()) } else { refuse_step() }
 }
 
 /// The deadline of a call that does more than wait. In a step it does not wait at all.
@@ -38,7 +38,7 @@ pub(crate) fn deadline_here(clock: &Clock, deadline: Deadline) -> Deadline {
 }
 
 /// Why such a call has not waited for the end.
-pub(crate) fn why_not_over(limit: impl Into<Option<Duration>>) -> WaitError {
+pub(crate) fn why_not_over(limit: Duration) -> WaitError {
     refuse_step_timeout(limit).err().unwrap_or(WaitError::TimedOut)
 }
 

@@ -8,12 +8,13 @@
 //! run when the innermost callback has returned.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, Deadline};
+use crate::inside::{WaitError, refuse_step_timeout};
+use crate::nesting::{Nesting, in_turn};
 use crate::numbered_list::NumberedList;
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Condvar, Mutex, lock, thread_local};
@@ -67,22 +68,8 @@ pub(crate) struct Calls<T> {
 /// The depth to which callbacks run inside of each other on one thread.
 const DEEPEST: usize = 32;
 
-/// The calls that one thread is making.
-struct Calling {
-    /// How many calls run inside of each other.
-    depth: usize,
-    /// Calls that came at the greatest depth. The innermost call makes them before it returns.
-    waiting: VecDeque<Box<dyn FnOnce()>>,
-}
-
 thread_local! {
-    static CALLING: RefCell<Calling> = Calling::nothing();
-}
-
-impl Calling {
-    fn nothing() -> RefCell<Calling> {
-        RefCell::new(Calling { depth: 0, waiting: VecDeque::new() })
-    }
+    static CALLING: RefCell<Nesting> = Nesting::none();
 }
 
 impl<T: 'static> Calls<T> {
@@ -103,31 +90,7 @@ impl<T: 'static> Calls<T> {
     /// Not inlined: most latches have no waker and no callback, and the callers stay small.
     #[inline(never)]
     fn make_nested(self) {
-        let mut calls = Some(self);
-        let depth = CALLING.try_with(|calling| {
-            let mut calling = calling.borrow_mut();
-            if calling.depth < DEEPEST {
-                calling.depth += 1;
-            } else if let Some(calls) = calls.take() {
-                calling.waiting.push_back(Box::new(|| calls.make_now()));
-            }
-            calling.depth
-        });
-        let Some(calls) = calls else { return };
-        calls.make_now();
-        // A thread that is ending has no list any longer.
-        let Ok(depth) = depth else { return };
-        let next = || CALLING.try_with(|calling| calling.borrow_mut().waiting.pop_front()).ok().flatten();
-        while depth == DEEPEST
-            && let Some(calls) = next()
-        {
-            calls();
-        }
-        let _ = CALLING.try_with(|calling| {
-            let mut calling = calling.borrow_mut();
-            calling.depth -= 1;
-            calling.waiting.shrink_to(DEEPEST);
-        });
+        in_turn(&CALLING, DEEPEST, || self.make_now());
     }
 
     /// Wakers come first, because a callback may take long.
@@ -183,11 +146,6 @@ impl<T> Value<T> {
     }
 }
 
-/// Clones the value and drops the share. No lock may be held: both may run user code.
-fn clone_of<T: Clone>(shared: Arc<T>) -> T {
-    Arc::unwrap_or_clone(shared)
-}
-
 impl<T> Latch<T> {
     /// Makes a latch that is not set.
     pub fn new() -> Latch<T> {
@@ -226,7 +184,7 @@ impl<T> Latch<T> {
         T: Clone,
     {
         let shared = lock(&self.shared.state).value.shared();
-        shared.map(clone_of)
+        shared.map(Arc::unwrap_or_clone)
     }
 
     /// Takes the value, for its only receiver.
@@ -243,7 +201,7 @@ impl<T> Latch<T> {
         loop {
             if let Some(shared) = state.value.shared() {
                 drop(state);
-                return clone_of(shared);
+                return Arc::unwrap_or_clone(shared);
             }
             state.sleepers += 1;
             state = crate::primitives::wait(&self.shared.set, state);
@@ -255,23 +213,22 @@ impl<T> Latch<T> {
     ///
     /// If the latch is already set, this call calls it. Otherwise the thread that sets the latch does.
     ///
-    /// Returns a number for [`forget`](Self::forget), or `None` if the callback was called at once.
-    pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> Option<u64> {
+    /// Dropping the returned guard removes the callback, unless the latch was set before.
+    pub(crate) fn on_set(&self, callback: impl FnOnce(&T) + Send + 'static) -> LatchCallback<T> {
         let mut state = lock(&self.shared.state);
         let Some(value) = state.value.shared() else {
-            return Some(state.waiters.push(Waiter::Callback(Box::new(callback))));
+            let number = state.waiters.push(Waiter::Callback(Box::new(callback)));
+            return LatchCallback { pending: Some((self.clone(), number)) };
         };
         drop(state);
         callback(&value);
-        None
+        LatchCallback { pending: None }
     }
 
-    /// Removes a callback or a waker. Returns false if it has been called or is being called.
-    pub(crate) fn forget(&self, number: u64) -> bool {
+    /// Removes a callback or a waker, if it has not been called.
+    fn forget(&self, number: u64) {
         let removed = lock(&self.shared.state).waiters.remove(number);
-        let was_there = removed.is_some();
         drop_contained(removed);
-        was_there
     }
 
     /// Polls for the value itself, for its only receiver. `place` holds the number of the future's waker.
@@ -370,6 +327,16 @@ impl<T: Send + Sync + 'static> Latch<T> {
         self.get()
     }
 
+    /// Returns a clone of the value when the latch is set. Refuses a step, which must not wait.
+    pub(crate) fn join(&self, clock: &Clock, limit: Duration) -> Result<T, WaitError>
+    where
+        T: Clone,
+    {
+        refuse_step_timeout(limit)?;
+        self.wait_until(clock, clock.deadline(limit));
+        self.get().ok_or(WaitError::TimedOut)
+    }
+
     /// Blocks the calling thread until the latch is set or `deadline` has passed. Returns whether it is set.
     pub(crate) fn wait_until(&self, clock: &Clock, deadline: Deadline) -> bool {
         let shared = self.shared.clone();
@@ -408,6 +375,34 @@ impl<T> std::fmt::Debug for Latch<T> {
     }
 }
 
+/// Keeps a callback of [`Latch::on_set`] registered until it is dropped.
+#[must_use = "dropping this removes the callback"]
+pub(crate) struct LatchCallback<T> {
+    /// The latch and the callback's number in it. `None` if nothing is to be removed.
+    pending: Option<(Latch<T>, u64)>,
+}
+
+impl<T> LatchCallback<T> {
+    /// Keeps the callback registered for as long as the latch exists.
+    pub(crate) fn keep(mut self) {
+        self.pending = None;
+    }
+}
+
+impl<T> Drop for LatchCallback<T> {
+    fn drop(&mut self) {
+        if let Some((latch, number)) = self.pending.take() {
+            latch.forget(number);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for LatchCallback<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LatchCallback").field("pending", &self.pending.is_some()).finish()
+    }
+}
+
 /// A future that yields the value of a latch.
 ///
 /// Dropping the future removes its waker from the latch.
@@ -441,7 +436,7 @@ impl<T: Clone> Future for LatchFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let LatchFuture { latch, place } = &mut *self;
-        latch.poll_with(cx, place, Value::shared).map(clone_of)
+        latch.poll_with(cx, place, Value::shared).map(Arc::unwrap_or_clone)
     }
 }
 

@@ -147,6 +147,7 @@ mod numbered_list;
 mod pid;
 mod outcome;
 mod inside;
+mod nesting;
 mod latch;
 mod threads;
 mod gate;

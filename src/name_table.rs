@@ -92,13 +92,10 @@ impl Names {
         }
     }
 
-    /// Takes the name from its holder, or only from this one. Returns the process that had it.
-    pub(crate) fn unregister(&self, name: &str, from: Option<Pid>) -> Option<Pid> {
+    /// Takes the name from its holder. Returns the process that had it.
+    pub(crate) fn unregister(&self, name: &str) -> Option<Pid> {
         let Entry::Occupied(taken) = self.holders.entry(Arc::from(name)) else { return None };
         let (holder, place) = *taken.get();
-        if from.is_some_and(|from| from != holder) {
-            return None;
-        }
         self.forget(place, holder);
         taken.remove();
         self.names_gone.count(&self.holders);
@@ -144,9 +141,8 @@ mod tests {
         names.register(&name, one, lives).unwrap();
         names.register(&other, one, lives).unwrap();
         assert_eq!(names.register(&name, two, lives), Err(NameError::Taken { name: name.clone(), holder: one }));
-        assert_eq!(names.unregister("clerk", Some(two)), None);
         assert_eq!((names.holder("clerk"), names.of(one), names.of(two)), (Some(one), vec![name, other], vec![]));
-        assert_eq!(names.unregister("clerk", None), Some(one));
+        assert_eq!(names.unregister("clerk"), Some(one));
         assert_eq!((names.holder("clerk"), names.holder("cashier")), (None, Some(one)));
         names.ended(one);
         assert!(names.all().is_empty() && names.holder("cashier").is_none());
@@ -162,13 +158,22 @@ mod tests {
     }
 
     #[test]
+    fn only_after_many_removals_is_the_memory_of_a_map_looked_at() {
+        let (removals, map) = (Removals::default(), DashMap::<u64, ()>::with_capacity(16 * TAKEN_OUT));
+        (1..TAKEN_OUT).for_each(|_| removals.count(&map));
+        assert!(map.capacity() >= 16 * TAKEN_OUT);
+        removals.count(&map);
+        assert_eq!(map.capacity(), 0);
+    }
+
+    #[test]
     fn when_most_names_are_gone_so_is_the_memory_for_them() {
         let (names, pids) = (Names::default(), || (0..100_000).filter_map(|slot| Pid::new(1, slot, 1)));
         let name = |pid: Pid| Arc::from(pid.to_string());
         pids().for_each(|pid| names.register(&name(pid), pid, || true).unwrap());
         assert!(names.holders.capacity() >= 100_000 && names.of.capacity() >= 100_000);
         pids().filter(|pid| pid.slot() % 2 == 0).for_each(|pid| names.ended(pid));
-        pids().filter(|pid| pid.slot() % 2 == 1).for_each(|pid| assert!(names.unregister(&name(pid), None).is_some()));
+        pids().filter(|pid| pid.slot() % 2 == 1).for_each(|pid| assert!(names.unregister(&name(pid)).is_some()));
         assert_eq!((names.holders.len(), names.of.len()), (0, 0));
         let most = 2 * 8 * TAKEN_OUT;
         assert!(names.holders.capacity() < most && names.of.capacity() < most);

@@ -1,13 +1,16 @@
 //! A list whose entries have numbers.
 
+use std::collections::VecDeque;
+
 /// Keeps entries in the order of their insertion. An entry is found and removed by its number.
 ///
-/// A number is never given twice. Removing an entry leaves a gap. The gaps are closed if there are more gaps than
-/// entries. So a list does not grow when many entries pass through it, and a long list frees its memory again.
+/// A number is never given twice. Removing an entry leaves a gap, unless it is the first. The gaps are closed if there
+/// are more gaps than entries. So a list does not grow when many entries pass through it, and a long list frees its
+/// memory again.
 #[derive(Debug)]
 pub(crate) struct NumberedList<T> {
     next: u64,
-    entries: Vec<(u64, Option<T>)>,
+    entries: VecDeque<(u64, Option<T>)>,
     present: usize,
 }
 
@@ -16,7 +19,7 @@ const GAPS: usize = 8;
 
 impl<T> NumberedList<T> {
     pub(crate) const fn new() -> NumberedList<T> {
-        NumberedList { next: 0, entries: Vec::new(), present: 0 }
+        NumberedList { next: 0, entries: VecDeque::new(), present: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -32,13 +35,27 @@ impl<T> NumberedList<T> {
     pub(crate) fn push(&mut self, entry: T) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.entries.push((number, Some(entry)));
+        self.entries.push_back((number, Some(entry)));
         self.present += 1;
         number
     }
 
     fn place(&self, number: u64) -> Option<usize> {
-        self.entries.binary_search_by_key(&number, |(number, _)| *number).ok()
+        let (first, _) = self.entries.front()?;
+        // Without closed gaps, this is its place. With some, it is further in front.
+        let most = usize::try_from(number.checked_sub(*first)?).ok()?;
+        match self.entries.get(most) {
+            Some((other, _)) if *other == number => Some(most),
+            _ => self.entries.binary_search_by_key(&number, |(number, _)| *number).ok(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.present
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&T> {
+        self.entries[self.place(number)?].1.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
@@ -50,8 +67,13 @@ impl<T> NumberedList<T> {
         let place = self.place(number)?;
         let removed = self.entries[place].1.take()?;
         self.present -= 1;
+        while let Some((_, None)) = self.entries.front() {
+            self.entries.pop_front();
+        }
         if self.entries.len() > 2 * self.present + GAPS {
             self.retain(|_| true);
+        } else if self.entries.capacity() > 4 * self.entries.len() + 4 * GAPS {
+            self.entries.shrink_to(2 * self.entries.len() + GAPS);
         }
         Some(removed)
     }
@@ -68,7 +90,7 @@ impl<T> NumberedList<T> {
 
     /// Takes all entries out. Their numbers are not given again.
     pub(crate) fn take(&mut self) -> NumberedList<T> {
-        std::mem::replace(self, NumberedList { next: self.next, entries: Vec::new(), present: 0 })
+        std::mem::replace(self, NumberedList { next: self.next, entries: VecDeque::new(), present: 0 })
     }
 
     pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
@@ -109,10 +131,23 @@ mod tests {
         list.push(0);
         for number in 1..10_000 {
             list.push(number);
+            assert_eq!((list.len(), list.get(number - 1), list.get(number)), (2, Some(&(number - 1)), Some(&number)));
+            assert_eq!((list.get(number + 1), number.checked_sub(2).and_then(|gone| list.get(gone))), (None, None));
             // The one before: there is always one behind the gap.
             assert_eq!(list.remove(number - 1), Some(number - 1));
         }
         assert!(list.entries.capacity() <= 4 * GAPS, "{}", list.entries.capacity());
+    }
+
+    #[test]
+    fn a_list_is_emptied_from_the_front_and_gives_its_memory_back_meanwhile() {
+        let mut list = NumberedList::new();
+        (0..100_000).for_each(|number| assert_eq!(list.push(number), number));
+        for number in 0..100_000 {
+            assert_eq!(list.remove(number), Some(number));
+            assert_eq!(list.entries.len(), list.len(), "no gap is left in front");
+            assert!(list.entries.capacity() <= 4 * list.len() + 4 * GAPS || number < 70_000);
+        }
     }
 
     #[test]

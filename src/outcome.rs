@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
@@ -204,6 +204,16 @@ impl fmt::Debug for Panic {
 #[inline]
 pub(crate) fn contain<R>(run: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Panic::new)
+}
+
+/// Lends a value to user code. If the code panics, `undo` is given the value, and then the panic goes on.
+///
+/// While `undo` runs, the thread is not panicking. So a destructor that panics as well does not end the program.
+pub(crate) fn undo_if_panicking<T, R>(mut value: T, run: impl FnOnce(&mut T) -> R, undo: impl FnOnce(T)) -> R {
+    catch_unwind(AssertUnwindSafe(|| run(&mut value))).unwrap_or_else(|payload| {
+        undo(value);
+        resume_unwind(payload)
+    })
 }
 
 /// Drops a user's value. A panic of its destructor is caught and written to the log.

@@ -29,7 +29,7 @@ pub(crate) use self::real::*;
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use std::thread;
-    pub(crate) use std::thread::ThreadId;
+    pub(crate) use std::thread::{LocalKey, ThreadId};
     pub(crate) use std::thread_local;
 
     /// A lock for values that are held only for a moment, but very often. So the cost of unlocking counts.
@@ -54,7 +54,7 @@ mod model {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread;
-    pub(crate) use loom::thread::ThreadId;
+    pub(crate) use loom::thread::{LocalKey, ThreadId};
     pub(crate) use loom::thread_local;
     pub(crate) use std::sync::OnceLock;
 

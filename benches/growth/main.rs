@@ -20,6 +20,7 @@ mod messages;
 #[path = "../workloads/runtime.rs"]
 mod runtime;
 #[path = "../workloads/shape.rs"]
+#[allow(dead_code)]
 mod shape;
 
 use std::ffi::OsString;

@@ -1,7 +1,7 @@
 //! The workloads: their names, their units, and their counts.
 
 use super::measure::{Run, Workload};
-use super::{births, jobs, messages, tasks};
+use super::{births, chat, hub, jobs, messages, pipeline, pubsub, tasks, timers};
 
 /// The workloads of processes.
 pub(crate) const WORKLOADS: [Workload; 9] = [
@@ -113,5 +113,97 @@ pub(crate) const JOBS: [Workload; 8] = [
         n: 500_000,
         smoke: 5_000,
         run: tasks::task_timeout,
+    },
+];
+
+/// Workloads that are usual programs, with nothing done to make them fast.
+pub(crate) const GENERAL: [Workload; 11] = [
+    Workload {
+        name: "hub",
+        counts: "questions of 256 processes to 16 servers, each of which has a map",
+        op: "question",
+        n: 512_000,
+        smoke: 5_120,
+        run: hub::hub,
+    },
+    Workload {
+        name: "hub_limit",
+        counts: "the same, each with a time limit",
+        op: "question",
+        n: 512_000,
+        smoke: 5_120,
+        run: hub::hub_limit,
+    },
+    Workload {
+        name: "pubsub",
+        counts: "messages from 1 process to a list of 1,000 others",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: pubsub::pubsub,
+    },
+    Workload {
+        name: "pubsub_group",
+        counts: "the same, to a group of 1,000 others",
+        op: "message",
+        n: 2_000_000,
+        smoke: 20_000,
+        run: pubsub::pubsub_group,
+    },
+    Workload {
+        name: "pipeline",
+        counts: "items through 8 processes, whose mailboxes have a bound of 128",
+        op: "item",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: pipeline::pipeline,
+    },
+    Workload {
+        name: "burst",
+        counts: "messages from 1 process to 25 others, all in one step",
+        op: "message",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: messages::burst,
+    },
+    Workload {
+        name: "timers_cancelled",
+        counts: "timers of many processes, 10 each, each cancelled in the next step",
+        op: "timer",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: timers::cancelled,
+    },
+    Workload {
+        name: "timers_fired",
+        counts: "timers of 1 to 10 ms of many processes, which each sleep 10 times",
+        op: "timer",
+        n: 1_000_000,
+        smoke: 10_000,
+        run: timers::fired,
+    },
+    Workload {
+        name: "senders_100",
+        counts: "messages from 100 processes to one, 10 a step",
+        op: "message",
+        n: 1_000_000,
+        smoke: 100_000,
+        run: messages::senders::<100>,
+    },
+    Workload {
+        name: "senders_10000",
+        counts: "messages from 10,000 processes to one, 10 a step",
+        op: "message",
+        n: 1_000_000,
+        smoke: 100_000,
+        run: messages::senders::<10_000>,
+    },
+    Workload {
+        name: "mixed",
+        counts: "actions of the 1,000 users of a chat with 100 rooms",
+        op: "action",
+        n: 500_000,
+        smoke: 10_000,
+        run: chat::mixed,
     },
 ];

@@ -13,6 +13,12 @@ mod relations;
 mod stuck;
 mod traced;
 mod lookups;
+mod hub;
+mod pubsub;
+mod pipeline;
+mod timers;
+mod chat;
+mod chat_shape;
 mod jobs;
 mod tasks;
 mod shape;
@@ -24,7 +30,7 @@ mod command;
 use std::process::ExitCode;
 
 use self::command::Suite;
-use self::list::{JOBS, WORKLOADS};
+use self::list::{GENERAL, JOBS, WORKLOADS};
 use self::lookups::LOOKUPS;
 use self::measure::Workload;
 use self::relations::RELATIONS;
@@ -35,7 +41,7 @@ fn main() -> ExitCode {
         name: "workloads",
         about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one \
                 operation.",
-        workloads: WORKLOADS.into_iter().chain(JOBS).chain(RELATIONS).chain(TRACED).chain(LOOKUPS).collect(),
+        workloads: [&WORKLOADS[..], &GENERAL, &JOBS, &RELATIONS, &TRACED, &LOOKUPS].concat(),
         refuses,
     })
 }

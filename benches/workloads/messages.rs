@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
-use super::measure::{Measured, Outcome, Setting, check};
+use super::measure::{Measured, Outcome, Setting, Tally, check};
 use super::runtime::{done, finish};
-use super::shape::{BATCH, FRIENDS, PRODUCERS, RING, Walk, last_hop};
+use super::shape::{BATCH, FRIENDS, PRODUCERS, RECEIVERS, RING, SENDER_BATCH, Walk, last_hop};
 
 /// The limit of an answer.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -122,6 +122,7 @@ impl Process for Counter {
 struct Producer {
     to: Address<CounterMessage>,
     left: u64,
+    batch: u64,
 }
 
 impl Process for Producer {
@@ -129,7 +130,7 @@ impl Process for Producer {
     type Output = ();
 
     fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<()> {
-        let batch = self.left.min(BATCH);
+        let batch = self.left.min(self.batch);
         for _ in 0..batch {
             out.send(self.to, CounterMessage::Add(1));
         }
@@ -138,14 +139,24 @@ impl Process for Producer {
     }
 }
 
-/// One or several actors send to one. After the last message, that one is asked for the total.
+/// As `fanin`, with any number of processes, which send few messages in a step.
+pub(crate) fn senders<const SENDERS: u64>(setting: &Setting) -> Outcome<Measured> {
+    stream_in(setting, SENDERS, SENDER_BATCH)
+}
+
 pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
+    stream_in(setting, producers, BATCH)
+}
+
+/// One or several actors send to one. After the last message, that one is asked for the total.
+fn stream_in(setting: &Setting, producers: u64, batch: u64) -> Outcome<Measured> {
     let runtime = setting.runtime()?;
     let counter = runtime.spawn(Counter { total: 0 })?;
     let began = Instant::now();
     let mut running = Vec::new();
     for producer in 0..producers {
-        running.push(runtime.spawn(Producer { to: counter.address(), left: setting.share(producer, producers) })?);
+        let left = setting.share(producer, producers);
+        running.push(runtime.spawn(Producer { to: counter.address(), left, batch })?);
     }
     for producer in &running {
         done(producer)?;
@@ -154,6 +165,70 @@ pub(crate) fn stream(setting: &Setting, producers: u64) -> Outcome<Measured> {
     let measured = Measured::since(began, setting.n);
     check("messages counted", total, setting.n)?;
     finish(&runtime)?;
+    Ok(measured)
+}
+
+/// The receivers of a burst that have got everything.
+static REPORTS: Tally = Tally::new();
+
+struct Pulse;
+
+/// Counts its messages.
+struct Receiver {
+    had: u64,
+    of: u64,
+}
+
+impl Process for Receiver {
+    type Message = Pulse;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<Pulse>, _: &mut StepOutput) -> StepResult<u64> {
+        self.had += events.filter(|event| matches!(event, Event::Message(Pulse))).count() as u64;
+        if self.had < self.of {
+            return Ok(Step::Idle);
+        }
+        REPORTS.strike();
+        Ok(Step::Done(self.had))
+    }
+}
+
+/// Sends to all receivers in turn, everything in one step.
+struct Burst {
+    to: Vec<Address<Pulse>>,
+    messages: usize,
+}
+
+impl Process for Burst {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<()>, out: &mut StepOutput) -> StepResult<()> {
+        for to in self.to.iter().cycle().take(self.messages) {
+            out.send(*to, Pulse);
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+pub(crate) fn burst(setting: &Setting) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    REPORTS.expect(RECEIVERS);
+    let mut receivers = Vec::new();
+    for receiver in 0..RECEIVERS {
+        receivers.push(runtime.spawn(Receiver { had: 0, of: setting.share(receiver, RECEIVERS) })?);
+    }
+    let to = receivers.iter().map(|receiver| receiver.address()).collect();
+    let began = Instant::now();
+    runtime.spawn(Burst { to, messages: setting.n as usize })?;
+    REPORTS.wait()?;
+    let measured = Measured::since(began, setting.n);
+    finish(&runtime)?;
+    let mut had = 0;
+    for receiver in &receivers {
+        had += done(receiver)?;
+    }
+    check("messages counted", had, setting.n)?;
     Ok(measured)
 }
 

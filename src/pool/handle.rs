@@ -354,7 +354,7 @@ impl Shared {
         let _watch = parker.watch(&self.clock);
         let waiter = parker.clone();
         // If the latch is set after this check, the callback unparks the thread. `unpark` is never lost.
-        let callback = over.and_then(|over| over.on_set(move |()| waiter.unpark()));
+        let callback = over.map(|over| over.on_set(move |()| waiter.unpark()));
         self.lock().submitters.push_back(parker.clone());
         let (placed, waiters) = loop {
             let gives_up = over.is_some_and(Latch::is_set) || deadline.has_passed(&self.clock);
@@ -372,9 +372,7 @@ impl Shared {
             }
         };
         unpark_all(waiters);
-        if let (Some(over), Some(callback)) = (over, callback) {
-            over.forget(callback);
-        }
+        drop(callback);
         placed.and_then(|(number, placed)| self.follow(number, placed))
     }
 }

@@ -37,7 +37,8 @@ use crate::threads;
 /// How long a call that ends a pool waits for user code after its limit.
 ///
 /// After its limit, a call waits this long for workers that exit, and for wakers, hooks and destructors. A pool's
-/// [node](super::Pool::shutdown_node) waits this long for jobs that still run when the node's limit has passed.
+/// [node](super::Pool::shutdown_node) waits this long for jobs that still run when the node's limit has passed. The end
+/// of a task scheduler waits this long for wakers, callbacks and destructors.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_millis(250);
 
 /// The result of a pool's end.
@@ -249,7 +250,7 @@ impl Pool {
     }
 
     /// Describes in a few words the jobs that delay the pool's end.
-    pub(crate) fn who_is_left(&self) -> Option<String> {
+    pub(crate) fn describe_jobs(&self) -> Option<String> {
         self.owner.shared.unfinished()
     }
 }

@@ -172,14 +172,14 @@ impl<O> Upgrade<O> {
         self
     }
 
-    /// Gives these events to the successor. So a state machine that stands in for another can keep the control signals
-    /// that it has taken.
+    /// Gives these control signals to the successor, which takes them again. Use it in a temporary state machine that
+    /// has taken signals for its successor.
     ///
     /// The successor gets them in this order, before all control signals that wait. An event that tells of another
     /// process still comes after the messages of that process that wait. Messages and completions among the events are
-    /// dropped.
+    /// dropped. In a recovery this has no effect.
     pub fn giving_back<M>(mut self, events: Vec<Event<M>>) -> Upgrade<O> {
-        self.successor.given_back = events.into_iter().filter_map(Event::into_control).collect();
+        self.successor.given_back.extend(events.into_iter().filter_map(Event::into_control));
         self
     }
 }

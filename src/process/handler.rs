@@ -101,41 +101,27 @@ impl BoxedCommand {
     }
 }
 
-/// A registered handler. The type of its command is erased.
-pub(crate) trait Handler: Send + Sync {
-    /// Calls the handler. The command is answered once, however the call ends.
-    fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken);
-}
+/// A registered handler. The type of its command is erased. The command is answered once, however the call ends.
+pub(crate) type Handler = dyn Fn(Box<dyn Any + Send>, Arc<dyn Host>, Pid, u64, CancelToken) + Send + Sync;
 
-/// The user's closure as a [`Handler`].
-pub(crate) struct HandlerFn<C, F> {
-    call: F,
-    handles: PhantomData<fn(C)>,
-}
-
-impl<C, F> HandlerFn<C, F> {
-    pub(crate) fn new(call: F) -> HandlerFn<C, F> {
-        HandlerFn { call, handles: PhantomData }
-    }
-}
-
-impl<C, F> Handler for HandlerFn<C, F>
+/// Makes the user's closure a [`Handler`].
+pub(crate) fn handler<C, F>(call: F) -> Arc<Handler>
 where
     C: Command,
-    F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync,
+    F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
 {
-    fn handle(&self, command: Box<dyn Any + Send>, host: Arc<dyn Host>, to: Pid, tag: u64, cancel: CancelToken) {
+    Arc::new(move |command, host, to, tag, cancel| {
         let duty = Arc::new(Duty { host, to, tag, is_answered: AtomicBool::new(false) });
         // The registry is keyed by the type, so the command has this type. If it had not, the drop of the duty would
         // answer.
         let Ok(command) = command.downcast::<C>() else { return };
         let responder = Responder { duty: duty.clone(), cancel, answers: PhantomData };
-        match contain(|| (self.call)(*command, responder)) {
+        match contain(|| call(*command, responder)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => duty.answer(Err(CommandError::Failed(Failure::from(error)))),
             Err(panic) => duty.answer(Err(CommandError::Panicked(panic))),
         }
-    }
+    })
 }
 
 #[cfg(all(test, not(loom)))]
@@ -160,9 +146,9 @@ mod tests {
         F: Fn(Double, Responder<u32>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
         let clerk = Arc::new(Clerk::default());
-        let handler = HandlerFn::<Double, F>::new(call);
+        let handler = handler(call);
         let pid = "<0.1.1>".parse().unwrap();
-        handler.handle(Box::new(Double(4)), clerk.clone(), pid, 9, CancelToken::new());
+        handler(Box::new(Double(4)), clerk.clone(), pid, 9, CancelToken::new());
         drop(handler);
         answers_of(&clerk).into_iter().map(|(_, answer)| answer).collect()
     }
@@ -209,13 +195,13 @@ mod tests {
         let kept: Arc<Mutex<Vec<Responder<u32>>>> = Arc::default();
         let clerk = Arc::new(Clerk::default());
         let keep = kept.clone();
-        let handler = HandlerFn::new(move |_: Double, done| {
+        let handler = handler(move |_: Double, done| {
             lock(&keep).push(done);
             Ok(())
         });
         let pid = "<0.1.1>".parse().unwrap();
         for tag in [1, 2] {
-            handler.handle(Box::new(Double(1)), clerk.clone(), pid, tag, CancelToken::new());
+            handler(Box::new(Double(1)), clerk.clone(), pid, tag, CancelToken::new());
         }
         assert!(lock(&clerk.answers).is_empty());
         let second = lock(&kept).pop().unwrap();
@@ -239,12 +225,12 @@ mod tests {
         }
         let kept: Arc<Mutex<Vec<Responder<Bomb>>>> = Arc::default();
         let (clerk, keep) = (Arc::new(Clerk::default()), kept.clone());
-        let handler = HandlerFn::new(move |_: Make, done| {
+        let handler = handler(move |_: Make, done| {
             lock(&keep).push(done);
             Err("no powder".into())
         });
         let pid = "<0.1.1>".parse().unwrap();
-        handler.handle(Box::new(Make), clerk.clone(), pid, 1, CancelToken::new());
+        handler(Box::new(Make), clerk.clone(), pid, 1, CancelToken::new());
         let late = lock(&kept).pop().unwrap();
         late.ok(Bomb);
         assert_eq!(lock(&clerk.answers).len(), 1, "the error of the handler is the answer");

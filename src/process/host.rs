@@ -7,7 +7,7 @@ use crate::clock::Clock;
 use crate::outcome::{Failure, Panic};
 use crate::pid::Pid;
 use crate::primitives::Arc;
-use crate::timer::TimerKey;
+use crate::timer::TimerId;
 
 /// The calls of steps, questions and handlers to the runtime.
 pub(crate) trait Host: Send + Sync {
@@ -25,7 +25,7 @@ pub(crate) trait Host: Send + Sync {
     /// Counts a reply that came too late.
     fn late_reply(&self);
 
-    fn forget_timer(&self, key: TimerKey);
+    fn forget_timer(&self, timer: TimerId);
 
     /// A PID that no process has.
     fn nobody(&self) -> Pid;
@@ -49,6 +49,9 @@ pub(crate) trait Host: Send + Sync {
 
     /// The members of this group, in order, each as often as it has joined.
     fn group(&self, name: &str) -> Vec<Pid>;
+
+    /// The members of this group, in order, each once. `None` if there is no member.
+    fn receivers(&self, group: &str) -> Option<Arc<[Pid]>>;
 
     /// Numbers for monitors that no other step gets.
     fn monitor_numbers(&self) -> Range<u64>;

@@ -43,7 +43,7 @@ pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
 
 pub(crate) use self::command::Answer;
-pub(crate) use self::handler::{Handler, HandlerFn};
+pub(crate) use self::handler::{Handler, handler};
 #[cfg(all(test, loom))]
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;

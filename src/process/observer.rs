@@ -10,6 +10,8 @@ use crate::outcome::Exit;
 use crate::pid::Pid;
 
 /// The identity of a process in calls of observers and in reports.
+///
+/// Its text is the PID, the type, and the name in quotation marks if there is one.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProcessIdentity {
@@ -19,6 +21,13 @@ pub struct ProcessIdentity {
     pub type_name: &'static str,
     /// Its name, if it has one.
     pub name: Option<Arc<str>>,
+}
+
+impl fmt::Display for ProcessIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid, self.type_name)?;
+        self.name.as_ref().map_or(Ok(()), |name| write!(f, " {name:?}"))
+    }
 }
 
 /// A step that runs longer than the limit of the runtime's [`Watchdog`](crate::config::Watchdog).
@@ -43,11 +52,7 @@ pub struct StuckStep {
 
 impl fmt::Display for StuckStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.process.pid, self.process.type_name)?;
-        if let Some(name) = &self.process.name {
-            write!(f, " {name:?}")?;
-        }
-        write!(f, ": {}, for {:?}", self.doing, self.running_for)
+        write!(f, "{}: {}, for {:?}", self.process, self.doing, self.running_for)
     }
 }
 
@@ -82,5 +87,18 @@ pub trait Observer: Send + Sync + 'static {
     /// the step took.
     fn unstuck(&self, step: &StuckStep) {
         let _ = step;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_identity_has_the_pid_the_type_and_the_name() {
+        let mut process = ProcessIdentity { pid: "<0.1.1>".parse().unwrap(), type_name: "Counter", name: None };
+        assert_eq!(process.to_string(), "<0.1.1> Counter");
+        process.name = Some("ledger".into());
+        assert_eq!(process.to_string(), "<0.1.1> Counter \"ledger\"");
     }
 }

@@ -9,8 +9,8 @@ use super::host::{CountedHost, Host};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicBool, Mutex, OnceLock, Ordering, lock};
-use crate::timer::TimerKey;
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::timer::{Place, TimerId};
 
 /// Answers one question, once. The message that asks contains it. The process may keep it for a later step, send it to
 /// another process, or move it to another thread. If it is dropped, the asker gets an error.
@@ -134,9 +134,30 @@ enum Asker {
     Process {
         pid: Pid,
         tag: u64,
-        timer: OnceLock<TimerKey>,
+        timer: NotedTimer,
     },
     Outside(Latch<OneAnswer>),
+}
+
+/// The timer of a question, once it is set. Two words, because no atomic holds both.
+#[derive(Default)]
+struct NotedTimer {
+    /// Zero while there is none.
+    order: AtomicU64,
+    place: AtomicU64,
+}
+
+impl NotedTimer {
+    fn set(&self, id: TimerId) {
+        self.place.store(id.place.to_word(), Ordering::Relaxed);
+        // Ordering: Release: a thread that finds the order finds the place, too.
+        self.order.store(id.order, Ordering::Release);
+    }
+
+    fn get(&self) -> Option<TimerId> {
+        let order = self.order.load(Ordering::Acquire);
+        (order != 0).then(|| TimerId { order, place: Place::from_word(self.place.load(Ordering::Relaxed)) })
+    }
 }
 
 /// The answer to a question from outside. It has a lock, because threads cannot share every answer.
@@ -164,7 +185,7 @@ pub(crate) enum Decided {
 impl Ask {
     /// A question of the process `asker`.
     pub(crate) fn of_process(host: CountedHost, asker: Pid, tag: u64, target: Pid) -> Ask {
-        Ask::new(host, Asker::Process { pid: asker, tag, timer: OnceLock::new() }, target)
+        Ask::new(host, Asker::Process { pid: asker, tag, timer: NotedTimer::default() }, target)
     }
 
     /// A question from outside. The asker waits at the latch.
@@ -180,7 +201,7 @@ impl Ask {
     /// Makes another question of it. No other thread may have a reference to it.
     pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
         self.target = target;
-        self.asker = Asker::Process { pid: asker, tag, timer: OnceLock::new() };
+        self.asker = Asker::Process { pid: asker, tag, timer: NotedTimer::default() };
         (self.decided, self.delegated) = (AtomicBool::new(false), AtomicBool::new(false));
         *lock(&self.undelivered) = None;
     }
@@ -200,9 +221,9 @@ impl Ask {
     }
 
     /// Records the timer that ends the wait. If the question is already decided, the timer is cancelled.
-    pub(crate) fn set_timer(&self, key: TimerKey) {
+    pub(crate) fn set_timer(&self, id: TimerId) {
         if let Asker::Process { timer, .. } = &self.asker {
-            let _ = timer.set(key);
+            timer.set(id);
         }
         if !self.is_open_now() {
             self.forget_timer();
@@ -212,9 +233,9 @@ impl Ask {
     /// Cancels the timer.
     pub(crate) fn forget_timer(&self) {
         if let Asker::Process { timer, .. } = &self.asker
-            && let Some(key) = timer.get()
+            && let Some(id) = timer.get()
         {
-            self.host.forget_timer(*key);
+            self.host.forget_timer(id);
         }
     }
 
@@ -309,9 +330,11 @@ mod models {
             });
             // Lets the other thread run before the timer is noted.
             let _ = ask.is_decided();
-            ask.set_timer(TimerKey::for_models());
+            let timer = TimerId { order: 7, place: Place::from_word(1 << 32 | 3) };
+            ask.set_timer(timer);
             replier.join().unwrap();
-            assert!(clerk.taken_back.load(Ordering::Relaxed) > 0);
+            let taken_back = lock(&clerk.taken_back);
+            assert!(!taken_back.is_empty() && taken_back.iter().all(|one| *one == timer), "{taken_back:?}");
         });
     }
 }

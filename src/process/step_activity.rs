@@ -164,3 +164,30 @@ mod tests {
         }
     }
 }
+
+/// The race between a worker that records and the watchdog that reads.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::primitives::Arc;
+
+    /// Fails if the number is not odd while the word is written, and without the fences.
+    #[test]
+    fn what_is_read_was_recorded_as_a_whole() {
+        loom::model(|| {
+            let (sight, pid) = (Arc::new(Sight::default()), Pid::new(3, 7, 9).unwrap());
+            sight.note(StepActivity::Completed { tag: 7 });
+            let notes = sight.clone();
+            let worker = loom::thread::spawn(move || {
+                notes.note(StepActivity::Down { pid });
+                notes.note(StepActivity::Completed { tag: 8 });
+            });
+            let whole =
+                [StepActivity::Completed { tag: 7 }, StepActivity::Down { pid }, StepActivity::Completed { tag: 8 }];
+            let read = sight.read();
+            assert!(read.is_none_or(|activity| whole.contains(&activity)), "{read:?}");
+            worker.join().unwrap();
+            assert_eq!(sight.read(), Some(whole[2]));
+        });
+    }
+}

@@ -13,7 +13,8 @@ use crate::cancel::CancelToken;
 use crate::outcome::{Failure, Reason};
 use crate::pid::Pid;
 use crate::primitives::Arc;
-use crate::sched::body::{Order, StepOutput, Work, Yield};
+use crate::sched::body::{StepOutput, Work, Yield};
+use crate::sched::orders::Order;
 
 /// Yields are recorded. The runtime performs them in order when the step has returned `Ok`.
 ///
@@ -340,13 +341,15 @@ impl StepOutput {
 
     /// Sends a message to each process that is in the group now. Returns the number of these processes. A process that
     /// has joined several times gets the message once.
+    ///
+    /// The message is cloned in this call, once for each process but the last. So if a clone costs much, broadcast an
+    /// [`Arc`] of the message. If a clone panics, no process gets the message.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
-        let mut members = self.link.group(group);
-        members.dedup();
-        let Some((last, others)) = members.split_last() else { return 0 };
-        others.iter().for_each(|member| self.send(*member, message.clone()));
-        self.send(*last, message);
-        members.len()
+        let Some(to) = self.link.receivers(group) else { return 0 };
+        let count = to.len();
+        let lane = self.outbox.push_copies(message, count);
+        self.push(Yield::Broadcast { lane, to });
+        count
     }
 
     /// Subscribes to a group. This process first receives the members in an [`Event::Group`](super::Event::Group).

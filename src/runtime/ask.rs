@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::system::Runtime;
+use super::timed::{OutsideLimit, Timed};
 use crate::clock::Deadline;
 use crate::inside::is_step;
 use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
-use crate::primitives::{Arc, Weak, thread};
+use crate::primitives::{Arc, thread};
 use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
 use crate::sched::body::Host;
-use crate::timer::Kept;
+use crate::timer::TimerId;
 
 /// How often a waiting thread looks for the answer before it sleeps. Between two looks it yields the processor.
 const LOOKS: u32 = 64;
@@ -54,7 +55,7 @@ impl Runtime {
             Err(why) => ask.give_up(why.into()),
         }
         let answer = LatchFuture::new(answer);
-        AskFuture { ask, answer, core: core.clone(), deadline, kept: None, is_taken: false, takes: PhantomData }
+        AskFuture { ask, answer, core: core.clone(), deadline, timer: None, is_taken: false, takes: PhantomData }
     }
 }
 
@@ -67,21 +68,6 @@ fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) 
         // reply, no answer would ever come.
         drop_contained(message);
         ask.abandon();
-    }
-}
-
-/// Gives a question up when it is dropped. Its timer drops it, or the runtime drops it together with the timer.
-struct Late {
-    ask: Weak<Ask>,
-    why: CommandError,
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        if let Some(ask) = self.ask.upgrade() {
-            ask.give_up(self.why.clone());
-            drop_contained(ask);
-        }
     }
 }
 
@@ -98,7 +84,7 @@ pub struct AskFuture<T: Send + 'static> {
     deadline: Deadline,
     /// The timer of the question, set by the first poll or wait. It gives the question up when the limit is over, or
     /// when the runtime ends.
-    kept: Option<Kept>,
+    timer: Option<TimerId>,
     /// Whether a poll or a wait has returned the result. Then the question is decided, and has no waker.
     is_taken: bool,
     takes: PhantomData<fn() -> T>,
@@ -125,7 +111,7 @@ impl<T: Send + 'static> AskFuture<T> {
             thread::yield_now();
         }
         if !answer.is_set() {
-            if self.kept.is_none() {
+            if self.timer.is_none() {
                 // When the runtime ends, there may be no thread that answers or that wakes this thread. If the runtime
                 // has already ended, the timer is dropped here, and gives the question up.
                 self.set_timer(Deadline::NEVER);
@@ -143,13 +129,9 @@ impl<T: Send + 'static> AskFuture<T> {
 
     /// Starts the timer that gives the question up when the limit is over, or when the runtime ends.
     fn set_timer(&mut self, deadline: Deadline) {
-        let mut late = Late { ask: Arc::downgrade(&self.ask), why: CommandError::Cancelled(Reason::Shutdown) };
-        let time_out = move || {
-            late.why = CommandError::TimedOut;
-            drop(late);
-        };
-        match self.core.timers.at_or_never(deadline, Box::new(time_out)) {
-            Ok(kept) => self.kept = Some(kept),
+        let limit = Timed::OutsideAsk(OutsideLimit::of(&self.ask));
+        match self.core.timers.at_or_never(deadline, limit) {
+            Ok(timer) => self.timer = Some(timer),
             Err(_) => self.ask.give_up(CommandError::Cancelled(self.core.why_no_timer())),
         }
     }
@@ -162,7 +144,7 @@ impl<T: Send + 'static> Future for AskFuture<T> {
     type Output = Result<T, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.kept.is_none() && !self.answer.latch().is_set() {
+        if self.timer.is_none() && !self.answer.latch().is_set() {
             let deadline = self.deadline;
             self.set_timer(deadline);
         }
@@ -182,8 +164,8 @@ impl<T: Send + 'static> Drop for AskFuture<T> {
             self.answer.forget();
             self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         }
-        if let Some(kept) = self.kept.take() {
-            drop(self.core.timers.take_back(kept));
+        if let Some(timer) = self.timer.take() {
+            drop(self.core.timers.cancel(timer));
         }
     }
 }

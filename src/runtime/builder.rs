@@ -7,13 +7,13 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crossbeam_deque::Worker as Deque;
 use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::dispatch::Core;
 use super::shutdown::Shutdown;
 use super::system::{Owner, Runtime};
+use super::timed::Timed;
 use super::watchdog::{Watchdog, WatchdogTimer};
 use super::worker_threads::{Spare, WorkerThreads};
 use crate::cancel::CancelToken;
@@ -23,16 +23,16 @@ use crate::name_table::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::primitives::{Arc, AtomicU64, Mutex};
-use crate::process::{Command, Handler, HandlerFn, Observer, Pid, Responder};
+use crate::process::{self, Command, Handler, Observer, Pid, Responder};
 use crate::relations::Relations;
-use crate::sched::body::{Ready, StepOutput};
-use crate::sched::queue::Queues;
+use crate::sched::body::StepOutput;
+use crate::sched::queue::{Queues, WorkerQueues};
 use crate::sched::road::Road;
 use crate::sched::stuck_steps::StuckSteps;
 use crate::sched::table::{MOST_PROCESSES, Table};
 use crate::sched::worker::Worker;
 use crate::threads;
-use crate::timer::Timers;
+use crate::timer::TimerSet;
 
 /// The default maximum of new events that one step is given.
 pub const DEFAULT_STEP_EVENTS: usize = 128;
@@ -83,7 +83,7 @@ pub struct RuntimeBuilder {
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
     observer: Option<Arc<dyn Observer>>,
-    handlers: HashMap<TypeId, Arc<dyn Handler>>,
+    handlers: HashMap<TypeId, Arc<Handler>>,
     twice: Option<&'static str>,
 }
 
@@ -225,8 +225,7 @@ impl RuntimeBuilder {
         C: Command,
         F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        let handler = Arc::new(HandlerFn::<C, F>::new(handler));
-        if self.handlers.insert(TypeId::of::<C>(), handler).is_some() {
+        if self.handlers.insert(TypeId::of::<C>(), process::handler(handler)).is_some() {
             self.twice = Some(type_name::<C>());
         }
         self
@@ -251,13 +250,13 @@ impl RuntimeBuilder {
     /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         let name = self.thread_name.clone();
-        let (runtime, deques, seed) = self.assemble()?;
+        let (runtime, queues, seed) = self.assemble()?;
         let (core, shutdown) = (runtime.core(), &runtime.owner.shutdown);
         let workers = core.road.workers;
-        for (index, deque) in deques.into_iter().enumerate() {
+        for (index, queues) in queues.into_iter().enumerate() {
             // If a thread cannot be started, the drop of the runtime ends the threads that were started before.
             let thread = format!("{name}-worker-{index}");
-            let mut worker = new_worker(core, index, deque, seed);
+            let mut worker = new_worker(core, index, queues, seed);
             if index < workers {
                 // The worker keeps the timer, because it may be stuck when the last handle of the runtime is dropped.
                 // The end of the stuck step is still reported.
@@ -275,9 +274,9 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
-    /// Makes a runtime without threads. Also returns a deque for each worker, followed by one for each spare, and the
-    /// seed.
-    fn assemble(self) -> Result<(Runtime, Vec<Deque<Ready>>, u64), BuildError> {
+    /// Makes a runtime without threads. Also returns the queues of each worker, followed by those of each spare, and
+    /// the seed.
+    fn assemble(self) -> Result<(Runtime, Vec<WorkerQueues>, u64), BuildError> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
         let limit = self.max_processes.unwrap_or(DEFAULT_MAX_PROCESSES);
@@ -317,7 +316,7 @@ impl RuntimeBuilder {
                 PoolBuildError::StackSize { given } => BuildError::StackSize { given },
                 error => BuildError::Start(io::Error::other(error)),
             })?;
-        let (queues, deques) = Queues::new(workers + spares);
+        let (queues, own_queues) = Queues::new(workers + spares);
         let road = Arc::new(Road {
             workers,
             stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
@@ -329,7 +328,10 @@ impl RuntimeBuilder {
         let core = Arc::new_cyclic(|me| Core {
             road: road.clone(),
             over: CancelToken::with_clock(self.clock.clone()),
-            timers: Timers::new(self.clock, format!("{name}-timers")),
+            timers: TimerSet::new(self.clock, format!("{name}-timers"), workers, {
+                let road = road.clone();
+                move |timed: Timed| timed.fire(&road)
+            }),
             pool,
             names: Names::default(),
             relations: Relations::new(),
@@ -347,22 +349,22 @@ impl RuntimeBuilder {
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
         let shutdown = Shutdown::new(core.clone(), worker_threads, watchdog_timer, self.shutdown_limit);
         let runtime = Runtime { owner: Arc::new(Owner { host: Arc::new(core.clone()), core, shutdown }) };
-        Ok((runtime, deques, seed))
+        Ok((runtime, own_queues, seed))
     }
 }
 
-fn new_worker(core: &Arc<Core>, index: usize, deque: Deque<Ready>, seed: u64) -> Worker<Core> {
-    Worker::new(core.clone(), core.road.clone(), index, deque, StepOutput::new(core.clone()), seed)
+fn new_worker(core: &Arc<Core>, index: usize, queues: WorkerQueues, seed: u64) -> Worker<Core> {
+    Worker::new(core.clone(), core.road.clone(), index, queues, StepOutput::new(core.clone()), seed)
 }
 
 #[cfg(all(test, not(loom)))]
 impl RuntimeBuilder {
     /// Makes a runtime whose workers have no threads. The test runs the workers.
     pub(crate) fn by_hand(self) -> (Runtime, Vec<Worker<Core>>) {
-        let (runtime, deques, seed) = self.assemble().unwrap();
+        let (runtime, queues, seed) = self.assemble().unwrap();
         let core = runtime.core();
         let workers =
-            deques.into_iter().enumerate().map(|(index, deque)| new_worker(core, index, deque, seed)).collect();
+            queues.into_iter().enumerate().map(|(index, queues)| new_worker(core, index, queues, seed)).collect();
         (runtime, workers)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::{Doer, Groups};
@@ -14,7 +15,7 @@ use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, DeadLetter, DeadLetterReason, Handler, NoSuchProcessError, Pid,
-    ProcessIdentity, Recovered, Relate, SpawnError, Target, TimerFired,
+    ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
@@ -24,7 +25,7 @@ use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
-use crate::timer::{TimerKey, Timers};
+use crate::timer::{TimerId, TimerSet};
 
 /// How many numbers for monitors a step output takes at once. All outputs share one counter. A larger share means
 /// fewer accesses to it.
@@ -33,14 +34,14 @@ const MONITORS_AT_ONCE: u64 = 64;
 /// The shared state of a runtime, without the threads of its workers.
 pub(crate) struct Core {
     pub(crate) road: Arc<Road>,
-    pub(crate) timers: Timers,
+    pub(crate) timers: TimerSet<Timed>,
     pub(crate) pool: Pool,
     pub(crate) names: Names,
     pub(crate) relations: Relations,
     pub(crate) groups: Groups,
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
-    pub(crate) handlers: HashMap<TypeId, Arc<dyn Handler>>,
+    pub(crate) handlers: HashMap<TypeId, Arc<Handler>>,
     /// Blocking steps by packed PID, with the time of their beginning and their thread.
     pub(crate) pool_steps: Mutex<HashMap<u64, (Instant, ThreadId)>>,
     /// Bodies that wait for a thread of the pool, by packed PID. A termination takes them back from here.
@@ -134,19 +135,18 @@ impl Core {
         }
         // Without a limit there is no timer, and the clock is not read.
         if limit < Duration::MAX {
-            self.limit(&ask, limit);
+            self.limit(&ask, limit, executor);
         }
         head.rare().asked.note(ask);
     }
 
     /// Sets the timer that ends the wait for an answer.
-    fn limit(&self, ask: &Arc<Ask>, limit: Duration) {
+    fn limit<H: Executor>(&self, ask: &Arc<Ask>, limit: Duration, executor: &H) {
         if ask.is_decided() {
             return;
         }
-        let late = ask.clone();
-        match self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut))) {
-            Ok(Some(key)) => ask.set_timer(key),
+        match self.timers.after(executor.number(), limit, Timed::Ask(ask.clone())) {
+            Ok(Some(key)) => ask.set_timer(key.id()),
             Ok(None) => {}
             Err(_) => ask.give_up(CommandError::Cancelled(self.why_no_timer())),
         }
@@ -162,23 +162,21 @@ impl Core {
         if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
 
-    fn set_timer<H: Executor>(&self, head: &mut Head, tag: u64, delay: Duration, executor: &mut H) {
-        let Some(core) = self.shared() else { return };
-        let pid = head.pid;
-        let action = Box::new(move || core.answer(pid, tag, Ok(Box::new(TimerFired))));
-        match self.timers.after(delay, action) {
-            Ok(key) => {
-                head.timers_set(tag, key, || self.road.clock.now());
+    fn set_timer<H: Executor>(&self, body: &mut Ready, tag: u64, delay: Duration, executor: &mut H) {
+        match self.timers.after(executor.number(), delay, Timed::After(body.head.pid, tag)) {
+            Ok(key) => body.head.rare().timers.note(tag, key, || self.road.clock.now()),
+            Err(_) => {
+                let why = CommandError::Cancelled(self.why_no_timer());
+                self.road.answer_in_hand(executor, body, tag, Err(why));
             }
-            Err(_) => self.road.answer(executor, pid, tag, Err(CommandError::Cancelled(self.why_no_timer()))),
         }
     }
 
-    fn cancel_timer<H: Executor>(&self, head: &mut Head, tag: u64, executor: &mut H) {
-        let Some(key) = head.rare.as_mut().and_then(|rare| rare.timers.remove(&tag)) else { return };
+    fn cancel_timer<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
+        let Some(key) = body.head.rare.as_mut().and_then(|rare| rare.timers.remove(tag)) else { return };
         // A timer that never fires has no key, and cannot have fired.
-        if key.is_none_or(|key| self.timers.cancel(key).is_some()) {
-            self.road.answer(executor, head.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+        if key.is_none_or(|key| self.timers.cancel(key.id()).is_some()) {
+            self.road.answer_in_hand(executor, body, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
         }
     }
 
@@ -190,21 +188,24 @@ impl Core {
 
     /// Cancels the timers of a process, and asks its jobs and handlers to stop.
     fn take_work_back(&self, rare: &mut Rare) {
-        for key in std::mem::take(&mut rare.timers).into_values().flatten() {
-            self.timers.cancel(key);
+        for key in rare.timers.take() {
+            self.timers.cancel(key.id());
         }
         if let Some(cancel) = rare.cancel.take() {
             cancel.cancel(Reason::Ended);
         }
     }
 
-    fn block(&self, head: &mut Head, tag: u64, work: Work) {
+    fn block<H: Executor>(&self, head: &mut Head, tag: u64, work: Work, executor: &mut H) {
         let Some(core) = self.shared() else { return };
         // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
         let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
         let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
         // A job that is refused is dropped, and its drop answers.
-        let _ = self.pool.execute(move || job.run());
+        if let Err(refused) = self.pool.execute(move || job.run()) {
+            executor.let_go();
+            drop(refused);
+        }
     }
 }
 
@@ -218,10 +219,11 @@ impl Engine for Core {
         &self.road
     }
 
-    fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H) {
-        let pid = head.pid;
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, executor: &mut H) {
+        let pid = body.head.pid;
         match one {
-            Yield::Ask { lane, to, ask, limit } => self.ask(head, (to, lane), ask, limit, outbox, executor),
+            Yield::Ask { lane, to, ask, limit } => self.ask(&mut body.head, (to, lane), ask, limit, outbox, executor),
+            Yield::Broadcast { lane, to } => self.road.deliver_each(executor, outbox.lane(lane), pid, &to),
             Yield::SendNowhere { lane, why } => {
                 let counters = executor.counters();
                 counters.add(&counters.accepted, 1);
@@ -229,25 +231,30 @@ impl Engine for Core {
                 let letter = DeadLetter { name: why.name(), from: Some(pid), ..nowhere };
                 self.road.bury(executor, outbox.lane(lane), 1, &letter, |_| ());
             }
-            Yield::Refused { tag, why } => self.road.answer(executor, pid, tag, Err(*why)),
+            Yield::Refused { tag, why } => self.road.answer_in_hand(executor, body, tag, Err(*why)),
             Yield::Reply(reply) => {
                 // The wakers of an asker outside may take long.
                 if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
                     self.road.answer_from(executor, Some(pid), to, tag, answer);
                 }
             }
-            Yield::Blocking { tag, work } => self.block(head, tag, work),
-            Yield::Timer { tag, delay } => self.set_timer(head, tag, delay, executor),
-            Yield::CancelTimer { tag } => self.cancel_timer(head, tag, executor),
+            Yield::Blocking { tag, work } => self.block(&mut body.head, tag, work, executor),
+            Yield::Timer { tag, delay } => self.set_timer(body, tag, delay, executor),
+            Yield::CancelTimer { tag } => self.cancel_timer(body, tag, executor),
             Yield::Command { tag, command } => {
                 match (self.handlers.get(&command.kind()), self.shared()) {
                     (Some(handler), Some(core)) => {
                         // The handler is user code on this thread.
                         executor.let_go();
-                        handler.handle(command.command, core, pid, tag, self.cancel_of(head));
+                        handler(command.command, core, pid, tag, self.cancel_of(&mut body.head));
                     }
                     _ => {
-                        self.road.answer(executor, pid, tag, Err(CommandError::Unknown { name: command.name }));
+                        self.road.answer_in_hand(
+                            executor,
+                            body,
+                            tag,
+                            Err(CommandError::Unknown { name: command.name }),
+                        );
                         executor.let_go();
                         drop_contained(command.command);
                     }
@@ -256,11 +263,11 @@ impl Engine for Core {
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
-                self.road.answer(executor, pid, tag, as_answer(told));
+                self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
             Yield::Terminate { tag, to } => {
                 let told = self.terminate(executor, to, false);
-                self.road.answer(executor, pid, tag, as_answer(told));
+                self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
             // The turn performs these itself.
@@ -402,8 +409,8 @@ impl Host for Core {
         self.road.outside.add(&self.road.outside.late_replies, 1);
     }
 
-    fn forget_timer(&self, key: TimerKey) {
-        self.timers.cancel(key);
+    fn forget_timer(&self, timer: TimerId) {
+        drop(self.timers.cancel(timer));
     }
 
     fn nobody(&self) -> Pid {
@@ -443,6 +450,10 @@ impl Host for Core {
 
     fn group(&self, name: &str) -> Vec<Pid> {
         self.groups.members(name)
+    }
+
+    fn receivers(&self, group: &str) -> Option<Arc<[Pid]>> {
+        self.groups.receivers(group)
     }
 
     fn monitor_numbers(&self) -> Range<u64> {

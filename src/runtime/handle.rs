@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
+use crate::inside::WaitError;
 use crate::latch::LatchFuture;
 use crate::outcome::Exit;
 use crate::primitives::Arc;
@@ -46,8 +46,7 @@ impl<P: Process> Handle<P> {
     /// The caller is a step ([`WaitError::InsideStep`]). In a step, use
     /// [`StepOutput::monitor`](crate::StepOutput::monitor) instead.
     pub fn join(&self) -> Result<Exit<Arc<P::Output>>, WaitError> {
-        refuse_step()?;
-        Ok(self.exit.latch().wait())
+        self.join_timeout(Duration::MAX)
     }
 
     /// Like [`join`](Self::join), but waits no longer than `limit` by the runtime's clock.
@@ -55,9 +54,7 @@ impl<P: Process> Handle<P> {
     /// # Errors
     /// The errors of [`join`](Self::join), or [`WaitError::TimedOut`] if the limit was over first.
     pub fn join_timeout(&self, limit: Duration) -> Result<Exit<Arc<P::Output>>, WaitError> {
-        refuse_step_timeout(limit)?;
-        self.exit.latch().wait_until(&self.clock, self.clock.deadline(limit));
-        self.exit.latch().get().ok_or(WaitError::TimedOut)
+        self.exit.latch().join(&self.clock, limit)
     }
 
     /// The exit of the process. `None` if it has not ended.

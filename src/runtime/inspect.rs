@@ -96,8 +96,8 @@ pub struct Stats {
     pub stuck_steps: u64,
     /// The number of steps that did not run on a worker. They ran on the pool, or on the thread of a shutdown.
     pub steps_elsewhere: u64,
-    /// The number of ready processes in the global queue. [`WorkerStats::queue`] has the number in the queue of each
-    /// worker.
+    /// The number of ready processes in the global queue. [`WorkerStats::queue`] has the number in the queues of each
+    /// worker, including its shard of this queue.
     pub global_queue: usize,
     /// The number of blocking closures and blocking steps that wait for a thread.
     pub blocking_queue: usize,
@@ -153,17 +153,18 @@ pub struct WorkerStats {
     pub handed_off: u64,
     /// Processes that the worker found in its own deque.
     pub from_own: u64,
-    /// Processes that the worker found in the global queue. It takes a batch at a time. Each batch counts once,
-    /// because the rest of the batch goes into the worker's own deque.
+    /// Processes that the worker found in the global queue. It takes those from outside a batch at a time. Each batch
+    /// counts once, because the rest of the batch goes into the worker's own deque.
     pub from_global: u64,
-    /// Processes that the worker stole from another worker. Each batch counts once.
+    /// Processes that the worker stole from another worker. Each batch counts once. The rest of a batch counts again
+    /// when the worker finds it among its own.
     pub stolen: u64,
     /// Times that the worker went to sleep.
     pub parked: u64,
     /// Times that the worker woke another worker.
     pub woke_others: u64,
-    /// Ready processes in the worker's deque now. The process that it steps is not counted, nor is the process in its
-    /// hand-off slot.
+    /// Ready processes in the worker's deque and in its shard of the global queue now. The process that it steps is not
+    /// counted. Nor are the process in its hand-off slot, and processes that its step has just woken.
     pub queue: usize,
 }
 
@@ -177,7 +178,7 @@ pub(super) fn of_worker(road: &Road, worker: usize, view: &WorkerView) -> Worker
         stolen: counters.stolen.get(),
         parked: counters.parked.get(),
         woke_others: counters.woke_others.get(),
-        queue: road.queues.own_len(worker),
+        queue: road.queues.own_len(worker) + road.queues.shard_len(worker),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The runtime: processes, workers, the pool, timers, and the program's handle to them.
 
+mod timed;
 mod dispatch;
 mod related;
 mod inspect;

@@ -5,7 +5,7 @@ use std::any::Any;
 use super::dispatch::Core;
 use super::system::Runtime;
 use crate::groups::Doer;
-use crate::outcome::Failure;
+use crate::outcome::{Failure, drop_contained, undo_if_panicking};
 use crate::primitives::Arc;
 use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError, Target};
 use crate::sched::body::Rare;
@@ -24,7 +24,7 @@ impl Runtime {
 
     /// Takes a name from the process that has it. Returns that process. `None` if no process had the name.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
-        self.core().names.unregister(name, None)
+        self.core().names.unregister(name)
     }
 
     /// The PID of the process that has this name.
@@ -63,11 +63,16 @@ impl Runtime {
     /// Sends a message to each process in the group. A process that has joined several times gets the message once.
     /// Returns the number of processes that have accepted it. A process does not accept it if it has just ended, if
     /// its full mailbox refuses the message, or if it takes messages of another type.
+    ///
+    /// The message is cloned for each process but the last. So if a clone costs much, broadcast an [`Arc`] of the
+    /// message. If a clone panics, this call does, and the processes before that have got the message.
     pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
-        let members = self.core().groups.processes(group);
-        let Some((last, others)) = members.split_last() else { return 0 };
-        let accepted = others.iter().filter(|member| self.send(**member, message.clone()).is_ok()).count();
-        accepted + usize::from(self.send(*last, message).is_ok())
+        let core = self.core();
+        let Some(receivers) = core.groups.receivers(group) else { return 0 };
+        // The last copy is the message itself.
+        let copies = std::iter::repeat_n(message, receivers.len());
+        let send = |(to, copy): (&Pid, M)| usize::from(core.road.send(*to, copy).is_ok());
+        undo_if_panicking(copies, |copies| receivers.iter().zip(copies).map(send).sum(), drop_contained)
     }
 }
 
@@ -117,7 +122,7 @@ impl Core {
         };
         let answer: Answer = match naming {
             Naming::Register { name, pid } => named(self.register(&name, pid)),
-            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
+            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name))),
             Naming::Join { group, pid } => named(self.join_group(&group, pid, by(pid), executor)),
             Naming::Leave { group, pid } => Ok(Box::new(self.leave_group(&group, pid, by(pid), executor))),
         };

@@ -71,11 +71,8 @@ impl fmt::Display for ShutdownReport {
 pub(super) fn in_words(process: &ProcessInfo) -> String {
     let ProcessInfo { pid, type_name, name, state, in_step, .. } = process;
     let time = in_step.map_or(String::new(), |time| format!(" for {time:?}"));
-    format!("{pid} {type_name}{} ({state}{time})", quoted(name.as_deref()))
-}
-
-fn quoted(name: Option<&str>) -> String {
-    name.map_or(String::new(), |name| format!(" {name:?}"))
+    let process = ProcessIdentity { pid: *pid, type_name, name: name.clone() };
+    format!("{process} ({state}{time})")
 }
 
 /// A stage of a shutdown. The stages come in this order.
@@ -104,9 +101,7 @@ impl fmt::Display for ShutdownStage {
             ShutdownStage::Timers => f.write_str("while timers are dropped"),
             ShutdownStage::Jobs => f.write_str("while jobs are asked to stop or dropped"),
             ShutdownStage::Workers => f.write_str("while the workers exit"),
-            ShutdownStage::Process(ProcessIdentity { pid, type_name, name }) => {
-                write!(f, "while {pid} {type_name}{} is ended", quoted(name.as_deref()))
-            }
+            ShutdownStage::Process(process) => write!(f, "while {process} is ended"),
             ShutdownStage::Threads => f.write_str("while threads are joined"),
         }
     }

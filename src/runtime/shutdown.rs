@@ -231,7 +231,7 @@ impl Shutdown {
 
     /// Values of which one changes whenever the end makes progress.
     fn moves(&self) -> (usize, usize, u64) {
-        (self.core.road.roll.left(), self.core.pool.joined(), self.done.load(Ordering::Relaxed))
+        (self.core.road.roll.inside(), self.core.pool.joined(), self.done.load(Ordering::Relaxed))
     }
 
     fn note_move(&self) {
@@ -258,7 +258,7 @@ impl Shutdown {
         let ended = contain(|| self.end_in_order(deadline));
         if let Err(panic) = &ended {
             tell_log(|| tracing::error!(%panic, "the shutdown panicked"));
-            // A caller without a limit must not wait for processes that no thread ends any more.
+            // A caller without a limit must not wait for the remaining processes, because no thread will end them.
             let _ = self.settled.set(());
         }
         let report = Arc::new(self.make_report(ended.is_err()));
@@ -275,7 +275,7 @@ impl Shutdown {
         // closed.
         road.door.close();
         self.ask_all_to_stop(deadline);
-        let in_time = road.roll.empty.wait_until(&road.clock, deadline);
+        let in_time = road.roll.empty().wait_until(&road.clock, deadline);
         if in_time {
             // The limit also holds for work that the processes have yielded with their last steps.
             core.pool.drain_until(&road.clock, deadline);
@@ -286,7 +286,7 @@ impl Shutdown {
             let in_table = road.table.cells().filter(|(_, cell)| cell.look().is_some()).count();
             lock(&self.progress).half_ended = self.half_ended(in_table);
             self.terminate_all();
-            road.roll.empty.wait_until(&Clock::system(), processes);
+            road.roll.empty().wait_until(&Clock::system(), processes);
         }
         self.tree.processes.over(None);
         let _ = self.settled.set(());
@@ -343,7 +343,7 @@ impl Shutdown {
         road.roll_called.store(true, Ordering::SeqCst);
         self.terminate_all();
         let soon = within(10);
-        road.roll.empty.wait_until(&Clock::system(), soon);
+        road.roll.empty().wait_until(&Clock::system(), soon);
         let (pending, _) = core.timers.halt();
         let waiting = core.pool.abandon();
         self.dismiss_workers();
@@ -368,14 +368,14 @@ impl Shutdown {
         for (_, cell) in road.table.cells() {
             let watched = || {
                 lived += 1;
-                road.roll.add();
+                road.roll.count_in();
             };
             if let Some(ready) = cell.cancel_and_watch(&request, watched) {
                 road.inject(ready);
             }
         }
         lock(&self.progress).lived = lived;
-        road.roll.strike();
+        road.roll.close();
     }
 
     /// Terminates every remaining process.
@@ -399,13 +399,13 @@ impl Shutdown {
     /// The number of processes that are no longer in the table and are still being ended. `in_table` is the number of
     /// processes in the table.
     fn half_ended(&self, in_table: usize) -> usize {
-        self.core.road.roll.left().saturating_sub(in_table)
+        self.core.road.roll.inside().saturating_sub(in_table)
     }
 
     /// The report, from the state of the end at this moment.
     fn make_report(&self, hangs: bool) -> ShutdownReport {
         let (core, road) = (&self.core, &self.core.road);
-        let stuck = if road.roll.empty.is_set() { Vec::new() } else { core.processes() };
+        let stuck = if road.roll.empty().is_set() { Vec::new() } else { core.processes() };
         let is_stuck: HashSet<Pid> = stuck.iter().map(|process| process.pid).collect();
         let progress = lock(&self.progress);
         let late = self.half_ended(stuck.len());
@@ -454,6 +454,15 @@ mod tests {
     use crate::wait::{until, wait};
     use crate::{Exit, Handle};
     use std::cell::RefCell;
+
+    /// Panics when it is dropped.
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("the destructor of a bomb");
+        }
+    }
 
     /// A process whose step is a closure.
     struct Script<F>(F);
@@ -576,6 +585,23 @@ mod tests {
             // The yield is performed on this thread, after the step.
             threads::refuse(true);
             tag = Some(out.blocking(|| ()));
+            Ok(Step::Wait)
+        });
+        let exit = wait(&asker);
+        let why = exit.output().unwrap();
+        assert!(matches!(**why, CommandError::Cancelled(Reason::NoThread)), "{why}");
+
+        let mut tag = None;
+        let asker = spawn(&runtime, move |events, out| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    threads::refuse(false);
+                    return Ok(Step::Done(done.take(tag).unwrap().unwrap_err()));
+                }
+            }
+            threads::refuse(true);
+            let bomb = Bomb;
+            tag = Some(out.blocking(move || drop(bomb)));
             Ok(Step::Wait)
         });
         let exit = wait(&asker);

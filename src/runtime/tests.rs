@@ -468,6 +468,6 @@ fn handlers_are_looked_up_in_a_map_without_a_lock() {
         type Output = ();
     }
     let runtime = Runtime::builder().workers(1).handler(|_: Question, _| Ok(())).start().unwrap();
-    let handlers: &HashMap<TypeId, Arc<dyn Handler>> = &runtime.core().handlers;
+    let handlers: &HashMap<TypeId, Arc<Handler>> = &runtime.core().handlers;
     assert!(handlers.contains_key(&TypeId::of::<Question>()));
 }

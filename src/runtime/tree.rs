@@ -34,9 +34,9 @@ impl Tree {
     ) -> Tree {
         let clock = &core.road.clock;
         let (lives, works) = (Arc::downgrade(core), Arc::downgrade(core));
-        let (processes, processes_tail) = part("processes", clock).detail(move || who_is_left(&lives)).job();
+        let (processes, processes_tail) = part("processes", clock).detail(move || describe_processes(&lives)).job();
         let (timers, timers_tail) = part("timers", clock).job();
-        let (pool, pool_tail) = part("pool", clock).detail(move || works.upgrade()?.pool.who_is_left()).job();
+        let (pool, pool_tail) = part("pool", clock).detail(move || works.upgrade()?.pool.describe_jobs()).job();
         let steps = move || Some(workers()).filter(|left| *left > 0).map(|left| format!("{left} have not left"));
         let (workers, workers_tail) = part("workers", clock).detail(steps).inside(inside).job();
 
@@ -66,7 +66,7 @@ fn part(name: &str, clock: &Clock) -> ShutdownNodeBuilder {
 }
 
 /// Describes the processes that have not ended.
-fn who_is_left(core: &Weak<Core>) -> Option<String> {
+fn describe_processes(core: &Weak<Core>) -> Option<String> {
     let left = core.upgrade()?.processes();
     describe_left(&left, "process is left", "processes are left", in_words)
 }
@@ -83,5 +83,23 @@ impl UncleanShutdown {
     /// The report of the shutdown. It is not [clean](ShutdownReport::is_clean).
     pub fn report(&self) -> &ShutdownReport {
         &self.report
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::runtime::Runtime;
+    use std::time::Duration;
+
+    #[test]
+    fn a_node_of_workers_that_have_all_left_names_no_number() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let tree = Tree::declare(runtime.core(), || false, || 0);
+        [&tree.processes, &tree.timers, &tree.pool].into_iter().for_each(|part| part.over(None));
+        let error = tree.shutdown_node().shutdown_timeout(Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), "runtime: workers: timeout expired");
+        tree.workers.over(None);
+        tree.shutdown_node().shutdown_timeout(Duration::ZERO).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::dispatch::Core;
 use super::system::Runtime;
-use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
+use crate::inside::WaitError;
 use crate::latch::{Latch, LatchFuture};
 use crate::primitives::{Arc, Weak};
 use crate::process::{Down, Monitor, Pid, Target};
@@ -64,8 +64,7 @@ impl ExitWatcher {
     /// # Errors
     /// The caller is a step ([`WaitError::InsideStep`]).
     pub fn wait(&self) -> Result<Down, WaitError> {
-        refuse_step()?;
-        Ok(self.down.latch().wait())
+        self.wait_timeout(Duration::MAX)
     }
 
     /// Like [`wait`](Self::wait), but waits no longer than `limit` by the runtime's clock.
@@ -73,9 +72,7 @@ impl ExitWatcher {
     /// # Errors
     /// The errors of [`wait`](Self::wait), or [`WaitError::TimedOut`] if the limit was over first.
     pub fn wait_timeout(&self, limit: Duration) -> Result<Down, WaitError> {
-        refuse_step_timeout(limit)?;
-        self.down.latch().wait_until(&self.clock, self.clock.deadline(limit));
-        self.down().ok_or(WaitError::TimedOut)
+        self.down.latch().join(&self.clock, limit)
     }
 }
 

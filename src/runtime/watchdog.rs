@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use super::dispatch::Core;
+use super::timed::Timed;
 use super::worker_threads::WorkerThreads;
 use crate::outcome::tell_log;
 use crate::primitives::thread::JoinHandle;
@@ -141,9 +142,9 @@ impl WatchdogTimer {
             now: road.now_nanos(),
             views: &road.views,
             exact: road.exact_times,
-            identify: |pid| identify(&core, pid),
-            work: || road.queues.has_work(),
-            resting: || road.sleep.resting(),
+            identify: &|pid| identify(&core, pid),
+            work: &|| road.queues.has_work(),
+            resting: &|| road.sleep.resting(),
         });
         for _ in 0..looked.spares {
             let started = self.worker_threads.start_spare(self.me.upgrade());
@@ -198,7 +199,7 @@ impl StepWatcher for WatchdogTimer {
                 watchdog_timer.look();
             }
         });
-        if core.timers.after(self.interval, look).is_err()
+        if core.timers.after(0, self.interval, Timed::Run(look)).is_err()
             && let Some(stuck_steps) = &core.road.stuck_steps
         {
             stuck_steps.disarm();

@@ -5,14 +5,15 @@
 //! process. So ownership, and not a flag, guarantees that only one thread at a time steps the process.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
+use super::orders::{Order, Orders};
 use super::outbox::Outbox;
+use super::timer_records::TimerRecords;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
@@ -26,7 +27,6 @@ use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
 use crate::process::target::NoSuchProcessError;
-use crate::timer::TimerKey;
 
 /// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {
@@ -49,8 +49,8 @@ pub(crate) struct Head {
     /// Turns to let pass before the next step, and a flag of the worker.
     pub(crate) passes: u8,
     pub(crate) stage: Stage,
-    /// Whether a warning was logged about a step that took none of the events it was given.
-    pub(crate) warned: bool,
+    /// Whether a yield of the last step has been answered, and the answer is in the mailbox of the body.
+    pub(crate) is_answered: bool,
     pub(crate) rare: Option<Box<Rare>>,
 }
 
@@ -66,16 +66,18 @@ pub(crate) enum Stage {
     Done,
 }
 
+/// A million processes that wait have a million heads.
+const _: () = assert!(size_of::<Head>() <= 32);
+
 /// The fields that most processes do not need.
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) name: Option<Arc<str>>,
     /// Cancelled when the process has ended. Its blocking closures and handlers use it.
     pub(crate) cancel: Option<CancelToken>,
-    /// Pending timers by tag, and some that have fired. A timer that is never due has no key.
-    pub(crate) timers: HashMap<u64, Option<TimerKey>>,
-    /// The number of timers at which to remove those that have fired.
-    timers_full: usize,
+    pub(crate) timers: TimerRecords,
+    /// Whether a warning was logged about a step that took none of the events it was given.
+    pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
     /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<BoundedMailbox>>,
@@ -111,7 +113,16 @@ pub(crate) struct RecoverWith {
 
 impl Head {
     pub(crate) fn new(pid: Pid) -> Head {
-        Head { pid, outstanding: 0, tags: 0, waits: false, passes: 0, stage: Stage::New, warned: false, rare: None }
+        Head {
+            pid,
+            outstanding: 0,
+            tags: 0,
+            waits: false,
+            passes: 0,
+            stage: Stage::New,
+            is_answered: false,
+            rare: None,
+        }
     }
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
@@ -128,19 +139,6 @@ impl Head {
 
     pub(crate) fn is_bounded(&self) -> bool {
         self.bound().is_some()
-    }
-
-    /// Records a timer that was set. Now and then the timers that are due are removed.
-    ///
-    /// So a process that sets timers for ever does not record them for ever. The cost for each timer is constant.
-    pub(crate) fn timers_set(&mut self, tag: u64, key: Option<TimerKey>, now: impl FnOnce() -> Instant) {
-        let rare = self.rare();
-        if rare.timers.len() >= rare.timers_full {
-            let now = now();
-            rare.timers.retain(|_, key| key.is_none_or(|key| key.moment() > now));
-            rare.timers_full = (rare.timers.len() * 2).max(16);
-        }
-        rare.timers.insert(tag, key);
     }
 
     /// Returns the outstanding command, if there is exactly one and it is an open ask.
@@ -315,7 +313,7 @@ pub struct StepOutput {
     pub(crate) pid: Pid,
     pub(crate) tags: u64,
     /// The order of the yields. Sends are frequent and small, so they are stored here themselves.
-    pub(crate) orders: Vec<Order>,
+    pub(crate) orders: Orders,
     /// The yields of the other orders, one after the other.
     pub(crate) yields: Vec<Yield>,
     pub(crate) outbox: Outbox,
@@ -337,15 +335,6 @@ pub struct StepOutput {
     pub(crate) successor: Option<Box<Successor>>,
 }
 
-/// One yield, in its place among the others.
-#[derive(Clone, Copy)]
-pub(crate) enum Order {
-    /// The next `count` messages of a lane, all of them to one receiver.
-    Send { lane: u32, count: u32, to: Pid },
-    /// The next of the other yields.
-    Next,
-}
-
 /// A yield other than a sent message.
 pub(crate) enum Yield {
     /// The next message of a lane, which asks.
@@ -354,6 +343,11 @@ pub(crate) enum Yield {
         to: Pid,
         ask: Arc<Ask>,
         limit: Duration,
+    },
+    /// The next messages of a lane, one to each of these receivers.
+    Broadcast {
+        lane: u32,
+        to: Arc<[Pid]>,
     },
     /// The next message of a lane, sent to a name that no process has.
     SendNowhere {
@@ -403,15 +397,12 @@ pub(crate) enum Yield {
 /// A blocking closure and its result.
 pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Send>;
 
-/// The most orders for which a buffer is kept from one busy time to the next.
-const KEPT_ORDERS: usize = 4096;
-
 impl StepOutput {
     pub(crate) fn new(link: Arc<dyn Host>) -> StepOutput {
         StepOutput {
             pid: link.nobody(),
             tags: 0,
-            orders: Vec::new(),
+            orders: Orders::default(),
             yields: Vec::new(),
             outbox: Outbox::default(),
             stock: Vec::new(),
@@ -455,14 +446,15 @@ impl StepOutput {
         if self.pending_names.is_some() {
             self.pending_names = None;
         }
-        if self.orders.capacity() > KEPT_ORDERS {
+        if self.orders.has_grown() {
             self.shrink();
         }
     }
 
+    /// Frees large empty buffers.
     #[cold]
-    fn shrink(&mut self) {
-        self.orders = Vec::new();
+    pub(crate) fn shrink(&mut self) {
+        self.orders = Orders::default();
         self.yields = Vec::new();
         self.outbox.shrink();
     }
@@ -489,7 +481,7 @@ impl StepOutput {
             drop_contained(one);
         }
         self.outbox.clear();
-        if self.orders.capacity() > KEPT_ORDERS {
+        if self.orders.has_grown() {
             self.shrink();
         }
     }
@@ -500,6 +492,3 @@ impl std::fmt::Debug for StepOutput {
         f.debug_struct("StepOutput").field("pid", &self.pid).field("yields", &self.orders.len()).finish()
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests;

@@ -74,6 +74,14 @@ impl Bounds {
         Some((oldest?, DeadLetterReason::DroppedOldest))
     }
 
+    /// Admits so many messages if there is room for all of them beside those that wait.
+    #[inline]
+    pub(crate) fn admit(&mut self, count: usize, messages: usize) -> bool {
+        let has_room = self.held + messages + count <= self.bound.limit;
+        self.has_new |= has_room;
+        has_room
+    }
+
     /// Whether there is room for another message beside these.
     fn has_room(&self, messages: usize) -> bool {
         self.held + messages < self.bound.limit
@@ -123,5 +131,15 @@ mod tests {
         let (told, left) = offers(Overflow::DropNewest);
         assert_eq!(told[2..], ["3 dead, dropped by a full mailbox", "4 dead, dropped by a full mailbox"]);
         assert_eq!(left, [1, 2]);
+    }
+
+    #[test]
+    fn a_run_is_admitted_beside_all_that_wait_or_not_at_all() {
+        for overflow in [Overflow::Refuse, Overflow::DropOldest, Overflow::DropNewest] {
+            let mut bounds = BoundedMailbox::new(Box::new(Mailbox::<u32>::new()), Bound { limit: 4, overflow }).bounds;
+            bounds.held = 1;
+            assert!(!bounds.admit(2, 2) && !bounds.has_new);
+            assert!(bounds.admit(1, 2) && bounds.has_new);
+        }
     }
 }

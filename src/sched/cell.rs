@@ -29,6 +29,11 @@
 //! either sees a new event, or the event finds the body at rest and takes it out. Messages that were passed over
 //! earlier (and are kept in the body) are shown to each step, and wake no process.
 //!
+//! The answer to a command that is performed at once goes into the body in hand, if the inbox is empty. The look into
+//! the inbox is under this lock. So everything that has arrived before the answer is before it, or makes it take the
+//! way through the inbox. A mark in the head of the body says that something has come. It belongs to the thread that
+//! has the body, which clears it when it decides under the lock whether the process rests.
+//!
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
@@ -289,6 +294,7 @@ impl Cell {
         if stepped.verdict == Verdict::Idle
             && !stepped.unseen
             && !stepped.signals
+            && !body.head.is_answered
             && stepped.taken <= 1
             && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
             && matches!(inner.body, BodyState::Out(None))
@@ -306,7 +312,9 @@ impl Cell {
         if inner.stamp & DOOMED != 0 {
             return Settled::Ends(body);
         }
-        let (mut messages, mut signals, mut news) = (stepped.unseen, stepped.signals, false);
+        // An answer that is in the body already is news, too.
+        let mut news = std::mem::take(&mut body.head.is_answered);
+        let (mut messages, mut signals) = (stepped.unseen, stepped.signals || news);
         let mut spare = None;
         if let Some((inbox, bounds)) = inner.body.inbox() {
             // Messages under a bound stay here until a step is about to be given them. Other messages stay until
@@ -314,7 +322,7 @@ impl Cell {
             // A process that took nothing gets new events at once, so that the next step finds no new events here.
             let mailbox = body.machine.mailbox();
             let is_bounded = bounds.is_some();
-            news = bounds.map_or(inbox.messages() > 0, |bounds| bounds.has_new) || inbox.has_signals();
+            news |= bounds.map_or(inbox.messages() > 0, |bounds| bounds.has_new) || inbox.has_signals();
             let stay = is_bounded || (mailbox.messages() > 0 && stepped.verdict != Verdict::Declined);
             let completions = mailbox.absorb(inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
@@ -414,6 +422,14 @@ impl Cell {
     pub(crate) fn is_urgent(&self) -> bool {
         let mut inner = enter(&self.inner);
         inner.body.inbox().is_some_and(|(inbox, _)| inbox.has_signals()) || inner.stamp & DOOMED != 0
+    }
+
+    /// Whether nothing has arrived since the events that are in the body, which the caller has. The process is not to
+    /// be ended.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let mut inner = enter(&self.inner);
+        let is_empty = |inbox: &mut dyn AnyMailbox| inbox.messages() == 0 && !inbox.has_signals();
+        inner.stamp & DOOMED == 0 && inner.body.inbox().is_none_or(|(inbox, _)| is_empty(inbox))
     }
 
     /// The reason why the process is to be ended, if it is.

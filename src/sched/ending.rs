@@ -135,7 +135,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         calls();
     }
     if marks & WATCHED != 0 {
-        road.roll.strike();
+        road.roll.count_out();
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     let type_name = kind.map_or("", |kind| (kind.process)());
     road.tell_observer(|observer| observer.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
     if marks & WATCHED != 0 {
-        road.roll.strike();
+        road.roll.count_out();
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
         Some(child)
     }
 
-    /// Performs one yield of the process with this head.
-    fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, executor: &mut H);
+    /// Performs one yield of the process in hand.
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, executor: &mut H);
 
     /// Begins or ends a relation of the process in hand. Returns an event that the process may have got already and
     /// no longer wants. No more such events follow, unless the process begins the relation anew.

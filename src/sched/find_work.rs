@@ -1,15 +1,15 @@
 //! The order in which a worker looks for work.
 //!
-//! First comes the hand-off slot: the first process that the last step woke, up to a limit in a row. Then come its
-//! own deque (last in, first out) and the global queue (first in, first out: one, and a batch into its own deque).
-//! Last comes half of another worker's deque. To leave nothing behind for ever, some searches, at regular intervals,
-//! begin with the oldest process of the global queue, and some with the oldest of its own deque. A worker that always
-//! has work of its own looks at regular intervals whether another one is stuck. The processes in the deque of a stuck
-//! worker wait behind a step that may never return.
+//! First comes the hand-off slot: the first process that the last step woke, up to a limit in a row. Then come its own
+//! deque (last in, first out) and the global queue: its own shard and the submissions from outside, in turn. Last comes
+//! half of what another worker has, of a shard before a deque. To leave nothing behind for ever, some searches, at
+//! regular intervals, begin with the oldest process of the global queue, and some with the oldest of its own deque. A
+//! worker that always has work of its own looks at another one at regular intervals, and takes from it if it is stuck,
+//! neglects its shard, or has much more waiting.
 
 use super::search::{Searcher, search};
 use super::turn::Engine;
-use super::worker::{GLOBAL_FIRST, Own, Worker};
+use super::worker::{GLOBAL_FIRST, Own, Progress, Worker};
 use crate::primitives::Ordering;
 use crate::sched::body::Ready;
 
@@ -27,9 +27,9 @@ impl<E: Engine> Worker<E> {
         if self.searches == self.global_at {
             // The processes in the own deque come first. Otherwise a process of the global queue that continues and
             // spawns more than a few in each step would fill the deque faster than the worker empties it.
-            self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.deque.len() as u32);
+            self.global_at = self.searches.wrapping_add(GLOBAL_FIRST).wrapping_add(own.queues.deque.len() as u32);
             own.looks_elsewhere();
-            if let Some(ready) = own.road.queues.take_one() {
+            if let Some(ready) = own.queues.take_one_global(&own.road.queues) {
                 own.one(|counters| &counters.from_global);
                 return Some(ready);
             }
@@ -71,18 +71,15 @@ impl<E: Engine> Searcher for Worker<E> {
             own.one(|counters| &counters.from_own);
             return Some(ready);
         }
-        if let Some(ready) = own.deque.pop() {
+        if let Some(ready) = own.queues.deque.pop() {
             own.one(|counters| &counters.from_own);
             return Some(ready);
         }
-        if let Some(ready) = queues.take_batch(&own.deque) {
-            // On the way from the global queue to the deque, the batch was visible in neither. Workers that fell
-            // asleep then are notified.
-            own.offered = true;
+        if let Some(ready) = own.queues.take_global(queues, &mut own.offered) {
             own.one(|counters| &counters.from_global);
             return Some(ready);
         }
-        let stolen = queues.steal(own.index, &own.deque, &mut self.random)?;
+        let stolen = queues.steal(own.index, &own.queues, &mut self.random)?;
         own.offered = true;
         own.one(|counters| &counters.stolen);
         Some(stolen)
@@ -120,27 +117,62 @@ impl Own {
         self.robs || self.steps.wrapping_sub(self.looked_at) >= STEPS_A_LOOK_ELSEWHERE && self.looks_elsewhere()
     }
 
-    /// Whether the worker that this one looked at last has made no progress and has work in its deque. If not, the
-    /// next look is at another worker.
+    /// Whether to take from the worker that this one has looked at before. There are three reasons:
+    ///
+    /// - It has made no step since then, and has work. It is stuck.
+    /// - It has taken nothing from the global queue since then, and has work in its shard.
+    /// - It has much more in its shard than this worker.
+    ///
+    /// If there is none, the next look is at another worker.
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;
-        let steps = |worker: usize| self.road.views[worker].counters.steps.get();
-        self.robs = self.victim_steps == steps(self.victim) && self.road.queues.own_len(self.victim) > 0;
+        let (queues, before, now) = (&self.road.queues, self.seen, self.progress_of(self.victim));
+        let (spawned, woken) = (queues.own_len(self.victim), queues.shard_len(self.victim));
+        self.is_stuck = before.steps == now.steps && spawned + woken > 0;
+        let neglects = before.from_global == now.from_global && woken > 0;
+        let has_more = woken > 2 * self.queues.waiting() + 1;
+        self.robs = self.victim != self.index && (self.is_stuck || neglects || has_more);
+        self.seen = now;
         if !self.robs {
-            self.victim = (self.victim + 1) % self.road.views.len();
-            self.victim_steps = steps(self.victim);
+            self.looks_at_next();
         }
         self.robs
     }
 
-    /// Takes half of the deque of the stuck worker.
+    fn looks_at_next(&mut self) {
+        self.victim = (self.victim + 1) % self.road.views.len();
+        self.seen = self.progress_of(self.victim);
+    }
+
+    fn progress_of(&self, worker: usize) -> Progress {
+        let counters = &self.road.views[worker].counters;
+        Progress { steps: counters.steps.get(), from_global: counters.from_global.get() }
+    }
+
+    /// Takes half of what the other worker has in its shard. If it is stuck, also takes from its deque.
     #[cold]
     fn rob(&mut self) -> Option<Ready> {
         self.robs = false;
-        let stolen = self.road.queues.steal_from(self.victim, &self.deque)?;
+        let (queues, victim) = (&self.road.queues, self.victim);
+        let stolen = queues
+            .steal_shard(victim, &self.queues)
+            .or_else(|| if self.is_stuck { queues.steal_deque(victim, &self.queues) } else { None });
+        if !self.is_stuck {
+            self.looks_at_next();
+        }
+        let stolen = stolen?;
         self.offered = true;
         self.one(|counters| &counters.stolen);
         Some(stolen)
+    }
+
+    /// Called when the only process of this worker lets its turn pass. The next search begins with the shard of another
+    /// worker, because the process that should be stepped first may be there.
+    #[cold]
+    pub(super) fn robs_meanwhile(&mut self) {
+        self.looks_at_next();
+        self.is_stuck = false;
+        self.robs = self.victim != self.index && self.road.queues.shard_len(self.victim) > 0;
     }
 }

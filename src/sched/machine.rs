@@ -288,7 +288,7 @@ fn succeed<P: Process>(
     let head = std::mem::replace(&mut old.head, Head::new(pid));
     drop_contained(old);
     let mut new = new_body(process, pid, entry, exit.map(|exit| *exit));
-    new.head = Head { waits: false, stage: Stage::New, ..head };
+    new.head = Head { waits: false, stage: Stage::New, is_answered: false, ..head };
     // Completions that waited were counted when they arrived. They only change their place.
     new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
     let refused = (waiting.messages() > 0).then_some(waiting);

@@ -319,7 +319,11 @@ impl<M: Send + 'static> Mailbox<M> {
     fn absorb_signals(&mut self, signals: Option<Box<Signals>>, place: impl Fn(u64) -> u64) -> u32 {
         let Some(theirs) = signals else { return 0 };
         let offset = self.arrived();
-        self.signals.get_or_insert_default().absorb(*theirs, |arrived| place(arrived) + offset)
+        let place = |arrived| place(arrived) + offset;
+        match &mut self.signals {
+            Some(mine) => mine.absorb(*theirs, place),
+            none => none.insert(theirs.moved(place)).completions.len() as u32,
+        }
     }
 }
 
@@ -385,5 +389,29 @@ mod tests {
         let places: Vec<_> =
             body.signals.unwrap().completions.into_iter().map(|(arrived, one)| (arrived, one.tag())).collect();
         assert_eq!(places, [(3, 1), (4, 2)], "after message 2, and after message 3");
+    }
+
+    #[test]
+    fn absorbed_completions_keep_their_place_where_there_are_none() {
+        let completed = |tag| Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
+        let (mut body, mut inbox) = (Mailbox::new(), Mailbox::new());
+        (0..2).for_each(|n| body.messages.push(envelope(n)));
+        // One message and one completion have been taken there.
+        inbox.messages.push(envelope(9));
+        inbox.signal(completed(1));
+        inbox.pop_message();
+        assert!(inbox.signals.as_mut().unwrap().next_completion(true).is_some());
+        inbox.messages.push(envelope(2));
+        inbox.signal(completed(2));
+        inbox.messages.push(envelope(3));
+        inbox.signal(completed(3));
+        assert_eq!(body.absorb(&mut inbox, usize::MAX), 2);
+        let mut order = Vec::new();
+        while !body.messages.is_empty() {
+            let next = body.signals.as_mut().unwrap().next_completion(true);
+            order.push(next.map_or_else(|| body.pop_message().unwrap().message, |next| next.tag() as u32 * 100));
+        }
+        order.extend(body.signals.unwrap().next_completion(true).map(|last| last.tag() as u32 * 100));
+        assert_eq!(order, [0, 1, 2, 200, 3, 300]);
     }
 }

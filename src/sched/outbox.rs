@@ -5,10 +5,11 @@
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
+use std::iter::repeat_n;
 
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
-use crate::outcome::drop_contained;
+use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 
@@ -27,6 +28,26 @@ impl Outbox {
         match self.lane_of::<M>() {
             Some(lane) => lane.letters.push_back(message),
             None => self.find_and_push(message),
+        }
+        self.last as u32
+    }
+
+    /// Puts copies of a message on the lane for its type. The last copy is the message itself. Returns the number of
+    /// the lane. If a clone panics, no copy stays there.
+    pub(crate) fn push_copies<M: Clone + Send + 'static>(&mut self, message: M, count: usize) -> u32 {
+        if self.lane_of::<M>().is_none() {
+            self.find::<M>();
+        }
+        if let Some(lane) = self.lane_of::<M>() {
+            let before = lane.letters.len();
+            undo_if_panicking(
+                (lane, repeat_n(message, count)),
+                |(lane, copies)| lane.letters.extend(copies),
+                |(lane, copies)| {
+                    drop_contained(copies);
+                    lane.take_back(before);
+                },
+            );
         }
         self.last as u32
     }
@@ -102,7 +123,13 @@ struct LaneOf<M> {
 const KEPT: usize = 64 * 1024;
 
 impl<M> LaneOf<M> {
-    /// As `fill`, for a mailbox with bounds.
+    /// Drops the messages behind the first `count`.
+    #[cold]
+    fn take_back(&mut self, count: usize) {
+        self.letters.drain(count..).for_each(drop_contained);
+    }
+
+    /// As `fill`, for a mailbox that has no room for all of them.
     #[inline(never)]
     fn offer(&mut self, count: u32, from: Option<Pid>, mailbox: &mut Mailbox<M>, bounds: &mut Bounds) -> u32 {
         let before = self.dead.len();
@@ -121,7 +148,9 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         bounds: Option<&mut Bounds>,
     ) -> Option<u32> {
         let (from, mailbox) = (Some(from), (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?);
-        if let Some(bounds) = bounds {
+        if let Some(bounds) = bounds
+            && !bounds.admit(count as usize, mailbox.messages.len())
+        {
             return Some(self.offer(count, from, mailbox, bounds));
         }
         if count == 1 {
@@ -170,6 +199,15 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::outcome::contain;
+    use crate::primitives::{Arc, AtomicUsize, Ordering};
+    use crate::process::{Events, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
+    use crate::sched::body::Ready;
+    use crate::sched::cell::{Birth, Cell};
+    use crate::sched::queue::Queues;
+    use crate::sched::road::{OutsideExecutor, Road};
+    use crate::sched::table::Table;
 
     #[test]
     fn a_lane_that_grew_in_a_burst_lets_its_buffer_go() {
@@ -188,6 +226,68 @@ mod tests {
             let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<u64>>().unwrap();
             assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
         }
+    }
+
+    /// Takes large messages.
+    struct Anybody;
+
+    impl Process for Anybody {
+        type Message = [u8; 1024];
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, [u8; 1024]>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+
+    #[test]
+    fn a_large_broadcast_leaves_no_large_buffer_behind() {
+        let road = Road::new(Table::new(0, 200).unwrap(), Queues::new(0).0, 0, Clock::default(), 1);
+        let live = |_| {
+            let pid = road.table.vacancy()?;
+            let body: Ready = described_body(Anybody, pid, SpawnOptions::new(), None);
+            let kind = body.machine.kind();
+            assert!(road.table.cell(pid)?.install(pid.generation(), kind, Birth::default(), 0, || false));
+            Some(pid)
+        };
+        let receivers: Vec<Pid> = (0..200).filter_map(live).collect();
+        assert_eq!(receivers.len(), 200);
+        let mut outbox = Outbox::default();
+        let lane = outbox.push_copies([0_u8; 1024], receivers.len());
+        let mut executor = OutsideExecutor { road: &road };
+        road.deliver_each(&mut executor, outbox.lane(lane), receivers[0], &receivers);
+        let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<[u8; 1024]>>().unwrap();
+        assert_eq!((lane.letters.len(), lane.letters.capacity()), (0, 0));
+        let queued = |pid: &Pid| road.table.cell(*pid).and_then(Cell::look).map(|look| look.queued);
+        assert!(receivers.iter().all(|pid| queued(pid) == Some(1)));
+    }
+
+    #[test]
+    fn copies_of_a_clone_that_panics_leave_the_lane() {
+        #[derive(Debug)]
+        struct Fragile(Arc<AtomicUsize>);
+        impl Clone for Fragile {
+            fn clone(&self) -> Fragile {
+                assert!(Arc::strong_count(&self.0) < 6, "on purpose");
+                Fragile(self.0.clone())
+            }
+        }
+        impl Drop for Fragile {
+            // Each value is dropped by itself: the message, and then the copies.
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                panic!("in a destructor");
+            }
+        }
+        let (mut outbox, drops) = (Outbox::default(), Arc::new(AtomicUsize::new(0)));
+        assert_eq!(outbox.push(Fragile(drops.clone())), 0);
+        assert_eq!(outbox.push_copies(Fragile(drops.clone()), 1), 0);
+        let copies = contain(|| outbox.push_copies(Fragile(drops.clone()), 5));
+        assert_eq!(copies.unwrap_err().message(), "on purpose");
+        let lane = (&*outbox.lanes[0].1 as &dyn Any).downcast_ref::<LaneOf<Fragile>>().unwrap();
+        assert_eq!(lane.letters.len(), 2, "those of the sends before");
+        assert_eq!(drops.load(Ordering::Relaxed), 3, "the message and two copies");
+        outbox.clear();
     }
 
     #[test]

@@ -40,12 +40,14 @@ pub(super) fn failed<E: Engine, H: Executor>(
     lost(road, executor, &body, taken);
     let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
     let recovery = road.table.cell(pid).and_then(|cell| Some((cell, recovery(cell, &mut body, &exit)?)));
-    let Some((cell, (successor, by))) = recovery else {
+    let Some((cell, (mut successor, by))) = recovery else {
         end(engine, executor, out, body, exit);
         return None;
     };
     out.renounce();
     out.clear();
+    // The signals that the failed state machine has taken are not taken again.
+    successor.given_back.drain(..).for_each(drop_contained);
     close(executor, &mut body);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.

@@ -10,7 +10,6 @@ pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
 use crate::clock::Clock;
 use crate::gate::Gate;
-use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
@@ -41,7 +40,8 @@ pub(crate) struct Road {
     pub(crate) door: Gate,
     /// The shutdown has begun to look through the table. From now on no process may begin.
     pub(crate) roll_called: AtomicBool,
-    pub(crate) roll: Roll,
+    /// The processes that the shutdown waits for. Closed when all have been counted.
+    pub(crate) roll: Gate,
     /// Held during the decision whether an ask is part of a cycle.
     pub(crate) ask_cycles: Mutex<()>,
     /// The workers are to exit.
@@ -56,36 +56,6 @@ pub(crate) struct Road {
     pub(crate) exact_times: bool,
 }
 
-/// The number of processes that a shutdown still waits for.
-pub(crate) struct Roll {
-    // The number of processes, plus one while they are being counted.
-    left: AtomicUsize,
-    pub(crate) empty: Latch<()>,
-}
-
-impl Roll {
-    pub(crate) fn new() -> Roll {
-        Roll { left: AtomicUsize::new(1), empty: Latch::new() }
-    }
-
-    pub(crate) fn add(&self) {
-        self.left.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns how many have not ended.
-    pub(crate) fn left(&self) -> usize {
-        self.left.load(Ordering::Acquire)
-    }
-
-    /// Records the end of a process. The last call of the count records that all have been counted.
-    pub(crate) fn strike(&self) {
-        // Ordering: AcqRel, so that a thread that sees the roll empty sees all that the processes did.
-        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let _ = self.empty.set(());
-        }
-    }
-}
-
 /// Gives turns, and takes bodies that become ready. A worker has places of its own, and other threads use the global
 /// queue.
 pub(crate) trait Executor {
@@ -93,6 +63,11 @@ pub(crate) trait Executor {
     const STEPS_IN_A_ROW: u32;
 
     fn counters(&self) -> &Counters;
+
+    /// The number of the worker. Other threads have that of the first.
+    fn number(&self) -> usize {
+        0
+    }
 
     /// Adds to one of the counts.
     fn count(&self, which: impl FnOnce(&Counters) -> &Count, by: u64) {
@@ -113,6 +88,12 @@ pub(crate) trait Executor {
 
     /// Takes a process that was woken.
     fn woken(&mut self, ready: Ready);
+
+    /// Begins a slice of the yields of a step. Processes that the slice wakes may be held back to its end.
+    fn hold_back(&mut self) {}
+
+    /// Ends the last slice.
+    fn release(&mut self) {}
 
     /// Takes a process that was spawned.
     fn spawned(&mut self, ready: Ready);
@@ -169,7 +150,7 @@ impl Road {
             dooms: AtomicUsize::new(0),
             door: Gate::new(),
             roll_called: AtomicBool::new(false),
-            roll: Roll::new(),
+            roll: Gate::new(),
             ask_cycles: Mutex::new(()),
             stopped: AtomicBool::new(false),
             reap: OnceLock::new(),

@@ -10,6 +10,7 @@ use crate::primitives::Ordering;
 use crate::process::{
     Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
 };
+use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::Bounds;
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::Lane;
@@ -44,30 +45,65 @@ impl Road {
         (from, to): (Pid, Pid),
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
-        let posted = match self.table.cell(to) {
-            Some(cell) => cell.post(to, |mailbox, bounds| lane.fill(count, from, mailbox, bounds)),
-            None => Err(Missed::NoSuchProcess),
-        };
+        let posted = self.post(executor, lane, count, (from, to));
+        if posted.is_err() || lane.settle() {
+            self.bury_missed(executor, lane, count, (from, to), posted.err(), dead);
+        }
+    }
+
+    /// Delivers the next messages of a lane, one to each of these receivers.
+    #[inline(never)]
+    pub(crate) fn deliver_each<H: Executor>(&self, executor: &mut H, lane: &mut dyn Lane, from: Pid, to: &[Pid]) {
+        for to in to {
+            // Each when it is delivered: an observer of dead letters may look at the counts.
+            executor.count(|counters| &counters.accepted, 1);
+            let posted = self.post(executor, lane, 1, (from, *to));
+            // Only a bound leaves messages that are to be buried.
+            if !matches!(posted, Ok(false)) && (posted.is_err() || lane.settle()) {
+                self.bury_missed(executor, lane, 1, (from, *to), posted.err(), |_| ());
+            }
+        }
+        lane.settle();
+    }
+
+    /// Moves the next messages of a lane into the mailbox of their receiver. Returns whether it has a bound.
+    #[inline(always)]
+    fn post<H: Executor>(
+        &self,
+        executor: &mut H,
+        lane: &mut dyn Lane,
+        count: u32,
+        (from, to): (Pid, Pid),
+    ) -> Result<bool, Missed> {
+        let cell = self.table.cell(to).ok_or(Missed::NoSuchProcess)?;
+        let mut has_bound = false;
+        let (ready, queued) = cell.post(to, |mailbox, bounds| {
+            has_bound = bounds.is_some();
+            lane.fill(count, from, mailbox, bounds)
+        })?;
+        executor.posted(queued);
+        if let Some(ready) = ready {
+            executor.woken(ready);
+        }
+        Ok(has_bound)
+    }
+
+    /// Reports the messages of a lane that a mailbox has not kept, or all if it was not opened.
+    #[cold]
+    fn bury_missed<H: Executor>(
+        &self,
+        executor: &mut H,
+        lane: &mut dyn Lane,
+        count: u32,
+        (from, to): (Pid, Pid),
+        missed: Option<Missed>,
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) {
         let mut letter = DeadLetter { from: Some(from), ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
-        let missed = match posted {
-            Ok((ready, queued)) => {
-                executor.posted(queued);
-                if let Some(ready) = ready {
-                    executor.woken(ready);
-                }
-                if !lane.settle() {
-                    return;
-                }
-                0
-            }
-            Err(missed) => {
-                if let Missed::WrongType(takes) = missed {
-                    (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
-                }
-                count
-            }
-        };
-        self.bury(executor, lane, missed, &letter, dead);
+        if let Some(Missed::WrongType(takes)) = missed {
+            (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
+        }
+        self.bury(executor, lane, if missed.is_some() { count } else { 0 }, &letter, dead);
     }
 
     /// Reports the dead messages of a lane. See [`Lane::bury`].
@@ -167,6 +203,20 @@ impl Road {
     /// Delivers the answer to a command. If the process has ended, the answer is discarded and counted.
     pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
         self.answer_from(executor, None, to, tag, answer);
+    }
+
+    /// Answers a command of the process in hand, whose body this is.
+    ///
+    /// If nothing has arrived that comes before the answer, the answer goes into the mailbox of the body at once. Then
+    /// the cell need not keep it until the step is settled.
+    pub(crate) fn answer_in_hand<H: Executor>(&self, executor: &mut H, body: &mut Ready, tag: u64, answer: Answer) {
+        let pid = body.head.pid;
+        if !self.table.cell(pid).is_some_and(|cell| cell.is_quiet()) {
+            return self.answer(executor, pid, tag, answer);
+        }
+        body.head.answered(1);
+        body.head.is_answered = true;
+        body.machine.mailbox().signal(Signal::Completed(Completion::from(None, tag, answer)));
     }
 
     /// As `answer`, for the answer of a process. It is delivered before that process's end is reported.

@@ -136,6 +136,11 @@ struct Place {
 }
 
 impl Place {
+    /// Whether everything in front of this place has been taken.
+    fn is_due(self, popped: u64, answered: u64) -> bool {
+        self.messages <= popped && self.answers <= answered
+    }
+
     fn and(self, other: Place) -> Place {
         Place { messages: self.messages.max(other.messages), answers: self.answers.max(other.answers) }
     }
@@ -187,9 +192,9 @@ impl Signals {
 
     fn take_next(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
         let (popped, answered) = (self.popped, self.answered);
-        let due = |place: &Place| place.answers <= answered && (messages.is_none() || place.messages <= popped);
+        let popped = if messages.is_some() { popped } else { u64::MAX };
         if let Some(related) = &mut self.related
-            && let Some((_, control)) = related.behind.pop_front_if(|(place, _)| due(place))
+            && let Some((_, control)) = related.behind.pop_front_if(|(place, _)| place.is_due(popped, answered))
         {
             return Some(control);
         }
@@ -294,6 +299,19 @@ impl Signals {
         completions
     }
 
+    /// As `absorb`, if there are no signals to put these behind. Mostly these stay where they are.
+    pub(crate) fn moved(mut self: Box<Signals>, place: impl Fn(u64) -> u64) -> Box<Signals> {
+        if self.related.is_some() {
+            let mut all = Box::<Signals>::default();
+            all.absorb(*self, place);
+            return all;
+        }
+        let popped = std::mem::take(&mut self.popped);
+        (self.answered, self.free, self.free_of_answers) = (0, 0, false);
+        self.completions.iter_mut().for_each(|(arrived, _)| *arrived = place(arrived.saturating_sub(popped)));
+        self
+    }
+
     /// Records that this many messages have come in front of all signals here.
     pub(crate) fn shift(&mut self, messages: u64) {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived += messages);
@@ -358,12 +376,18 @@ impl Signals {
 
     /// Puts signals that a step has taken in front of all others, to be taken again.
     pub(crate) fn give_back(&mut self, given_back: Vec<Control>) {
+        let (popped, answered) = (self.popped, self.answered);
+        if let Some(related) = &mut self.related {
+            // These need not wait any longer, and would be taken before the control lane.
+            let due = related.behind.partition_point(|(place, _)| place.is_due(popped, answered));
+            related.behind.drain(..due).rev().for_each(|(_, control)| self.control.push_front(control));
+        }
         given_back.into_iter().rev().for_each(|control| self.control.push_front(control));
         // The step may have been given no messages. The messages that must come first are searched again.
         self.free = 0;
     }
 
-    /// Puts the request to stop that a step has taken in front of all others, to be taken again.
+    /// Puts the request to stop that a step has taken in front of the control lane, to be taken again.
     pub(crate) fn ask_to_stop_again(&mut self) {
         if let Some(request) = self.asked_to_stop.take() {
             self.control.push_front(Control::Cancel(request));
@@ -533,6 +557,23 @@ mod tests {
             assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), expected);
         }
         assert!(signals.is_empty());
+    }
+
+    #[test]
+    fn what_is_given_back_comes_before_an_end_whose_message_was_taken() {
+        let [ended, taken] = [1, 2].map(|slot| Pid::new(1, slot, 1).unwrap());
+        let down = |pid| {
+            Control::Down(Down { monitor: Monitor::new(0, pid), pid, exit: Exit::Terminated(Reason::Terminated) })
+        };
+        let mut signals = Signals::default();
+        [taken, ended].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 0));
+        // A step takes the first. From now on it is known that the second waits behind the message that is here.
+        let next = |signals: &mut Signals| signals.next_control(Some(&message_of(ended)))?.follows();
+        assert_eq!((next(&mut signals), next(&mut signals)), (Some(taken), None));
+        signals.popped = 1;
+        signals.give_back(vec![down(taken)]);
+        let next = || signals.next_control(Some(&Queue::<()>::Empty))?.follows();
+        assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), [taken, ended]);
     }
 
     #[test]

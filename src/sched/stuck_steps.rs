@@ -32,8 +32,8 @@
 //!
 //! 1. has no process in hand. If it looks for work, it stops looking *as one that has found work*: if it was the
 //!    last, and there is work, and a worker sleeps, that one is woken;
-//! 2. puts the contents of its hand-off slot and its deque into the global queue, and notifies others like any thread
-//!    that adds work;
+//! 2. puts the contents of its hand-off slot, its deque and its shard where submissions from outside are, and notifies
+//!    others like any thread that adds work;
 //! 3. checks, under the lock, whether it is still surplus. If so, it has exited from here on. Otherwise it looks for
 //!    work again. If all workers are to exit for good, it skips this check and exits as they do, because it may be
 //!    the last thread that visits that queue.
@@ -165,18 +165,18 @@ pub(crate) struct Looked {
 }
 
 /// The inputs of a look.
-pub(crate) struct Scene<'a, D, W, R> {
+pub(crate) struct Scene<'a> {
     /// Nanoseconds since the start of the runtime.
     pub(crate) now: u64,
     pub(crate) views: &'a [Arc<WorkerView>],
     /// Whether views say exactly when a step began.
     pub(crate) exact: bool,
     /// Returns the kind and the name of a process. Called under the lock, so it must not call user code.
-    pub(crate) identify: D,
+    pub(crate) identify: &'a dyn Fn(Pid) -> (Option<&'static Kind>, Option<Arc<str>>),
     /// Whether work is waiting.
-    pub(crate) work: W,
+    pub(crate) work: &'a dyn Fn() -> bool,
     /// How many workers look for work or sleep.
-    pub(crate) resting: R,
+    pub(crate) resting: &'a dyn Fn() -> usize,
 }
 
 impl StuckSteps {
@@ -235,12 +235,7 @@ impl StuckSteps {
     }
 
     /// Looks at all workers.
-    pub(crate) fn look<D, W, R>(&self, scene: &Scene<'_, D, W, R>) -> Looked
-    where
-        D: Fn(Pid) -> (Option<&'static Kind>, Option<Arc<str>>),
-        W: Fn() -> bool,
-        R: Fn() -> usize,
-    {
+    pub(crate) fn look(&self, scene: &Scene<'_>) -> Looked {
         let mut state = lock(&self.state);
         for (place, view) in scene.views.iter().enumerate() {
             self.look_at(&mut state, place, view, scene);
@@ -256,10 +251,7 @@ impl StuckSteps {
         Looked { again, spares }
     }
 
-    fn look_at<D, W, R>(&self, state: &mut State, place: usize, view: &WorkerView, scene: &Scene<'_, D, W, R>)
-    where
-        D: Fn(Pid) -> (Option<&'static Kind>, Option<Arc<str>>),
-    {
+    fn look_at(&self, state: &mut State, place: usize, view: &WorkerView, scene: &Scene<'_>) {
         // Ordering: Acquire, so that this look sees what belongs to this step, and nothing older.
         let beat = view.beat.load(Ordering::Acquire);
         if state.seen[place].beat != beat {
@@ -427,7 +419,8 @@ mod tests {
                 shown.set(view.reported.load(Ordering::Relaxed));
                 (None, None)
             };
-            let scene = Scene { now, views: &views, exact: false, identify, work: || false, resting: || 0 };
+            let scene =
+                Scene { now, views: &views, exact: false, identify: &identify, work: &|| false, resting: &|| 0 };
             assert!(stuck_steps.look(&scene).again);
             assert_eq!(shown.get(), now == 1);
         }

@@ -15,8 +15,10 @@ use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
 use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
-use crate::sched::body::{Order, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
+use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
+use crate::sched::orders::{Order, SLICE};
+use crate::sched::outbox::Outbox;
 
 /// The state of the body after a turn.
 #[must_use]
@@ -211,7 +213,7 @@ fn step_traced<H: Executor>(road: &Road, executor: &H, out: &mut StepOutput, bod
 /// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.
 #[cold]
 fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
-    if std::mem::replace(&mut body.head.warned, true) {
+    if std::mem::replace(&mut body.head.rare().warned, true) {
         return;
     }
     let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name().map(|name| &**name));
@@ -230,7 +232,7 @@ fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
 /// Performs the yields of a step, in order.
 #[inline(always)]
 fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    match out.orders[..] {
+    match *out.orders.newest() {
         [] => {}
         // The usual case.
         [Order::Send { lane, count, to }] => {
@@ -244,14 +246,51 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
+    if out.orders.has_slices() {
+        perform_slices(engine, executor, out, body);
+        out.performed();
+        out.shrink();
+    } else {
+        let orders = out.orders.newest().iter().copied();
+        perform_these(engine, executor, body, orders, (&mut out.yields, &mut out.outbox), |_| ());
+        out.performed();
+    }
+}
+
+/// Performs very many yields. Processes that a slice of them wakes are stepped after it, with all its messages.
+/// Otherwise, an idle worker would step a receiver after each message.
+#[cold]
+fn perform_slices<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
+    let mut left = 0;
+    let next_one = |executor: &mut H| {
+        if left == 0 {
+            left = SLICE;
+            executor.hold_back();
+        }
+        left -= 1;
+    };
+    let orders = out.orders.take_slices();
+    perform_these(engine, executor, body, orders, (&mut out.yields, &mut out.outbox), next_one);
+    executor.release();
+}
+
+#[inline(always)]
+fn perform_these<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    body: &mut Ready,
+    orders: impl Iterator<Item = Order>,
+    (yields, outbox): (&mut [Yield], &mut Outbox),
+    mut next_one: impl FnMut(&mut H),
+) {
     let pid = body.head.pid;
-    let StepOutput { orders, yields, outbox, .. } = out;
     let mut others = yields.iter_mut();
-    let mut orders = orders.iter().copied().peekable();
+    let mut orders = orders.peekable();
     // Events of relations that the step takes back are removed from the mailbox once, at the end, because it may be
     // long. No more such events arrive in the meantime.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
+        next_one(executor);
         match order {
             Order::Send { lane, count, to } => {
                 executor.count(|counters| &counters.accepted, u64::from(count));
@@ -281,32 +320,38 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
                     if let Relate::Link(to) = &relate
                         && let Some(told) = unwanted.take_if(|told| Unwanted::concerns_link(told, *to))
                     {
-                        forget(engine.road(), &told, body);
+                        forget(engine.road(), executor, &told, body);
                     }
                     match engine.relate(relate, body, executor) {
                         // That process lives. The next yield may begin another link to it, and then more events
                         // follow.
-                        Some(told @ Unwanted::Recovered(_)) => forget(engine.road(), &HashSet::from([told]), body),
+                        Some(told @ Unwanted::Recovered(_)) => {
+                            forget(engine.road(), executor, &HashSet::from([told]), body)
+                        }
                         Some(told) => _ = unwanted.get_or_insert_default().insert(told),
                         None => {}
                     }
                 }
-                Some(other) => engine.perform(other, &mut body.head, outbox, executor),
+                Some(other) => engine.perform(other, body, outbox, executor),
                 None => {}
             },
         }
     }
     if let Some(told) = unwanted {
-        forget(engine.road(), &told, body);
+        forget(engine.road(), executor, &told, body);
     }
-    out.performed();
 }
 
 /// Takes events that the process in hand no longer wants out of its mailbox and out of the inbox of its cell.
-fn forget(road: &Road, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
-    body.machine.mailbox().forget(unwanted).into_iter().for_each(drop_contained);
+fn forget<H: Executor>(road: &Road, executor: &mut H, unwanted: &HashSet<Unwanted>, body: &mut Ready) {
+    let mut gone = body.machine.mailbox().forget(unwanted);
     if let Some(cell) = road.table.cell(body.head.pid) {
-        cell.forget(body.head.pid, unwanted).into_iter().for_each(drop_contained);
+        gone.extend(cell.forget(body.head.pid, unwanted));
+    }
+    if !gone.is_empty() {
+        // An event may have a user's error, and the destructor of that may take long.
+        executor.let_go();
+        gone.into_iter().for_each(drop_contained);
     }
 }
 
@@ -329,6 +374,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         cell.install(pid.generation(), kind, birth, executor.about_now(), || road.door.is_closed())
     });
     if !installed {
+        executor.let_go();
         // The runtime began to shut down in the middle of the step. The child never began, so it is not closed.
         tell_log(|| tracing::info!(%pid, process = (kind.process)(), "not begun, for the runtime shuts down"));
         bury(road, executor, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);

@@ -1,10 +1,10 @@
 //! A worker: finds work, gives it a turn, and sleeps if there is none.
 
-use crossbeam_deque::Worker as Deque;
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
+use super::queue::WorkerQueues;
 use super::road::{Executor, Road, WorkerView};
 use super::search::find;
 use super::turn::{After, Engine, body_lost, turn};
@@ -35,6 +35,13 @@ const FOLLOWS: u8 = 1 << 7;
 /// slower: most likely the thread that steps it waits for a processor.
 const CALM_PASSES: u8 = 4;
 
+/// A worker yields its processor at one of this many such turns, because thousands of processes may let turns pass.
+const PASSES_A_YIELD: u32 = 16;
+
+/// A step that wakes others calls a sleeping worker for the second of them, and then again at intervals of this many.
+/// The worker takes the first one itself.
+const WOKEN_A_CALL: u32 = 16;
+
 /// The clock is read once in this many steps, unless the start of each step is to be exact.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
@@ -54,7 +61,7 @@ pub(super) struct Own {
     pub(super) road: Arc<Road>,
     pub(super) view: Arc<WorkerView>,
     pub(super) index: usize,
-    pub(super) deque: Deque<Ready>,
+    pub(super) queues: WorkerQueues,
     pub(super) next: Option<Ready>,
     handed_off_in_a_row: u32,
     /// The process that has a turn. It is still there after a panic that took its body.
@@ -63,15 +70,23 @@ pub(super) struct Own {
     pub(super) offered: bool,
     /// The most messages that wait for one receiver of this step.
     backlog: u32,
+    /// The number of turns that processes with many turns to pass have let pass.
+    passed: u32,
+    /// The number of processes that this step has woken and that others may step.
+    woken: u32,
+    /// Woken processes that no worker steps before a slice of the step's yields is performed.
+    held: Option<Vec<Ready>>,
     /// Microseconds since the start of the runtime, when the clock was read last.
     now: u64,
     pub(super) steps: u32,
     /// The step of its own at which it last looked at another worker.
     pub(super) looked_at: u32,
-    /// The number of that worker, and how many steps it had made.
+    /// The number of that worker, and its progress then.
     pub(super) victim: usize,
-    pub(super) victim_steps: u64,
-    /// Whether that worker is stuck, and has work in its deque.
+    pub(super) seen: Progress,
+    /// Whether that worker is stuck, and has work.
+    pub(super) is_stuck: bool,
+    /// Whether the next search begins with what that worker has.
     pub(super) robs: bool,
     /// The pulse, as others see it.
     pub(super) beat: u64,
@@ -81,12 +96,19 @@ pub(super) struct Own {
     pub(super) is_spare: bool,
 }
 
+/// The progress of a worker, as another one sees it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    pub(super) steps: u64,
+    pub(super) from_global: u64,
+}
+
 impl<E: Engine> Worker<E> {
     pub(crate) fn new(
         engine: Arc<E>,
         road: Arc<Road>,
         index: usize,
-        deque: Deque<Ready>,
+        queues: WorkerQueues,
         out: StepOutput,
         seed: u64,
     ) -> Self {
@@ -96,17 +118,21 @@ impl<E: Engine> Worker<E> {
             is_spare: index >= road.workers,
             road,
             index,
-            deque,
+            queues,
             next: None,
             handed_off_in_a_row: 0,
             in_hand: None,
             offered: false,
             backlog: 0,
+            passed: 0,
+            woken: 0,
+            held: None,
             now: 0,
             steps: 0,
             looked_at: 0,
             victim: index,
-            victim_steps: 0,
+            seen: Progress::default(),
+            is_stuck: false,
             robs: false,
             beat: 0,
         };
@@ -141,10 +167,14 @@ impl<E: Engine> Worker<E> {
     fn take_up(&mut self, mut ready: Ready) {
         self.own.tell_of_rest();
         if ready.head.passes > 0 && self.lets_turn_pass(&mut ready) {
-            if ready.head.passes & !FOLLOWS > CALM_PASSES || self.own.is_alone() {
+            let is_alone = self.own.is_alone();
+            if is_alone || ready.head.passes & !FOLLOWS > CALM_PASSES && self.own.is_to_yield() {
                 thread::yield_now();
             }
             self.own.behind_all(ready);
+            if is_alone {
+                self.own.robs_meanwhile();
+            }
             return;
         }
         self.own.in_hand = Some(ready.head.pid);
@@ -211,8 +241,44 @@ impl Own {
         }
     }
 
+    /// Whether a process is handed off beyond the limit. The limit protects other ready processes. If there are none,
+    /// it is useless.
+    #[inline(never)]
+    fn hands_off_again(&mut self) -> bool {
+        let may = !self.is_to_rob() && self.nothing_waits() && self.held.is_none();
+        if may {
+            self.handed_off_in_a_row = 0;
+        }
+        may
+    }
+
+    /// Takes a woken process that is not handed off. Sleeping workers are told during the turn, because a step may wake
+    /// very many.
+    #[inline(never)]
+    fn leave_to_all(&mut self, ready: Ready) {
+        if let Some(held) = &mut self.held {
+            held.push(ready);
+            return;
+        }
+        self.behind_all(ready);
+        // Without a process in the slot, this worker takes the first one from its shard. If another one takes it, and
+        // the next is handed off, others are told when the turn is over.
+        if self.woken % WOKEN_A_CALL == u32::from(self.next.is_none()) {
+            self.tell();
+        }
+        self.woken = self.woken.wrapping_add(1);
+    }
+
+    /// Puts processes that were held back where other workers find them.
+    #[cold]
+    fn let_held_go(&mut self) {
+        for ready in self.held.take().into_iter().flatten() {
+            self.behind_all(ready);
+        }
+    }
+
     fn behind_all(&mut self, ready: Ready) {
-        self.road.queues.push(ready);
+        self.queues.push(ready);
         self.offered = true;
     }
 
@@ -244,8 +310,15 @@ impl Own {
         }
         self.steps = self.steps.wrapping_add(1);
         self.backlog = 0;
+        self.woken = 0;
         // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
         view.current.store(pid.to_word(), Ordering::Release);
+    }
+
+    /// Whether the worker yields its processor at this turn, which is let pass.
+    fn is_to_yield(&mut self) -> bool {
+        self.passed = self.passed.wrapping_add(1);
+        self.passed.is_multiple_of(PASSES_A_YIELD)
     }
 
     /// Whether nothing else is ready for this worker.
@@ -259,7 +332,7 @@ impl Own {
     }
 
     pub(super) fn nothing_waits(&self) -> bool {
-        self.deque.is_empty() && self.road.queues.is_global_empty()
+        self.queues.is_empty() && self.road.queues.is_outside_empty()
     }
 }
 
@@ -335,12 +408,11 @@ impl Own {
     /// Lets a spare exit if it is surplus. It neither looks nor sleeps, and first gives back its work.
     #[cold]
     pub(super) fn leaves(&mut self) -> bool {
-        let queues = &self.road.queues;
         // Other workers need not wait for the process that this worker would have stepped next.
         self.view.current.store(0, Ordering::Relaxed);
         let mut gives = false;
-        while let Some(ready) = queues.take_bottom(self.index).or_else(|| self.next.take()) {
-            queues.push(ready);
+        while let Some(ready) = self.queues.take_any().or_else(|| self.next.take()) {
+            self.road.queues.push(ready);
             gives = true;
         }
         self.offered |= gives;
@@ -376,29 +448,40 @@ impl Executor for Own {
     }
 
     #[inline]
+    fn number(&self) -> usize {
+        self.index
+    }
+
+    #[inline]
     fn count(&self, which: impl FnOnce(&Counters) -> &Count, by: u64) {
         which(&self.view.counters).add_alone(by);
     }
 
     #[inline]
     fn woken(&mut self, ready: Ready) {
-        if self.next.is_none() {
-            // The limit of hand-offs protects other ready processes. If there are none, it is useless.
-            if self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || !self.is_to_rob() && self.nothing_waits() {
-                if self.handed_off_in_a_row >= HANDED_OFF_IN_A_ROW {
-                    self.handed_off_in_a_row = 0;
-                }
-                // The slot was empty. Forgetting the old value saves the check for what to drop.
-                std::mem::forget(self.next.replace(ready));
-                return;
-            }
+        if self.next.is_none() && (self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || self.hands_off_again()) {
+            // The slot was empty. Forgetting the old value saves the check for what to drop.
+            std::mem::forget(self.next.replace(ready));
+        } else {
+            self.leave_to_all(ready);
         }
-        self.behind_all(ready);
     }
 
     fn spawned(&mut self, ready: Ready) {
-        self.deque.push(ready);
+        self.queues.deque.push(ready);
         self.offered = true;
+    }
+
+    #[cold]
+    fn hold_back(&mut self) {
+        self.release();
+        self.held = Some(Vec::new());
+    }
+
+    #[cold]
+    fn release(&mut self) {
+        self.let_held_go();
+        self.tell();
     }
 
     #[inline]
@@ -417,6 +500,9 @@ impl Executor for Own {
 
     fn let_go(&mut self) {
         self.shows(StepActivity::AfterStep);
+        if self.held.is_some() {
+            self.let_held_go();
+        }
         if let Some(ready) = self.next.take() {
             self.behind_all(ready);
         }

@@ -155,7 +155,7 @@ impl ShutdownNode {
     /// [`Pool::shutdown_node`](crate::pool::Pool::shutdown_node) and so on. [`ShutdownTimeout::why`] distinguishes
     /// these cases.
     pub fn shutdown(&self) -> Result<(), ShutdownTimeout> {
-        wait::shutdown(&self.node, None)
+        self.shutdown_timeout(Duration::MAX)
     }
 
     /// As [`shutdown`](Self::shutdown), but waits no longer than `limit`.
@@ -163,7 +163,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`shutdown`](Self::shutdown), or the limit was over before the node was closed.
     pub fn shutdown_timeout(&self, limit: Duration) -> Result<(), ShutdownTimeout> {
-        wait::shutdown(&self.node, Some(limit))
+        wait::shutdown(&self.node, limit)
     }
 
     /// Asks this node and all below it to close, without waiting.
@@ -187,7 +187,7 @@ impl ShutdownNode {
     /// The node is not closed, and the call does not wait. Either the caller is a step ([`WaitError::InsideStep`]), or
     /// the node is known to wait for the calling thread ([`WaitError::Inside`]).
     pub fn wait_closed(&self) -> Result<(), WaitError> {
-        wait::closed(&self.node, None)
+        self.wait_closed_timeout(Duration::MAX)
     }
 
     /// As [`wait_closed`](Self::wait_closed), but waits no longer than `limit`.
@@ -195,7 +195,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait_closed`](Self::wait_closed), or the limit was over before the node was closed.
     pub fn wait_closed_timeout(&self, limit: Duration) -> Result<(), WaitError> {
-        wait::closed(&self.node, Some(limit))
+        wait::closed(&self.node, limit)
     }
 
     /// Returns a future that completes when the node is closed. It does not ask the node to close.
@@ -218,7 +218,7 @@ impl ShutdownNode {
     /// # Errors
     /// The caller is a step ([`WaitError::InsideStep`]).
     pub fn wait(&self) -> Result<(), WaitError> {
-        wait::counters(&self.node, None)
+        self.wait_timeout(Duration::MAX)
     }
 
     /// As [`wait`](Self::wait), but waits no longer than `limit`.
@@ -226,7 +226,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait`](Self::wait), or the limit was over before the counters were zero.
     pub fn wait_timeout(&self, limit: Duration) -> Result<(), WaitError> {
-        wait::counters(&self.node, Some(limit))
+        wait::counters(&self.node, limit)
     }
 
     /// Whether the node and all below it are ready. Visits each node below once.
@@ -248,7 +248,7 @@ impl ShutdownNode {
     /// The node was shut down, or there was an error. Or the guard of a job or a [`ReadyGuard`] was dropped before it
     /// reported that the node is ready. Or the caller is a step ([`NotReadyError::InsideStep`]).
     pub fn wait_ready(&self) -> Result<(), NotReadyError> {
-        wait::ready(&self.node, None)
+        self.wait_ready_timeout(Duration::MAX)
     }
 
     /// As [`wait_ready`](Self::wait_ready), but waits no longer than `limit`.
@@ -256,7 +256,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`wait_ready`](Self::wait_ready), or the limit was over before the nodes were ready.
     pub fn wait_ready_timeout(&self, limit: Duration) -> Result<(), NotReadyError> {
-        wait::ready(&self.node, Some(limit))
+        wait::ready(&self.node, limit)
     }
 
     /// Returns the first error of this node or below. The node's own error comes before errors below it.
@@ -272,7 +272,7 @@ impl ShutdownNode {
     /// # Errors
     /// The caller is a step ([`WaitError::InsideStep`]).
     pub fn failed(&self) -> Result<NodeError, WaitError> {
-        wait::failed(&self.node, None)
+        self.failed_timeout(Duration::MAX)
     }
 
     /// As [`failed`](Self::failed), but waits no longer than `limit`.
@@ -280,7 +280,7 @@ impl ShutdownNode {
     /// # Errors
     /// As [`failed`](Self::failed), or the limit was over before there was an error.
     pub fn failed_timeout(&self, limit: Duration) -> Result<NodeError, WaitError> {
-        wait::failed(&self.node, Some(limit))
+        wait::failed(&self.node, limit)
     }
 
     /// Calls `callback` with the first error in this node or below.

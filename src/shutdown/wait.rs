@@ -13,17 +13,13 @@ use super::spec::Kind;
 use super::walk::{self, walk};
 use crate::clock::{Clock, Deadline};
 use crate::inside::{WaitError, deadline_here, is_step, refuse_step_timeout, why_not_over};
-use crate::latch::{Latch, LatchFuture};
+use crate::latch::{Latch, LatchCallback, LatchFuture};
 use crate::primitives::Arc;
 
-fn deadline(node: &Node, limit: Option<Duration>) -> Deadline {
-    limit.map_or(Deadline::NEVER, |limit| node.spec.clock.deadline(limit))
-}
-
 /// Asks a node to close, and waits until it is closed.
-pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), ShutdownTimeout> {
+pub(super) fn shutdown(root: &Arc<Node>, limit: Duration) -> Result<(), ShutdownTimeout> {
     let clock = &root.spec.clock;
-    let deadline = deadline(root, limit);
+    let deadline = clock.deadline(limit);
     cascade::ask(root);
     let inside = if is_step() { None } else { walk::inside(root) };
     if inside.is_none() {
@@ -46,7 +42,7 @@ pub(super) fn shutdown(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), 
 }
 
 /// Waits until a node is closed.
-pub(super) fn closed(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), WaitError> {
+pub(super) fn closed(root: &Arc<Node>, limit: Duration) -> Result<(), WaitError> {
     if root.lock().life == Life::Done {
         return Ok(());
     }
@@ -54,15 +50,15 @@ pub(super) fn closed(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Wa
     if walk::inside(root).is_some() {
         return Err(WaitError::Inside);
     }
-    let in_time = root.latch(Condition::Done).wait_until(&root.spec.clock, deadline(root, limit));
-    if in_time { Ok(()) } else { Err(WaitError::TimedOut) }
+    let clock = &root.spec.clock;
+    if root.latch(Condition::Done).wait_until(clock, clock.deadline(limit)) { Ok(()) } else { Err(WaitError::TimedOut) }
 }
 
 /// Waits until all counters of this node and below are zero at the same time.
-pub(super) fn counters(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), WaitError> {
+pub(super) fn counters(root: &Arc<Node>, limit: Duration) -> Result<(), WaitError> {
     refuse_step_timeout(limit)?;
     let clock = &root.spec.clock;
-    let deadline = deadline(root, limit);
+    let deadline = clock.deadline(limit);
     if zeros(|| look(root, clock, deadline), || deadline.has_passed(clock)) { Ok(()) } else { Err(WaitError::TimedOut) }
 }
 
@@ -122,29 +118,21 @@ pub(super) fn look(root: &Arc<Node>, clock: &Clock, deadline: Deadline) -> Optio
 /// Whether one of these latches was set before the deadline.
 fn any(latches: &[Latch<()>], clock: &Clock, deadline: Deadline) -> bool {
     let woken = Latch::new();
-    let callbacks: Vec<Option<u64>> = latches
-        .iter()
-        .map(|latch| {
-            let woken = woken.clone();
-            latch.on_set(move |()| {
-                let _ = woken.set(());
-            })
+    let wake = |latch: &Latch<()>| {
+        let woken = woken.clone();
+        latch.on_set(move |()| {
+            let _ = woken.set(());
         })
-        .collect();
-    let in_time = woken.wait_until(clock, deadline);
-    for (latch, callback) in latches.iter().zip(callbacks) {
-        if let Some(callback) = callback {
-            latch.forget(callback);
-        }
-    }
-    in_time
+    };
+    let _callbacks: Vec<LatchCallback<()>> = latches.iter().map(wake).collect();
+    woken.wait_until(clock, deadline)
 }
 
 /// Waits until this node and all below it are ready.
-pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), NotReadyError> {
+pub(super) fn ready(root: &Arc<Node>, limit: Duration) -> Result<(), NotReadyError> {
     refuse_step_timeout(limit).map_err(|_| NotReadyError::InsideStep)?;
     let clock = &root.spec.clock;
-    let deadline = deadline(root, limit);
+    let deadline = clock.deadline(limit);
     let above = [root.latch(Condition::Failed), root.latch(Condition::Asked), root.latch(Condition::Done)];
     let why = walk(root, |place| {
         let node = place.node;
@@ -184,9 +172,10 @@ pub(super) fn ready(root: &Arc<Node>, limit: Option<Duration>) -> Result<(), Not
 }
 
 /// Waits until there is an error in this node or below.
-pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Result<NodeError, WaitError> {
+pub(super) fn failed(root: &Arc<Node>, limit: Duration) -> Result<NodeError, WaitError> {
     refuse_step_timeout(limit)?;
-    root.latch(Condition::Failed).wait_until(&root.spec.clock, deadline(root, limit));
+    let clock = &root.spec.clock;
+    root.latch(Condition::Failed).wait_until(clock, clock.deadline(limit));
     walk::error(root).ok_or(WaitError::TimedOut)
 }
 
@@ -196,8 +185,7 @@ pub(super) fn failed(root: &Arc<Node>, limit: Option<Duration>) -> Result<NodeEr
 #[derive(Debug)]
 #[must_use = "dropping this takes the callback back"]
 pub struct Subscription {
-    latch: Latch<()>,
-    callback: Option<u64>,
+    callback: LatchCallback<()>,
     _of: Option<Arc<Node>>,
 }
 
@@ -208,12 +196,12 @@ impl Subscription {
         callback: impl FnOnce() + Send + 'static,
     ) -> Subscription {
         let callback = latch.on_set(move |()| callback());
-        Subscription { latch, callback, _of: of.cloned() }
+        Subscription { callback, _of: of.cloned() }
     }
 
     /// Keeps the callback registered until the node is dropped. The callback does not keep the node alive.
-    pub fn keep(mut self) {
-        self.callback = None;
+    pub fn keep(self) {
+        self.callback.keep();
     }
 }
 
@@ -235,13 +223,5 @@ impl Future for ClosedFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.closed).poll(cx)
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if let Some(callback) = self.callback {
-            self.latch.forget(callback);
-        }
     }
 }

@@ -79,7 +79,7 @@ impl Shared {
             over: Latch::new(),
             life: Mutex::new(Life::new(info, body)),
         });
-        table.insert(id, task.clone(), options.retention.unwrap_or(self.retention));
+        table.insert(task.clone(), options.retention.unwrap_or(self.retention));
         Ok(task)
     }
 }
@@ -199,6 +199,8 @@ impl<B: Body> Task<B> {
                 (Exit::Panicked(panic.clone()), Exit::Panicked(panic))
             }
         };
+        // Mostly nobody else has it, and then nobody need be told of the end.
+        drop(context);
         let mut exit = Some(exit);
         let end = End { status: Status::Completed, exit: told, unless_begun: false };
         let is_in_time = self.end(shared, end, |values| values.exit = exit.take());

@@ -107,7 +107,7 @@ fn one_of_returned_cancelled_and_stopped_decides() {
         drop(exit);
         assert_eq!(bench.drops(), bench.calls(), "its result was had once, or dropped once");
         let table = lock(&bench.shared.table);
-        assert_eq!((table.records().len(), table.inside.len(), table.counts.over()), (0, 0, 1));
+        assert_eq!((table.len(), table.inside.len(), table.counts.over()), (0, 0, 1));
     });
 }
 
@@ -181,7 +181,7 @@ fn submitting_against_stopping() {
             None => assert_eq!(bench.calls(), 0),
         }
         assert_eq!(bench.drops(), bench.calls());
-        assert_eq!(lock(&bench.shared.table).records().len(), 0);
+        assert_eq!(lock(&bench.shared.table).len(), 0);
     });
 }
 
@@ -215,7 +215,7 @@ fn the_handle_is_dropped_while_the_task_ends() {
         drop(handle);
         runner.join().unwrap();
         assert_eq!((bench.calls(), bench.drops()), (1, 1), "a result that nobody can have is dropped");
-        assert_eq!(lock(&bench.shared.table).records().len(), 0);
+        assert_eq!(lock(&bench.shared.table).len(), 0);
     });
 }
 

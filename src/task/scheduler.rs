@@ -8,7 +8,7 @@ use super::handle::TaskHandle;
 use super::info::{Status, TaskId, TaskInfo, TaskStats};
 use super::life::Body;
 use super::options::{Retention, TaskOptions};
-use super::shared::{GRACE, Record, Shared};
+use super::shared::{Record, Shared};
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::inside::{WaitError, is_step, why_not_over};
@@ -231,14 +231,14 @@ impl TaskScheduler {
     /// Stops the scheduler, and waits until all user code of its tasks has finished.
     ///
     /// When the call returns `Ok`, all closures have returned, and all values of the user are dropped. If the scheduler
-    /// has its own pool, the pool's threads have ended, unless the caller is a step, which does not wait for them.
+    /// has its own pool, the pool's threads have ended. There are two exceptions. A step does not wait for these
+    /// threads. A task of this scheduler waits neither for them nor for itself.
     ///
     /// Wakers, callbacks and destructors run on a helper thread, which gets 250 ms more than `limit`.
     ///
     /// # Errors
     /// The limit passed before that, by the scheduler's clock. [`Duration::MAX`] never passes. Or the caller must not
-    /// wait, and user code has not finished. Such a caller is a step, or a task of this scheduler, which would wait for
-    /// itself.
+    /// wait, and other user code has not finished. Such a caller is a step or a task of this scheduler.
     ///
     /// The error lists the tasks whose closures have not returned, and the task whose waker, callback or destructor
     /// hangs. If such code hangs on a thread of the scheduler's own pool, the error has the pool's error.
@@ -283,7 +283,7 @@ impl TaskScheduler {
             scheduled: (counts.submitted - counts.over()).saturating_sub(running),
             running,
             abandoned: table.inside.len(),
-            records: table.records().len(),
+            records: table.len(),
             timers: shared.timers.pending(),
             ..counts
         }
@@ -315,14 +315,14 @@ impl Owner {
         finished
     }
 
-    /// Ends all tasks, and waits for user code for at most the [`GRACE`].
+    /// Ends all tasks, and waits for user code for at most the [`SHUTDOWN_GRACE`].
     pub(super) fn stop(&self) {
         if let Some(finished) = self.begin_stop()
             && !is_step()
             && !self.shared.pool.is_inside()
         {
             let system = Clock::system();
-            finished.wait_until(&system, system.deadline(GRACE));
+            finished.wait_until(&system, system.deadline(SHUTDOWN_GRACE));
         }
     }
 }

@@ -34,14 +34,10 @@ use super::table::{Settled, Table};
 use crate::clock::{Clock, Deadline};
 use crate::latch::{Calls, Latch};
 use crate::outcome::{Exit, Reason, drop_contained};
-use crate::pool::{CountsOnOthers, Pool};
+use crate::pool::{CountsOnOthers, Pool, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, AtomicU64, Condvar, Mutex, ThreadId, lock, thread};
 use crate::shutdown::Part;
 use crate::timer::Timers;
-
-/// How long a scheduler's end waits for destructors, wakers and callbacks after its limit. In nearly every program
-/// these return at once.
-pub(super) const GRACE: Duration = Duration::from_millis(250);
 
 pub(super) struct Shared {
     pub(super) table: Mutex<Table<Arc<Record>>>,
@@ -93,7 +89,9 @@ impl Rest {
         if let Some(calls) = self.calls.take() {
             calls.make();
         }
-        if let Some((context, _)) = &self.left.running {
+        if let Some((context, _)) = &self.left.running
+            && context.is_shared()
+        {
             context.cancel(self.reason.clone());
         }
     }
@@ -195,7 +193,7 @@ impl Shared {
     }
 
     /// Waits for the closures of ended tasks and for open stops, until the deadline. A stop that is open then gets the
-    /// [`GRACE`] in addition.
+    /// [`SHUTDOWN_GRACE`] in addition.
     ///
     /// Returns the tasks whose closures have not returned, and those of which a stop runs user code. The calling
     /// thread's own tasks are left out.
@@ -216,7 +214,7 @@ impl Shared {
             table = self.clock.wait(&self.returned, table, deadline);
         }
         let system = Clock::system();
-        let grace = system.deadline(GRACE);
+        let grace = system.deadline(SHUTDOWN_GRACE);
         while waits && table.open_stops > 0 && !grace.has_passed(&system) {
             table = system.wait(&self.returned, table, grace);
         }

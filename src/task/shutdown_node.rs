@@ -49,7 +49,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
     Role {
         name: "tasks",
         clock: &shared.clock,
-        detail: Box::new(move || who_is_left(&*looks.upgrade()?)),
+        detail: Box::new(move || describe_tasks(&*looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| shared.is_inside())),
         end: Box::new(move || {
             // Without an owner, the scheduler is being dropped, which stops it.
@@ -63,7 +63,7 @@ fn role(owner: &Arc<Owner>) -> Role<'_> {
 }
 
 /// A text that names the tasks whose closures have not returned.
-fn who_is_left(shared: &Shared) -> Option<String> {
+fn describe_tasks(shared: &Shared) -> Option<String> {
     let left: Vec<_> = lock(&shared.table).inside(thread::current().id()).cloned().collect();
     let now = shared.clock.now();
     describe_left(&left, "closure has not returned", "closures have not returned", |record| {

@@ -3,8 +3,8 @@
 //! returned, so that the caller drops them without the lock.
 //!
 //! A record is removed when its task has ended, its handle is dropped, and its [`Retention`] has passed. The later of
-//! the first two events checks the third. The table is a tree, so it frees memory as it becomes empty. Its tasks are
-//! listed in the order of their submission.
+//! the first two events checks the third. The table frees memory as it becomes empty. Its tasks are listed in the
+//! order of their submission.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
@@ -13,13 +13,14 @@ use super::error::RemoveError;
 use super::info::{Status, TaskId, TaskStats};
 use super::options::Retention;
 use crate::clock::Clock;
+use crate::numbered_list::NumberedList;
 use crate::primitives::ThreadId;
 use crate::timer::TimerKey;
 
 pub(super) struct Table<R> {
     pub(super) is_stopped: bool,
-    next: u64,
-    entries: BTreeMap<TaskId, Entry<R>>,
+    /// The number of an entry is that of its task, less one.
+    entries: NumberedList<Entry<R>>,
     /// For each limit of records, the records kept under it, the oldest first.
     newest: HashMap<usize, VecDeque<TaskId>>,
     /// Closures that have not returned although their tasks have ended.
@@ -59,12 +60,16 @@ pub(super) enum Settled<R> {
     Gone(R),
 }
 
+/// The number of a task's entry.
+fn number(id: TaskId) -> u64 {
+    id.0.wrapping_sub(1)
+}
+
 impl<R: Clone> Table<R> {
     pub(super) fn new() -> Table<R> {
         Table {
             is_stopped: false,
-            next: 0,
-            entries: BTreeMap::new(),
+            entries: NumberedList::new(),
             newest: HashMap::new(),
             inside: BTreeMap::new(),
             open_stops: 0,
@@ -75,36 +80,40 @@ impl<R: Clone> Table<R> {
     }
 
     /// The number of the next task.
-    pub(super) fn next_id(&mut self) -> TaskId {
-        self.next += 1;
-        TaskId(self.next)
+    pub(super) fn next_id(&self) -> TaskId {
+        TaskId(self.entries.next_number() + 1)
     }
 
     /// Accepts a task. The caller must check first that the scheduler is not stopped.
-    pub(super) fn insert(&mut self, id: TaskId, record: R, retention: Retention) {
+    pub(super) fn insert(&mut self, record: R, retention: Retention) {
         self.counts.submitted += 1;
-        self.entries.insert(id, Entry { record, retention, has_handle: true, ended: None, timer: None });
+        self.entries.push(Entry { record, retention, has_handle: true, ended: None, timer: None });
     }
 
     /// Removes a task that could not be given to the pool.
     pub(super) fn take_back(&mut self, id: TaskId) -> Option<Entry<R>> {
         self.counts.submitted -= 1;
-        self.entries.remove(&id)
+        self.entries.remove(number(id))
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&R> {
-        self.entries.get(&id).map(|entry| &entry.record)
+        self.entries.get(number(id)).map(|entry| &entry.record)
     }
 
-    pub(super) fn records(&self) -> impl ExactSizeIterator<Item = &R> {
-        self.entries.values().map(|entry| &entry.record)
+    /// The number of records.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &R> {
+        self.entries.iter().map(|entry| &entry.record)
     }
 
     /// Accepts no more tasks. Returns the remaining ones, which the caller ends.
     pub(super) fn begin_stop(&mut self) -> Vec<R> {
         self.is_stopped = true;
         self.open_stops += 1;
-        self.entries.values().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
+        self.entries.iter().filter(|entry| entry.ended.is_none()).map(|entry| entry.record.clone()).collect()
     }
 
     /// Notes that a stop has done all its work. Returns the last task.
@@ -123,7 +132,7 @@ impl<R: Clone> Table<R> {
             _ => self.counts.completed += 1,
         }
         self.over_after_begin += u64::from(had_begun.is_some());
-        let Some(entry) = self.entries.get_mut(&id) else { return Settled::Stays };
+        let Some(entry) = self.entries.get_mut(number(id)) else { return Settled::Stays };
         entry.ended = Some(now);
         if let Some(thread) = had_begun.filter(|_| status != Status::Completed) {
             self.inside.insert(id, (entry.record.clone(), thread));
@@ -133,7 +142,7 @@ impl<R: Clone> Table<R> {
 
     /// Notes that the handle was dropped.
     pub(super) fn handle_dropped(&mut self, id: TaskId, clock: &Clock) -> Settled<R> {
-        let Some(entry) = self.entries.get_mut(&id) else { return Settled::Stays };
+        let Some(entry) = self.entries.get_mut(number(id)) else { return Settled::Stays };
         entry.has_handle = false;
         if entry.ended.is_some() { self.retire(id, || clock.now()) } else { Settled::Stays }
     }
@@ -141,7 +150,7 @@ impl<R: Clone> Table<R> {
     /// Decides whether the record of an ended task without a handle stays. It reads the time only if it must: that
     /// costs more than the rest.
     fn retire(&mut self, id: TaskId, now: impl FnOnce() -> Instant) -> Settled<R> {
-        let Some(entry) = self.entries.get(&id) else { return Settled::Stays };
+        let Some(entry) = self.entries.get(number(id)) else { return Settled::Stays };
         let gone = match entry.retention {
             Retention::UntilRemoved => return Settled::Stays,
             Retention::For(time) => match entry.ended.and_then(|ended| ended.checked_add(time)) {
@@ -155,22 +164,21 @@ impl<R: Clone> Table<R> {
             }
             Retention::WithHandle | Retention::Newest(0) => Some(id),
         };
-        let removed = gone.and_then(|id| self.entries.remove(&id));
+        let removed = gone.and_then(|id| self.entries.remove(number(id)));
         removed.map_or(Settled::Stays, |entry| Settled::Gone(entry.record))
     }
 
     /// Notes the timer that will remove a record. Returns whether the record is still there.
     pub(super) fn remove_by(&mut self, id: TaskId, timer: TimerKey) -> bool {
-        self.entries.get_mut(&id).map(|entry| entry.timer = Some(timer)).is_some()
+        self.entries.get_mut(number(id)).map(|entry| entry.timer = Some(timer)).is_some()
     }
 
     /// Removes the record of an ended task.
     pub(super) fn remove(&mut self, id: TaskId) -> Result<Entry<R>, RemoveError> {
-        let entry = self.entries.remove(&id).ok_or(RemoveError::Unknown(id))?;
-        if entry.ended.is_none() {
-            self.entries.insert(id, entry);
+        if self.entries.get(number(id)).is_some_and(|entry| entry.ended.is_none()) {
             return Err(RemoveError::NotFinished(id));
         }
+        let entry = self.entries.remove(number(id)).ok_or(RemoveError::Unknown(id))?;
         if let Retention::Newest(newest) = entry.retention
             && let Some(others) = self.newest.get_mut(&newest)
         {
@@ -232,7 +240,7 @@ mod tests {
 
         fn insert(&mut self, id: u64, keep: Retention) {
             assert_eq!(self.table.next_id(), TaskId(id));
-            self.table.insert(TaskId(id), id, keep);
+            self.table.insert(id, keep);
         }
 
         fn over(&mut self, id: u64) -> Settled<u64> {

@@ -1,18 +1,18 @@
 //! Thread-local state of tasklets.
 //!
-//! It has the loops that the thread is in, its options for new loops, and its nesting of tasklet ends.
+//! It has the loops that the thread is in, its options for new loops, and its nesting of ends of tasklets.
 //!
 //! The state ends with the thread.
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::report::PanicPolicy;
 use crate::clock::Clock;
+use crate::nesting::{Nesting, in_turn};
 use crate::pool::Pool;
-use crate::primitives::Arc;
+use crate::primitives::{self, Arc};
 
 /// Builds a [`Loop`](super::Loop). A clone is cheap.
 ///
@@ -103,20 +103,19 @@ impl LoopBuilder {
 }
 
 type AnyLoop = Arc<dyn Any + Send + Sync>;
-type Late = Box<dyn FnOnce()>;
 
 struct Here {
     // The innermost loop is last.
     loops: Vec<AnyLoop>,
     builder: Option<Arc<LoopBuilder>>,
-    // How many ends of tasklets nest on the stack, and those that are to follow.
-    depth: usize,
-    late: VecDeque<Late>,
 }
 
 thread_local! {
-    static HERE: RefCell<Here> =
-        const { RefCell::new(Here { loops: Vec::new(), builder: None, depth: 0, late: VecDeque::new() }) };
+    static HERE: RefCell<Here> = const { RefCell::new(Here { loops: Vec::new(), builder: None }) };
+}
+
+primitives::thread_local! {
+    static ENDS: RefCell<Nesting> = Nesting::none();
 }
 
 /// Returns `None` if the thread is ending.
@@ -167,26 +166,8 @@ const DEEPEST: usize = 16;
 /// Runs `end`, whose destructors may end other tasklets, and so on. In a chain of tasklets, each may own the `Resume`
 /// of the next. Such a chain must not need a deep stack. Beyond [`DEEPEST`] levels, the lowest level runs the
 /// remaining ends one after the other, when its own `end` has returned.
-pub(super) fn in_turn(end: impl FnOnce() + 'static) {
-    let mut end = Some(end);
-    let depth = here(|here| {
-        if here.depth < DEEPEST {
-            here.depth += 1;
-        } else if let Some(end) = end.take() {
-            here.late.push_back(Box::new(end));
-        }
-        here.depth
-    });
-    let Some(end) = end else { return };
-    end();
-    // If the thread is ending, there is no list.
-    let Some(depth) = depth else { return };
-    while depth == DEEPEST
-        && let Some(late) = here(|here| here.late.pop_front()).flatten()
-    {
-        late();
-    }
-    here(|here| here.depth -= 1);
+pub(super) fn end_in_turn(end: impl FnOnce() + 'static) {
+    in_turn(&ENDS, DEEPEST, end);
 }
 
 /// The calling thread's options for new loops, if any were set.

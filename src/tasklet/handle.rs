@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::directive::{Directive, ScheduleError, TaskletId};
 use super::shared::Control;
 use crate::clock::Clock;
-use crate::inside::{WaitError, refuse_step, refuse_step_timeout};
+use crate::inside::WaitError;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Reason, Rejected};
 use crate::primitives::{Arc, Mutex, Weak, lock};
@@ -55,8 +55,7 @@ impl TaskletHandle {
     /// # Errors
     /// The caller is a step of a process ([`WaitError::InsideStep`]).
     pub fn wait(&self) -> Result<Exit, WaitError> {
-        refuse_step()?;
-        Ok(self.ended.wait())
+        self.wait_timeout(Duration::MAX)
     }
 
     /// As [`wait`](Self::wait), but waits at most `limit` by the loop's clock.
@@ -64,9 +63,7 @@ impl TaskletHandle {
     /// # Errors
     /// As [`wait`](Self::wait). Or the limit has passed ([`WaitError::TimedOut`]).
     pub fn wait_timeout(&self, limit: Duration) -> Result<Exit, WaitError> {
-        refuse_step_timeout(limit)?;
-        self.ended.wait_until(&self.clock, self.clock.deadline(limit));
-        self.ended.get().ok_or(WaitError::TimedOut)
+        self.ended.join(&self.clock, limit)
     }
 
     /// Cancels the tasklet. Returns whether this call cancelled it.

@@ -136,7 +136,8 @@ pub enum Interruption {
     /// The token was cancelled.
     #[error("{0}")]
     Cancelled(Reason),
-    /// The limit has passed.
+    /// The limit has passed. A close by a step of the same loop, or at the end of one of its tasklets, does not wait.
+    /// It gets this at once if a tasklet is in a step.
     #[error("the limit was over")]
     TimedOut,
     /// The caller is a step of a process. The call did not wait, because that would block the step's worker.

@@ -16,7 +16,7 @@ use crate::outcome::{Exit, Panic, Reason, Rejected, contain, drop_contained, tel
 use crate::pool::{Pool, PoolError, SHUTDOWN_GRACE};
 use crate::primitives::{Arc, Condvar, Mutex, OnceLock, Weak, lock};
 use crate::shutdown::Part;
-use crate::timer::{Action, Kept, Timers};
+use crate::timer::{Action, TimerId, Timers};
 
 /// The most threads of a loop's own pool. Tokio has as many for blocking work. A pool step may block for long, and
 /// threads are started only when needed.
@@ -131,7 +131,7 @@ impl<B: Elsewhere> Shared<B> {
         self.wake(wake);
         if let Some(over) = over {
             let shared = self.clone();
-            current::in_turn(move || shared.finish(over));
+            current::end_in_turn(move || shared.finish(over));
         }
     }
 
@@ -180,7 +180,7 @@ impl<B: Elsewhere> Shared<B> {
         }
     }
 
-    fn cancel_timers(&self, timers: Vec<Kept>) {
+    fn cancel_timers(&self, timers: Vec<TimerId>) {
         for kept in timers {
             drop_contained(self.timers.take_back(kept));
         }
@@ -374,6 +374,7 @@ mod tests {
 
     use super::super::{Directive, Loop, ready};
     use crate::outcome::{Exit, Reason};
+    use crate::primitives::lock;
     use crate::threads;
 
     /// Adds a tasklet that needs a thread of the pool, one that waits for a timer, and one that waits with a limit.
@@ -413,6 +414,17 @@ mod tests {
         threads::refuse(false);
         assert_eq!(report.unwrap().refused, 1);
         assert!(matches!(ended.exit(), Some(Exit::Terminated(Reason::NoThread))), "{:?}", ended.exit());
+    }
+
+    /// A thread that waits for the end may wake before the thread that ended the loop has told the node.
+    #[test]
+    fn a_wait_for_the_end_returns_with_the_node_closed() {
+        let home = Loop::new(());
+        let (handle, node) = (home.handle(), home.shutdown_node());
+        lock(&handle.shared.slots).close();
+        handle.shared.ended.set(()).unwrap();
+        handle.shared.wait_until_empty(Duration::ZERO).unwrap();
+        assert!(node.is_closed());
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
     Role {
         name: "loop",
         clock: &shared.clock,
-        detail: Box::new(move || who_is_left(&looks.upgrade()?)),
+        detail: Box::new(move || describe_tasklets(&looks.upgrade()?)),
         inside: Box::new(move || knows.upgrade().is_some_and(|shared| current::is_inside(&shared))),
         end: Box::new(move || {
             // Destructors and callbacks of tasklets run here, because a loop has no thread of its own.
@@ -74,7 +74,7 @@ fn role<S: 'static>(shared: &Arc<Common<S>>) -> Role<'_> {
 }
 
 /// A text that names the tasklets that have not ended.
-fn who_is_left<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
+fn describe_tasklets<S: 'static>(shared: &Arc<Common<S>>) -> Option<String> {
     let left = lock(&shared.slots).tasklets();
     describe_left(&left, "tasklet is left", "tasklets are left", |holding| holding.to_string())
 }

@@ -60,7 +60,7 @@ use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason};
 use crate::primitives::Arc;
-use crate::timer::Kept;
+use crate::timer::TimerId;
 
 /// Called when there is work and no thread is in the loop.
 pub(super) type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -110,7 +110,7 @@ pub(super) struct Effects<B> {
     pub(super) start: Option<TaskletId>,
     pub(super) wake: Option<Wake>,
     pub(super) cancel: Option<(CancelToken, Reason)>,
-    pub(super) deadlines: Vec<Kept>,
+    pub(super) deadlines: Vec<TimerId>,
     pub(super) panicked: Option<(PanicPolicy, TaskletPanic)>,
     pub(super) over: Option<Over<B>>,
 }
@@ -279,7 +279,7 @@ impl<B> Slots<B> {
     }
 
     /// Notes a timer that limits the wait. Returns it if the wait has already ended.
-    pub(super) fn set_deadline(&mut self, ticket: Ticket, kept: Kept) -> Option<Kept> {
+    pub(super) fn set_deadline(&mut self, ticket: Ticket, kept: TimerId) -> Option<TimerId> {
         match self.suspended(ticket) {
             Some(slot) => {
                 slot.deadlines.push(kept);

@@ -7,7 +7,7 @@ use super::directive::{Directive, TaskletId};
 use crate::cancel::CancelToken;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
-use crate::timer::Kept;
+use crate::timer::TimerId;
 
 /// The place of one tasklet, and its pending notes.
 pub(super) struct Slot<B> {
@@ -31,7 +31,7 @@ pub(super) struct Slot<B> {
     pub(super) epoch: u64,
     pub(super) out: u32,
     pub(super) suspended: bool,
-    pub(super) deadlines: Vec<Kept>,
+    pub(super) deadlines: Vec<TimerId>,
     // Whether its limit ended the last wait. The next step can query this.
     pub(super) timed_out: bool,
 }
@@ -46,7 +46,7 @@ pub(super) struct Given {
 
 impl<B> Slot<B> {
     /// Ends the open suspension. Its resumptions then do nothing. Returns its timers, which are to be cancelled.
-    pub(super) fn end_suspension(&mut self) -> Vec<Kept> {
+    pub(super) fn end_suspension(&mut self) -> Vec<TimerId> {
         self.epoch += 1;
         self.out = 0;
         self.suspended = false;

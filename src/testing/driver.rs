@@ -216,7 +216,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the status of the process.
     pub fn status(&self) -> Status {
-        if !self.engine.road.queues.is_global_empty() {
+        if !self.engine.road.queues.is_outside_empty() {
             return Status::Ready;
         }
         if lock(&self.engine.on_pool).is_some() {

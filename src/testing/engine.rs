@@ -24,7 +24,7 @@ use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
-use crate::timer::{TimerKey, Timers};
+use crate::timer::{TimerId, TimerKey, Timers};
 
 /// The number of PIDs for the children of one process. The PIDs for the next process's children follow.
 const CHILDREN: usize = 1_000;
@@ -122,7 +122,7 @@ impl TestEngine {
             Naming::Register { name, pid } => {
                 self.names.register(&name, pid, || true).map(|()| Box::new(()) as _).map_err(refused)
             }
-            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name, None))),
+            Naming::Unregister { name } => Ok(Box::new(self.names.unregister(&name))),
             Naming::Join { group, .. } if group.is_empty() => Err(refused(NameError::Empty)),
             Naming::Join { group, pid } => {
                 let members = groups.entry(group).or_default();
@@ -188,19 +188,21 @@ impl Engine for TestEngine {
         None
     }
 
-    fn perform<H: Executor>(&self, one: Yield, head: &mut Head, outbox: &mut Outbox, _: &mut H) {
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, _: &mut H) {
+        let head = &mut body.head;
         let pid = head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => {
                 let late = ask.clone();
                 let timer = self.timers.after(limit, Box::new(move || late.give_up(CommandError::TimedOut)));
                 if let Ok(Some(key)) = timer {
-                    ask.set_timer(key);
+                    ask.set_timer(key.id());
                 }
                 head.rare().asked.note(ask.clone());
                 self.note(|notes| notes.asks.push(ask));
                 self.send(outbox, lane, 1, to);
             }
+            Yield::Broadcast { lane, to } => to.iter().for_each(|to| self.send(outbox, lane, 1, *to)),
             Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Host::nobody(self)),
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => {
@@ -327,8 +329,8 @@ impl Host for TestEngine {
 
     fn late_reply(&self) {}
 
-    fn forget_timer(&self, key: TimerKey) {
-        self.timers.cancel(key);
+    fn forget_timer(&self, timer: TimerId) {
+        drop(self.timers.take_back(timer));
     }
 
     fn holder(&self, name: &str) -> Option<Pid> {
@@ -365,6 +367,12 @@ impl Host for TestEngine {
 
     fn group(&self, name: &str) -> Vec<Pid> {
         lock(&self.groups).get(name).cloned().unwrap_or_default()
+    }
+
+    fn receivers(&self, group: &str) -> Option<Arc<[Pid]>> {
+        let mut members = self.group(group);
+        members.dedup();
+        if members.is_empty() { None } else { Some(members.into()) }
     }
 
     fn monitor_numbers(&self) -> Range<u64> {

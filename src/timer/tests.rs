@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::clock::{Clock, ManualClock};
+use crate::clock::{Clock, Deadline, ManualClock};
 use crate::latch::Latch;
 use crate::primitives::{Arc, Mutex, lock, thread};
 use crate::threads;
-use crate::timer::{Action, Timers};
-use crate::wait::wait;
+use crate::timer::{Action, TimerSet, Timers};
+use crate::wait::{until, wait};
 
 fn recorder() -> (Arc<Mutex<Vec<u32>>>, impl Fn(u32) -> Action) {
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -110,7 +110,7 @@ fn what_is_never_due_is_kept_until_it_is_taken_back_or_all_is_stopped() {
     assert!(timers.take_back(taken).is_some() && timers.take_back(taken).is_none());
     timers.stop().into_iter().for_each(|action| action());
     assert_eq!(*lock(&seen), [3, 2]);
-    assert!(timers.after_or_never(Duration::MAX, push(4)).is_err() && timers.are_stopped());
+    assert!(timers.after_or_never(Duration::MAX, push(4)).is_err() && timers.set.are_stopped());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn without_a_thread_the_action_comes_back() {
     threads::refuse(true);
     let refused = timers.after(Duration::ZERO, Box::new(|| ())).is_err();
     threads::refuse(false);
-    assert!(refused && !timers.are_stopped());
+    assert!(refused && !timers.set.are_stopped());
     assert!(timers.after(Duration::from_secs(3600), Box::new(|| ())).is_ok());
 }
 
@@ -130,7 +130,7 @@ fn set_and_cancelled_timers_do_not_wake_the_thread_each_time() {
         let key = timers.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap().unwrap();
         assert!(timers.cancel(key).is_some());
     }
-    assert!(lock(&timers.owner.shared.state).rounds < 10);
+    assert!(timers.set.rounds() < 10);
     let done = Latch::new();
     let set = done.clone();
     timers.after(Duration::from_millis(1), Box::new(move || set.set(()).unwrap())).ok().unwrap();
@@ -153,6 +153,89 @@ fn a_later_timer_that_is_due_earlier_wakes_the_thread() {
         .ok()
         .unwrap();
     wait(&done);
+}
+
+#[test]
+fn only_the_earliest_timer_of_all_shards_wakes_the_thread() {
+    let timers = TimerSet::new(Clock::system(), "test-timers", 3, |_: u64| ());
+    let hour = Duration::from_secs(3600);
+    timers.after(0, hour, 0).unwrap();
+    until("the thread sleeps", || timers.sleeps_until().is_some_and(|until| until.is_some()));
+    let rounds = timers.rounds();
+    let keys: Vec<_> = (1..3_000).map(|n| timers.after(n as usize, hour * 2, n).unwrap().unwrap()).collect();
+    assert!(keys.into_iter().zip(1..).all(|(key, n)| timers.cancel(key.id()) == Some(n)));
+    // The thread has been notified of nothing: it would have looked by the time that it sleeps for something else.
+    assert_eq!(timers.rounds(), rounds);
+    let sooner = timers.after(2, hour / 2, 0).unwrap().unwrap();
+    until("the thread sleeps less", || timers.sleeps_until() == Some(Some(sooner.moment())));
+    until("the thread has looked once", || timers.rounds() == rounds + 1);
+}
+
+/// Otherwise each ask with a limit would wake the thread, if there is any timer that is due later.
+#[test]
+fn timers_set_again_and_again_before_a_later_one_wake_nobody() {
+    let timers = TimerSet::new(Clock::system(), "test-timers", 2, |_: u64| ());
+    let hour = Duration::from_secs(3600);
+    timers.after(0, hour * 2, 0).unwrap();
+    let first = timers.after(0, hour, 1).unwrap().unwrap();
+    timers.cancel(first.id());
+    // The thread looks again because of this one, when the first has gone.
+    let soon = timers.after(1, Duration::from_millis(1), 2).unwrap().unwrap();
+    until("the thread sleeps again", || timers.sleeps_until().flatten() > Some(soon.moment()));
+    assert_eq!((timers.fired(), timers.sleeps_until()), (1, Some(Some(first.moment()))));
+    let rounds = timers.rounds();
+    for n in 0..1_000 {
+        let key = timers.after(0, hour * 3 / 2, n).unwrap().unwrap();
+        timers.cancel(key.id());
+    }
+    assert_eq!((timers.rounds(), timers.sleeps_until()), (rounds, Some(Some(first.moment()))));
+}
+
+#[test]
+fn timers_of_several_shards_fire_in_the_order_of_their_moments() {
+    let (seen, done) = (Arc::new(Mutex::new(Vec::new())), Latch::new());
+    let (sees, set) = (seen.clone(), done.clone());
+    let timers = TimerSet::new(Clock::system(), "test-timers", 4, move |n: u64| {
+        lock(&sees).push(n);
+        if n == 99 {
+            set.set(()).unwrap();
+        }
+    });
+    let start = Clock::system().now();
+    for n in (0..100).rev() {
+        timers.at(n as usize % 7, start + Duration::from_millis(10) + Duration::from_micros(n), n).unwrap();
+    }
+    wait(&done);
+    assert!(Clock::system().now() >= start + Duration::from_millis(10));
+    // The first ones may have fired while the others were set.
+    assert!(timers.pending() == 0 && timers.fired() == 100);
+    let mut seen = lock(&seen);
+    assert!(seen.is_sorted(), "{:?}", *seen);
+    seen.dedup();
+    assert_eq!(seen.len(), 100);
+}
+
+#[test]
+fn a_timer_of_one_set_is_not_taken_for_one_of_another() {
+    let (one, two) = (Timers::new(Clock::system(), "one"), Timers::new(Clock::system(), "two"));
+    let key = one.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap().unwrap();
+    two.after(Duration::from_secs(3600), Box::new(|| ())).ok().unwrap();
+    assert!(two.cancel(key).is_none() && one.cancel(key).is_some() && one.cancel(key).is_none());
+    assert_eq!((one.pending(), two.pending()), (0, 1));
+}
+
+#[test]
+fn stopped_shards_give_all_values_back_in_order() {
+    let timers = TimerSet::new(Clock::system(), "test-timers", 4, |_: u64| ());
+    timers.at_or_never(Deadline::NEVER, 100).unwrap();
+    for n in (0..50).rev() {
+        timers.after(n as usize, Duration::from_secs(3600) + Duration::from_secs(n), n).unwrap();
+    }
+    let values = timers.stop();
+    assert!(values.is_sorted() && values.len() == 51, "{values:?}");
+    assert_eq!(timers.pending(), 0);
+    assert_eq!(timers.after(0, Duration::ZERO, 7), Err(7));
+    assert_eq!(timers.after(3, Duration::ZERO, 8), Err(8));
 }
 
 /// Otherwise it might not be over when the clock has been moved.
@@ -271,7 +354,7 @@ fn a_due_timer_set_by_an_action_fires_later_and_is_cancellable() {
             assert_eq!(*lock(&seen), [1, 2]);
         }
         assert_eq!(timers.pending(), 0);
-        assert!(lock(&timers.owner.shared.state).firing.is_empty());
+        assert_eq!(timers.set.firing(), 0);
     }
 }
 
@@ -289,5 +372,5 @@ fn a_clock_move_in_an_action_fires_due_timers_before_it_returns() {
     timers.after(Duration::from_secs(1), Box::new(action)).ok().unwrap();
     manual.advance(Duration::from_secs(1));
     assert_eq!(*lock(&seen), [1, 2]);
-    assert!(lock(&timers.owner.shared.state).firing.is_empty());
+    assert_eq!(timers.set.firing(), 0);
 }

@@ -179,7 +179,7 @@ fn a_refused_question_is_answered_at_once_wherever_its_reply_is() {
         Ok(Step::Wait)
     });
     let inside = output(&runtime.spawn(asker).unwrap());
-    let outside = runtime.ask(to, |reply: Reply<u32>| kept.send(reply).unwrap(), Duration::MAX).wait();
+    let outside = block_on(runtime.ask(to, |reply: Reply<u32>| kept.send(reply).unwrap(), Duration::MAX));
     assert_eq!(*inside, Err(outside.unwrap_err().to_string()));
     assert_eq!(replies.try_iter().count(), 2, "the replies are kept");
 }

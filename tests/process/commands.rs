@@ -7,8 +7,9 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::command::{Command, Responder, TimerFired};
 use procession::names::NoSuchProcessError;
+use procession::observe::WaitedForNothing;
 use procession::sync::Latch;
-use procession::{BoxError, CommandError, Event, Events, Process, Reason, Step, StepOutput, Tag};
+use procession::{BoxError, CommandError, Event, Events, Exit, Process, Reason, Step, StepOutput, Tag};
 
 use crate::helpers::*;
 
@@ -337,6 +338,100 @@ fn cancelling_a_timer_answers_cancelled_unless_it_has_fired() {
     output(&process);
     let cancelled = || Err(String::from("cancelled (cancelled)"));
     assert_eq!(log.take(), [(1, Ok(())), (2, cancelled()), (3, cancelled())]);
+}
+
+#[test]
+fn a_worker_that_is_stuck_holds_up_no_timer_that_was_set_there() {
+    let runtime = runtime(2);
+    let (_one, first) = hold_up(&runtime);
+    // It is stepped by the other worker.
+    let mut timer = None;
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let timer = *timer.get_or_insert_with(|| out.after(Duration::from_millis(20)));
+        let fired = events.any(|event| matches!(event, Event::Completed(done) if done.is(timer)));
+        Ok(if fired { Step::Done(()) } else { Step::Idle })
+    }));
+    let process = process.unwrap();
+    until("the timer is set", || runtime.stats().timers == 1 || process.is_finished());
+    let (_other, second) = hold_up(&runtime);
+    first.release();
+    output(&process);
+    second.release();
+}
+
+/// The events of a process that sets and cancels a timer in its first step, while a message comes.
+#[test]
+fn an_answer_at_once_comes_after_what_came_during_the_step() {
+    let (runtime, blocker) = (runtime(1), Blocker::new());
+    let (blocked, log, mut is_first) = (blocker.blocked(), Log::new(), true);
+    let seen = log.clone();
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if std::mem::take(&mut is_first) {
+            let timer = out.after(Duration::from_secs(3_600));
+            out.cancel_timer(timer);
+            blocked.wait();
+        }
+        for event in events {
+            match event {
+                Event::Message(()) => seen.push("message"),
+                Event::Completed(_) => seen.push("answer"),
+                _ => return Ok(Step::Done(())),
+            }
+        }
+        Ok(Step::Idle)
+    }));
+    let process = process.unwrap();
+    blocker.wait_begun();
+    runtime.send(process.address(), ()).unwrap();
+    blocker.release();
+    until("both are there", || log.len() == 2);
+    assert_eq!(log.take(), ["message", "answer"]);
+}
+
+#[test]
+fn an_answer_at_once_wakes_a_process_whose_step_took_nothing() {
+    let runtime = runtime(1);
+    let (mut steps, mut timer) = (0, None);
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        steps += 1;
+        match steps {
+            1 => timer = Some(out.after(Duration::from_secs(3_600))),
+            // The message is not taken.
+            2 => out.cancel_timer(timer.unwrap()),
+            _ => {
+                let events: Vec<_> = events.collect();
+                assert!(matches!(events[..], [Event::Message(()), Event::Completed(_)]), "{events:?}");
+                return Ok(Step::Done(steps));
+            }
+        }
+        Ok(Step::Idle)
+    }));
+    let process = process.unwrap();
+    until("the timer is set", || runtime.stats().timers == 1);
+    runtime.send(process.address(), ()).unwrap();
+    assert_eq!(*output(&process), 3);
+}
+
+/// Otherwise it would be ended too early because it waits for nothing, or wait for ever.
+#[test]
+fn an_answer_at_once_is_waited_for_and_counts_once() {
+    let runtime = runtime(1);
+    let (log, mut is_first) = (Log::new(), true);
+    let seen = log.clone();
+    let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if std::mem::take(&mut is_first) {
+            let timer = out.after(Duration::from_secs(3_600));
+            out.cancel_timer(timer);
+        }
+        seen.push(events.count());
+        Ok::<Step<()>, BoxError>(Step::Wait)
+    }));
+    let exit = join(&process.unwrap());
+    assert!(
+        matches!(&exit, Exit::Failed(failure) if failure.error().downcast_ref::<WaitedForNothing>().is_some()),
+        "{exit:?}"
+    );
+    assert_eq!(log.take(), [0, 1]);
 }
 
 #[test]

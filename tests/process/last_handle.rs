@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use procession::command::{Command, Responder};
 use procession::config::RuntimeBuilder;
-use procession::observe::{DeadLetter, Observer, ProcessIdentity};
+use procession::observe::{DeadLetter, Observer, ProcessIdentity, UncleanShutdown};
 use procession::spawn::Overflow;
 use procession::sync::Latch;
 use procession::{
@@ -362,6 +362,60 @@ fn in_a_thread_outside_also_one_that_panics() {
             });
         });
     }
+}
+
+/// Has the last handle dropped by a closure, while a process is held that the closure releases behind the drop. If the
+/// drop waited, the process would be reported as stuck.
+fn drop_does_not_wait(run: impl Fn(&Runtime, Box<dyn FnOnce() + Send>)) {
+    let is_in_time = || {
+        let runtime = runtime(1);
+        let (last, ready, node) = (Last::new(), Latch::new(), runtime.shutdown_node());
+        let (drops, filled, released) = (last.clone(), ready.clone(), Latch::new());
+        let release = released.clone();
+        run(
+            &runtime,
+            Box::new(move || {
+                wait(&filled);
+                drops.drop_it();
+                release.set(()).unwrap();
+            }),
+        );
+        let (held, block) = hold_up(&runtime);
+        *last.0.lock().unwrap() = Some(runtime);
+        ready.set(()).unwrap();
+        wait(&released);
+        block.release();
+        join(&held);
+        node.wait_closed_timeout(LIMIT).unwrap();
+        node.err().is_none_or(|error| error.downcast_ref::<UncleanShutdown>().unwrap().report().stuck.is_empty())
+    };
+    // A machine that is too busy to run a thread for 150 ms makes a process look stuck.
+    assert!((0..10).any(|_| is_in_time()));
+}
+
+#[test]
+fn a_drop_in_a_step_of_another_runtime_does_not_wait() {
+    let other = runtime(1);
+    drop_does_not_wait(|_, run| {
+        let mut run = Some(run);
+        let process = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
+            run.take().ok_or("once")?();
+            Ok(Step::Done(()))
+        });
+        other.spawn(process).unwrap();
+    });
+}
+
+#[test]
+fn a_drop_in_a_blocking_closure_does_not_wait() {
+    drop_does_not_wait(|runtime, run| {
+        let mut run = Some(run);
+        let process = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.blocking(run.take().ok_or("once")?);
+            Ok(Step::Done(()))
+        });
+        output(&runtime.spawn(process).unwrap());
+    });
 }
 
 #[test]

@@ -324,3 +324,58 @@ fn a_process_that_is_done_is_closed_before_its_last_yields_are_performed() {
     output(&listener);
     assert_eq!(log.take(), [0, 0], "the handler and the receiver of the message find it closed");
 }
+
+/// The messages of `flood`, and the least number of those that tell of one of them.
+const FLOOD: u64 = 100_000;
+
+/// Sends very many numbered messages to three others in turn. Now and then it spawns a child, which sends the number of
+/// the last one to the next receiver.
+fn flood(to: [Address<u64>; 3], fails: bool) -> impl Process<Message = (), Output = ()> {
+    script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        for number in 0..FLOOD {
+            let receiver = |number: u64| to[(number % 3) as usize];
+            out.send(receiver(number), number);
+            if number % 1_000 == 500 {
+                let next = receiver(number + 1);
+                out.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+                    out.send(next, FLOOD + number);
+                    Ok(Step::Done(()))
+                }))?;
+            }
+        }
+        if fails { Err("after all yields".into()) } else { Ok(Step::Done(())) }
+    })
+}
+
+#[test]
+fn very_many_yields_of_a_step_are_performed_in_their_written_order() {
+    let runtime = runtime(2);
+    // A receiver ends when all numbers and all children are accounted for.
+    let receiver = |_| {
+        let mut had = Vec::new();
+        script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
+            had.extend(events.filter_map(|event| if let Event::Message(number) = event { Some(number) } else { None }));
+            Ok(if had.contains(&u64::MAX) { Step::Done(std::mem::take(&mut had)) } else { Step::Idle })
+        })
+    };
+    let receivers = [0, 1, 2].map(|number| runtime.spawn(receiver(number)).unwrap());
+    let to = [0, 1, 2].map(|number: usize| receivers[number].address());
+    assert!(matches!(wait(&runtime.spawn(flood(to, true)).unwrap()), procession::Exit::Failed(_)));
+    output(&runtime.spawn(flood(to, false)).unwrap());
+    until("all children are done", || runtime.stats().processes == 3);
+    to.iter().for_each(|to| runtime.send(*to, u64::MAX).unwrap());
+    for (which, receiver) in (0..).zip(&receivers) {
+        let had = output(receiver);
+        let sent: Vec<u64> = had.iter().copied().filter(|number| *number < FLOOD).collect();
+        assert!(sent.iter().copied().eq((0..FLOOD).filter(|number| number % 3 == which)), "once, and in order");
+        // The message of a child comes behind everything that was sent before its birth.
+        let told = had.iter().enumerate().filter(|(_, number)| (FLOOD..u64::MAX).contains(*number));
+        let mut children = 0;
+        for (at, number) in told {
+            children += 1;
+            let before = had[..at].iter().filter(|earlier| **earlier < number - FLOOD).count();
+            assert_eq!(before, (0..number - FLOOD).filter(|earlier| earlier % 3 == which).count(), "{number}");
+        }
+        assert!(children > 30);
+    }
+}

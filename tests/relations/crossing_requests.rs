@@ -7,6 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::supervisor::{
     Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, Strategy, Supervisor, SupervisorMessage,
+    Tree,
 };
 use procession::sync::Latch;
 use procession::{
@@ -135,6 +136,30 @@ fn orders_that_cross_are_answered_each_as_if_they_had_not() {
     runtime.send(boss.pid("a"), ()).unwrap();
     assert!(output(&delete).is_ok() && output(&stop).is_ok());
     assert!(boss.children().is_empty());
+    boss.stop();
+}
+
+#[test]
+fn a_child_in_its_start_has_no_tree_and_a_stop_answers_at_once() {
+    let (runtime, slow) = (runtime(3), Blocker::new());
+    let init = HeldInit { blocked: slow.blocked(), fails: false };
+    let leaf = ChildSpec::new("leaf", move || init.clone());
+    let branch = move || Supervisor::builder().child(leaf.clone()).build().unwrap();
+    let boss = supervise(&runtime, Supervisor::builder().build().unwrap());
+    let address = boss.handle.address();
+    let add = waits_for(&runtime, address, SupervisorMessage::add(ChildSpec::supervisor("branch", branch)));
+    slow.wait_begun();
+    let tree = Tree::of(&runtime, address, LIMIT).unwrap();
+    let [(info, below)] = &tree.children[..] else { panic!("{tree}") };
+    assert!(info.state == ChildState::Starting && below.is_none() && tree.processes() == 1, "{tree}");
+
+    let stop = waits_for(&runtime, address, SupervisorMessage::stop("branch"));
+    // The child is still held in its start. A shorter limit than that of the child, which goes on by itself.
+    let added = add.join_timeout(LIMIT / 2).unwrap();
+    assert!(matches!(**added.output().unwrap(), Err(ChildError::Stopped)));
+    let restart = waits_for(&runtime, address, SupervisorMessage::restart("branch"));
+    slow.release();
+    assert!(output(&stop).is_ok() && output(&restart).is_ok());
     boss.stop();
 }
 

@@ -17,6 +17,7 @@ mod script;
 mod helpers;
 mod support;
 
+mod broadcast;
 mod crossing_requests;
 mod down_event_order;
 mod groups;

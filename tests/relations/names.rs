@@ -410,14 +410,17 @@ fn a_driven_process_finds_names_and_groups() {
     let set = gate.clone();
     let mut driver = Driver::new(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         out.send("peer", 1_u32);
-        assert_eq!(out.broadcast("peers", 2_u32), 1);
+        assert_eq!(out.broadcast("peers", 2_u32), 2);
+        assert_eq!(out.broadcast("nobody", 3_u32), 0);
         out.subscribe("peers");
         let _ = set.set(());
         Ok(Step::<()>::Idle)
     }));
-    driver.name("peer", pid).join_group("peers", pid).join_group("peers", pid);
+    let other: Pid = "<0.5.1>".parse().unwrap();
+    driver.name("peer", pid).join_group("peers", pid).join_group("peers", pid).join_group("peers", other);
     driver.run();
     assert!(gate.is_set());
-    assert_eq!((driver.sent::<u32>(), driver.sent::<u32>()), (Ok((pid, 1)), Ok((pid, 2))));
+    let sent: Vec<_> = std::iter::from_fn(|| driver.sent::<u32>().ok()).collect();
+    assert_eq!(sent, [(pid, 1), (other, 2), (pid, 2)]);
     assert_eq!(driver.subscriptions()[0].group(), "peers");
 }

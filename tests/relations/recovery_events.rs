@@ -290,6 +290,44 @@ fn a_process_asked_to_stop_recovers_only_if_it_says_so() {
     }
 }
 
+/// Fails with the first event, and gives that event to its successor.
+struct GivesBack {
+    taken: Vec<Event<()>>,
+    heard: Log<String>,
+}
+
+impl Process for GivesBack {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        self.taken.extend(events.next());
+        if self.taken.is_empty() { Ok(Step::Idle) } else { Err("it failed".into()) }
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        let heard = self.heard.clone();
+        let next = script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+            for event in events {
+                if let Event::Cancel(request) = event {
+                    heard.push(request.reason.to_string());
+                }
+            }
+            Ok(Step::Idle)
+        });
+        Some(Upgrade::to(next).even_if_stopping().giving_back(std::mem::take(&mut self.taken)))
+    }
+}
+
+#[test]
+fn a_recovery_gives_nothing_back_and_the_request_comes_once() {
+    let (runtime, heard) = (runtime(1), Log::new());
+    let process = runtime.spawn(GivesBack { taken: Vec::new(), heard: heard.clone() }).unwrap();
+    runtime.cancel(process.pid(), "enough").unwrap();
+    until("its successor has heard of it", || runtime.is_idle());
+    assert_eq!(heard.take(), ["enough"]);
+}
+
 #[test]
 fn a_child_that_was_asked_to_stop_and_fails_is_not_restarted_in_place() {
     let (runtime, made) = (runtime(2), Arc::new(AtomicUsize::new(0)));

@@ -176,6 +176,20 @@ fn one_restart_above_the_intensity_ends_the_supervisor() {
 }
 
 #[test]
+fn three_restarts_within_five_seconds_are_allowed_by_default() {
+    let (clock, diary) = (ManualClock::new(), Diary::new());
+    let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
+    let boss = supervise(&runtime, Supervisor::builder().child(diary.spec("a")).build().unwrap());
+    boss.fail("a", 1);
+    clock.advance(5 * SECOND);
+    // The first is out of the window.
+    (2..=4).for_each(|restarts| boss.fail("a", restarts));
+    clock.advance(5 * SECOND - Duration::from_millis(1));
+    boss.tell("a", Tell::End(Way::Fail));
+    assert!(matches!(error(&boss), SupervisorError::TooManyRestarts { restarts } if restarts.len() == 4));
+}
+
+#[test]
 fn a_rate_of_failures_that_stays_below_is_never_too_much() {
     let (clock, diary) = (ManualClock::new(), Diary::new());
     let runtime = builder().workers(1).clock(clock.clock()).start().unwrap();

@@ -1,7 +1,7 @@
 //! Cancelling.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 
 use procession::sync::Latch;
 use procession::task::{Retention, Status, TaskOptions};
@@ -234,6 +234,21 @@ fn when_a_task_is_over_so_is_whatever_stands_under_its_request() {
         assert_eq!((its.reason(), helpers.reason()), (Some(reason.clone()), Some(reason)));
         let _ = go.set(());
     }
+}
+
+#[test]
+fn one_that_kept_no_token_but_a_callback_or_a_future_is_told_of_the_end() {
+    let (_, tasks) = manual();
+    let called = Latch::new();
+    let (calls, (keeps, kept)) = (called.clone(), mpsc::channel());
+    let task = tasks.submit(move |cancel| keeps.send(cancel.on_cancel(move |reason| drop(calls.set(reason.clone())))));
+    assert!(wait(task.unwrap()).is_done());
+    assert_eq!(wait(&called), Reason::Ended);
+    drop(kept);
+    let (keeps, kept) = mpsc::channel();
+    let task = tasks.submit(move |cancel| keeps.send(cancel.cancelled()).map_err(|_| "gone"));
+    assert!(wait(task.unwrap()).is_done());
+    assert_eq!(block_on(kept.try_recv().unwrap()), Reason::Ended);
 }
 
 #[test]

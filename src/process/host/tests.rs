@@ -1,13 +1,13 @@
 //! A host for tests.
 
 use super::*;
-use crate::primitives::{AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Mutex, lock};
 
-/// A host whose answers are delivered by hand. It counts the timers that are taken back.
+/// A host whose answers are delivered by hand. It records the timers that are taken back.
 #[derive(Default)]
 pub(crate) struct Clerk {
     pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
-    pub(crate) taken_back: AtomicUsize,
+    pub(crate) taken_back: Mutex<Vec<TimerId>>,
     clock: Clock,
 }
 
@@ -28,8 +28,8 @@ impl Host for Clerk {
 
     fn late_reply(&self) {}
 
-    fn forget_timer(&self, _: TimerKey) {
-        self.taken_back.fetch_add(1, Ordering::Relaxed);
+    fn forget_timer(&self, timer: TimerId) {
+        lock(&self.taken_back).push(timer);
     }
 
     fn nobody(&self) -> Pid {
@@ -60,6 +60,10 @@ impl Host for Clerk {
 
     fn group(&self, _: &str) -> Vec<Pid> {
         Vec::new()
+    }
+
+    fn receivers(&self, _: &str) -> Option<Arc<[Pid]>> {
+        None
     }
 
     fn monitor_numbers(&self) -> Range<u64> {

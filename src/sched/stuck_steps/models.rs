@@ -40,8 +40,14 @@ fn a_worker_gets_to_work_while_a_look_finds_that_all_rest() {
                 stuck_steps.works();
             }
         });
-        let identify = |_| (None, None);
-        let scene = Scene { now: 0, views: &[], exact: false, identify, work: || false, resting: || sleep.resting() };
+        let scene = Scene {
+            now: 0,
+            views: &[],
+            exact: false,
+            identify: &|_| (None, None),
+            work: &|| false,
+            resting: &|| sleep.resting(),
+        };
         if !stuck_steps.look(&scene).again {
             looks.0.fetch_sub(1, Ordering::SeqCst);
         }

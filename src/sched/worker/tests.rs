@@ -1,12 +1,16 @@
 //! Tests of two workers without threads: a test gives each of them its turns, and so decides which one stands still.
 
-use super::Worker;
-use crate::primitives::{Arc, Mutex, lock};
-use crate::process::{Address, Event, Events, Process, Step, StepOutput, StepResult};
+use super::{HANDED_OFF_IN_A_ROW, Own, PASSES_A_YIELD, WOKEN_A_CALL, Worker};
+use crate::primitives::{Arc, Mutex, lock, thread};
+use crate::process::{
+    Address, Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
+};
 use crate::runtime::Runtime;
 use crate::sched::engine::Engine;
 use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
+use crate::sched::road::Executor as _;
 use crate::sched::search::Searcher as _;
+use crate::wait::{until, wait};
 
 /// Gives a worker one turn. Returns whether it found something to do.
 fn turn_of<E: Engine>(worker: &mut Worker<E>) -> bool {
@@ -147,4 +151,203 @@ fn hand_offs_begin_anew_after_another_process_had_its_turn() {
     let (others, handed): (u64, u64) = (*lock(&others), *lock(&handed));
     assert!(handed > 8 * others, "{handed} steps of the two that wake each other, and {others} of the other");
     assert!(others > 20, "it has its turns");
+}
+
+/// Gives two workers one turn after the other. The first has this many processes that continue, and the second has two.
+/// Returns how many steps of the many the second worker has made.
+fn steps_elsewhere(many: usize) -> u32 {
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let (second_works, elsewhere) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(0)));
+    for _ in 0..many {
+        let (second_works, elsewhere) = (second_works.clone(), elsewhere.clone());
+        let process = Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
+            *lock(&elsewhere) += u32::from(*lock(&second_works));
+            Ok(Step::Continue)
+        });
+        runtime.spawn(process).map_err(|_| "refused").unwrap();
+    }
+    while !workers[0].own.queues.deque.is_empty() || !workers[0].own.road.queues.is_outside_empty() {
+        assert!(turn_of(&mut workers[0]));
+    }
+    assert_eq!(workers[0].own.queues.waiting(), many);
+    for _ in 0..2 {
+        let other = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Continue));
+        runtime.spawn(other).map_err(|_| "refused").unwrap();
+    }
+    (0..2).for_each(|_| assert!(turn_of(&mut workers[1])));
+    for turn in 0..2_000 {
+        *lock(&second_works) = turn % 2 == 1;
+        assert!(turn_of(&mut workers[turn % 2]));
+    }
+    *lock(&elsewhere)
+}
+
+#[test]
+fn a_worker_takes_from_one_that_has_much_more_waiting() {
+    assert!(steps_elsewhere(100) > 500);
+    // One more is no reason to carry a process from one processor to another.
+    assert_eq!(steps_elsewhere(3), 0);
+}
+
+#[test]
+fn sleeping_workers_are_told_while_a_step_wakes_many() {
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let own = &mut workers[0].own;
+    let road = own.road.clone();
+    let sleeper = thread::spawn(move || {
+        road.sleep.start_looking();
+        road.sleep.fall_asleep(1, || false)
+    });
+    until("the other worker sleeps", || own.road.sleep.all_sleep(1, || false));
+    let pid = Pid::new(0, 1, 1).unwrap();
+    for step in 0..3 {
+        own.begins(pid);
+        if step == 2 {
+            // There are no hand-offs for a while, and others wait. So nothing goes into the slot.
+            assert!(own.take_next().is_some());
+            own.handed_off_in_a_row = HANDED_OFF_IN_A_ROW;
+        }
+        let told = |number: u32| {
+            let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
+            own.woken(described_body(idle, pid, SpawnOptions::new(), None));
+            assert_eq!(own.view.counters.woke_others.get(), u64::from(step > 0 || number > 0));
+            !own.offered
+        };
+        let told: Vec<bool> = (0..2 * WOKEN_A_CALL + 2).map(told).collect();
+        // The worker itself steps the first process of a step. Nobody need be told of that.
+        let mut expected: Vec<bool> = (0..2 * WOKEN_A_CALL + 2).map(|number| number % WOKEN_A_CALL == 1).collect();
+        match step {
+            // At first, nothing at all was offered.
+            0 => expected[0] = true,
+            // The slot is full.
+            1 => expected.rotate_left(1),
+            _ => {}
+        }
+        assert_eq!(told, expected, "step {step}");
+    }
+    assert!(wait(sleeper).unwrap());
+    drop(runtime);
+}
+
+#[test]
+fn what_a_slice_of_yields_wakes_is_held_back_to_its_end() {
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let own = &mut workers[0].own;
+    let pid = Pid::new(0, 1, 1).unwrap();
+    let wake = |own: &mut Own, many: usize| {
+        for _ in 0..many {
+            let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
+            own.woken(described_body(idle, pid, SpawnOptions::new(), None));
+        }
+        own.queues.waiting()
+    };
+    own.begins(pid);
+    own.hold_back();
+    // The first one is in the hand-off slot.
+    assert_eq!(wake(own, 11), 0);
+    own.hold_back();
+    assert_eq!((own.queues.waiting(), own.offered), (10, false), "the first slice is over, and others are told");
+    assert_eq!(wake(own, 10), 10);
+    own.let_go();
+    assert_eq!(own.queues.waiting(), 21, "user code that may take long follows");
+    assert_eq!(wake(own, 11), 31);
+    own.hold_back();
+    assert_eq!(wake(own, 10), 31);
+    own.release();
+    assert!(!own.offered);
+    assert_eq!(wake(own, 10), 51, "all slices are over");
+    while own.queues.take_any().is_some() {}
+    drop(own.take_next());
+    drop(runtime);
+}
+
+#[test]
+fn processes_held_back_are_let_go_after_the_last_slice() {
+    const MANY: u64 = 40_000;
+    let (runtime, mut workers) = Runtime::builder().workers(1).by_hand();
+    let worker = &mut workers[0];
+    let receivers = [0, 1, 2].map(|_| {
+        let receiver = Script(|events: &mut Events<'_, u64>, _: &mut StepOutput| {
+            events.for_each(drop);
+            Ok(Step::Idle)
+        });
+        runtime.spawn(receiver).map_err(|_| "refused").unwrap()
+    });
+    while turn_of(worker) {}
+    let to = [0, 1, 2].map(|number: usize| receivers[number].address());
+    let sender = Script(move |_: &mut Events<'_, u64>, out: &mut StepOutput| {
+        (0..MANY).for_each(|number| out.send(to[(number % 3) as usize], number));
+        let monitor = out.monitor(to[0].pid());
+        out.demonitor(monitor);
+        Ok(Step::Idle)
+    });
+    let sender = runtime.spawn(sender).map_err(|_| "refused").unwrap();
+    assert!(turn_of(worker));
+    assert_eq!(worker.own.woken, 0, "all were held back");
+    assert_eq!((worker.own.next.is_some(), worker.own.queues.waiting()), (true, 2));
+    assert!(worker.own.held.is_none());
+    assert_eq!(worker.out.yields.capacity(), 0, "the memory of so many yields is freed");
+    while turn_of(worker) {}
+    assert_eq!(runtime.stats().messages.stepped, MANY);
+    drop((sender, receivers, runtime));
+}
+
+#[test]
+fn a_worker_yields_at_some_of_the_turns_that_are_let_pass() {
+    let (runtime, mut workers) = Runtime::builder().workers(1).by_hand();
+    let own = &mut workers[0].own;
+    let yields: Vec<bool> = (1..=64).map(|_| own.is_to_yield()).collect();
+    assert!(yields.chunks(PASSES_A_YIELD as usize).all(|turns| turns.iter().filter(|yields| **yields).count() == 1));
+    drop(runtime);
+}
+
+#[test]
+fn a_shard_behind_a_stuck_worker_is_taken() {
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let [first, second] = &mut workers[..] else { panic!("two") };
+    let ended = Arc::new(Mutex::new(0));
+    for _ in 0..3 {
+        let (ended, mut steps) = (ended.clone(), 0);
+        let process = Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
+            steps += 1;
+            *lock(&ended) += u32::from(steps == 2);
+            Ok(if steps == 2 { Step::Done(()) } else { Step::Continue })
+        });
+        runtime.spawn(process).map_err(|_| "refused").unwrap();
+    }
+    while first.own.queues.waiting() < 3 {
+        assert!(turn_of(first));
+    }
+    // From here on the first worker stands still. The second has two processes of its own, so it never searches.
+    for _ in 0..2 {
+        let other = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Continue));
+        runtime.spawn(other).map_err(|_| "refused").unwrap();
+    }
+    for _ in 0..10 * STEPS_A_LOOK_ELSEWHERE {
+        assert!(turn_of(second));
+    }
+    assert_eq!(*lock(&ended), 3);
+}
+
+#[test]
+fn what_a_worker_has_is_seen_by_others_and_given_back_when_it_leaves() {
+    let (runtime, mut workers) = Runtime::builder().workers(1).by_hand();
+    let own = &mut workers[0].own;
+    let body = |slot: u32| {
+        let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
+        described_body(idle, Pid::new(0, slot, 1).unwrap(), SpawnOptions::new(), None)
+    };
+    let road = own.road.clone();
+    assert!(!road.queues.has_work());
+    own.behind_all(body(1));
+    assert!(road.queues.has_work() && road.queues.global_len() == 1);
+    assert_eq!(road.queues.take_any().unwrap().head.pid.slot(), 1);
+    own.behind_all(body(2));
+    own.spawned(body(3));
+    own.woken(body(4));
+    // It is no spare, and stays. But what it has is where all workers look first.
+    own.leaves();
+    let given: Vec<u32> = std::iter::from_fn(|| road.queues.take_one()).map(|ready| ready.head.pid.slot()).collect();
+    assert_eq!(given, [3, 2, 4]);
+    drop(runtime);
 }

@@ -1,0 +1,56 @@
+//! The values of a runtime's timers: what is done when a timer is due. They need no allocation of their own.
+
+use crate::outcome::{Reason, drop_contained};
+use crate::primitives::{Arc, Weak};
+use crate::process::{Ask, CommandError, Pid, TimerFired};
+use crate::sched::road::{OutsideExecutor, Road};
+use crate::timer::Action;
+
+/// The work of a timer of a runtime.
+pub(crate) enum Timed {
+    /// Ends the wait of a process for an answer.
+    Ask(Arc<Ask>),
+    /// Ends the wait of an asker outside.
+    OutsideAsk(OutsideLimit),
+    /// Answers the timer of a process that has this tag.
+    After(Pid, u64),
+    Run(Action),
+}
+
+impl Timed {
+    /// Does it.
+    pub(super) fn fire(self, road: &Road) {
+        match self {
+            Timed::Ask(ask) => ask.give_up(CommandError::TimedOut),
+            Timed::OutsideAsk(limit) => limit.time_out(),
+            Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
+            Timed::Run(action) => action(),
+        }
+    }
+}
+
+/// Gives a question up when its time is over, or when the runtime ends and drops this together with the timer.
+pub(crate) struct OutsideLimit(Weak<Ask>);
+
+impl OutsideLimit {
+    pub(super) fn of(ask: &Arc<Ask>) -> OutsideLimit {
+        OutsideLimit(Arc::downgrade(ask))
+    }
+
+    fn time_out(self) {
+        self.give_up(CommandError::TimedOut);
+    }
+
+    fn give_up(&self, why: CommandError) {
+        if let Some(ask) = self.0.upgrade() {
+            ask.give_up(why);
+            drop_contained(ask);
+        }
+    }
+}
+
+impl Drop for OutsideLimit {
+    fn drop(&mut self) {
+        self.give_up(CommandError::Cancelled(Reason::Shutdown));
+    }
+}
