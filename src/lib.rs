@@ -148,6 +148,7 @@ mod pid;
 mod outcome;
 mod inside;
 mod nesting;
+mod random;
 mod latch;
 mod threads;
 mod gate;

@@ -7,8 +7,8 @@ use crate::sched::body::{StepOutput, Successor};
 
 /// A small state machine that a runtime steps when it has events.
 ///
-/// The runtime calls [`init`](Self::init) once. Then it calls [`step`](Self::step) whenever the process has events to
-/// handle. One thread at a time steps a process. Each call sees everything that the call before it has written. After
+/// The runtime calls [`init`](Self::init) once, and then [`start`](Self::start). After that it calls
+/// [`step`](Self::step) whenever the process has events to handle. One thread at a time steps a process. Each call sees everything that the call before it has written. After
 /// the last step the runtime calls [`close`](Self::close) once, however the process ended.
 ///
 /// A process holds no handle to the runtime. It receives events, and yields actions. So a test can drive it without a
@@ -56,7 +56,67 @@ pub trait Process: Sized + Send + 'static {
         entry.main_only()
     }
 
-    /// Handles events, and writes actions to `out`. The first step follows `init`, even if there are no events.
+    /// Begins the work of the process. Unlike [`init`](Self::init), it can yield: it can set timers, ask other
+    /// processes, spawn children, or join groups. The default implementation does nothing.
+    ///
+    /// The runtime calls it once before the first step, on the same thread. It also calls it for a state machine that
+    /// replaces another one, after [`Step::Upgrade`] and after a [recovery](Self::recover). In each case it calls
+    /// `init` first.
+    ///
+    /// `start` counts as a step of its own, without events:
+    ///
+    /// - Its yields are performed before the first step. The first step may be given their answers.
+    /// - It occupies a worker, so it must not block. A start that has to block yields [`StepOutput::blocking`], or the
+    ///   first step returns [`Step::Blocking`].
+    /// - It is called even if events or a request to stop wait already. The first step is given them.
+    /// - It is not called if the process was terminated before.
+    ///
+    /// The spawner does not wait for it: a process that was spawned has been initialised, and may not have started.
+    /// To give the process no messages before an answer has come, return [`Step::Wait`] from the first step without
+    /// taking an event.
+    ///
+    /// ```
+    /// use procession::command::TimerFired;
+    /// use procession::{BoxError, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
+    /// use std::time::Duration;
+    ///
+    /// #[derive(Default)]
+    /// struct Alarm { timer: Option<Tag<TimerFired>> }
+    ///
+    /// impl Process for Alarm {
+    ///     type Message = ();
+    ///     type Output = &'static str;
+    ///
+    ///     fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+    ///         self.timer = Some(out.after(Duration::from_millis(1)));
+    ///         Ok(())
+    ///     }
+    ///
+    ///     fn step(&mut self, events: &mut Events<()>, _: &mut StepOutput) -> StepResult<&'static str> {
+    ///         for event in events {
+    ///             if let Event::Completed(done) = event && done.is(self.timer) {
+    ///                 return Ok(Step::Done("wake up"));
+    ///             }
+    ///         }
+    ///         Ok(Step::Idle)
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// assert_eq!(**runtime.spawn(Alarm::default())?.join()?.output().unwrap(), "wake up");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An error or a panic is a failed step: none of the yields of `start` is performed. The process ends with the
+    /// failure, unless it [recovers](Self::recover).
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// Handles events, and writes actions to `out`. The first step follows `init` and `start`, even if there are no
+    /// events.
     ///
     /// A step occupies a worker, so it should return soon. Run code that may block with [`StepOutput::blocking`], or
     /// in a step after [`Step::Blocking`].
@@ -70,7 +130,8 @@ pub trait Process: Sized + Send + 'static {
     /// and `exit` says which.
     ///
     /// - If this method returns an upgrade, the process *recovers*: the new state machine replaces this one under the
-    ///   same PID. This state machine is closed, and `init` of the next one is called, as with [`Step::Upgrade`].
+    ///   same PID. This state machine is closed, and `init` and `start` of the next one are called, as with
+    ///   [`Step::Upgrade`].
     /// - If this method returns `None`, the runtime calls the function given to
     ///   [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with). If there is none, the process ends with
     ///   the failure.

@@ -7,7 +7,7 @@ use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
 use super::step_activity::{Sight, StepActivity};
-use crate::pid::Pid;
+use crate::pid::{Address, Pid};
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 /// An event that a process receives.
@@ -87,6 +87,8 @@ pub struct Events<'a, M> {
     // load, right after each was written separately.
     taken: u64,
     sender: Option<Pid>,
+    // The process being stepped.
+    pid: Pid,
     // The place where a step that is watched shows its activity.
     sight: Option<&'a Sight>,
     // Whether the next event is a message of the mailbox, unless there are signals. It is false if the step is
@@ -128,7 +130,19 @@ impl<'a, M> Events<'a, M> {
         sight: Option<&'a Sight>,
     ) -> Events<'a, M> {
         let plain = messages && kept.is_none() && sight.is_none();
-        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, sight, plain }
+        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, pid: Pid::FIRST, sight, plain }
+    }
+
+    /// Sets the process being stepped.
+    #[inline]
+    pub(crate) fn of(self, pid: Pid) -> Events<'a, M> {
+        Events { pid, ..self }
+    }
+
+    /// The address of the process being stepped. Give it to other processes, so that they can send messages to this
+    /// one.
+    pub fn address(&self) -> Address<M> {
+        self.pid.typed()
     }
 
     /// The summary of the events that the step has taken so far.

@@ -32,6 +32,9 @@ pub(crate) trait Host: Send + Sync {
 
     fn clock(&self) -> &Clock;
 
+    /// The seed of the random numbers of all processes.
+    fn seed(&self) -> u64;
+
     /// Adds PIDs for new processes to `stock`: at least one, if any is vacant.
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError>;
 

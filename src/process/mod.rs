@@ -18,6 +18,7 @@ pub(crate) mod step_activity;
 mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
+mod own;
 mod step_output;
 mod spawn;
 mod observer;

@@ -15,6 +15,8 @@ use crate::primitives::{AtomicU64, Ordering, fence};
 pub enum StepActivity {
     /// `init`, before the first step.
     Init,
+    /// `start`, before the first step.
+    Start,
     /// A step that has taken no event yet.
     Step,
     /// A step that has taken a message.
@@ -54,6 +56,7 @@ impl fmt::Display for StepActivity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StepActivity::Init => f.write_str("in `init`"),
+            StepActivity::Start => f.write_str("in `start`"),
             StepActivity::Step => f.write_str("in a step, before the first event"),
             StepActivity::Message { from: Some(from) } => write!(f, "at a message of {from}"),
             StepActivity::Message { from: None } => f.write_str("at a message from outside"),
@@ -101,6 +104,7 @@ impl Sight {
             StepActivity::Group => (7, 0),
             StepActivity::AfterStep => (8, 0),
             StepActivity::Recovered { pid } => (9, word(Some(pid))),
+            StepActivity::Start => (10, 0),
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
@@ -130,6 +134,7 @@ impl Sight {
             (7, _) => StepActivity::Group,
             (8, _) => StepActivity::AfterStep,
             (9, Some(pid)) => StepActivity::Recovered { pid },
+            (10, _) => StepActivity::Start,
             _ => StepActivity::Step,
         })
     }
@@ -146,6 +151,7 @@ mod tests {
         let pid = Pid::new(3, 7, 9).unwrap();
         let all = [
             StepActivity::Init,
+            StepActivity::Start,
             StepActivity::Message { from: None },
             StepActivity::Message { from: Some(pid) },
             StepActivity::Completed { tag: 77 },

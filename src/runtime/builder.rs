@@ -152,8 +152,9 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the seed of all random decisions of the runtime. These are its node, and the workers from which idle
-    /// workers steal processes. The default comes from the operating system.
+    /// Sets the seed of all random decisions of the runtime. These are its node, the workers from which idle workers
+    /// steal processes, the numbers that processes [draw](crate::StepOutput::random), and the jitter of supervisors.
+    /// The default comes from the operating system.
     pub fn seed(mut self, seed: u64) -> RuntimeBuilder {
         self.seed = Some(seed);
         self
@@ -336,6 +337,7 @@ impl RuntimeBuilder {
             names: Names::default(),
             relations: Relations::new(),
             groups: Groups::default(),
+            seed,
             monitors: AtomicU64::new(0),
             handlers: self.handlers,
             pool_steps: Mutex::default(),

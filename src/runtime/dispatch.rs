@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) names: Names,
     pub(crate) relations: Relations,
     pub(crate) groups: Groups,
+    /// The seed of all random decisions.
+    pub(crate) seed: u64,
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
     pub(crate) handlers: HashMap<TypeId, Arc<Handler>>,
@@ -271,7 +273,7 @@ impl Engine for Core {
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
             // The turn performs these itself.
-            Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
+            Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
     }
 
@@ -419,6 +421,10 @@ impl Host for Core {
 
     fn clock(&self) -> &Clock {
         &self.road.clock
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError> {

@@ -27,6 +27,7 @@ use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
 use crate::process::target::NoSuchProcessError;
+use crate::random::Draws;
 
 /// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {
@@ -59,7 +60,9 @@ pub(crate) struct Head {
 pub(crate) enum Stage {
     /// `init` has not been called.
     New,
-    /// `init` has been called, and `close` has not.
+    /// `init` has been called, and `start` has not.
+    Entered,
+    /// `start` has been called, and `close` has not.
     Open,
     Closed,
     /// Closed and done. The yields of its last step remain in effect.
@@ -90,6 +93,8 @@ pub(crate) struct Rare {
     pub(crate) bond: Option<Bond>,
     /// The process and the tag of the command to answer when `init` has returned.
     pub(crate) begun: Option<(Pid, u64)>,
+    /// The number of random numbers that the process has drawn.
+    pub(crate) draws: u64,
 }
 
 /// Options that few spawners set.
@@ -184,6 +189,9 @@ pub(crate) trait Machine: Any + Send {
 
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
+
+    /// Calls `start`. Returns whether it has yielded nothing and has not failed, so that nothing is left to be done.
+    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> bool;
 
     /// Calls `step` once, with at most `budget` new events. If there is a `sight`, the step shows its activity there.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped;
@@ -329,6 +337,8 @@ pub struct StepOutput {
     pub(crate) monitors: Range<u64>,
     /// Present only if the step changes names.
     pub(crate) pending_names: Option<Box<PendingNames>>,
+    /// The random numbers that the process has drawn.
+    pub(crate) draws: Draws,
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
@@ -386,6 +396,8 @@ pub(crate) enum Yield {
         to: Pid,
     },
     Relate(Relate),
+    /// The step has drawn random numbers. [`StepOutput::draws`] has the count.
+    Drawn,
     Naming {
         tag: u64,
         naming: Box<Naming>,
@@ -401,6 +413,7 @@ impl StepOutput {
     pub(crate) fn new(link: Arc<dyn Host>) -> StepOutput {
         StepOutput {
             pid: link.nobody(),
+            draws: Draws::of(link.nobody(), 0),
             tags: 0,
             orders: Orders::default(),
             yields: Vec::new(),
@@ -472,6 +485,7 @@ impl StepOutput {
     /// Drops the yields of a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
+        self.draws.take_new();
         self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {
             if let Yield::Spawn(body) = &one {

@@ -33,7 +33,7 @@ pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
 /// Calls `close`, if `init` was called and `close` was not.
 #[inline]
 pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
-    if body.head.stage == Stage::Open {
+    if matches!(body.head.stage, Stage::Entered | Stage::Open) {
         body.head.stage = Stage::Closed;
         executor.let_go();
         body.machine.close();

@@ -139,10 +139,23 @@ impl<P: Process> Machine for Typed<P> {
         }
     }
 
+    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> bool {
+        let Some(process) = &mut self.process else { return true };
+        out.begin(head);
+        let result = contain(|| process.start(out));
+        out.end(head);
+        match result {
+            Ok(Ok(())) => return out.orders.is_empty(),
+            Ok(Err(error)) => out.failure = Some(Exit::Failed(Failure::from(error))),
+            Err(panic) => out.failure = Some(Exit::Panicked(panic)),
+        }
+        false
+    }
+
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight);
+        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight).of(head.pid);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);

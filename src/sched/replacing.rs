@@ -45,6 +45,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
         return None;
     };
     out.renounce();
+    out.note_draws(&mut body.head);
     out.clear();
     // The signals that the failed state machine has taken are not taken again.
     successor.given_back.drain(..).for_each(drop_contained);

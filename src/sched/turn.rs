@@ -56,20 +56,34 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             return After::Nothing;
         }
         executor.begins(pid);
-        let is_first = body.head.stage == Stage::New;
+        let is_first = body.head.stage != Stage::Open;
         if is_first {
-            executor.shows(StepActivity::Init);
-            // It may be terminated while its `init` runs, and must not be stepped then.
-            let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
-            if let Some(exit) = ended {
-                end(engine, executor, out, body, exit);
+            let is_new = body.head.stage == Stage::New;
+            if is_new {
+                executor.shows(StepActivity::Init);
+                // It may be terminated while its `init` runs, and must not be stepped then.
+                let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
+                if let Some(exit) = ended {
+                    end(engine, executor, out, body, exit);
+                    return After::Nothing;
+                }
+                if body.head.rare.is_some() {
+                    entered(engine, executor, &mut body);
+                }
+            }
+            executor.shows(StepActivity::Start);
+            if !start(&mut body, out) {
+                body = match started(engine, executor, out, body) {
+                    Ok(body) => body,
+                    Err(after) => return after,
+                };
+            }
+            if let Some(reason) = doom() {
+                end(engine, executor, out, body, Exit::Terminated(reason));
                 return After::Nothing;
             }
-            if body.head.rare.is_some() {
-                entered(engine, executor, &mut body);
-            }
             // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
-            if body.machine.mailbox().messages() != 1 {
+            if is_new && body.machine.mailbox().messages() != 1 {
                 drop(cell.hand_over(&mut body));
             }
             executor.shows(StepActivity::Step);
@@ -158,7 +172,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     engine.begins(&mut body.head).map_err(|why| Exit::Failed(Failure::new(why)))?;
-    body.head.stage = Stage::Open;
+    body.head.stage = Stage::Entered;
     body.machine.enter()
 }
 
@@ -177,6 +191,45 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
     }
 }
 
+/// Calls `start`. Returns whether nothing is left to be done for it.
+#[inline]
+fn start(body: &mut Ready, out: &mut StepOutput) -> bool {
+    body.head.stage = Stage::Open;
+    out.load_draws(&body.head);
+    if tracing::level_enabled!(tracing::Level::TRACE) {
+        start_traced(body, out)
+    } else {
+        body.machine.start(&mut body.head, out)
+    }
+}
+
+#[cold]
+fn start_traced(body: &mut Ready, out: &mut StepOutput) -> bool {
+    let process = (body.machine.kind().process)();
+    let _entered = tracing::trace_span!("start", pid = %body.head.pid, process).entered();
+    body.machine.start(&mut body.head, out)
+}
+
+/// Performs the yields of `start`, or handles its failure. Returns the body if it is to be stepped now.
+#[inline(never)]
+fn started<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+) -> Result<Ready, After> {
+    executor.shows(StepActivity::AfterStep);
+    if out.failure.is_some() {
+        return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
+    }
+    perform(engine, executor, out, &mut body);
+    // The first step is given the answers that are in the body already.
+    body.head.is_answered = false;
+    // A process that was woken must not wait for the first step.
+    executor.let_go();
+    Ok(body)
+}
+
 /// Prepares a step of a process with rare fields.
 #[inline(never)]
 fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
@@ -186,6 +239,7 @@ fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut R
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
     }
+    out.load_draws(&body.head);
 }
 
 #[inline]
@@ -255,6 +309,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
         perform_these(engine, executor, body, orders, (&mut out.yields, &mut out.outbox), |_| ());
         out.performed();
     }
+    out.note_draws(&mut body.head);
 }
 
 /// Performs very many yields. Processes that a slice of them wakes are stepped after it, with all its messages.

@@ -14,7 +14,7 @@ pub struct Backoff {
     pub(super) cap: Duration,
     pub(super) jitter: f64,
     pub(super) stable: Duration,
-    pub(super) seed: u64,
+    pub(super) seed: Option<u64>,
 }
 
 impl Backoff {
@@ -22,7 +22,7 @@ impl Backoff {
     ///
     /// The delays begin anew when a child has been up for as long as `cap`.
     pub fn exponential(first: Duration, cap: Duration) -> Backoff {
-        Backoff { first, cap, jitter: 0.0, stable: cap, seed: 0 }
+        Backoff { first, cap, jitter: 0.0, stable: cap, seed: None }
     }
 
     /// Makes each delay shorter by a random part of it.
@@ -41,8 +41,11 @@ impl Backoff {
     }
 
     /// Sets the seed of the jitter. The same seed gives the same delays.
+    ///
+    /// By default the supervisor [draws](crate::StepOutput::random) the random parts. So they depend on the seed of
+    /// the runtime.
     pub fn seed(mut self, seed: u64) -> Backoff {
-        self.seed = seed;
+        self.seed = Some(seed);
         self
     }
 
@@ -54,11 +57,16 @@ impl Backoff {
         Ok(())
     }
 
-    /// The delay after this many failures in a row, for the child with this number.
-    pub(super) fn delay(&self, failures: u32, child: u64) -> Duration {
+    /// The delay after this many failures in a row, for the child with this number. Without a seed, `draw` gives a
+    /// random number.
+    pub(super) fn delay(&self, failures: u32, child: u64, draw: impl FnOnce() -> u64) -> Duration {
         let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let full = self.first.saturating_mul(doubled).min(self.cap);
-        let mixed = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
+        if self.jitter == 0.0 {
+            return full;
+        }
+        let of_seed = |seed| mix(seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
+        let mixed = self.seed.map_or_else(draw, of_seed);
         // 53 random bits are a number from 0 to 1.
         let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
         // Subtracted from the full delay. A product could overflow if the delay is nearly `Duration::MAX`.
@@ -80,17 +88,27 @@ mod tests {
     #[test]
     fn delays_double_up_to_the_cap_and_jitter_only_takes_off() {
         let ms = Duration::from_millis;
+        let none = || unreachable!("no number is drawn if there is a seed, or no jitter");
         let plain = Backoff::exponential(ms(100), ms(1_500));
-        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7)).collect();
+        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7, none)).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1_500, 1_500, 1_500, 1_500].map(ms));
         let longest = Backoff::exponential(Duration::MAX, Duration::MAX);
-        assert_eq!(longest.delay(1, 7), Duration::MAX, "a child that is never to be restarted by itself");
-        assert!((0..100).all(|child| longest.clone().jitter(1.0).delay(2, child) < Duration::MAX));
+        assert_eq!(longest.delay(1, 7, none), Duration::MAX, "a child that is never to be restarted by itself");
+        assert!((0..100).all(|child| longest.clone().jitter(1.0).seed(0).delay(2, child, none) < Duration::MAX));
         let jittered = plain.clone().jitter(0.5).seed(9);
-        let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child)).collect();
+        let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child, none)).collect();
         assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));
         assert!(some.iter().any(|delay| *delay < ms(220)) && some.iter().any(|delay| *delay > ms(380)), "{some:?}");
         assert!(some.windows(2).any(|pair| pair[0] != pair[1]), "children differ");
-        assert_eq!(jittered.delay(3, 5), jittered.clone().delay(3, 5), "a seed gives the same delays");
+        assert_eq!(jittered.delay(3, 5, none), jittered.clone().delay(3, 5, none), "a seed gives the same delays");
+    }
+
+    #[test]
+    fn without_a_seed_the_jitter_is_drawn() {
+        let ms = Duration::from_millis;
+        let jittered = Backoff::exponential(ms(100), ms(100)).jitter(1.0);
+        let delays = [0, 1 << 63, u64::MAX].map(|number| jittered.delay(1, 7, || number));
+        assert_eq!(delays[..2], [ms(100), ms(50)]);
+        assert!(delays[2] < ms(1));
     }
 }

@@ -83,6 +83,7 @@ pub struct DriverBuilder<P: Process> {
     pid: Pid,
     clock: ManualClock,
     step_events: u32,
+    seed: u64,
     options: SpawnOptions,
     drives: PhantomData<fn(P)>,
 }
@@ -90,7 +91,7 @@ pub struct DriverBuilder<P: Process> {
 impl<P: Process> Driver<P> {
     /// Drives a process that begins with the entry method `"main"` and without input.
     ///
-    /// `init` is called before the first step.
+    /// `init` and `start` are called before the first step.
     pub fn new(process: P) -> Driver<P> {
         Driver::builder().build(process)
     }
@@ -106,6 +107,7 @@ impl<P: Process> Driver<P> {
             pid: Pid::FIRST,
             clock: ManualClock::new(),
             step_events: STEP_EVENTS,
+            seed: 0,
             options: SpawnOptions::new(),
             drives: PhantomData,
         }
@@ -140,19 +142,27 @@ impl<P: Process> DriverBuilder<P> {
         self
     }
 
-    /// Builds a driver of this process. `init` is called before the first step.
+    /// Sets the seed of the numbers that the process [draws](crate::StepOutput::random). The default is 0. So a test
+    /// always sees the same numbers.
+    pub fn seed(mut self, seed: u64) -> DriverBuilder<P> {
+        self.seed = seed;
+        self
+    }
+
+    /// Builds a driver of this process. `init` and `start` are called before the first step.
     pub fn build(self, process: P) -> Driver<P> {
-        Driver::with(process, self.options, (self.pid, self.clock, self.step_events))
+        Driver::with(process, self.options, (self.pid, self.clock, self.step_events, self.seed))
     }
 }
 
 impl<P: Process> fmt::Debug for DriverBuilder<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DriverBuilder { pid, clock, step_events, .. } = self;
+        let DriverBuilder { pid, clock, step_events, seed, .. } = self;
         f.debug_struct("DriverBuilder")
             .field("pid", pid)
             .field("clock", clock)
             .field("step_events", step_events)
+            .field("seed", seed)
             .finish_non_exhaustive()
     }
 }

@@ -103,9 +103,9 @@ impl<P: Process> Driver<P> {
     pub(super) fn with(
         process: P,
         options: SpawnOptions,
-        (pid, clock, step_events): (Pid, ManualClock, u32),
+        (pid, clock, step_events, seed): (Pid, ManualClock, u32, u64),
     ) -> Driver<P> {
-        let engine = TestEngine::new(&clock, pid, step_events);
+        let engine = TestEngine::new(&clock, pid, step_events, seed);
         let exit = Latch::new();
         let body = described_body(process, pid, options, Some(exit.clone()));
         engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
@@ -178,6 +178,9 @@ impl<P: Process> Driver<P> {
     }
 
     /// Steps the process once, even if it waits for other events. Does nothing after its end.
+    ///
+    /// The first call also calls `init` and [`start`](Process::start). So does the call after the state machine was
+    /// replaced.
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));

@@ -55,6 +55,7 @@ pub(super) struct Notes {
 pub(super) struct TestEngine {
     pub(super) road: Road,
     pid: Pid,
+    seed: u64,
     pub(super) timers: Timers,
     /// The body of the process, if its next step would run on the pool. A ready body is in the queue of the road.
     pub(super) on_pool: Mutex<Option<Ready>>,
@@ -72,12 +73,13 @@ pub(super) struct TestEngine {
 
 impl TestEngine {
     /// Makes an engine for the process with this PID. A step is given at most `step_events` new events.
-    pub(super) fn new(manual: &ManualClock, pid: Pid, step_events: u32) -> Arc<TestEngine> {
+    pub(super) fn new(manual: &ManualClock, pid: Pid, step_events: u32, seed: u64) -> Arc<TestEngine> {
         let clock = manual.clock();
         let table = Table::of_one(pid).expect("a PID has a node in range");
         Arc::new_cyclic(|me| TestEngine {
             road: Road::new(table, Queues::new(0).0, 0, clock.clone(), step_events),
             pid,
+            seed,
             timers: Timers::new(clock.clone(), "testing-timers"),
             on_pool: Mutex::default(),
             notes: Mutex::default(),
@@ -245,7 +247,7 @@ impl Engine for TestEngine {
                 self.answer(pid, tag, self.name(*naming));
             }
             // The turn handles these itself.
-            Yield::Spawn(_) | Yield::Relate(_) | Yield::Performed => {}
+            Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
     }
 
@@ -348,6 +350,10 @@ impl Host for TestEngine {
 
     fn clock(&self) -> &Clock {
         &self.road.clock
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
     fn vacancies(&self, stock: &mut Vec<Pid>) -> Result<(), SpawnError> {

@@ -17,7 +17,7 @@ use crate::process::{Ask, CommandError, OneAnswer, Pid, Reply};
 /// assert_eq!(asked.answer().unwrap().unwrap(), 7);
 /// ```
 pub fn question<T: Send + 'static>() -> (Reply<T>, Asked<T>) {
-    let engine = TestEngine::new(&ManualClock::new(), Pid::FIRST, 1);
+    let engine = TestEngine::new(&ManualClock::new(), Pid::FIRST, 1, 0);
     let answer = Latch::new();
     let ask = Ask::from_outside(Arc::new(engine), answer.clone(), Pid::FIRST);
     (Reply::new(Arc::new(ask)), Asked { answer, takes: PhantomData })

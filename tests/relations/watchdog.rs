@@ -10,7 +10,8 @@ use procession::config::{BuildError, Watchdog};
 use procession::observe::{Observer, StepActivity, StuckStep};
 use procession::sync::Latch;
 use procession::{
-    EntryArgs, Event, Events, Handle, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    BoxError, EntryArgs, Event, Events, Handle, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult,
 };
 
 use crate::helpers::*;
@@ -20,6 +21,7 @@ use crate::support::stuck::*;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Where {
     Init,
+    Start,
     Before,
     Message,
     Completed,
@@ -35,7 +37,6 @@ enum Where {
 struct Stopper {
     at: Where,
     blocked: Blocked,
-    begun: bool,
 }
 
 impl Stopper {
@@ -62,22 +63,25 @@ impl Process for Stopper {
         entry.method("main", |(): ()| Ok(())).finish()
     }
 
-    fn step(&mut self, events: &mut Events<'_, u8>, out: &mut StepOutput) -> StepResult<()> {
-        self.reaches(Where::Before);
-        if !std::mem::replace(&mut self.begun, true) {
-            let ends = script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Err::<Step<()>, _>("it fails".into()));
-            match self.at {
-                Where::Completed => drop(out.after(Duration::ZERO)),
-                Where::Down => drop(out.spawn_with(ends, SpawnOptions::new().monitor())?),
-                Where::Exit => {
-                    out.trap_exits(true);
-                    out.spawn_with(ends, SpawnOptions::new().link())?;
-                }
-                Where::Group => drop(out.subscribe("everybody")),
-                Where::Handler => drop(out.command(Hold(self.blocked.clone()))),
-                _ => {}
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        self.reaches(Where::Start);
+        let ends = script(|_: &mut Events<'_, ()>, _: &mut StepOutput| Err::<Step<()>, _>("it fails".into()));
+        match self.at {
+            Where::Completed => drop(out.after(Duration::ZERO)),
+            Where::Down => drop(out.spawn_with(ends, SpawnOptions::new().monitor())?),
+            Where::Exit => {
+                out.trap_exits(true);
+                out.spawn_with(ends, SpawnOptions::new().link())?;
             }
+            Where::Group => drop(out.subscribe("everybody")),
+            Where::Handler => drop(out.command(Hold(self.blocked.clone()))),
+            _ => {}
         }
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, u8>, _: &mut StepOutput) -> StepResult<()> {
+        self.reaches(Where::Before);
         for event in events {
             let place = match event {
                 Event::Message(_) => Where::Message,
@@ -114,7 +118,7 @@ fn with_handler() -> Watched {
 /// Spawns the process from inside, so that its `init` is called by a worker.
 fn stopper(runtime: &Runtime, at: Where) -> (Blocker, procession::Pid) {
     let held = Blocker::new();
-    let mut process = Some(Stopper { at, blocked: held.blocked(), begun: false });
+    let mut process = Some(Stopper { at, blocked: held.blocked() });
     let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
         let process = process.take().ok_or("stepped once")?;
         Ok(Step::Done(out.spawn_with(process, SpawnOptions::new().name("stopper"))?.pid()))
@@ -171,6 +175,7 @@ fn a_stuck_step_is_reported_once_and_again_at_its_end() {
 fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
     let all = [
         Where::Init,
+        Where::Start,
         Where::Before,
         Where::Message,
         Where::Completed,
@@ -201,7 +206,8 @@ fn what_a_step_is_stuck_in_is_told_whatever_it_is() {
         assert_eq!((step.process.pid, step.process.type_name), (pid, type_name::<Stopper>()), "{at:?}");
         assert_eq!(step.message_type, "u8");
         let right = match (at, step.doing) {
-            (Where::Init, StepActivity::Init) | (Where::Before, StepActivity::Step) => true,
+            (Where::Init, StepActivity::Init) | (Where::Start, StepActivity::Start) => true,
+            (Where::Before, StepActivity::Step) => true,
             (Where::Message, StepActivity::Message { from: None }) => true,
             (Where::Completed, StepActivity::Completed { .. }) | (Where::Cancel, StepActivity::Cancel) => true,
             (Where::Down, StepActivity::Down { pid: ended }) | (Where::Exit, StepActivity::Exit { pid: ended }) => {

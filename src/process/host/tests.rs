@@ -40,6 +40,10 @@ impl Host for Clerk {
         &self.clock
     }
 
+    fn seed(&self) -> u64 {
+        0
+    }
+
     fn vacancies(&self, _: &mut Vec<Pid>) -> Result<(), SpawnError> {
         Err(SpawnError::ShuttingDown)
     }
