@@ -8,8 +8,9 @@ use crate::sched::body::{StepOutput, Successor};
 /// A small state machine that a runtime steps when it has events.
 ///
 /// The runtime calls [`init`](Self::init) once, and then [`start`](Self::start). After that it calls
-/// [`step`](Self::step) whenever the process has events to handle. One thread at a time steps a process. Each call sees everything that the call before it has written. After
-/// the last step the runtime calls [`close`](Self::close) once, however the process ended.
+/// [`step`](Self::step) whenever the process has events to handle. One thread at a time steps a process. Each call
+/// sees everything that the call before it has written. After the last step the runtime calls [`close`](Self::close)
+/// once, however the process ended.
 ///
 /// A process holds no handle to the runtime. It receives events, and yields actions. So a test can drive it without a
 /// runtime: see [`testing`](crate::testing).

@@ -107,6 +107,9 @@ pub enum SpawnError {
     /// The bound of the mailbox is zero. No message could ever be delivered.
     #[error("the mailbox's limit is 0; at least one message must find room")]
     ZeroMailbox,
+    /// The limit of events for one step is zero. No event could ever be taken.
+    #[error("the limit of events for one step is 0; a step must be given at least one")]
+    ZeroStepEvents,
     /// `init` returned an error, and the process has been closed.
     #[error("`init` failed: {0}")]
     Init(#[source] Failure),

@@ -1,4 +1,4 @@
-//! What a step learns about its own process: its address and its random numbers.
+//! The address and the random numbers of the process being stepped.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -50,9 +50,8 @@ impl StepOutput {
     /// in each run. A state machine that replaces another one continues the stream. The numbers that a failed step has
     /// drawn count as drawn. So a state machine that replaces a failed one does not draw them again.
     ///
-    /// Whoever knows the seed can compute all numbers. So do not make keys or passwords of them. To draw from
-    /// distributions, or to shuffle, use the number as the seed of another generator, for example one of the crate
-    /// `rand`.
+    /// The seed gives all numbers away. So do not make keys or passwords of them. To draw from distributions, or to
+    /// shuffle, use the number as the seed of another generator, for example one of the crate `rand`.
     ///
     /// A process that never draws pays nothing. The first draw allocates the memory of the fields that most processes
     /// do not need.

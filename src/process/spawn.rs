@@ -32,6 +32,7 @@ pub struct SpawnOptions {
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
+    step_events: Option<usize>,
     given: Option<Box<Given>>,
     bonds: Bonds,
 }
@@ -67,6 +68,16 @@ impl SpawnOptions {
     /// what happens to further messages.
     pub fn mailbox(mut self, limit: usize, overflow: Overflow) -> SpawnOptions {
         self.bound = Some(Bound { limit, overflow });
+        self
+    }
+
+    /// Limits the new events that one step of the process is given. The limit must be at least one. A limit above that
+    /// of the runtime has no effect: see [`RuntimeBuilder::step_events`](crate::config::RuntimeBuilder::step_events).
+    /// That method also says which events are counted.
+    ///
+    /// With a limit of one, a step that fails loses at most one message. Each message costs a step of its own then.
+    pub fn step_events(mut self, events: usize) -> SpawnOptions {
+        self.step_events = Some(events);
         self
     }
 
@@ -188,6 +199,9 @@ impl SpawnOptions {
         if self.bound.is_some_and(|bound| bound.limit == 0) {
             return Err(SpawnError::ZeroMailbox);
         }
+        if self.step_events == Some(0) {
+            return Err(SpawnError::ZeroStepEvents);
+        }
         if self.name.iter().chain(self.groups()).any(|name| name.is_empty()) {
             return Err(SpawnError::EmptyName);
         }
@@ -201,6 +215,7 @@ impl std::fmt::Debug for SpawnOptions {
             .field("name", &self.name)
             .field("entry", &self.entry.as_ref().map(|entry| &entry.method))
             .field("mailbox", &self.bound)
+            .field("step_events", &self.step_events)
             .field("traps_exits", &self.traps)
             .field("bonds", &self.bonds)
             .field("groups", &self.groups())
@@ -216,10 +231,11 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<Typed<P>>> {
-    let SpawnOptions { name, entry, bound, traps, given, bonds: _ } = options;
+    let SpawnOptions { name, entry, bound, traps, step_events, given, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
-    if name.is_some() || bound.is_some() || traps || given.is_some() {
+    if name.is_some() || bound.is_some() || traps || step_events.is_some() || given.is_some() {
         let rare = body.head.rare();
+        rare.step_events = step_events.map_or(0, |events| u32::try_from(events).unwrap_or(u32::MAX));
         (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
     }
     body

@@ -79,6 +79,8 @@ pub(crate) struct Rare {
     /// Cancelled when the process has ended. Its blocking closures and handlers use it.
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) timers: TimerRecords,
+    /// The most new events that one step is given, if the process has a limit of its own. Otherwise zero.
+    pub(crate) step_events: u32,
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,

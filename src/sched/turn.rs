@@ -88,11 +88,12 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
             executor.shows(StepActivity::Step);
         }
+        let mut budget = road.budget;
         if body.head.rare.is_some() {
-            prepare(road, executor, cell, &mut body, out);
+            budget = prepare(road, executor, cell, &mut body, out);
             executor.shows(StepActivity::Step);
         }
-        let mut stepped = step(road, executor, out, &mut body);
+        let mut stepped = step(executor, out, &mut body, budget);
         match stepped.verdict {
             Verdict::Continue | Verdict::Idle | Verdict::Wait | Verdict::Blocking => {}
             // The first step often only sets up. Events that came before it wait for the second step, as later events
@@ -157,7 +158,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 if !continues && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
                     // Messages of other processes must not pile up, turn by turn. So the messages that are there now
                     // are handled now, within reason.
-                    let waiting = body.machine.mailbox().messages() / road.budget as usize;
+                    let waiting = body.machine.mailbox().messages() / budget as usize;
                     allowed += waiting.min(MOST_MORE_IN_A_ROW as usize * H::STEPS_IN_A_ROW as usize) as u32;
                     until = executor.about_now() + LONG;
                 }
@@ -230,24 +231,29 @@ fn started<E: Engine, H: Executor>(
     Ok(body)
 }
 
-/// Prepares a step of a process with rare fields.
+/// Prepares a step of a process with rare fields. Returns the most new events that the step is given.
 #[inline(never)]
-fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
-    if body.head.is_bounded() {
-        fill(road, executor, cell, body);
-    }
+fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) -> u32 {
+    let mut budget = road.budget;
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
+        if rare.step_events > 0 {
+            budget = budget.min(rare.step_events);
+        }
+    }
+    if body.head.is_bounded() {
+        fill(road, executor, cell, body, budget);
     }
     out.load_draws(&body.head);
+    budget
 }
 
 #[inline]
-fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, budget: u32) -> Stepped {
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
-        step_traced(road, executor, out, body)
+        step_traced(executor, out, body, budget)
     } else {
-        body.machine.step(&mut body.head, out, road.budget, executor.sight())
+        body.machine.step(&mut body.head, out, budget, executor.sight())
     };
     executor.shows(StepActivity::AfterStep);
     executor.count(|counters| &counters.steps, 1);
@@ -258,10 +264,10 @@ fn step<H: Executor>(road: &Road, executor: &mut H, out: &mut StepOutput, body: 
 }
 
 #[cold]
-fn step_traced<H: Executor>(road: &Road, executor: &H, out: &mut StepOutput, body: &mut Ready) -> Stepped {
+fn step_traced<H: Executor>(executor: &H, out: &mut StepOutput, body: &mut Ready, budget: u32) -> Stepped {
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
-    body.machine.step(&mut body.head, out, road.budget, executor.sight())
+    body.machine.step(&mut body.head, out, budget, executor.sight())
 }
 
 /// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.
@@ -459,7 +465,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
 
 /// Gives a process with a bound its share for the next step.
 #[inline(never)]
-fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready) {
-    let freed = cell.fill(body, road.budget);
+fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, budget: u32) {
+    let freed = cell.fill(body, budget);
     tell_of_freed(road, executor, body, freed);
 }

@@ -26,6 +26,7 @@ mod own_process;
 mod process_ends;
 mod selecting;
 mod start;
+mod step_events;
 mod yields;
 mod sending;
 mod ask;

@@ -45,7 +45,7 @@ fn a_step_knows_the_typed_address_of_its_process() {
     assert_eq!(sent, (driver.pid(), 1));
 }
 
-/// What a [`Gambler`] does in a step.
+/// The orders to a [`Gambler`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Do {
     Draw(usize),

@@ -394,7 +394,7 @@ fn what_start_wakes_does_not_wait_for_the_first_step() {
     output(&runtime.spawn(process).unwrap());
 }
 
-/// With and without a bound, whoever has sent before: none of it is there in `start`, and all comes after it.
+/// With and without a bound.
 #[test]
 fn messages_come_after_start_also_those_of_the_parent() {
     for bounded in [false, true] {

@@ -85,3 +85,32 @@ fn only_a_child_that_was_just_added_is_forgotten_when_it_does_not_begin() {
     assert!(boss.child("new").is_none());
     boss.stop();
 }
+
+/// Two supervisors of one runtime wait for different times, and in a runtime with the same seed for the same times.
+#[test]
+fn the_jitter_of_supervisors_comes_from_the_seed_of_the_runtime() {
+    let delays = |seed: u64| {
+        let (clock, diary) = (ManualClock::new(), Diary::new());
+        let runtime = builder().workers(1).node(3).seed(seed).clock(clock.clock()).start().unwrap();
+        [(); 2].map(|()| {
+            let supervisor = Supervisor::builder()
+                .intensity(100, SECOND)
+                .backoff(Backoff::exponential(SECOND, SECOND).jitter(1.0))
+                .child(diary.spec("a"))
+                .build();
+            let boss = supervise(&runtime, supervisor.unwrap());
+            until("it is up", || boss.child("a").unwrap().state == ChildState::Up);
+            boss.tell("a", Tell::End(Way::Fail));
+            until("it waits", || boss.child("a").unwrap().state == ChildState::Delayed);
+            let due = clock.next_due().unwrap() - clock.now();
+            clock.advance(SECOND);
+            until("it is up again", || boss.child("a").unwrap().state == ChildState::Up);
+            boss.stop();
+            due
+        })
+    };
+    let one = delays(1);
+    assert_eq!(one, delays(1));
+    assert_ne!(one[0], one[1]);
+    assert_ne!(one, delays(2));
+}
