@@ -32,8 +32,8 @@ impl fmt::Display for ProcessIdentity {
 
 /// A step that runs longer than the limit of the runtime's [`Watchdog`](crate::config::Watchdog).
 ///
-/// Other code that the worker calls for the process counts as part of the step. This is `init` and `start` before the first step,
-/// and handlers, `close`, destructors and observers after a step.
+/// Other code that the worker calls for the process counts as part of the step. This is `init` and `start` before the
+/// first step, and handlers, `close`, destructors and observers after a step.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StuckStep {

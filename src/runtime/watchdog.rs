@@ -33,10 +33,11 @@ const MOST_INTERVAL: Duration = Duration::from_secs(1);
 /// `WARN`) and to the [`Observer`](crate::observe::Observer). [`Runtime::stuck_steps`](crate::Runtime::stuck_steps)
 /// lists the steps that are stuck now.
 ///
-/// Other code that the worker calls for the process counts as part of the step. This is `init` and `start` before the first step,
-/// and handlers, `close`, destructors and observers after a step. Code that does not run on a worker is not watched,
-/// because it may block. This is blocking closures, steps after [`Step::Blocking`](crate::Step::Blocking), and an
-/// `init` on the thread that calls [`Runtime::spawn`](crate::Runtime::spawn).
+/// Other code that the worker calls for the process counts as part of the step. This is `init` and `start` before the
+/// first step, and handlers, `close`, destructors and observers after a step. Code that does not run on a worker is
+/// not watched, because it may block. This is blocking closures, steps after
+/// [`Step::Blocking`](crate::Step::Blocking), and an `init` on the thread that calls
+/// [`Runtime::spawn`](crate::Runtime::spawn).
 ///
 /// With [`spare_workers`](Self::spare_workers), spare workers take the places of stuck workers.
 ///

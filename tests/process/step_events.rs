@@ -67,7 +67,6 @@ fn a_step_is_given_no_more_events_than_its_process_allows() {
             let (process, counts) = counting(&runtime, options);
             for round in 0..3 {
                 let given = send_at_once(&runtime, &process, &counts, &[0; 10]);
-                // What wakes a process is a message, and the others come later.
                 assert!(given.iter().all(|count| *count <= most), "{bounded}, {most}, {round}: {given:?}");
                 assert_eq!(given.iter().sum::<usize>(), 10);
                 assert!(most == 1 || given.len() < 10, "{given:?}");

@@ -27,6 +27,7 @@ mod monitors;
 mod names;
 mod names_in_a_step;
 mod one_event_a_step;
+mod in_place_with;
 mod panicking_factories;
 mod recovery;
 mod recovery_events;
