@@ -4,8 +4,10 @@
 //! a monitor: W watches T. The entry of W has the half "watches T", and the entry of T has the half "is watched by W".
 //! A link between A and B has B's PID in the entry of A, and A's PID in the entry of B. A watcher outside of the
 //! runtime has no PID. It has only the half in the entry of T. A half of a link also says which end has made the link.
-//! A second link between the same processes changes nothing. A process's cell has a mark if the process may have
-//! halves here. So processes without relations are never looked up.
+//! A second link between the same processes changes nothing. A process that is *run* by its parent has the halves of a
+//! monitor of its parent, with a mark in their number ([`RUN`]). It is told the parent's end as a link tells it, and
+//! the parent is not told its end. A process's cell has a mark if the process may have halves here. So processes
+//! without relations are never looked up.
 //!
 //! **Each event is sent once**, because it needs a half. The half in the entry of the receiver is the right to send the
 //! event. The thread that removes this half puts the event into the receiver's mailbox, or decides that there is no
@@ -89,7 +91,13 @@ struct Entry {
 enum Watcher {
     Process(Pid),
     Outside(Latch<Down>),
+    /// A child that the watched process runs. It ends with that process.
+    Child(Pid),
 }
+
+/// The mark in the number of a relation between a child and the process that runs it. No monitor has it, and it is
+/// greater than the number of any monitor.
+const RUN: u64 = 1 << 63;
 
 /// An action that is carried out when all locks are free.
 #[must_use]
@@ -262,6 +270,11 @@ impl Relations {
         if bond.link {
             write_link(&mut both, cells, bond.parent, child);
         }
+        if let Some(number) = bond.run {
+            both.second().of(child).watches.insert(RUN | number, bond.parent);
+            both.first().of(bond.parent).watched_by.insert(RUN | number, Watcher::Child(child));
+            mark(cells, bond.parent);
+        }
     }
 
     /// Tells each partner of a process that has ended and whose cell is vacant.
@@ -282,6 +295,7 @@ impl Relations {
                         None => Told::Nothing,
                     }
                 }
+                Watcher::Child(child) => self.end_run(cells, id, child, (pid, exit)),
             });
         }
         for partner in entry.links.into_keys() {
@@ -293,6 +307,15 @@ impl Relations {
                 }
             };
             then(told);
+        }
+    }
+
+    /// Tells a child that the process that runs it has ended, or has failed and recovers.
+    fn end_run(&self, cells: &impl Cells, id: u64, child: Pid, parent: (Pid, &Exit)) -> Told {
+        let mut shard = self.shard(child);
+        match shard.take(child, |entry| entry.watches.remove(&id)) {
+            Some(_) => tell_linked(cells, child, parent, LinkedBy::OTHER, Some(killer(parent))),
+            None => Told::Nothing,
         }
     }
 
@@ -362,15 +385,30 @@ pub(crate) fn tell(cells: &impl Cells, to: Pid, control: Control) -> Told {
 }
 
 /// Tells `partner` the end of a process to which it is linked. `by` has the makers of the link.
-fn tell_exit(cells: &impl Cells, partner: Pid, (ended, exit): (Pid, &Exit), by: LinkedBy) -> Told {
-    let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
-    let killer = match exit {
-        Exit::Done(()) => None,
+fn tell_exit(cells: &impl Cells, partner: Pid, ended: (Pid, &Exit), by: LinkedBy) -> Told {
+    let killer = (!matches!(ended.1, Exit::Done(()))).then(|| killer(ended));
+    tell_linked(cells, partner, ended, by, killer)
+}
+
+/// The cause of the end of a process that ends with this one.
+fn killer((ended, exit): (Pid, &Exit)) -> LinkedExit {
+    match exit {
         // Passed on unchanged. So it names the first process, and the chain of causes does not grow with the chain of
         // links.
-        Exit::Terminated(Reason::Linked(linked)) => Some(linked.clone()),
-        exit => Some(LinkedExit::new(ended, exit.clone())),
-    };
+        Exit::Terminated(Reason::Linked(linked)) => linked.clone(),
+        exit => LinkedExit::new(ended, exit.clone()),
+    }
+}
+
+/// Tells `partner` the end of another process. If it does not trap exits, it is ended by the `killer`, if there is one.
+fn tell_linked(
+    cells: &impl Cells,
+    partner: Pid,
+    (ended, exit): (Pid, &Exit),
+    by: LinkedBy,
+    killer: Option<LinkedExit>,
+) -> Told {
+    let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
     let Some(cell) = cells.cell(partner) else { return Told::Refused(signal) };
     // Counted first. A worker that does not see the count yet is in the step that the process may be in.
     cells.dooms().fetch_add(1, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::cycle::Cycle;
 use super::dead_letter::SendError;
 use super::target::NoSuchProcessError;
-use crate::outcome::{BoxError, Failure, Panic, Reason};
+use crate::outcome::{BoxError, Exit, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
 
 /// A command that the user defines: a value that describes an action.
@@ -124,6 +124,14 @@ pub enum CommandError {
     /// The asked process ended before it replied.
     #[error("{0} ended before it replied")]
     Ended(Pid),
+    /// The child that the command ran has ended without an output. See [`StepOutput::run`](super::StepOutput::run).
+    #[error("child {pid} {exit}")]
+    ChildExit {
+        /// The child.
+        pid: Pid,
+        /// How it ended.
+        exit: Exit,
+    },
     /// The mailbox of the asked process is full.
     #[error("the mailbox of {0} is full")]
     Full(Pid),

@@ -99,7 +99,8 @@ pub enum SpawnError {
         /// The output of the state machines that the function returns.
         given: &'static str,
     },
-    /// The options relate the process to its spawner, but the spawn is from outside.
+    /// The options relate the process to its spawner, but the spawn is from outside, or a
+    /// [`run`](super::StepOutput::run).
     #[error(
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]

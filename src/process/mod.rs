@@ -13,6 +13,7 @@ pub(crate) mod command;
 pub(crate) mod host;
 pub(crate) mod handler;
 pub(crate) mod reply;
+pub(crate) mod output_answer;
 pub(crate) mod relation;
 pub(crate) mod step_activity;
 mod event_box;
@@ -21,6 +22,7 @@ pub(crate) mod contract;
 mod own;
 mod step_output;
 mod spawn;
+mod run;
 mod observer;
 
 pub use self::command::{CancelRequest, Command, CommandError, Completion, Tag, TimerFired};

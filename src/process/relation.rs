@@ -127,4 +127,6 @@ pub(crate) struct Bond {
     pub(crate) parent: Pid,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) link: bool,
+    /// A number for the relation by which the child ends with its parent, if the parent runs it.
+    pub(crate) run: Option<u64>,
 }

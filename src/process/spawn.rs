@@ -184,8 +184,8 @@ impl SpawnOptions {
         Some(self.given.as_ref()?.recover.as_ref()?.output)
     }
 
-    /// Refuses options that relate the new process to its spawner. A spawn from outside calls this.
-    pub(crate) fn check_outside(&self) -> Result<(), SpawnError> {
+    /// Refuses options that relate the new process to its spawner. A spawn from outside calls this, and a `run`.
+    pub(crate) fn check_unrelated(&self) -> Result<(), SpawnError> {
         if self.bonds == Bonds::default() { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
@@ -320,14 +320,14 @@ impl StepOutput {
         if bonds != Bonds::default() {
             let rare = body.head.rare();
             rare.begun = started.map(|tag: Tag<()>| (self.pid, tag.id()));
-            rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link });
+            rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link, run: None });
         }
         self.push(Yield::Spawn(body));
         Ok(Spawned { address: pid.typed(), monitor, started })
     }
 
     #[inline(never)]
-    fn vacancy(&mut self) -> Result<Pid, SpawnError> {
+    pub(super) fn vacancy(&mut self) -> Result<Pid, SpawnError> {
         if self.stock.is_empty() {
             self.link.vacancies(&mut self.stock)?;
         }

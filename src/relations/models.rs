@@ -7,8 +7,8 @@ use super::Told;
 use crate::outcome::{Exit, Reason};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{
-    Completion, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput, StepResult,
-    described_body,
+    Bond, Completion, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput,
+    StepResult, described_body,
 };
 use crate::sched::body::Ready;
 use crate::sched::cell::{Birth, Cell, DOOMED, RELATED, TRAPS};
@@ -332,6 +332,51 @@ fn the_other_end_unlinks_while_this_one_recovers() {
             assert_eq!(two.relations.len(), 0);
         });
     }
+}
+
+/// Process 0 runs process 1.
+fn run(two: &Two) {
+    two.relations.bond(two, pid(1), Bond { parent: pid(0), monitor: None, link: false, run: Some(7) });
+    assert!(two.cells[1].relate(pid(1)));
+}
+
+/// The end of the parent, or its recovery, ends the child, which also ends by itself. It ends once, and the parent is
+/// told nothing. This test fails if the child is told without its half, which is the right to tell.
+#[test]
+fn a_child_that_is_run_ends_while_its_parent_ends_or_recovers() {
+    for recovers in [false, true] {
+        loom::model(move || {
+            let two = two(false);
+            run(&two);
+            let other = two.clone();
+            let ends = loom::thread::spawn(move || drop(end(&other, 1)));
+            if recovers {
+                let (forgotten, successor) = recover(&two, 0, false);
+                assert_eq!((forgotten, heard(&two, 0, successor)), (0, (0, 0)));
+            } else {
+                assert!(!end(&two, 0).by_link() && told(&two, 0).is_empty());
+            }
+            ends.join().unwrap();
+            assert_eq!(two.dooms.load(Ordering::SeqCst), 0, "if it was doomed, it has ended so");
+            assert_eq!(two.relations.len(), 0, "and nothing is left over");
+        });
+    }
+}
+
+/// The child is told the end of the parent, before its recovery or after it. This test fails if the recovery takes the
+/// half of the child.
+#[test]
+fn a_child_that_is_run_recovers_while_its_parent_ends() {
+    loom::model(|| {
+        let two = two(true);
+        run(&two);
+        let other = two.clone();
+        let ends = loom::thread::spawn(move || drop(end(&other, 0)));
+        let (_, successor) = recover(&two, 1, true);
+        ends.join().unwrap();
+        assert_eq!(heard(&two, 1, successor), (1, 0));
+        assert_eq!(two.relations.len(), 0);
+    });
 }
 
 /// An answer to the failed state machine is taken out, or refused.

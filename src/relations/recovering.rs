@@ -5,6 +5,8 @@
 //!
 //! 1. Marks R's cell. Under R's shard, takes the monitors that R has set. From here on no thread tells R of them. An
 //!    event of them that was told before is in R's mailbox, or in the inbox of its cell.
+//!    Also takes the halves of the children that R runs, and tells each child the failure as R's exit, if the child's
+//!    half is still there. So either this or the child's own end takes that half, as with an end of R.
 //! 2. For each link of R, one after the other, under both shards, if R's half is still there. If R alone has made the
 //!    link, takes both halves, and tells the other end the failure as R's exit, if its half was there. If the other
 //!    end has made the link, notes in its half that R has not, and tells it of the recovery.
@@ -33,8 +35,10 @@
 //! anything else. R may link itself to E anew when it learns of the unlink, and fail again, and that exit is told.
 
 use super::Cells;
+use super::RUN;
 use super::Relations;
 use super::Told;
+use super::Watcher;
 use super::tell_exit;
 use crate::process::{LinkedBy, Pid, Recovered};
 use crate::sched::body::Ready;
@@ -60,9 +64,17 @@ impl Relations {
         let pid = recovered.pid;
         let taken = self.shard(pid).take(pid, |entry| {
             let links: Vec<Pid> = entry.links.keys().copied().collect();
-            Some((std::mem::take(&mut entry.watches), links))
+            // A process that is run by its parent still ends with it.
+            let run_by = entry.watches.split_off(&RUN);
+            let watches = std::mem::replace(&mut entry.watches, run_by);
+            Some((watches, entry.watched_by.split_off(&RUN), links))
         });
-        let (watches, links) = taken.unwrap_or_default();
+        let (watches, runs, links) = taken.unwrap_or_default();
+        for (id, child) in runs {
+            if let Watcher::Child(child) = child {
+                then(self.end_run(cells, id, child, (pid, &recovered.exit)));
+            }
+        }
         for (id, target) in watches {
             let watcher = self.shard(target).take(target, |entry| entry.watched_by.remove(&id));
             drop(watcher);

@@ -72,7 +72,7 @@ impl Runtime {
         options: SpawnOptions,
     ) -> Result<Handle<P>, Rejected<P, SpawnError>> {
         let (core, road) = (self.core(), &self.core().road);
-        if let Err(why) = options.check_outside().and_then(|()| options.check::<P>()) {
+        if let Err(why) = options.check_unrelated().and_then(|()| options.check::<P>()) {
             return Err(Rejected::new(process, why));
         }
         let _inside = self.owner.shutdown.enter();

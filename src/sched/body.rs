@@ -23,6 +23,7 @@ use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
 use crate::process::names::PendingNames;
+use crate::process::output_answer::OutputAnswer;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
@@ -105,6 +106,8 @@ pub(crate) struct Given {
     /// Groups that the process joins when its first `init` has returned.
     pub(crate) groups: Vec<Arc<str>>,
     pub(crate) recover: Option<RecoverWith>,
+    /// The duty to answer the parent with the output, if the parent runs the process.
+    pub(crate) answer: Option<OutputAnswer>,
 }
 
 /// Returns the replacement for a state machine that has failed with this exit, if there is one.
@@ -138,6 +141,16 @@ impl Head {
 
     pub(crate) fn name(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.name.as_ref()
+    }
+
+    /// Whether the output is the answer to a command of the parent.
+    pub(crate) fn answers_with_output(&self) -> bool {
+        self.rare.as_ref().and_then(|rare| rare.given.as_ref()).is_some_and(|given| given.answer.is_some())
+    }
+
+    /// Takes the duty to answer the parent.
+    pub(crate) fn take_answer(&mut self) -> Option<OutputAnswer> {
+        self.rare.as_mut()?.given.as_mut()?.answer.take()
     }
 
     pub(crate) fn bound(&self) -> Option<Bound> {
@@ -209,6 +222,9 @@ pub(crate) trait Machine: Any + Send {
 
     /// Calls `close`.
     fn close(&mut self);
+
+    /// Takes the output of a process that is done, if it was kept.
+    fn take_output(&mut self) -> Option<Box<dyn Any + Send>>;
 
     /// Returns the function that notifies those who wait for the end, if there may be any. Call it when the body is
     /// gone.

@@ -7,7 +7,7 @@ use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{AtomicUsize, Ordering};
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::process::{Answer, CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
 
@@ -104,11 +104,13 @@ pub(crate) fn end<E: Engine, H: Executor>(
     if !out.orders.is_empty() {
         out.clear();
     }
+    let mut output = None;
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
             road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
         }
         engine.ended(&mut body.head);
+        output = take_output(&mut body, &exit);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
     if let Some(inbox) = vacated.into_inbox() {
@@ -125,6 +127,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
         _ => road.table.give_back_after(pid),
     }
     // The state is dropped and the slot is free. A notified process may already spawn another process there.
+    if let Some(((parent, tag), output)) = output {
+        road.answer_from(executor, Some(pid), parent, tag, output);
+    }
     if marks & RELATED != 0 {
         engine.tell_related(pid, &exit, executor);
     }
@@ -153,6 +158,17 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
         }
     }
     vacated
+}
+
+/// Returns the answer to the parent that runs this process, with the command.
+#[cold]
+fn take_output(body: &mut Ready, exit: &Exit) -> Option<((Pid, u64), Answer)> {
+    let answer = body.head.take_answer()?;
+    let output = match exit {
+        Exit::Done(()) => body.machine.take_output().ok_or(CommandError::Dropped),
+        exit => Err(CommandError::ChildExit { pid: body.head.pid, exit: exit.clone() }),
+    };
+    Some((answer.take(), output))
 }
 
 /// The answer to a parent whose child's `init` failed or was not called.

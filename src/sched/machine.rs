@@ -108,6 +108,11 @@ impl<P: Process> Typed<P> {
         }
     }
 
+    /// Takes the process out.
+    pub(crate) fn take_process(&mut self) -> Option<P> {
+        self.process.take()
+    }
+
     fn rare(&mut self) -> &mut TypedRare<P> {
         self.rare.get_or_insert_default()
     }
@@ -172,6 +177,7 @@ impl<P: Process> Machine for Typed<P> {
             Ok(Ok(Step::Done(output))) => {
                 match &mut self.rare {
                     Some(rare) if rare.exit.is_some() => rare.output = Some(output),
+                    _ if head.answers_with_output() => self.rare().output = Some(output),
                     _ => drop_contained(output),
                 }
                 Verdict::Done
@@ -228,6 +234,11 @@ impl<P: Process> Machine for Typed<P> {
         if let Err(panic) = contain(|| process.close()) {
             tell_log(|| tracing::error!(process = name_of::<P>(), %panic, "`close` panicked"));
         }
+    }
+
+    fn take_output(&mut self) -> Option<Box<dyn Any + Send>> {
+        let output = self.rare.as_mut()?.output.take()?;
+        Some(Box::new(output))
     }
 
     fn last_word(&mut self, exit: &Exit) -> Option<LastWord> {

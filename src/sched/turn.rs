@@ -14,6 +14,7 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
+use crate::process::output_answer::OutputAnswer;
 use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
@@ -430,6 +431,9 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         birth.marks = if rare.traps { TRAPS } else { 0 } | if rare.bond.is_some() { RELATED } else { 0 };
         // Before any thread can end it, so that its end is always noticed.
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
+        if let Some(answer) = rare.given.as_mut().and_then(|given| given.answer.as_mut()) {
+            answer.begin();
+        }
     }
     let installed = road.table.cell(pid).is_some_and(|cell| {
         cell.install(pid.generation(), kind, birth, executor.about_now(), || road.door.is_closed())
@@ -441,8 +445,9 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         bury(road, executor, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
         road.table.give_back_after(pid);
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
+        let output = child.head.take_answer().map(OutputAnswer::take);
         drop_contained(child);
-        if let Some((parent, tag)) = begun {
+        for (parent, tag) in begun.into_iter().chain(output) {
             road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
         }
         if birth.marks & RELATED != 0 {

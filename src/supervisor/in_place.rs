@@ -8,10 +8,10 @@
 //! meantime. If the supervisor drops the question, or asks the child to stop, the child ends with the failure that it
 //! had.
 //!
-//! With [`ChildSpec::in_place_with`], the next state machine is made of the failed one, so at the moment of the failure.
-//! Only the failed state machine itself is lent to code then, in [`recover`](crate::Process::recover). So the child is
-//! wrapped in [`Replaceable`], which makes the next state machine there. Then it leaves the recovery to the function of
-//! `recover_with`, because the supervisor counts a recovery by the child itself in another way.
+//! With [`ChildSpec::in_place_with`], the next state machine is made of the failed one, so at the moment of the
+//! failure. Only the failed state machine itself is lent to code then, in [`recover`](crate::Process::recover). So
+//! the child is wrapped in [`Replaceable`], which makes the next state machine there. Then it leaves the recovery to
+//! the function of `recover_with`, because the supervisor counts a recovery by the child itself in another way.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

@@ -15,7 +15,7 @@ use crate::process::{
 };
 use crate::sched::body::{Host, Machine as _, StepOutput};
 use crate::sched::cell::{Birth, Missed, Rest};
-use crate::sched::machine::ExitLatch;
+use crate::sched::machine::{ExitLatch, Typed};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
@@ -77,6 +77,13 @@ pub enum Outstanding {
     Ask {
         /// The number of its tag.
         tag: u64,
+    },
+    /// A child that the process [runs](StepOutput::run).
+    Child {
+        /// The number of the tag.
+        tag: u64,
+        /// The child.
+        pid: Pid,
     },
 }
 
@@ -283,7 +290,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, commands, timers, asks, .. } = &self.notes;
+        let Notes { blocking, commands, timers, asks, runs, .. } = &self.notes;
         let now = self.clock.now();
         let blocking = blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
         let commands = commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
@@ -294,7 +301,8 @@ impl<P: Process> Driver<P> {
             .map(|(tag, due)| Outstanding::Timer { tag, due });
         let asks =
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
-        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).collect();
+        let runs = runs.iter().map(|(tag, pid)| Outstanding::Child { tag: *tag, pid: *pid });
+        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(runs).collect();
         all.sort();
         all
     }
@@ -321,7 +329,23 @@ impl<P: Process> Driver<P> {
         command.downcast::<C>().ok().map(|command| (Tag::new(tag), *command))
     }
 
-    /// Answers a command that was taken with [`command`](Self::command).
+    /// Takes the oldest child of this type that the process [runs](StepOutput::run). Answer the command with
+    /// [`answer`](Self::answer). The test may drive the child with a driver of its own.
+    pub fn child<C: Process>(&mut self) -> Option<(Tag<C::Output>, C)> {
+        let Notes { runs, spawned, .. } = &mut self.notes;
+        let mut children = spawned.iter_mut().enumerate();
+        let (place, tag, child) = children.find_map(|(place, child)| {
+            let (tag, _) = *runs.iter().find(|(_, pid)| *pid == child.head.pid)?;
+            let typed = (&mut child.machine as &mut dyn Any).downcast_mut::<Typed<C>>()?;
+            Some((place, tag, typed.take_process()?))
+        })?;
+        spawned.remove(place);
+        runs.retain(|(one, _)| *one != tag);
+        Some((Tag::new(tag), child))
+    }
+
+    /// Answers a command that was taken with [`command`](Self::command), or a child that was taken with
+    /// [`child`](Self::child).
     pub fn answer<T: Send + 'static>(&mut self, tag: Tag<T>, answer: Result<T, CommandError>) -> &mut Driver<P> {
         self.answer_tag(tag.id(), answer.map(|value| Box::new(value) as _));
         self

@@ -12,6 +12,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Failure, Reason};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
+use crate::process::output_answer::OutputAnswer;
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, Recovered, Relate, SpawnError,
     Subscription, TimerFired,
@@ -35,6 +36,8 @@ pub(super) struct Notes {
     /// Each message with its receiver and the name of its type.
     pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
     pub(super) spawned: VecDeque<Ready>,
+    /// The children that the process runs, with the numbers of the commands.
+    pub(super) runs: Vec<(u64, Pid)>,
     pub(super) blocking: VecDeque<(u64, Work)>,
     pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
     /// All timers, including those that have fired. A timer that is never due has no key.
@@ -177,7 +180,9 @@ impl Engine for TestEngine {
         let rare = child.head.rare.as_ref();
         let bond = rare.and_then(|rare| rare.bond);
         let begun = rare.and_then(|rare| rare.begun).map(|(_, tag)| tag);
+        let run = rare.and_then(|rare| rare.given.as_ref()?.answer.as_ref()).map(OutputAnswer::tag);
         self.note(|notes| {
+            notes.runs.extend(run.map(|tag| (tag, pid)));
             if let Some(bond) = bond {
                 notes.monitors.extend(bond.monitor);
                 notes.links.extend(bond.link.then_some(pid));

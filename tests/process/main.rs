@@ -23,6 +23,7 @@ mod declining;
 mod driving;
 mod lifecycle;
 mod own_process;
+mod run;
 mod process_ends;
 mod selecting;
 mod start;

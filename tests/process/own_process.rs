@@ -89,7 +89,7 @@ impl Process for Gambler {
         if std::mem::take(&mut self.is_on_pool) {
             self.drawn.push(out.random());
         }
-        while let Some(event) = events.next() {
+        for event in events {
             let Event::Message(order) = event else { continue };
             let count = match order {
                 Do::Draw(count) => count,
