@@ -93,6 +93,10 @@
 //!   hangs, it blocks that thread.
 //! - A [`Watchdog`](config::Watchdog) reports user code that hangs on a worker.
 //!
+//! # The guide
+//!
+#![cfg_attr(doc, doc = "The [guide] has a page for each part, with whole programs.")]
+//!
 //! # The parts
 //!
 //! - A **job** is a closure that runs once, on a thread of a pool. It may block. The module [`pool`] has pools of
