@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/glossary.rs"]
 mod glossary;
+#[path = "tidy/guide.rs"]
+mod guide;
 #[path = "tidy/imports.rs"]
 mod imports;
 #[path = "tidy/prose.rs"]
