@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use super::cycle::Cycle;
 use super::dead_letter::SendError;
+use super::reply::Ask;
 use super::target::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
+use crate::primitives::Arc;
 
 /// A command that the user defines: a value that describes an action.
 ///
@@ -178,11 +180,18 @@ pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
 
 /// The answer to one command. Take it with the tag of the command.
 pub struct Completion {
-    // Boxed, so that an event that is a message is no larger than the message.
-    inside: Box<Inside>,
+    inside: Inside,
 }
 
-struct Inside {
+// Two words, of which the first is free for most values. So an event that is a message is hardly larger than the
+// message.
+enum Inside {
+    Boxed(Box<Boxed>),
+    /// The answer to this question, which has its place there.
+    Asked(Arc<Ask>),
+}
+
+struct Boxed {
     tag: u64,
     /// The process that has answered, if a process has. The event of its end comes after the answer.
     from: Option<Pid>,
@@ -192,27 +201,38 @@ struct Inside {
 impl Completion {
     /// Makes a completion. `from` is the process that has answered, if a process has.
     pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
-        Completion { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
+        Completion { inside: Inside::Boxed(Box::new(Boxed { tag, from, answer: Cell::new(Some(answer)) })) }
+    }
+
+    /// Makes the completion of a process's question, whose answer is in its place.
+    pub(crate) fn of_ask(ask: Arc<Ask>) -> Completion {
+        Completion { inside: Inside::Asked(ask) }
     }
 
     /// The incarnation of the process to which the command belongs.
     pub(crate) fn incarnation(&self) -> u16 {
-        (self.inside.tag >> INCARNATION_SHIFT) as u16
+        (self.tag() >> INCARNATION_SHIFT) as u16
     }
 
     /// The process that has answered, if a process has.
     pub(crate) fn answered_by(&self) -> Option<Pid> {
-        self.inside.from
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.from,
+            Inside::Asked(ask) => ask.answered_by(),
+        }
     }
 
     /// The number of the tag.
     pub fn tag(&self) -> u64 {
-        self.inside.tag
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.tag,
+            Inside::Asked(ask) => ask.tag().unwrap_or_default(),
+        }
     }
 
     /// Whether this is the answer to the command with this [`Tag`]. Returns `false` for `None`.
     pub fn is(&self, tag: impl AsTag) -> bool {
-        tag.id() == Some(self.inside.tag)
+        tag.id() == Some(self.tag())
     }
 
     /// Takes the answer, if `tag` is the tag of its command. Returns `None` if this is the answer to another command,
@@ -221,15 +241,28 @@ impl Completion {
         if !self.is(tag) {
             return None;
         }
-        match self.inside.answer.take()? {
+        let boxed = match &self.inside {
+            Inside::Asked(ask) => return ask.take_answer().map(Ok),
+            Inside::Boxed(boxed) => boxed,
+        };
+        match boxed.answer.take()? {
             Ok(value) => match value.downcast::<K::Answer>() {
                 Ok(value) => Some(Ok(*value)),
                 Err(value) => {
-                    self.inside.answer.set(Some(Ok(value)));
+                    boxed.answer.set(Some(Ok(value)));
                     None
                 }
             },
             Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Drops an answer that was not taken. The question itself may live on.
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Inside::Asked(ask) = &self.inside {
+            ask.drop_answer();
         }
     }
 }

@@ -48,6 +48,6 @@ pub(crate) use self::handler::{Handler, handler};
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};
-pub(crate) use self::reply::{Ask, Decided, OneAnswer};
+pub(crate) use self::reply::{Ask, Decided};
 pub(crate) use self::spawn::described_body;
 pub(crate) use self::target::sealed::{Named, Resolve};

@@ -4,12 +4,12 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{Answer, CommandError};
+use super::command::{CommandError, Completion};
 use super::host::{CountedHost, Host};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Brief, Mutex, Ordering, enter, lock};
 use crate::timer::{Place, TimerId};
 
 /// Answers one question, once. The message that asks contains it. The process may keep it for a later step, send it to
@@ -33,8 +33,8 @@ impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
             ask.abandon();
-            // A pending answer is dropped next. A panic of the question must not unwind then, because two destructors
-            // that panic at once abort the program.
+            // The step that has given the answer has failed.
+            ask.discard_answer();
             drop_contained(ask);
         }
     }
@@ -66,15 +66,19 @@ impl<T: Send + 'static> Reply<T> {
     /// too late is discarded and counted.
     pub fn send(mut self, value: T) -> bool {
         let Some(ask) = self.open.0.take() else { return false };
-        let open = ask.deliver(ask.decide(Ok(Box::new(value)), || ()));
-        // The asker may have ended. Then this drops the answer.
-        drop_contained(ask);
+        ask.put_answer(value);
+        let host = ask.host.clone();
+        let open = ask.answer(|| ()).deliver(&**host);
+        drop_contained(host);
         open
     }
 
     /// The answer of a step.
     pub(crate) fn pending(self, value: T) -> PendingReply {
-        PendingReply { open: self.open, answer: Box::new(value) }
+        if let Some(ask) = &self.open.0 {
+            ask.put_answer(value);
+        }
+        PendingReply(self.open)
     }
 }
 
@@ -84,34 +88,32 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// A reply that a step has yielded, before it is sent. If it is dropped, the asker gets an error.
-pub(crate) struct PendingReply {
-    open: OpenReply,
-    /// The answer, already in the box in which it is delivered.
-    answer: Box<dyn Any + Send>,
-}
+/// A reply that a step has yielded, before it is sent. Its answer is in its place. If it is dropped, the asker gets an
+/// error.
+pub(crate) struct PendingReply(OpenReply);
 
 impl PendingReply {
-    /// Answers. `before_calls` is called before wakers of an asker outside, if there are any.
+    /// Answers. `from` is the process that replies. `before_calls` is called before wakers of an asker outside, if
+    /// there are any.
     ///
-    /// If a process of the runtime `here` has asked, this returns the receiver, the tag and the answer. The caller
-    /// then delivers the answer faster than the host of the question could. A question of another runtime is answered
-    /// by its host.
-    pub(crate) fn send(mut self, here: &dyn Host, before_calls: impl FnOnce()) -> Option<(Pid, u64, Answer)> {
-        let ask = self.open.0.take()?;
-        let is_here = std::ptr::addr_eq(Arc::as_ptr(&*ask.host), here);
-        match ask.decide(Ok(self.answer), before_calls) {
-            Decided::Deliver { to, tag, answer } if is_here => {
-                // Dropped first, so that the process that the answer wakes is the only owner of its question.
-                drop(ask);
-                return Some((to, tag, answer));
-            }
-            decided => ask.deliver(decided),
-        };
-        // The question may be the last owner of another runtime, which is then dropped with it. A panic of that drop
-        // must not reach the answering process.
-        drop_contained(ask);
-        None
+    /// If a process of the runtime `here` has asked, this returns the receiver and the completion. The caller then
+    /// delivers it faster than the host of the question could. A question of another runtime is answered by its host.
+    pub(crate) fn send(mut self, here: &dyn Host, from: Pid, before_calls: impl FnOnce()) -> Option<(Pid, Completion)> {
+        let ask = self.0.0.take()?;
+        if !std::ptr::addr_eq(Arc::as_ptr(&*ask.host), here) {
+            let host = ask.host.clone();
+            ask.answer(before_calls).deliver(&**host);
+            // This may be the last owner of the other runtime, which is then dropped. A panic of that drop must not
+            // reach the answering process.
+            drop_contained(host);
+            return None;
+        }
+        // Ordering: Relaxed: it is read with the completion, and the lock of the asker's cell orders the two.
+        ask.answered_by.store(from.to_word(), Ordering::Relaxed);
+        match ask.answer(before_calls) {
+            Decided::Deliver { to, completion } => Some((to, completion)),
+            Decided::Late | Decided::Answered => None,
+        }
     }
 }
 
@@ -119,6 +121,8 @@ impl PendingReply {
 pub(crate) struct Ask {
     host: CountedHost,
     target: Pid,
+    // The packed PID of the process that has replied, if it is known. Otherwise that of the target.
+    answered_by: AtomicU64,
     // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
     decided: AtomicBool,
     // Another process or a thread will answer, not the target.
@@ -127,16 +131,36 @@ pub(crate) struct Ask {
     // the message.
     undelivered: Mutex<Option<CommandError>>,
     asker: Asker,
+    place: Box<dyn AnyPlace>,
+}
+
+/// The place for the answer to a question, with its type erased. The type is that of the question's reply.
+trait AnyPlace: Any + Send + Sync {
+    /// Drops the answer, if there is one.
+    fn clear(&self);
+}
+
+struct AnswerPlace<T>(Brief<Option<T>>);
+
+impl<T: Send + 'static> AnswerPlace<T> {
+    fn boxed() -> Box<dyn AnyPlace> {
+        Box::new(AnswerPlace::<T>(Brief::new(None)))
+    }
+}
+
+impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
+    fn clear(&self) {
+        // Two statements, because the answer must not be dropped under the lock.
+        let answer = enter(&self.0).take();
+        drop(answer);
+    }
 }
 
 enum Asker {
     /// A process. The answer is a completion with this tag. The timer ends the wait.
-    Process {
-        pid: Pid,
-        tag: u64,
-        timer: NotedTimer,
-    },
-    Outside(Latch<OneAnswer>),
+    Process { pid: Pid, tag: u64, timer: NotedTimer },
+    /// A thread or a future. If the question is answered, the answer is in its place when the latch is set.
+    Outside(Latch<Result<(), CommandError>>),
 }
 
 /// The timer of a question, once it is set. Two words, because no atomic holds both.
@@ -160,17 +184,6 @@ impl NotedTimer {
     }
 }
 
-/// The answer to a question from outside. It has a lock, because threads cannot share every answer.
-pub(crate) struct OneAnswer(Mutex<Answer>);
-
-impl OneAnswer {
-    /// The answer with its type, which the future of the question knows.
-    pub(crate) fn typed<T: 'static>(self) -> Result<T, CommandError> {
-        let answer = std::mem::replace(&mut *lock(&self.0), Err(CommandError::Dropped));
-        answer?.downcast().map(|value| *value).map_err(|_| CommandError::Dropped)
-    }
-}
-
 /// The result of an attempt to decide a question.
 #[must_use]
 pub(crate) enum Decided {
@@ -178,32 +191,98 @@ pub(crate) enum Decided {
     Late,
     /// The question is answered.
     Answered,
-    /// The question is decided. This answer must be delivered to the process that asked.
-    Deliver { to: Pid, tag: u64, answer: Answer },
+    /// The question is decided. This completion must be delivered to the process that asked.
+    Deliver { to: Pid, completion: Completion },
+}
+
+impl Decided {
+    /// Delivers the completion, if there is one. Returns whether the question was still open.
+    fn deliver(self, host: &dyn Host) -> bool {
+        match self {
+            Decided::Late => return false,
+            Decided::Answered => {}
+            Decided::Deliver { to, completion } => host.complete(to, completion),
+        }
+        true
+    }
 }
 
 impl Ask {
-    /// A question of the process `asker`.
-    pub(crate) fn of_process(host: CountedHost, asker: Pid, tag: u64, target: Pid) -> Ask {
-        Ask::new(host, Asker::Process { pid: asker, tag, timer: NotedTimer::default() }, target)
+    /// A question of the process `asker`, with an answer of type `T`.
+    pub(crate) fn of_process<T: Send + 'static>(host: CountedHost, asker: Pid, tag: u64, target: Pid) -> Ask {
+        Ask::new::<T>(host, Asker::Process { pid: asker, tag, timer: NotedTimer::default() }, target)
     }
 
     /// A question from outside. The asker waits at the latch.
-    pub(crate) fn from_outside(host: CountedHost, answer: Latch<OneAnswer>, target: Pid) -> Ask {
-        Ask::new(host, Asker::Outside(answer), target)
+    pub(crate) fn from_outside<T: Send + 'static>(
+        host: CountedHost,
+        decided: Latch<Result<(), CommandError>>,
+        target: Pid,
+    ) -> Ask {
+        Ask::new::<T>(host, Asker::Outside(decided), target)
     }
 
-    fn new(host: CountedHost, asker: Asker, target: Pid) -> Ask {
-        let (decided, delegated) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ask { host, target, decided, delegated, undelivered: Mutex::new(None), asker }
+    fn new<T: Send + 'static>(host: CountedHost, asker: Asker, target: Pid) -> Ask {
+        Ask {
+            host,
+            target,
+            answered_by: AtomicU64::new(target.to_word()),
+            decided: AtomicBool::new(false),
+            delegated: AtomicBool::new(false),
+            undelivered: Mutex::new(None),
+            asker,
+            place: AnswerPlace::<T>::boxed(),
+        }
     }
 
     /// Makes another question of it. No other thread may have a reference to it.
-    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
+    pub(crate) fn renew<T: Send + 'static>(&mut self, asker: Pid, tag: u64, target: Pid) {
         self.target = target;
+        self.answered_by = AtomicU64::new(target.to_word());
         self.asker = Asker::Process { pid: asker, tag, timer: NotedTimer::default() };
         (self.decided, self.delegated) = (AtomicBool::new(false), AtomicBool::new(false));
         *lock(&self.undelivered) = None;
+        if self.place::<T>().is_none() {
+            self.place = AnswerPlace::<T>::boxed();
+        }
+    }
+
+    fn place<T: 'static>(&self) -> Option<&AnswerPlace<T>> {
+        (&*self.place as &dyn Any).downcast_ref()
+    }
+
+    /// Puts the answer into its place. Only the owner of the reply may call it, once, before it decides the question.
+    fn put_answer<T: Send + 'static>(&self, value: T) {
+        // The place has this type, because the reply was made with the question.
+        if let Some(place) = self.place() {
+            *enter(&place.0) = Some(value);
+        }
+    }
+
+    /// Takes the answer out of its place, if it is there and has this type.
+    pub(crate) fn take_answer<T: 'static>(&self) -> Option<T> {
+        enter(&self.place()?.0).take()
+    }
+
+    /// The answer of a question from outside, when it is decided.
+    pub(crate) fn answered<T: 'static>(&self, decided: Result<(), CommandError>) -> Result<T, CommandError> {
+        decided.and_then(|()| self.take_answer().ok_or(CommandError::Dropped))
+    }
+
+    /// Drops the answer, if it is in its place.
+    pub(crate) fn drop_answer(&self) {
+        self.place.clear();
+    }
+
+    /// As `drop_answer`, and contains a panic of the destructor. The question itself is not dropped meanwhile: two
+    /// destructors that panic at once abort the program.
+    fn discard_answer(self: &Arc<Ask>) {
+        drop_contained(Completion::of_ask(self.clone()));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn host(&self) -> &CountedHost {
+        &self.host
     }
 
     /// The number of the tag under which a process waits.
@@ -257,44 +336,56 @@ impl Ask {
         (!self.is_decided() && !self.delegated.load(Ordering::Relaxed)).then_some(self.target)
     }
 
-    /// Decides the question, if it is undecided. An answer to a process is not delivered. `before_calls` is called
-    /// before wakers of an asker outside, if there are any.
-    pub(crate) fn decide(&self, answer: Answer, before_calls: impl FnOnce()) -> Decided {
-        // One read-modify-write wins. The answer itself travels under the asker's lock. Ordering: AcqRel, for
-        // `is_open_now`.
+    /// The process that has answered. It is presumed to be the asked process, if that is not known.
+    pub(crate) fn answered_by(&self) -> Option<Pid> {
+        Pid::from_word(self.answered_by.load(Ordering::Relaxed))
+    }
+
+    /// Decides the question with the answer in its place, if it is undecided. A completion is not delivered.
+    /// `before_calls` is called before wakers of an asker outside, if there are any.
+    fn answer(self: Arc<Ask>, before_calls: impl FnOnce()) -> Decided {
         if self.decided.swap(true, Ordering::AcqRel) {
-            if answer.is_ok() {
-                self.host.late_reply();
-            }
-            drop_contained(answer);
+            self.host.late_reply();
+            self.discard_answer();
+            drop_contained(self);
             return Decided::Late;
         }
         match &self.asker {
-            Asker::Process { pid, tag, .. } => {
+            Asker::Process { pid, .. } => {
                 self.forget_timer();
-                Decided::Deliver { to: *pid, tag: *tag, answer }
+                Decided::Deliver { to: *pid, completion: Completion::of_ask(self) }
             }
             Asker::Outside(latch) => {
-                let _ = latch.set_with(OneAnswer(Mutex::new(answer)), before_calls);
+                let _ = latch.set_with(Ok(()), before_calls);
+                // The asker may have ended. Then this drops the answer.
+                drop_contained(self);
                 Decided::Answered
             }
         }
     }
 
-    /// Delivers an answer that must be delivered. Returns whether the question was still open.
-    fn deliver(&self, decided: Decided) -> bool {
-        match decided {
-            Decided::Late => return false,
-            Decided::Answered => {}
-            // A delegate may have answered, but mostly the asked process has.
-            Decided::Deliver { to, tag, answer } => self.host.answer_from(Some(self.target), to, tag, answer),
+    /// Decides the question with an error, if it is undecided. A completion is not delivered.
+    pub(crate) fn decide(&self, why: CommandError) -> Decided {
+        if self.decided.swap(true, Ordering::AcqRel) {
+            return Decided::Late;
         }
-        true
+        match &self.asker {
+            Asker::Process { pid, tag, .. } => {
+                self.forget_timer();
+                // A delegate may have given it up, but mostly the asked process has.
+                let completion = Completion::from(Some(self.target), *tag, Err(why));
+                Decided::Deliver { to: *pid, completion }
+            }
+            Asker::Outside(latch) => {
+                let _ = latch.set(Err(why));
+                Decided::Answered
+            }
+        }
     }
 
     /// Ends the wait with an error, if the question is undecided.
     pub(crate) fn give_up(&self, why: CommandError) {
-        self.deliver(self.decide(Err(why), || ()));
+        self.decide(why).deliver(&**self.host);
     }
 
     /// Ends the wait because no reply will come, if the question is undecided.

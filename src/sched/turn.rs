@@ -14,7 +14,7 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
-use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::orders::{Order, SLICE};
@@ -171,7 +171,7 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
         engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
     if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
+        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
         // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }
@@ -382,7 +382,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
         if let Some((parent, tag)) = begun {
-            road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            let why = CommandError::Cancelled(Reason::Shutdown);
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(why)));
         }
         if birth.marks & RELATED != 0 {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);

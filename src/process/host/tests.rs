@@ -6,7 +6,7 @@ use crate::primitives::{Mutex, lock};
 /// A host whose answers are delivered by hand. It records the timers that are taken back.
 #[derive(Default)]
 pub(crate) struct Clerk {
-    pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
+    pub(crate) answers: Mutex<Vec<Completion>>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
     clock: Clock,
 }
@@ -18,8 +18,8 @@ impl Clerk {
 }
 
 impl Host for Clerk {
-    fn answer_from(&self, _: Option<Pid>, _: Pid, tag: u64, answer: Answer) {
-        lock(&self.answers).push((tag, answer));
+    fn complete(&self, _: Pid, completion: Completion) {
+        lock(&self.answers).push(completion);
     }
 
     fn is_alive(&self, _: Pid) -> bool {
