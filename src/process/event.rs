@@ -178,7 +178,7 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        let signals = signals.as_mut()?;
+        let signals = signals.as_mut().filter(|signals| signals.has_control())?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         self.note(control.activity());
         self.taken |= MORE;

@@ -1,4 +1,25 @@
 //! Questions and replies.
+//!
+//! The asker and the owner of the reply share the question. The answer has its place in it, so it needs no memory of
+//! its own. Three can decide a question: the reply, an error (a limit, an end, a cycle), and the drop of the reply. The
+//! protocol:
+//!
+//! 1. The owner of the reply puts the answer into its place. A reply is used once. So no other thread ever writes
+//!    there.
+//! 2. Who wants to decide the question swaps `decided`. The first one to do so *wins*.
+//! 3. If the reply has won, the winner delivers the question itself: as the completion of a process, or by a latch. If
+//!    an error has won, it delivers the error, which is not in the place.
+//! 4. The asker takes the answer out of its place when the question was delivered to it. If it drops the completion
+//!    instead, that drops the answer.
+//! 5. If the reply has lost, or is dropped with an answer that a failed step has given, its owner drops the answer. The
+//!    asker never looks into the place then, because an error was delivered.
+//!
+//! *The asker finds the answer.* It was put into its place before it was delivered, and the lock of the cell or of the
+//! latch orders the two. *The answer is dropped once.* The place is emptied under its lock, and the answer is dropped
+//! without the lock.
+//!
+//! The memory of a question serves the next one when nobody else shares it (`src/sched/open_asks.rs`). A reply that is
+//! kept somewhere and a completion that was not dropped are shares. So neither can meet another question than its own.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -241,7 +262,9 @@ impl Ask {
         self.answered_by = AtomicU64::new(target.to_word());
         self.asker = Asker::Process { pid: asker, tag, timer: NotedTimer::default() };
         (self.decided, self.delegated) = (AtomicBool::new(false), AtomicBool::new(false));
-        *lock(&self.undelivered) = None;
+        if lock(&self.undelivered).is_some() {
+            self.undelivered = Mutex::new(None);
+        }
         if self.place::<T>().is_none() {
             self.place = AnswerPlace::<T>::boxed();
         }
@@ -405,19 +428,97 @@ impl Ask {
 
 #[cfg(all(test, loom))]
 mod models {
+    use super::super::command::Tag;
     use super::super::host::Clerk;
     use super::*;
     use crate::primitives::thread;
+
+    /// An answer that counts its drops.
+    struct Counted(Arc<Mutex<u32>>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            *lock(&self.0) += 1;
+        }
+    }
+
+    /// Fails if the answer is put into its place after it was delivered, if two can win, if a late reply is not counted,
+    /// or if its answer stays.
+    #[test]
+    fn a_process_is_answered_while_its_question_is_given_up() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let host: Arc<dyn Host> = clerk.clone();
+            let ask = Arc::new(Ask::of_process::<Counted>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let (reply, value) = (Reply::new(ask.clone()), Counted(drops.clone()));
+            let replier = thread::spawn(move || reply.send(value));
+            let limit = thread::spawn(move || ask.give_up(CommandError::TimedOut));
+            let mut taken = Vec::new();
+            let mut take = || {
+                let delivered = std::mem::take(&mut *lock(&clerk.answers));
+                let answers = delivered.into_iter().map(|done| done.take(Tag::<Counted>::new(1)).unwrap().is_ok());
+                taken.extend(answers);
+            };
+            take();
+            let in_time = replier.join().unwrap();
+            limit.join().unwrap();
+            take();
+            assert_eq!(taken, [in_time], "one answer, and the replier knows whether it is the reply");
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (u32::from(!in_time), 1));
+        });
+    }
+
+    /// Fails as the model for a process does.
+    #[test]
+    fn an_asker_outside_is_answered_while_it_gives_up() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let (host, decided): (Arc<dyn Host>, _) = (clerk.clone(), Latch::new());
+            let ask = Arc::new(Ask::from_outside::<Counted>(Arc::new(host), decided.clone(), Pid::FIRST));
+            let (reply, value) = (Reply::new(ask.clone()), Counted(drops.clone()));
+            let replier = thread::spawn(move || reply.send(value));
+            let is_answered = |decided| ask.answered::<Counted>(decided).is_ok();
+            let early = decided.take().map(is_answered);
+            ask.give_up(CommandError::TimedOut);
+            let late = decided.take().map(is_answered);
+            let in_time = replier.join().unwrap();
+            let answers: Vec<bool> = early.into_iter().chain(late).chain(decided.take().map(is_answered)).collect();
+            assert_eq!(answers, [in_time], "one answer, and the replier knows whether it is the reply");
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (u32::from(!in_time), 1));
+        });
+    }
+
+    /// Fails if a pending reply that is dropped leaves its answer, or puts it where the asker looks.
+    #[test]
+    fn a_failed_step_drops_its_reply_while_the_question_is_given_up() {
+        loom::model(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let host: Arc<dyn Host> = clerk.clone();
+            let ask = Arc::new(Ask::of_process::<Counted>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let pending = Reply::new(ask.clone()).pending(Counted(drops.clone()));
+            let replier = thread::spawn(move || drop(pending));
+            ask.give_up(CommandError::TimedOut);
+            replier.join().unwrap();
+            let delivered = std::mem::take(&mut *lock(&clerk.answers));
+            let [done] = delivered.as_slice() else { panic!("one answer: {delivered:?}") };
+            assert!(done.take(Tag::<Counted>::new(1)).unwrap().is_err());
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (0, 1), "an error is never late");
+        });
+    }
 
     #[test]
     fn a_timer_that_is_noted_while_its_question_is_decided_is_taken_back() {
         loom::model(|| {
             let clerk = Arc::new(Clerk::default());
             let host: Arc<dyn Host> = clerk.clone();
-            let ask = Arc::new(Ask::of_process(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let ask = Arc::new(Ask::of_process::<()>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
             let decides = ask.clone();
             let replier = thread::spawn(move || {
-                assert!(matches!(decides.decide(Err(CommandError::Dropped), || ()), Decided::Deliver { .. }));
+                assert!(matches!(decides.decide(CommandError::Dropped), Decided::Deliver { .. }));
             });
             // Lets the other thread run before the timer is noted.
             let _ = ask.is_decided();

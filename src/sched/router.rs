@@ -216,17 +216,23 @@ impl Road {
         }
         body.head.answered(1);
         body.head.is_answered = true;
-        body.machine.mailbox().signal(Signal::Completed(Completion::from(None, tag, answer)));
+        body.machine.mailbox().complete(Completion::from(None, tag, answer));
     }
 
     /// Delivers a completion. If the process has ended, the answer is discarded and counted.
     pub(crate) fn complete<H: Executor>(&self, executor: &mut H, to: Pid, completion: Completion) {
-        if let Err((_, signal)) = self.signal(executor, to, Signal::Completed(completion)) {
-            let counters = executor.counters();
-            counters.add(&counters.discarded_answers, 1);
-            executor.let_go();
-            drop_contained(signal);
-        }
+        let refused = match self.table.cell(to) {
+            Some(cell) => match cell.complete(to, completion) {
+                Ok(None) => return,
+                Ok(Some(ready)) => return executor.woken(ready),
+                Err(refused) => refused,
+            },
+            None => completion,
+        };
+        let counters = executor.counters();
+        counters.add(&counters.discarded_answers, 1);
+        executor.let_go();
+        drop_contained(refused);
     }
 
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was

@@ -155,9 +155,14 @@ pub(crate) trait Senders {
 
 impl Signals {
     pub(crate) fn is_empty(&self) -> bool {
-        self.control.is_empty()
-            && self.completions.is_empty()
-            && self.related.as_ref().is_none_or(|related| related.behind.is_empty() && related.killer.is_none())
+        self.completions.is_empty() && !self.has_control()
+    }
+
+    /// Whether anything but completions waits.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        !self.control.is_empty()
+            || self.related.as_ref().is_some_and(|related| !related.behind.is_empty() || related.killer.is_some())
     }
 
     /// Whether nothing waits, and nothing has to be remembered.

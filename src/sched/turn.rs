@@ -240,6 +240,13 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
             executor.count(|counters| &counters.accepted, u64::from(count));
             engine.deliver(&mut out.outbox, (lane, count), (body.head.pid, to), executor);
         }
+        // A question, or the answer to one.
+        [Order::Next] if matches!(out.yields[..], [Yield::Ask { .. } | Yield::Reply(_)]) => {
+            out.orders.clear();
+            if let Some(one) = out.yields.pop() {
+                engine.perform(one, body, &mut out.outbox, executor);
+            }
+        }
         _ => perform_all(engine, executor, out, body),
     }
 }
