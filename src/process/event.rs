@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completion};
+use super::command::CancelRequest;
 use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
+use super::reply::Completion;
 use super::step_activity::{Sight, StepActivity};
 use crate::pid::Pid;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};

@@ -126,18 +126,14 @@ where
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::command::{Completion, Tag};
     use super::super::host::Clerk;
     use super::*;
     use crate::primitives::{Mutex, lock};
     use crate::wait::wait;
 
     fn answers_of(clerk: &Clerk) -> Vec<(u64, Result<u32, String>)> {
-        let text = |done: Completion| {
-            let answer = done.take(Tag::new(done.tag())).unwrap();
-            (done.tag(), answer.map_err(|error: CommandError| error.to_string()))
-        };
-        std::mem::take(&mut *lock(&clerk.answers)).into_iter().map(text).collect()
+        let text = |answer: Answer| answer.map(|value| *value.downcast().unwrap()).map_err(|error| error.to_string());
+        std::mem::take(&mut *lock(&clerk.answers)).into_iter().map(|(tag, answer)| (tag, text(answer))).collect()
     }
 
     struct Double(u32);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::command::{Answer, Completion};
+use super::command::Answer;
 use crate::clock::Clock;
 use crate::outcome::{Failure, Panic};
 use crate::pid::Pid;
@@ -13,11 +13,12 @@ use crate::timer::TimerId;
 pub(crate) trait Host: Send + Sync {
     /// Delivers the answer to the command `tag` of process `to`.
     fn answer(&self, to: Pid, tag: u64, answer: Answer) {
-        self.complete(to, Completion::from(None, tag, answer));
+        self.answer_from(None, to, tag, answer);
     }
 
-    /// Delivers a completion to process `to`.
-    fn complete(&self, to: Pid, completion: Completion);
+    /// As `answer`. `from` is the process that has answered, if a process has. The event of its end comes after the
+    /// answer.
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer);
 
     fn is_alive(&self, pid: Pid) -> bool;
 

@@ -22,7 +22,7 @@ mod step_output;
 mod spawn;
 mod observer;
 
-pub use self::command::{CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
+pub use self::command::{CancelRequest, Command, CommandError, Tag, TimerFired};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::cycle::Cycle;
 pub use self::dead_letter::{DeadLetter, DeadLetterReason, SendError};
@@ -34,7 +34,7 @@ pub use self::host::SpawnError;
 pub use self::names::{GroupChange, GroupEvent, NameError, Subscription};
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
-pub use self::reply::Reply;
+pub use self::reply::{Completion, Reply};
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
 pub use self::target::{Accepts, Member, NoSuchProcessError, Target};

@@ -6,7 +6,7 @@
 //!
 //! 1. The owner of the reply puts the answer into its place. A reply is used once. So no other thread ever writes
 //!    there.
-//! 2. Who wants to decide the question swaps `decided`. The first one to do so *wins*.
+//! 2. A thread that wants to decide the question swaps `decided`. The first one *wins*.
 //! 3. If the reply has won, the winner delivers the question itself: as the completion of a process, or by a latch. If
 //!    an error has won, it delivers the error, which is not in the place.
 //! 4. The asker takes the answer out of its place when the question was delivered to it. If it drops the completion
@@ -22,10 +22,11 @@
 //! kept somewhere and a completion that was not dropped are shares. So neither can meet another question than its own.
 
 use std::any::{Any, type_name};
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{CommandError, Completion};
+use super::command::{Answer, AsTag, CommandError, INCARNATION_SHIFT};
 use super::host::{CountedHost, Host};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
@@ -138,6 +139,110 @@ impl PendingReply {
     }
 }
 
+/// The answer to one command. Take it with the tag of the command.
+pub struct Completion {
+    inside: Inside,
+}
+
+// Two words, of which the first is free for most values. So an event that is a message is hardly larger than the
+// message.
+enum Inside {
+    Boxed(Box<Boxed>),
+    /// The answer to this question, which has its place there.
+    Asked(Arc<Ask>),
+}
+
+struct Boxed {
+    tag: u64,
+    /// The process that has answered, if a process has. The event of its end comes after the answer.
+    from: Option<Pid>,
+    answer: Cell<Option<Answer>>,
+}
+
+impl Completion {
+    /// Makes a completion. `from` is the process that has answered, if a process has.
+    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
+        Completion { inside: Inside::Boxed(Box::new(Boxed { tag, from, answer: Cell::new(Some(answer)) })) }
+    }
+
+    /// Makes the completion of a process's question, whose answer is in its place.
+    pub(crate) fn of_ask(ask: Arc<Ask>) -> Completion {
+        Completion { inside: Inside::Asked(ask) }
+    }
+
+    /// The incarnation of the process to which the command belongs.
+    pub(crate) fn incarnation(&self) -> u16 {
+        (self.tag() >> INCARNATION_SHIFT) as u16
+    }
+
+    /// The process that has answered, if a process has.
+    pub(crate) fn answered_by(&self) -> Option<Pid> {
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.from,
+            Inside::Asked(ask) => ask.answered_by(),
+        }
+    }
+
+    /// The number of the tag.
+    pub fn tag(&self) -> u64 {
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.tag,
+            Inside::Asked(ask) => ask.tag().unwrap_or_default(),
+        }
+    }
+
+    /// The process that has answered, the tag and the answer, to be delivered in another way.
+    fn into_parts(self) -> (Option<Pid>, u64, Answer) {
+        let answer = match &self.inside {
+            Inside::Boxed(boxed) => boxed.answer.take(),
+            Inside::Asked(ask) => ask.place.take().map(Ok),
+        };
+        (self.answered_by(), self.tag(), answer.unwrap_or(Err(CommandError::Dropped)))
+    }
+
+    /// Whether this is the answer to the command with this [`Tag`]. Returns `false` for `None`.
+    pub fn is(&self, tag: impl AsTag) -> bool {
+        tag.id() == Some(self.tag())
+    }
+
+    /// Takes the answer, if `tag` is the tag of its command. Returns `None` if this is the answer to another command,
+    /// or if the answer was taken before.
+    pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
+        if !self.is(tag) {
+            return None;
+        }
+        let boxed = match &self.inside {
+            Inside::Asked(ask) => return ask.take_answer().map(Ok),
+            Inside::Boxed(boxed) => boxed,
+        };
+        match boxed.answer.take()? {
+            Ok(value) => match value.downcast::<K::Answer>() {
+                Ok(value) => Some(Ok(*value)),
+                Err(value) => {
+                    boxed.answer.set(Some(Ok(value)));
+                    None
+                }
+            },
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Drops an answer that was not taken. The question itself may live on.
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Inside::Asked(ask) = &self.inside {
+            drop(ask.place.take());
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("tag", &self.tag()).finish_non_exhaustive()
+    }
+}
+
 /// A question that waits for its answer.
 pub(crate) struct Ask {
     host: CountedHost,
@@ -157,8 +262,8 @@ pub(crate) struct Ask {
 
 /// The place for the answer to a question, with its type erased. The type is that of the question's reply.
 trait AnyPlace: Any + Send + Sync {
-    /// Drops the answer, if there is one.
-    fn clear(&self);
+    /// Takes the answer, if there is one. An answer that is taken with its type needs no box.
+    fn take(&self) -> Option<Box<dyn Any + Send>>;
 }
 
 struct AnswerPlace<T>(Brief<Option<T>>);
@@ -170,10 +275,9 @@ impl<T: Send + 'static> AnswerPlace<T> {
 }
 
 impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
-    fn clear(&self) {
-        // Two statements, because the answer must not be dropped under the lock.
+    fn take(&self) -> Option<Box<dyn Any + Send>> {
         let answer = enter(&self.0).take();
-        drop(answer);
+        answer.map(|answer| Box::new(answer) as _)
     }
 }
 
@@ -217,12 +321,15 @@ pub(crate) enum Decided {
 }
 
 impl Decided {
-    /// Delivers the completion, if there is one. Returns whether the question was still open.
+    /// Delivers the completion by its host, if there is one. Returns whether the question was still open.
     fn deliver(self, host: &dyn Host) -> bool {
         match self {
             Decided::Late => return false,
             Decided::Answered => {}
-            Decided::Deliver { to, completion } => host.complete(to, completion),
+            Decided::Deliver { to, completion } => {
+                let (from, tag, answer) = completion.into_parts();
+                host.answer_from(from, to, tag, answer);
+            }
         }
         true
     }
@@ -292,18 +399,12 @@ impl Ask {
         decided.and_then(|()| self.take_answer().ok_or(CommandError::Dropped))
     }
 
-    /// Drops the answer, if it is in its place.
-    pub(crate) fn drop_answer(&self) {
-        self.place.clear();
+    /// Drops the answer, if it is in its place. A panic of its destructor is contained.
+    fn discard_answer(&self) {
+        drop_contained(self.place.take());
     }
 
-    /// As `drop_answer`, and contains a panic of the destructor. The question itself is not dropped meanwhile: two
-    /// destructors that panic at once abort the program.
-    fn discard_answer(self: &Arc<Ask>) {
-        drop_contained(Completion::of_ask(self.clone()));
-    }
-
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn host(&self) -> &CountedHost {
         &self.host
     }
@@ -426,6 +527,22 @@ impl Ask {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::command::Tag;
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_once_and_only_with_its_own_tag() {
+        let done = Completion::from(None, 3, Ok(Box::new(7_u32)));
+        assert!(done.take(Tag::<u32>::new(2)).is_none());
+        assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
+        assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);
+        assert!(done.take(Tag::<u32>::new(3)).is_none());
+        assert!(done.is(Some(Tag::<u32>::new(3))) && !done.is(None::<Tag<u32>>));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
     use super::super::command::Tag;
@@ -442,8 +559,8 @@ mod models {
         }
     }
 
-    /// Fails if the answer is put into its place after it was delivered, if two can win, if a late reply is not counted,
-    /// or if its answer stays.
+    /// Fails if the answer is put into its place after its delivery, if two can win, if a late reply is not counted, or
+    /// if its answer stays.
     #[test]
     fn a_process_is_answered_while_its_question_is_given_up() {
         let mut model = loom::model::Builder::new();
@@ -453,11 +570,22 @@ mod models {
             let host: Arc<dyn Host> = clerk.clone();
             let ask = Arc::new(Ask::of_process::<Counted>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
             let (reply, value) = (Reply::new(ask.clone()), Counted(drops.clone()));
-            let replier = thread::spawn(move || reply.send(value));
-            let limit = thread::spawn(move || ask.give_up(CommandError::TimedOut));
+            let (mailbox, here) = (Arc::new(Mutex::new(Vec::new())), ask.host.clone());
+            let deliver = |decided, mailbox: &Mutex<Vec<Completion>>| match decided {
+                Decided::Deliver { completion, .. } => lock(mailbox).push(completion),
+                Decided::Late | Decided::Answered => {}
+            };
+            let (replied, gives_up) = (mailbox.clone(), mailbox.clone());
+            let replier = thread::spawn(move || {
+                let sent = reply.pending(value).send(&**here, Pid::FIRST, || ());
+                let in_time = sent.is_some();
+                lock(&replied).extend(sent.map(|(_, completion)| completion));
+                in_time
+            });
+            let limit = thread::spawn(move || deliver(ask.decide(CommandError::TimedOut), &gives_up));
             let mut taken = Vec::new();
             let mut take = || {
-                let delivered = std::mem::take(&mut *lock(&clerk.answers));
+                let delivered = std::mem::take(&mut *lock(&mailbox));
                 let answers = delivered.into_iter().map(|done| done.take(Tag::<Counted>::new(1)).unwrap().is_ok());
                 taken.extend(answers);
             };
@@ -504,8 +632,7 @@ mod models {
             ask.give_up(CommandError::TimedOut);
             replier.join().unwrap();
             let delivered = std::mem::take(&mut *lock(&clerk.answers));
-            let [done] = delivered.as_slice() else { panic!("one answer: {delivered:?}") };
-            assert!(done.take(Tag::<Counted>::new(1)).unwrap().is_err());
+            assert!(matches!(delivered.as_slice(), [(1, Err(_))]), "one answer");
             assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (0, 1), "an error is never late");
         });
     }

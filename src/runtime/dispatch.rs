@@ -397,8 +397,8 @@ impl Core {
 }
 
 impl Host for Core {
-    fn complete(&self, to: Pid, completion: Completion) {
-        self.road.complete(&mut self.executor(), to, completion);
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, pid: Pid) -> bool {

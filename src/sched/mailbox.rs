@@ -9,7 +9,7 @@ use std::collections::{HashSet, VecDeque};
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
-use crate::process::command::Completion;
+use crate::process::reply::Completion;
 
 /// The behaviour of a full mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -109,9 +109,9 @@ impl Older {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::{CommandError, Completion, Tag};
+    use crate::process::command::{CommandError, Tag};
     use crate::process::host::Clerk;
-    use crate::process::reply::{Decided, Reply};
+    use crate::process::reply::{Completion, Decided, Reply};
 
     fn ask(tag: u64) -> Arc<Ask> {
         Arc::new(Ask::of_process::<()>(Clerk::counted(), Pid::FIRST, tag, Pid::FIRST))

@@ -9,9 +9,10 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
-use crate::process::command::{CancelRequest, Completion};
+use crate::process::command::CancelRequest;
 use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
+use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
 
 /// An event that overtakes messages, or does not count as a message.

@@ -207,7 +207,7 @@ impl Engine for TestEngine {
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => {
                 if let Some((to, completion)) = reply.send(self, pid, || ()) {
-                    self.complete(to, completion);
+                    self.road.complete(&mut self.executor(), to, completion);
                 }
             }
             Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
@@ -319,8 +319,8 @@ impl Engine for TestEngine {
 }
 
 impl Host for TestEngine {
-    fn complete(&self, to: Pid, completion: Completion) {
-        self.road.complete(&mut self.executor(), to, completion);
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, _: Pid) -> bool {

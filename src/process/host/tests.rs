@@ -6,7 +6,7 @@ use crate::primitives::{Mutex, lock};
 /// A host whose answers are delivered by hand. It records the timers that are taken back.
 #[derive(Default)]
 pub(crate) struct Clerk {
-    pub(crate) answers: Mutex<Vec<Completion>>,
+    pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
     pub(crate) late_replies: Mutex<u32>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
     clock: Clock,
@@ -19,8 +19,8 @@ impl Clerk {
 }
 
 impl Host for Clerk {
-    fn complete(&self, _: Pid, completion: Completion) {
-        lock(&self.answers).push(completion);
+    fn answer_from(&self, _: Option<Pid>, _: Pid, tag: u64, answer: Answer) {
+        lock(&self.answers).push((tag, answer));
     }
 
     fn is_alive(&self, _: Pid) -> bool {
