@@ -313,32 +313,40 @@ impl Cell {
         let mut inner = enter(&self.inner);
         inner.steps += 1;
         inner.queued = inner.queued.saturating_sub(stepped.taken);
-        // The usual cases: the process waits for any event or for an answer, and nothing has come.
-        if !stepped.signals
+        // The usual case: the process waits for any event, and there is none.
+        if stepped.verdict == Verdict::Idle
+            && !stepped.unseen
+            && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
-            // The old value of the body is empty. Forgetting it saves the check for what to drop.
-            if stepped.verdict == Verdict::Idle && !stepped.unseen && inner.stamp & WAITS == 0 {
-                body.head.waits = false;
-                std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
-                return Settled::Resting;
-            }
-            if stepped.verdict == Verdict::Wait && body.head.outstanding > 0 {
-                body.head.waits = true;
-                inner.stamp |= WAITS;
-                let asked = body.head.waits_for();
-                std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
-                return asked.map_or(Settled::Resting, Settled::Asking);
-            }
+            body.head.waits = false;
+            // The old value was empty. Forgetting it saves the check for what to drop.
+            std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
+            return Settled::Resting;
         }
         Cell::settle_otherwise(inner, body, stepped)
     }
 
     #[inline(never)]
     fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, stepped: Stepped) -> Settled {
+        // The second most usual case: the process waits for an answer, and nothing has come.
+        if stepped.verdict == Verdict::Wait
+            && !stepped.signals
+            && !body.head.is_answered
+            && stepped.taken <= 1
+            && body.head.outstanding > 0
+            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && matches!(inner.body, BodyState::Out(None))
+        {
+            body.head.waits = true;
+            inner.stamp |= WAITS;
+            let asked = body.head.waits_for();
+            std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
+            return asked.map_or(Settled::Resting, Settled::Asking);
+        }
         if inner.stamp & DOOMED != 0 {
             return Settled::Ends(body);
         }

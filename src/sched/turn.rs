@@ -240,20 +240,19 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
             executor.count(|counters| &counters.accepted, u64::from(count));
             engine.deliver(&mut out.outbox, (lane, count), (body.head.pid, to), executor);
         }
-        // A question, or the answer to one.
-        [Order::Next] if matches!(out.yields[..], [Yield::Ask { .. } | Yield::Reply(_)]) => {
-            out.orders.clear();
-            if let Some(one) = out.yields.pop() {
-                engine.perform(one, body, &mut out.outbox, executor);
-            }
-        }
         _ => perform_all(engine, executor, out, body),
     }
 }
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    if out.orders.has_slices() {
+    // The second most usual case: a question, or the answer to one.
+    if let ([Order::Next], [Yield::Ask { .. } | Yield::Reply(_)]) = (out.orders.newest(), &out.yields[..]) {
+        out.orders.clear();
+        if let Some(one) = out.yields.pop() {
+            engine.perform(one, body, &mut out.outbox, executor);
+        }
+    } else if out.orders.has_slices() {
         perform_slices(engine, executor, out, body);
         out.performed();
         out.shrink();
