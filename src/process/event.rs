@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completion};
+use super::command::CancelRequest;
 use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
+use super::reply::Completion;
 use super::step_activity::{Sight, StepActivity};
 use crate::pid::{Address, Pid};
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
@@ -123,6 +124,7 @@ pub(crate) type Kept<M> = Box<VecDeque<Envelope<M>>>;
 impl<'a, M> Events<'a, M> {
     #[inline]
     pub(crate) fn new(
+        pid: Pid,
         mailbox: &'a mut Mailbox<M>,
         kept: Option<Kept<M>>,
         messages: bool,
@@ -130,13 +132,7 @@ impl<'a, M> Events<'a, M> {
         sight: Option<&'a Sight>,
     ) -> Events<'a, M> {
         let plain = messages && kept.is_none() && sight.is_none();
-        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, pid: Pid::FIRST, sight, plain }
-    }
-
-    /// Sets the process being stepped.
-    #[inline]
-    pub(crate) fn of(self, pid: Pid) -> Events<'a, M> {
-        Events { pid, ..self }
+        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, pid, sight, plain }
     }
 
     /// The address of the process being stepped. Give it to other processes, so that they can send messages to this
@@ -192,7 +188,7 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        let signals = signals.as_mut()?;
+        let signals = signals.as_mut().filter(|signals| signals.has_control())?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         self.note(control.activity());
         self.taken |= MORE;
@@ -348,7 +344,7 @@ mod tests {
         mailbox.signal(completed(7));
         mailbox.messages.push(Envelope { from: None, message: 3 });
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
         assert_eq!(events.taken().messages(), 3);
     }
@@ -358,7 +354,7 @@ mod tests {
         let mut mailbox = filled([1]);
         mailbox.signal(completed(7));
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, false, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, false, 100, None);
         assert_eq!(names(&mut events), ["cancel", "c7"]);
         assert_eq!(mailbox.messages.len(), 1);
     }
@@ -366,12 +362,12 @@ mod tests {
     #[test]
     fn what_is_passed_over_stays_in_order_in_front_of_what_comes_later() {
         let mut mailbox = filled(1..=6);
-        let mut events = Events::new(&mut mailbox, None, true, 5, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 5, None);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
         assert_eq!(events.taken().messages(), 2);
         let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 5, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 5, None);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
     }
 
@@ -382,7 +378,7 @@ mod tests {
             mailbox.signal(completed(7));
             mailbox.signal(cancel());
             let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
-            let mut events = Events::new(&mut mailbox, kept, true, 100, None);
+            let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 100, None);
             deal(&mut events);
             !events.taken().is_nothing()
         }
@@ -391,18 +387,18 @@ mod tests {
         assert!(touches(|events| drop(events.next())), "a signal");
         // Each kind by itself.
         let mut mailbox = filled([]);
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
         mailbox.signal(completed(7));
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "that is no message");
         let mut mailbox = filled([1, 2]);
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "none was taken");
         let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 1);
     }
@@ -410,11 +406,11 @@ mod tests {
     #[test]
     fn the_bound_counts_what_is_new_so_that_what_was_left_cannot_hide_it() {
         let mut mailbox = filled(0..10);
-        let mut events = Events::new(&mut mailbox, None, true, 4, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 4, None);
         assert!(events.select(|_| false).is_none());
         let kept = events.into_kept();
         assert_eq!(kept.as_ref().unwrap().len(), 4);
-        let mut events = Events::new(&mut mailbox, kept, true, 4, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 4, None);
         assert_eq!(names(&mut events), ["0", "1", "2", "3", "4", "5", "6", "7"]);
         assert_eq!(mailbox.messages.len(), 2);
     }

@@ -6,7 +6,7 @@ use super::output_answer::OutputAnswer;
 use super::relation::Bond;
 use super::spawn::{SpawnOptions, described_body};
 use crate::outcome::{Failure, drop_contained};
-use crate::sched::body::{Ready, StepOutput, Yield};
+use crate::sched::body::{StepOutput, Yield};
 
 /// Children whose output is the answer to a command.
 impl StepOutput {
@@ -85,7 +85,8 @@ impl StepOutput {
         if let Some(name) = &options.name {
             self.pending_names().give(name, pid);
         }
-        let mut body: Ready = described_body(process, pid, options, None);
+        let mut body = described_body(process, pid, options, None);
+        body.machine.keep_output();
         let tag: Tag<P::Output> = self.tag();
         let run = Some(self.new_number());
         let rare = body.head.rare();

@@ -107,7 +107,7 @@ impl Runtime {
             drop_contained(body.head.rare.take());
             return Err(Rejected::new(body.machine.into_process(), why));
         }
-        body.head.stage = Stage::Entered;
+        body.head.stage = Stage::Initialised;
         if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
             core.joins(std::mem::take(&mut given.groups), pid, &mut core.executor());
         }

@@ -17,7 +17,7 @@ use super::timer_records::TimerRecords;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, AtomicUsize};
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
@@ -25,6 +25,7 @@ use crate::process::names::Naming;
 use crate::process::names::PendingNames;
 use crate::process::output_answer::OutputAnswer;
 use crate::process::relation::{Bond, Relate};
+use crate::process::reply::Completion;
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
 use crate::process::target::NoSuchProcessError;
@@ -61,9 +62,9 @@ pub(crate) struct Head {
 pub(crate) enum Stage {
     /// `init` has not been called.
     New,
-    /// `init` has been called, and `start` has not.
-    Entered,
-    /// `start` has been called, and `close` has not.
+    /// `init` has been called when the process was spawned from outside. It has had no turn since.
+    Initialised,
+    /// `init` has been called, and `close` has not.
     Open,
     Closed,
     /// Closed and done. The yields of its last step remain in effect.
@@ -205,8 +206,11 @@ pub(crate) trait Machine: Any + Send {
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
 
-    /// Calls `start`. Returns whether it has yielded nothing and has not failed, so that nothing is left to be done.
-    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> bool;
+    /// Calls `init` and then `start`. If something is to be done between the two, `start` is not called.
+    fn begin(&mut self, head: &mut Head, out: &mut StepOutput, dooms: &AtomicUsize) -> Begun;
+
+    /// Calls `start`.
+    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> Begun;
 
     /// Calls `step` once, with at most `budget` new events. If there is a `sight`, the step shows its activity there.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped;
@@ -241,6 +245,21 @@ pub(crate) trait Machine: Any + Send {
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
+}
+
+/// How far a process has begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// `init` has failed. [`StepOutput::failure`] has the exit.
+    NotEntered,
+    /// `init` has returned, and `start` was not called.
+    Entered,
+    /// As `Entered`, but `init` was called before, when the process was spawned from outside.
+    Initialised,
+    /// `start` has returned, and nothing is left to be done for it.
+    Plain,
+    /// `start` has yielded, or it has failed. Then [`StepOutput::failure`] has the exit.
+    Yields,
 }
 
 /// The result of a step. It is small, so that it travels in registers. Rare results stay in the output.
@@ -357,6 +376,8 @@ pub struct StepOutput {
     pub(crate) pending_names: Option<Box<PendingNames>>,
     /// The random numbers that the process has drawn.
     pub(crate) draws: Draws,
+    /// The output of a process that is being ended, and the process that gets it.
+    pub(crate) output: Option<Box<(Pid, Completion)>>,
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
@@ -441,6 +462,7 @@ impl StepOutput {
             spare_asks: SpareAsks::default(),
             monitors: 0..0,
             pending_names: None,
+            output: None,
             failure: None,
             successor: None,
             link: Arc::new(link),
@@ -495,7 +517,7 @@ impl StepOutput {
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {
-                drop(ask.decide(Err(CommandError::Dropped), || ()));
+                drop(ask.decide(CommandError::Dropped));
             }
         }
     }

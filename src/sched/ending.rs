@@ -7,7 +7,7 @@ use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{AtomicUsize, Ordering};
-use crate::process::{Answer, CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
 
@@ -33,7 +33,7 @@ pub(crate) fn identity(body: &Ready) -> ProcessIdentity {
 /// Calls `close`, if `init` was called and `close` was not.
 #[inline]
 pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
-    if matches!(body.head.stage, Stage::Entered | Stage::Open) {
+    if body.head.stage == Stage::Open {
         body.head.stage = Stage::Closed;
         executor.let_go();
         body.machine.close();
@@ -104,13 +104,12 @@ pub(crate) fn end<E: Engine, H: Executor>(
     if !out.orders.is_empty() {
         out.clear();
     }
-    let mut output = None;
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
-            road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
         engine.ended(&mut body.head);
-        output = take_output(&mut body, &exit);
+        out.output = take_output(&mut body, &exit);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
     if let Some(inbox) = vacated.into_inbox() {
@@ -127,10 +126,11 @@ pub(crate) fn end<E: Engine, H: Executor>(
         _ => road.table.give_back_after(pid),
     }
     // The state is dropped and the slot is free. A notified process may already spawn another process there.
-    if let Some(((parent, tag), output)) = output {
-        road.answer_from(executor, Some(pid), parent, tag, output);
-    }
     if marks & RELATED != 0 {
+        // A process that is run by another is related to it.
+        if let Some(output) = out.output.take() {
+            road.complete(executor, output.0, output.1);
+        }
         engine.tell_related(pid, &exit, executor);
     }
     drop_contained(exit);
@@ -162,13 +162,14 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
 
 /// Returns the answer to the parent that runs this process, with the command.
 #[cold]
-fn take_output(body: &mut Ready, exit: &Exit) -> Option<((Pid, u64), Answer)> {
+fn take_output(body: &mut Ready, exit: &Exit) -> Option<Box<(Pid, Completion)>> {
     let answer = body.head.take_answer()?;
     let output = match exit {
         Exit::Done(()) => body.machine.take_output().ok_or(CommandError::Dropped),
         exit => Err(CommandError::ChildExit { pid: body.head.pid, exit: exit.clone() }),
     };
-    Some((answer.take(), output))
+    let (parent, tag) = answer.take();
+    Some(Box::new((parent, Completion::from(Some(body.head.pid), tag, output))))
 }
 
 /// The answer to a parent whose child's `init` failed or was not called.

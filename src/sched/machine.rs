@@ -4,13 +4,14 @@ use std::any::{Any, type_name};
 use std::marker::PhantomData;
 
 use super::body::{
-    Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
+    Begun, Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor,
+    Verdict,
 };
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
@@ -31,6 +32,8 @@ pub(crate) struct Typed<P: Process> {
 struct TypedRare<P: Process> {
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
+    // Whether somebody wants the output: a joiner, or the parent that runs the process.
+    keeps_output: bool,
     output: Option<P::Output>,
     // Messages that steps have passed over.
     kept: Option<Kept<P::Message>>,
@@ -38,7 +41,7 @@ struct TypedRare<P: Process> {
 
 impl<P: Process> Default for TypedRare<P> {
     fn default() -> TypedRare<P> {
-        TypedRare { entry: None, exit: None, output: None, kept: None }
+        TypedRare { entry: None, exit: None, keeps_output: false, output: None, kept: None }
     }
 }
 
@@ -73,8 +76,9 @@ pub(crate) fn new_body<P: Process>(
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<Typed<P>>> {
-    let rare =
-        (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, output: None, kept: None }));
+    let keeps_output = exit.is_some();
+    let rare = (entry.is_some() || keeps_output)
+        .then(|| Box::new(TypedRare { entry, exit, keeps_output, output: None, kept: None }));
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
 }
 
@@ -108,6 +112,23 @@ impl<P: Process> Typed<P> {
         }
     }
 
+    // Inlined: each process begins once, and some live only for a moment.
+    #[inline(always)]
+    fn init(&mut self) -> Result<(), Exit> {
+        let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
+        let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
+        match contain(|| process.init(EntryArgs::new(name_of::<P>, point))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
+            Err(panic) => Err(Exit::Panicked(panic)),
+        }
+    }
+
+    /// Keeps the output for the parent that runs the process.
+    pub(crate) fn keep_output(&mut self) {
+        self.rare().keeps_output = true;
+    }
+
     /// Takes the process out.
     pub(crate) fn take_process(&mut self) -> Option<P> {
         self.process.take()
@@ -135,32 +156,41 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn enter(&mut self) -> Result<(), Exit> {
-        let point = self.rare.as_mut().and_then(|rare| rare.entry.take());
-        let Some(process) = &mut self.process else { return Err(Exit::Terminated(Reason::Ended)) };
-        match contain(|| process.init(EntryArgs::new(name_of::<P>, point))) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Exit::Failed(Failure::from(error))),
-            Err(panic) => Err(Exit::Panicked(panic)),
-        }
+        self.init()
     }
 
-    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> bool {
-        let Some(process) = &mut self.process else { return true };
+    fn begin(&mut self, head: &mut Head, out: &mut StepOutput, dooms: &AtomicUsize) -> Begun {
+        if let Err(exit) = self.init() {
+            out.failure = Some(exit);
+            return Begun::NotEntered;
+        }
+        // With rare fields, its groups come first. A process that was terminated meanwhile is not started.
+        if head.rare.is_some() || dooms.load(Ordering::Relaxed) > 0 {
+            return Begun::Entered;
+        }
+        self.start(head, out)
+    }
+
+    // Most processes have no `start`. For them the compiler sees that nothing is done here.
+    #[inline]
+    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> Begun {
+        let Some(process) = &mut self.process else { return Begun::Plain };
         out.begin(head);
         let result = contain(|| process.start(out));
         out.end(head);
         match result {
-            Ok(Ok(())) => return out.orders.is_empty(),
+            Ok(Ok(())) if out.orders.is_empty() => return Begun::Plain,
+            Ok(Ok(())) => {}
             Ok(Err(error)) => out.failure = Some(Exit::Failed(Failure::from(error))),
             Err(panic) => out.failure = Some(Exit::Panicked(panic)),
         }
-        false
+        Begun::Yields
     }
 
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight).of(head.pid);
+        let mut events = Events::new(head.pid, &mut self.mailbox, kept, !head.waits, budget, sight);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
@@ -176,8 +206,7 @@ impl<P: Process> Machine for Typed<P> {
             Ok(Ok(Step::Blocking)) => Verdict::Blocking,
             Ok(Ok(Step::Done(output))) => {
                 match &mut self.rare {
-                    Some(rare) if rare.exit.is_some() => rare.output = Some(output),
-                    _ if head.answers_with_output() => self.rare().output = Some(output),
+                    Some(rare) if rare.keeps_output => rare.output = Some(output),
                     _ => drop_contained(output),
                 }
                 Verdict::Done
@@ -312,6 +341,9 @@ fn succeed<P: Process>(
     let head = std::mem::replace(&mut old.head, Head::new(pid));
     drop_contained(old);
     let mut new = new_body(process, pid, entry, exit.map(|exit| *exit));
+    if head.answers_with_output() {
+        new.machine.keep_output();
+    }
     new.head = Head { waits: false, stage: Stage::New, is_answered: false, ..head };
     // Completions that waited were counted when they arrived. They only change their place.
     new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
@@ -345,8 +377,8 @@ impl<O> Upgrade<O> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::Completion;
     use crate::process::contract::StepResult;
+    use crate::process::reply::Completion;
     use crate::sched::body::MOST_SPARE;
     use crate::sched::mailbox::Signal;
 

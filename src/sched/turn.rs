@@ -15,8 +15,8 @@ use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
 use crate::process::output_answer::OutputAnswer;
-use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
-use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
+use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::sched::body::{Begun, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::orders::{Order, SLICE};
 use crate::sched::outbox::Outbox;
@@ -53,41 +53,26 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         if let Some(reason) = doom() {
             executor.begins(pid);
             executor.shows(StepActivity::AfterStep);
-            end(engine, executor, out, body, Exit::Terminated(reason));
+            end_initialised(engine, executor, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }
         executor.begins(pid);
         let is_first = body.head.stage != Stage::Open;
         if is_first {
-            let is_new = body.head.stage == Stage::New;
-            if is_new {
-                executor.shows(StepActivity::Init);
-                // It may be terminated while its `init` runs, and must not be stepped then.
-                let ended = enter(engine, &mut body).err().or_else(|| doom().map(Exit::Terminated));
-                if let Some(exit) = ended {
-                    end(engine, executor, out, body, exit);
-                    return After::Nothing;
-                }
-                if body.head.rare.is_some() {
-                    entered(engine, executor, &mut body);
-                }
-            }
-            executor.shows(StepActivity::Start);
-            if !start(&mut body, out) {
-                body = match started(engine, executor, out, body) {
+            let begun = enter(engine, executor, out, &mut body);
+            if begun == Begun::Plain {
+                hand_over(cell, &mut body);
+            } else {
+                body = match begin_otherwise(engine, executor, cell, out, (body, begun)) {
                     Ok(body) => body,
                     Err(after) => return after,
                 };
             }
+            // It may have been terminated while its `start` ran.
             if let Some(reason) = doom() {
                 end(engine, executor, out, body, Exit::Terminated(reason));
                 return After::Nothing;
             }
-            // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
-            if is_new && body.machine.mailbox().messages() != 1 {
-                drop(cell.hand_over(&mut body));
-            }
-            executor.shows(StepActivity::Step);
         }
         let mut budget = road.budget;
         if body.head.rare.is_some() {
@@ -172,10 +157,98 @@ pub(crate) fn turn<E: Engine, H: Executor>(
     }
 }
 
-fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
-    engine.begins(&mut body.head).map_err(|why| Exit::Failed(Failure::new(why)))?;
-    body.head.stage = Stage::Entered;
-    body.machine.enter()
+/// Calls `init`, and mostly also `start`.
+#[inline(always)]
+fn enter<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Begun {
+    if body.head.stage == Stage::Initialised {
+        body.head.stage = Stage::Open;
+        return Begun::Initialised;
+    }
+    if let Err(why) = engine.begins(&mut body.head) {
+        out.failure = Some(Exit::Failed(Failure::new(why)));
+        return Begun::NotEntered;
+    }
+    body.head.stage = Stage::Open;
+    if executor.sight().is_some() || tracing::level_enabled!(tracing::Level::TRACE) {
+        return enter_shown(executor, out, body);
+    }
+    body.machine.begin(&mut body.head, out, &engine.road().dooms)
+}
+
+/// Calls `init` alone, and shows that.
+#[inline(never)]
+fn enter_shown<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Begun {
+    executor.shows(StepActivity::Init);
+    match body.machine.enter() {
+        Ok(()) => Begun::Entered,
+        Err(exit) => {
+            out.failure = Some(exit);
+            Begun::NotEntered
+        }
+    }
+}
+
+/// Begins a process that is not as most are: it has rare fields, its `start` yields, its steps are shown, or something
+/// has failed. Returns the body if the process is to be stepped now.
+#[inline(never)]
+fn begin_otherwise<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    cell: &Cell,
+    out: &mut StepOutput,
+    (mut body, mut begun): (Ready, Begun),
+) -> Result<Ready, After> {
+    let is_new = begun != Begun::Initialised;
+    if begun == Begun::NotEntered {
+        let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
+        end(engine, executor, out, body, exit);
+        return Err(After::Nothing);
+    }
+    if matches!(begun, Begun::Entered | Begun::Initialised) {
+        // It may have been terminated while its `init` ran, and must not be started then.
+        if let Some(reason) = cell.doomed() {
+            end(engine, executor, out, body, Exit::Terminated(reason));
+            return Err(After::Nothing);
+        }
+        if is_new {
+            entered(engine, executor, &mut body);
+        }
+        executor.shows(StepActivity::Start);
+        begun = start(out, &mut body);
+    }
+    if begun == Begun::Yields {
+        body = started(engine, executor, out, body)?;
+    }
+    if is_new {
+        hand_over(cell, &mut body);
+    }
+    executor.shows(StepActivity::Step);
+    Ok(body)
+}
+
+/// Ends a process that may have been initialised and not have had a turn.
+#[cold]
+fn end_initialised<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    exit: Exit,
+) {
+    if body.head.stage == Stage::Initialised {
+        // So that it is closed.
+        body.head.stage = Stage::Open;
+    }
+    end(engine, executor, out, body, exit);
+}
+
+/// Gives a process, before its first step, what has arrived.
+#[inline(always)]
+fn hand_over(cell: &Cell, body: &mut Ready) {
+    // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
+    if body.machine.mailbox().messages() != 1 {
+        drop(cell.hand_over(body));
+    }
 }
 
 /// Handles the return of `init`, for a process with rare fields: it joins its groups, and its parent is notified.
@@ -187,49 +260,10 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
         engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
     if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
+        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
         // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }
-}
-
-/// Calls `start`. Returns whether nothing is left to be done for it.
-#[inline]
-fn start(body: &mut Ready, out: &mut StepOutput) -> bool {
-    body.head.stage = Stage::Open;
-    out.load_draws(&body.head);
-    if tracing::level_enabled!(tracing::Level::TRACE) {
-        start_traced(body, out)
-    } else {
-        body.machine.start(&mut body.head, out)
-    }
-}
-
-#[cold]
-fn start_traced(body: &mut Ready, out: &mut StepOutput) -> bool {
-    let process = (body.machine.kind().process)();
-    let _entered = tracing::trace_span!("start", pid = %body.head.pid, process).entered();
-    body.machine.start(&mut body.head, out)
-}
-
-/// Performs the yields of `start`, or handles its failure. Returns the body if it is to be stepped now.
-#[inline(never)]
-fn started<E: Engine, H: Executor>(
-    engine: &E,
-    executor: &mut H,
-    out: &mut StepOutput,
-    mut body: Ready,
-) -> Result<Ready, After> {
-    executor.shows(StepActivity::AfterStep);
-    if out.failure.is_some() {
-        return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
-    }
-    perform(engine, executor, out, &mut body);
-    // The first step is given the answers that are in the body already.
-    body.head.is_answered = false;
-    // A process that was woken must not wait for the first step.
-    executor.let_go();
-    Ok(body)
 }
 
 /// Prepares a step of a process with rare fields. Returns the most new events that the step is given.
@@ -271,6 +305,36 @@ fn step_traced<H: Executor>(executor: &H, out: &mut StepOutput, body: &mut Ready
     body.machine.step(&mut body.head, out, budget, executor.sight())
 }
 
+/// Calls `start`, after an `init` that was called before.
+#[inline(never)]
+fn start(out: &mut StepOutput, body: &mut Ready) -> Begun {
+    let process = body.machine.kind().process;
+    let _entered = tracing::level_enabled!(tracing::Level::TRACE)
+        .then(|| tracing::trace_span!("start", pid = %body.head.pid, process = process()).entered());
+    out.load_draws(&body.head);
+    body.machine.start(&mut body.head, out)
+}
+
+/// Performs the yields of `start`, or handles its failure. Returns the body if it is to be stepped now.
+#[inline(never)]
+fn started<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+) -> Result<Ready, After> {
+    executor.shows(StepActivity::AfterStep);
+    if out.failure.is_some() {
+        return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
+    }
+    perform(engine, executor, out, &mut body);
+    // The first step is given the answers that are in the body already.
+    body.head.is_answered = false;
+    // A process that was woken must not wait for the first step.
+    executor.let_go();
+    Ok(body)
+}
+
 /// Warns, once for each process, of a step that takes nothing and says `Idle`. Mostly that is a mistake.
 #[cold]
 fn tell_of_declining<H: Executor>(executor: &mut H, body: &mut Ready) {
@@ -307,6 +371,14 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
+    // The second most usual case: a question, or the answer to one.
+    if let ([Order::Next], [Yield::Ask { .. } | Yield::Reply(_)]) = (out.orders.newest(), &out.yields[..]) {
+        out.orders.clear();
+        if let Some(one) = out.yields.pop() {
+            engine.perform(one, body, &mut out.outbox, executor);
+        }
+        return;
+    }
     if out.orders.has_slices() {
         perform_slices(engine, executor, out, body);
         out.performed();
@@ -448,7 +520,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         let output = child.head.take_answer().map(OutputAnswer::take);
         drop_contained(child);
         for (parent, tag) in begun.into_iter().chain(output) {
-            road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            let why = CommandError::Cancelled(Reason::Shutdown);
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(why)));
         }
         if birth.marks & RELATED != 0 {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);

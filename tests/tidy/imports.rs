@@ -202,6 +202,7 @@ const ORDER: &[&str] = &[
     "testing/driver",
     "testing/builder",
     "testing/mod",
+    "guide",
     "idle_tests",
     "lib",
 ];
