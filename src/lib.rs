@@ -190,7 +190,9 @@ pub use self::process::{
     Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Reply,
     SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
-pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownReport};
+pub use self::runtime::{
+    AskFuture, Handle, ProcessRef, Runtime, SendFuture, ShutdownError, ShutdownReport, WeakRuntime,
+};
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.

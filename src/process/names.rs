@@ -27,6 +27,25 @@ pub enum NameError {
     Empty,
 }
 
+/// Why a target has no address of the wanted type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// There is no process at the target.
+    #[error(transparent)]
+    NoSuchProcess(#[from] NoSuchProcessError),
+    /// The process takes messages of another type.
+    #[error("{pid} takes messages of type {takes}, not {wanted}")]
+    WrongType {
+        /// The process at the target.
+        pid: Pid,
+        /// The type that the process takes.
+        takes: &'static str,
+        /// The type of the address.
+        wanted: &'static str,
+    },
+}
+
 /// The identifier of one subscription of a process to a group.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Subscription {

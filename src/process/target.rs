@@ -60,13 +60,16 @@ pub enum NoSuchProcessError {
     /// The group has no members.
     #[error("the group {0:?} has no members")]
     Group(Arc<str>),
+    /// The runtime has ended, and all its processes with it.
+    #[error("the runtime has ended")]
+    RuntimeEnded,
 }
 
 impl NoSuchProcessError {
     /// The name, or the group, if the target was one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
-            NoSuchProcessError::Pid(_) => None,
+            NoSuchProcessError::Pid(_) | NoSuchProcessError::RuntimeEnded => None,
             NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
         }
     }
@@ -88,7 +91,33 @@ pub(crate) mod sealed {
     }
 }
 
+/// A target that owns its name.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedTarget {
+    Process(Pid),
+    Name(Arc<str>),
+    Group(Arc<str>),
+}
+
+impl OwnedTarget {
+    pub(crate) fn named(&self) -> Named<'_> {
+        match self {
+            OwnedTarget::Process(pid) => Named::Process(*pid),
+            OwnedTarget::Name(name) => Named::Name(name),
+            OwnedTarget::Group(group) => Named::Group(group),
+        }
+    }
+}
+
 impl Named<'_> {
+    pub(crate) fn into_owned(self) -> OwnedTarget {
+        match self {
+            Named::Process(pid) => OwnedTarget::Process(pid),
+            Named::Name(name) => OwnedTarget::Name(Arc::from(name)),
+            Named::Group(group) => OwnedTarget::Group(Arc::from(group)),
+        }
+    }
+
     /// The process at the target. It may have ended. `holder` looks up names, and `next_member` looks up groups.
     #[inline]
     pub(crate) fn find(
