@@ -108,7 +108,11 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
     }
 
     fn settle(&self, is_sent: bool, _: &mut dyn FnMut(&DeadLetter<'_>)) {
-        let _ = self.told.set(if is_sent { Told::Sent } else { Told::TryAgain });
+        if is_sent {
+            let _ = self.told.set(Told::Sent);
+        } else if matches!(*lock(&self.slot), Slot::Waiting(_)) {
+            self.try_again();
+        }
     }
 
     fn try_again(&self) {
