@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::target::NoSuchProcessError;
+use super::no_such_process::NoSuchProcessError;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 

@@ -6,6 +6,7 @@ use super::dispatch::Core;
 use super::inspect::{ProcessInfo, ProcessState, state};
 use crate::outcome::{Reason, Rejected};
 use crate::primitives::{Arc, Ordering, Weak};
+use crate::process::recipient::Route;
 use crate::process::{Accepts, NoSuchProcessError, Pid, SendError, Target};
 use crate::sched::body::CountedHost;
 use crate::sched::cell::Missing;
@@ -55,8 +56,22 @@ impl Core {
         message: M,
     ) -> Result<(), Rejected<M, SendError>> {
         match self.resolve(to) {
-            Ok(pid) => self.road.send(pid, message),
+            Ok(pid) => self.send_by(pid, message, to.recipient().map(|recipient| &**recipient.route())),
             Err(why) => Err(Rejected::new(message, why.into())),
+        }
+    }
+
+    /// Sends a message from outside, converted if there is a conversion.
+    #[inline]
+    pub(super) fn send_by<M: Send + 'static>(
+        &self,
+        to: Pid,
+        message: M,
+        route: Option<&dyn Route<M>>,
+    ) -> Result<(), Rejected<M, SendError>> {
+        match route {
+            None => self.road.send(to, message),
+            Some(route) => self.road.send_converted(to, message, route, |_| ()),
         }
     }
 

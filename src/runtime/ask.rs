@@ -17,6 +17,7 @@ use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, thread};
 use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
 use crate::sched::body::Host;
+use crate::sched::router::why_dead;
 use crate::timer::TimerId;
 
 /// How often a waiting thread looks for the answer before it sleeps. Between two looks it yields the processor.
@@ -51,7 +52,7 @@ impl Access {
         let answer = Latch::new();
         let ask = Arc::new(Ask::from_outside(self.host.clone(), answer.clone(), pid));
         match target {
-            Ok(pid) => put_question(core, &ask, pid, question(Reply::new(ask.clone()))),
+            Ok(pid) => put_question(core, &ask, (pid, to), question(Reply::new(ask.clone()))),
             Err(why) => ask.give_up(why.into()),
         }
         let answer = LatchFuture::new(answer);
@@ -70,9 +71,14 @@ impl Access {
     }
 }
 
-fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) {
-    let full = || ask.refuse(CommandError::Full(to));
-    if let Err(refused) = core.road.offer(to, message, full) {
+fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, (pid, to): (Pid, &impl Accepts<M>), message: M) {
+    let put = match to.recipient() {
+        None => core.road.offer(pid, message, || ask.refuse(CommandError::Full(pid))),
+        Some(recipient) => core.road.send_converted(pid, message, &**recipient.route(), |letter| {
+            why_dead(letter).into_iter().for_each(|why| ask.refuse(why));
+        }),
+    };
+    if let Err(refused) = put {
         let (message, why) = Rejected::into_parts(refused);
         ask.refuse(why.into());
         // The drop of the message drops the reply in it, and this answers the question. If the message contains no

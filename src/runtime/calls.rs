@@ -96,7 +96,7 @@ impl Runtime {
     /// For a name, give the type of the messages: `runtime.process_ref::<BankMessage>("bank")`. The type is checked
     /// when a message is delivered.
     pub fn process_ref<M>(&self, target: impl Accepts<M>) -> ProcessRef<M> {
-        ProcessRef::new(WeakAccess::of(&self.owner.access), target.named().into_owned())
+        ProcessRef::new(WeakAccess::of(&self.owner.access), &target)
     }
 
     /// Asks a process to stop, with a reason. The process gets an [`Event::Cancel`](crate::Event::Cancel), and decides

@@ -15,7 +15,7 @@ use crate::inside::WaitError;
 use crate::latch::LatchFuture;
 use crate::outcome::{Exit, Rejected};
 use crate::primitives::Arc;
-use crate::process::{Accepts, Address, Named, OwnedTarget, Pid, Process, Reply, Resolve, SendError, Target};
+use crate::process::{Accepts, Address, Named, Pid, Process, Reply, Resolve, SendError, Target};
 use crate::sched::machine::ExitLatch;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
@@ -47,7 +47,7 @@ impl<P: Process> Handle<P> {
     /// A reference to the process, with all calls that name a process. It does not depend on the type of the process,
     /// but only on that of its messages.
     pub fn process_ref(&self) -> ProcessRef<P::Message> {
-        ProcessRef::new(self.access.clone(), OwnedTarget::Process(self.pid()))
+        ProcessRef::new(self.access.clone(), &self)
     }
 
     /// Sends a message. See [`Runtime::send`](crate::Runtime::send).

@@ -1,7 +1,6 @@
 //! References to processes, for code outside.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::access::WeakAccess;
@@ -13,7 +12,7 @@ use crate::groups::Doer;
 use crate::outcome::{Reason, Rejected};
 use crate::primitives::Arc;
 use crate::process::{
-    Accepts, NameError, Named, NoSuchProcessError, OwnedTarget, Pid, Reply, Resolve, SendError, Target,
+    Accepts, NameError, Named, NoSuchProcessError, OwnedTarget, Pid, Recipient, Reply, Resolve, SendError, Target,
 };
 
 /// A reference to a process that takes messages of type `M`, with all calls that name a process.
@@ -63,12 +62,13 @@ use crate::process::{
 pub struct ProcessRef<M> {
     access: WeakAccess,
     to: OwnedTarget,
-    takes: PhantomData<fn(M)>,
+    /// Converts the messages, if the target was a recipient.
+    recipient: Option<Recipient<M>>,
 }
 
 impl<M> ProcessRef<M> {
-    pub(super) fn new(access: WeakAccess, to: OwnedTarget) -> ProcessRef<M> {
-        ProcessRef { access, to, takes: PhantomData }
+    pub(super) fn new(access: WeakAccess, to: &impl Accepts<M>) -> ProcessRef<M> {
+        ProcessRef { access, to: to.named().into_owned(), recipient: to.recipient().cloned() }
     }
 
     /// The PID of the process now.
@@ -174,7 +174,12 @@ impl<M: Send + 'static> ProcessRef<M> {
 }
 
 impl<M> Target for &ProcessRef<M> {}
-impl<M> Accepts<M> for &ProcessRef<M> {}
+
+impl<M> Accepts<M> for &ProcessRef<M> {
+    fn recipient(&self) -> Option<&Recipient<M>> {
+        self.recipient.as_ref()
+    }
+}
 
 impl<M> Resolve for &ProcessRef<M> {
     #[inline]
@@ -185,7 +190,7 @@ impl<M> Resolve for &ProcessRef<M> {
 
 impl<M> Clone for ProcessRef<M> {
     fn clone(&self) -> ProcessRef<M> {
-        ProcessRef { access: self.access.clone(), to: self.to.clone(), takes: PhantomData }
+        ProcessRef { access: self.access.clone(), to: self.to.clone(), recipient: self.recipient.clone() }
     }
 }
 

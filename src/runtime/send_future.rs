@@ -14,6 +14,7 @@ use crate::inside::is_step;
 use crate::latch::LatchFuture;
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Weak, thread};
+use crate::process::recipient::Route;
 use crate::process::{Accepts, NoSuchProcessError, Pid, SendError};
 use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::waiting_send::{LimitedSend, Told, WaitingSend};
@@ -73,23 +74,32 @@ impl Access {
         limit: Duration,
     ) -> SendFuture<M> {
         match self.core.resolve(to) {
-            Ok(pid) if limit.is_zero() => SendFuture::decided(self.core.road.send(pid, message)),
-            Ok(pid) => SendFuture { state: begin(&self.core, pid, message, self.core.road.clock.deadline(limit)) },
+            Ok(_) if limit.is_zero() => SendFuture::decided(self.core.send(to, message)),
+            Ok(pid) => {
+                let route = to.recipient().map(|recipient| recipient.route().clone());
+                SendFuture { state: begin(&self.core, pid, message, route, self.core.road.clock.deadline(limit)) }
+            }
             Err(why) => SendFuture::decided(Err(Rejected::new(message, why.into()))),
         }
     }
 }
 
 /// Sends a message, or has it wait for room.
-fn begin<M: Send + 'static>(core: &Arc<Core>, to: Pid, message: M, deadline: Deadline) -> State<M> {
-    let (message, full) = match core.road.send(to, message) {
+fn begin<M: Send + 'static>(
+    core: &Arc<Core>,
+    to: Pid,
+    message: M,
+    route: Option<Arc<dyn Route<M>>>,
+    deadline: Deadline,
+) -> State<M> {
+    let (message, full) = match core.send_by(to, message, route.as_deref()) {
         Ok(()) => return State::Decided(Some(Ok(()))),
         Err(refused) => match refused.into_parts() {
             (message, full @ SendError::Full { .. }) => (message, full),
             (message, why) => return State::Decided(Some(Err(Rejected::new(message, why)))),
         },
     };
-    let send = Arc::new(WaitingSend::new(message));
+    let send = Arc::new(WaitingSend::new(to, message, route));
     let sender: Arc<dyn WaitingSender> = send.clone();
     let number = core.road.wait_for_room(to, &sender);
     let told = LatchFuture::new(send.told().clone());
@@ -128,14 +138,24 @@ impl<M: Send + 'static> SendFuture<M> {
     /// Handles the news of a message that has waited: the result, or another try.
     fn is_told(&mut self, told: Told) {
         let State::Waiting(waiting) = &mut self.state else { return };
+        if let Some(panic) = waiting.send.panic() {
+            let payload = panic.take_payload().unwrap_or_else(|| Box::new(panic.message().to_owned()));
+            self.state = State::Decided(None);
+            std::panic::resume_unwind(payload);
+        }
         self.state = match (told, waiting.send.take_back()) {
             // A message that is not here was sent.
             (Told::Sent, _) | (_, None) => State::Decided(Some(Ok(()))),
             (Told::TryAgain, Some(message)) if !waiting.deadline.has_passed(&waiting.core.road.clock) => {
-                begin(&waiting.core, waiting.to, message, waiting.deadline)
+                begin(&waiting.core, waiting.to, message, waiting.send.route().cloned(), waiting.deadline)
             }
-            (Told::TryAgain, Some(message)) => State::Decided(Some(waiting.core.road.send(waiting.to, message))),
-            (Told::TimedOut, Some(message)) => State::Decided(Some(Err(Rejected::new(message, waiting.full.clone())))),
+            (Told::TryAgain, Some(message)) => {
+                let route = waiting.send.route().map(|route| &**route);
+                State::Decided(Some(waiting.core.send_by(waiting.to, message, route)))
+            }
+            (Told::TimedOut | Told::Panicked, Some(message)) => {
+                State::Decided(Some(Err(Rejected::new(message, waiting.full.clone()))))
+            }
             (Told::RuntimeEnded, Some(message)) => {
                 State::Decided(Some(Err(Rejected::new(message, NoSuchProcessError::RuntimeEnded.into()))))
             }

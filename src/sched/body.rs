@@ -23,10 +23,10 @@ use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
 use crate::process::names::PendingNames;
+use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
-use crate::process::target::NoSuchProcessError;
 
 /// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {

@@ -169,7 +169,28 @@ impl Bounds {
         self.granted = self.granted.saturating_sub(1);
     }
 
-    /// Puts a message into a place that was kept for it.
+    /// Keeps a place beside these messages for a message that is being converted. A mailbox that drops messages needs
+    /// no places.
+    ///
+    /// # Errors
+    /// There is no room. The error is the bound.
+    pub(crate) fn reserve(&mut self, messages: usize) -> Result<(), usize> {
+        if self.bound.overflow != Overflow::Refuse {
+            return Ok(());
+        }
+        if !self.has_room(messages) || self.is_promised() {
+            return Err(self.bound.limit);
+        }
+        self.reserved += 1;
+        Ok(())
+    }
+
+    /// Takes a place that was kept for a message. The caller fills it in the same critical section, or leaves it free.
+    pub(crate) fn leave_reservation(&mut self) {
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Puts a message into a place that was given to it.
     pub(crate) fn put<M>(&mut self, mailbox: &mut Mailbox<M>, message: M) {
         mailbox.messages.push_parts(None, message);
         self.has_new = true;

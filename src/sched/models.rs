@@ -400,7 +400,7 @@ fn a_cycle_of_as_many_as_are_looked_at_is_found_and_a_longer_one_is_not() {
 fn full_with(senders: u32) -> (Arc<Cell>, Ready, Vec<Arc<WaitingSend<u32>>>) {
     let (cell, body) = in_hand_with(SpawnOptions::new().mailbox(1, Overflow::Refuse));
     assert!(send(&cell, 0).is_none());
-    (cell, body, (1..=senders).map(|message| Arc::new(WaitingSend::new(message))).collect())
+    (cell, body, (1..=senders).map(|message| Arc::new(WaitingSend::new(Pid::FIRST, message, None))).collect())
 }
 
 /// Registers a message, as its sender does.
@@ -470,7 +470,7 @@ fn a_message_that_gets_room_at_its_limit_is_sent_or_comes_back() {
 
 /// Whether there is room for a message.
 fn send_to_room(cell: &Cell) -> bool {
-    let send = Arc::new(WaitingSend::new(9));
+    let send = Arc::new(WaitingSend::new(Pid::FIRST, 9, None));
     register(cell, &send);
     send.told().get() == Some(Told::Sent)
 }

@@ -16,12 +16,19 @@ use std::any::Any;
 
 use super::bounded_mailbox::{Bounds, WaitingSender};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
+use super::outbox::Outbox;
 use crate::latch::Latch;
-use crate::primitives::{Mutex, lock};
-use crate::process::DeadLetter;
+use crate::outcome::{Panic, contain};
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, lock};
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
+use crate::process::recipient::Route;
 
 /// A message that waits for room, shared by its sender and the mailbox.
 pub(crate) struct WaitingSend<T> {
+    to: Pid,
+    /// Converts the message when it has a place.
+    route: Option<Arc<dyn Route<T>>>,
     slot: Mutex<Slot<T>>,
     told: Latch<Told>,
 }
@@ -30,6 +37,10 @@ enum Slot<T> {
     Waiting(T),
     /// The sender has given up, and has not taken the message yet.
     Back(T),
+    /// The message has a place and was converted, and is on this lane.
+    Converted(Outbox, u32),
+    /// The conversion panicked.
+    Panicked(Panic),
     /// The message is in the mailbox, or the sender has taken it.
     Gone,
 }
@@ -41,13 +52,20 @@ pub(crate) enum Told {
     /// The process has ended, or its mailbox was replaced.
     TryAgain,
     TimedOut,
+    /// The conversion of the message panicked.
+    Panicked,
     /// No timer can end the wait, because the runtime has ended.
     RuntimeEnded,
 }
 
 impl<T: Send + 'static> WaitingSend<T> {
-    pub(crate) fn new(message: T) -> WaitingSend<T> {
-        WaitingSend { slot: Mutex::new(Slot::Waiting(message)), told: Latch::new() }
+    pub(crate) fn new(to: Pid, message: T, route: Option<Arc<dyn Route<T>>>) -> WaitingSend<T> {
+        WaitingSend { to, route, slot: Mutex::new(Slot::Waiting(message)), told: Latch::new() }
+    }
+
+    /// The conversion of the message, if it has one.
+    pub(crate) fn route(&self) -> Option<&Arc<dyn Route<T>>> {
+        self.route.as_ref()
     }
 
     /// The latch that is set when the wait is over.
@@ -57,10 +75,23 @@ impl<T: Send + 'static> WaitingSend<T> {
 
     /// Takes the message back, if it was not sent.
     pub(crate) fn take_back(&self) -> Option<T> {
-        match std::mem::replace(&mut *lock(&self.slot), Slot::Gone) {
-            Slot::Waiting(message) | Slot::Back(message) => Some(message),
-            Slot::Gone => None,
+        match self.take_if(|slot| matches!(slot, Slot::Waiting(_) | Slot::Back(_))) {
+            Some(Slot::Waiting(message) | Slot::Back(message)) => Some(message),
+            _ => None,
         }
+    }
+
+    /// The panic of the conversion.
+    pub(crate) fn panic(&self) -> Option<Panic> {
+        match self.take_if(|slot| matches!(slot, Slot::Panicked(_))) {
+            Some(Slot::Panicked(panic)) => Some(panic),
+            _ => None,
+        }
+    }
+
+    fn take_if(&self, is_wanted: impl FnOnce(&Slot<T>) -> bool) -> Option<Slot<T>> {
+        let mut slot = lock(&self.slot);
+        is_wanted(&slot).then(|| std::mem::replace(&mut *slot, Slot::Gone))
     }
 }
 
@@ -87,32 +118,50 @@ impl<T: Send + 'static> LimitedSend for WaitingSend<T> {
 }
 
 impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
-    fn prepare(&self) {}
-
-    fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32> {
-        let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<T>>()?;
-        let mut slot = lock(&self.slot);
-        match std::mem::replace(&mut *slot, Slot::Gone) {
-            Slot::Waiting(message) => {
-                match bounds {
-                    Some(bounds) => bounds.put(mailbox, message),
-                    None => mailbox.messages.push(Envelope { from: None, message }),
-                }
-                Some(1)
-            }
-            other => {
-                *slot = other;
-                Some(0)
-            }
-        }
+    fn prepare(&self) {
+        let Some(route) = &self.route else { return };
+        // Without the lock, because a conversion is user code.
+        let Some(Slot::Waiting(message)) = self.take_if(|slot| matches!(slot, Slot::Waiting(_))) else { return };
+        let mut outbox = Outbox::default();
+        *lock(&self.slot) = match contain(|| route.push(&mut outbox, message)) {
+            Ok(lane) => Slot::Converted(outbox, lane),
+            Err(panic) => Slot::Panicked(panic),
+        };
     }
 
-    fn settle(&self, is_sent: bool, _: &mut dyn FnMut(&DeadLetter<'_>)) {
-        if is_sent {
-            let _ = self.told.set(Told::Sent);
-        } else if matches!(*lock(&self.slot), Slot::Waiting(_)) {
-            self.try_again();
+    fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32> {
+        let mut slot = lock(&self.slot);
+        if let Slot::Converted(outbox, lane) = &mut *slot {
+            return outbox.lane(*lane).fill(1, None, mailbox, bounds);
         }
+        let Slot::Waiting(_) = &*slot else { return Some(0) };
+        let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<T>>()?;
+        if let Slot::Waiting(message) = std::mem::replace(&mut *slot, Slot::Gone) {
+            match bounds {
+                Some(bounds) => bounds.put(mailbox, message),
+                None => mailbox.messages.push(Envelope { from: None, message }),
+            }
+        }
+        Some(1)
+    }
+
+    fn settle(&self, is_sent: bool, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
+        let converted = self.take_if(|slot| matches!(slot, Slot::Converted(..)));
+        let told = match (is_sent, &*lock(&self.slot)) {
+            (true, _) => Told::Sent,
+            (false, Slot::Waiting(_)) => Told::TryAgain,
+            (false, Slot::Panicked(_)) => Told::Panicked,
+            (false, _) if converted.is_some() => Told::Sent,
+            // The sender has given up.
+            (false, _) => return,
+        };
+        if let Some(Slot::Converted(mut outbox, lane)) = converted
+            && !is_sent
+        {
+            // It cannot be handed back, so it counts as accepted.
+            outbox.lane(lane).bury(1, &DeadLetter::new(self.to, DeadLetterReason::Ended), grave);
+        }
+        let _ = self.told.set(told);
     }
 
     fn try_again(&self) {

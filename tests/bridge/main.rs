@@ -16,4 +16,5 @@ mod script;
 mod helpers;
 
 mod process_refs;
+mod recipients;
 mod sending;

@@ -67,6 +67,18 @@ impl Cell {
         }
     }
 
+    /// Gives back a place that was kept for a message. Returns the messages that have waited for it.
+    pub(crate) fn give_place_back(&self, pid: Pid) -> Vec<Arc<dyn WaitingSender>> {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_some() {
+            return Vec::new();
+        }
+        inner.body.bounded().map_or_else(Vec::new, |bounded| {
+            bounded.bounds.leave_reservation();
+            bounded.grant()
+        })
+    }
+
     /// Gives free places to messages that wait for room.
     fn grant(&self, pid: Pid) -> Vec<Arc<dyn WaitingSender>> {
         let mut inner = enter(&self.inner);
