@@ -15,6 +15,7 @@ mod script;
 #[path = "../process/helpers.rs"]
 mod helpers;
 
+mod executors;
 mod process_refs;
 mod recipients;
 mod sending;
