@@ -88,8 +88,8 @@ fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, (pid, to): (Pid, &imp
     }
 }
 
-/// A future of the reply to a question, made with [`Runtime::ask`](crate::Runtime::ask). A thread can also [`wait`](Self::wait) for the
-/// reply.
+/// A future of the reply to a question, made with [`Runtime::ask`](crate::Runtime::ask). A thread can also
+/// [`wait`](Self::wait) for the reply.
 ///
 /// If the future is dropped before the reply has arrived, the question is given up. A reply is then too late. If the
 /// future is polled again after it was ready, the result is [`CommandError::Dropped`].

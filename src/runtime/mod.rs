@@ -18,6 +18,7 @@ mod handle;
 mod system;
 mod weak;
 mod calls;
+mod idle;
 mod names;
 mod builder;
 #[cfg(all(test, not(loom)))]
@@ -29,6 +30,7 @@ pub use self::builder::{
     RuntimeBuilder,
 };
 pub use self::handle::Handle;
+pub use self::idle::NotIdleError;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::process_ref::ProcessRef;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};

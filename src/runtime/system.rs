@@ -11,7 +11,6 @@ use super::report::{ShutdownError, ShutdownReport};
 use super::shutdown::Shutdown;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Rejected, drop_contained};
-use crate::pool::PoolStats;
 use crate::primitives::Arc;
 use crate::process::{DeadLetterReason, Process, SpawnError, SpawnOptions, StuckStep, described_body};
 use crate::sched::body::{Machine, Ready, Stage};
@@ -209,23 +208,6 @@ impl Runtime {
     /// moments.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         self.core().processes()
-    }
-
-    /// Whether the runtime is idle. Then no process is ready or being stepped, and no blocking work waits or runs. The
-    /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives.
-    pub fn is_idle(&self) -> bool {
-        let (road, pool) = (&self.core().road, &self.core().pool);
-        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
-        let before = pool.stats();
-        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
-        // them.
-        let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
-        let asleep = match &road.stuck_steps {
-            Some(stuck_steps) => stuck_steps.with_all(asleep),
-            None => asleep(road.workers),
-        };
-        let after = pool.stats();
-        asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }
 
     /// The steps that are stuck now, as far as the [`Watchdog`](crate::config::Watchdog) has found them. Without a

@@ -6,7 +6,7 @@
 
 use std::any::{Any, TypeId};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Bound, Control};
@@ -149,6 +149,12 @@ impl Head {
     /// Returns the process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
+    }
+
+    /// The number of outstanding commands, without questions and without timers that are not due yet.
+    pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
+        let known = self.rare.as_ref().map_or(0, |rare| rare.timers.pending(now) + rare.asked.open());
+        (self.outstanding as usize).saturating_sub(known)
     }
 
     /// Begins the next incarnation of a failed process, with nothing outstanding. Returns its number, for its

@@ -16,6 +16,7 @@ mod script;
 mod helpers;
 
 mod executors;
+mod idleness;
 mod process_refs;
 mod recipients;
 mod sending;

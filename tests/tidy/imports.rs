@@ -173,6 +173,7 @@ const ORDER: &[&str] = &[
     "runtime/system",
     "runtime/weak",
     "runtime/calls",
+    "runtime/idle",
     "runtime/names",
     "runtime/builder",
     "runtime/mod",

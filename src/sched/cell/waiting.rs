@@ -1,12 +1,14 @@
 //! Messages outside that wait for room in the bounded mailbox of a process. `bounded_mailbox.rs` has the protocol.
 
-use super::{Cell, Missed};
+use std::time::Instant;
+
+use super::{BodyState, Cell, Missed};
 use crate::primitives::{Arc, enter};
 use crate::process::{DeadLetter, Pid};
 use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::{BoundedMailbox, WaitingSender};
 
-/// What follows from a place that was filled, or left free.
+/// The outcome for a message that was given a place.
 pub(crate) enum Filled<'a> {
     /// A message was accepted. With the body, if that woke the process.
     Accepted(Option<Ready>),
@@ -16,7 +18,7 @@ pub(crate) enum Filled<'a> {
 
 impl Cell {
     /// Registers a message that waits for room. Returns the number of the registration. `None` if there is room, and no
-    /// message has waited longer: then the message has a place, which the caller fills with [`fill_each`](Self::fill_each).
+    /// message has waited longer. Then the message has a place, and the caller [fills](Self::fill_each) it.
     pub(crate) fn register(&self, pid: Pid, sender: &Arc<dyn WaitingSender>) -> Result<Option<u64>, Missed> {
         let mut number = None;
         self.post(pid, |mailbox, bounds| {
@@ -64,6 +66,14 @@ impl Cell {
                 sender.settle(is_filled, &mut |letter| filled(Filled::Dead(letter)));
             }
             granted = self.grant(pid);
+        }
+    }
+
+    /// The number of commands of the process that are at work, if the process rests. Timers and questions do not count.
+    pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
+        match &enter(&self.inner).body {
+            BodyState::Resting(body) => body.head.commands_at_work(now),
+            BodyState::Out(_) | BodyState::OutBounded(_) | BodyState::Vacant => 0,
         }
     }
 
