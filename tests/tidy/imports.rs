@@ -208,6 +208,7 @@ const ORDER: &[&str] = &[
     "testing/driver",
     "testing/builder",
     "testing/mod",
+    "guide",
     "idle_tests",
     "lib",
 ];
