@@ -194,7 +194,7 @@ fn a_conversion_that_panics_costs_nobody_a_place() {
     let next = room.send_timeout(Room::Line(Line(4)), LIMIT);
     assert!(runtime.cancel(&to, "take").unwrap());
     next.wait().unwrap();
-    let waits = std::sync::Mutex::new(Some(waits));
+    let waits = Mutex::new(Some(waits));
     let payload = panics(&|| drop(waits.lock().unwrap().take().unwrap().wait()));
     assert_eq!(payload.downcast_ref(), Some(&"in a conversion"));
     wait(&room);
