@@ -138,7 +138,7 @@ impl Runtime {
     }
 
     /// Watches a process. The watcher gets the [`Down`](crate::Down) when the process has ended. If there is no such
-    /// process, the watcher gets one with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
+    /// process, the watcher gets one with [`Reason::NoSuchProcess`] at once.
     ///
     /// If no process has the name, or the group has no members, the PID of the watcher is one that no process has.
     pub fn watch(&self, target: impl Target) -> ExitWatcher {

@@ -21,7 +21,7 @@ use crate::process::{
 /// of a web server, and it keeps no runtime alive. A name or a group is looked up again with each call.
 ///
 /// When the runtime has ended, each call fails at once with
-/// [`NoSuchProcessError::RuntimeEnded`](crate::names::NoSuchProcessError::RuntimeEnded). The message comes back.
+/// [`NoSuchProcessError::RuntimeEnded`]. The message comes back.
 ///
 /// A reference is also a target of the calls of its own runtime, and of its processes.
 ///
@@ -109,7 +109,7 @@ impl<M> ProcessRef<M> {
     }
 
     /// Watches the process. See [`Runtime::watch`](crate::Runtime::watch). If the runtime has ended, the watcher gets
-    /// a [`Down`](crate::Down) with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
+    /// a [`Down`](crate::Down) with [`Reason::NoSuchProcess`] at once.
     pub fn watch(&self) -> ExitWatcher {
         self.access.watch(&self)
     }
