@@ -106,8 +106,8 @@ impl StepOutput {
         let tag = self.tag();
         let ask = self
             .spare_asks
-            .renew(self.pid, tag.id(), pid)
-            .unwrap_or_else(|| Arc::new(Ask::of_process(self.link.clone(), self.pid, tag.id(), pid)));
+            .renew::<T>(self.pid, tag.id(), pid)
+            .unwrap_or_else(|| Arc::new(Ask::of_process::<T>(self.link.clone(), self.pid, tag.id(), pid)));
         let message = question(Reply::new(ask.clone()));
         let lane = self.put(&to, message);
         self.push(Yield::Ask { lane, to: pid, ask, limit });

@@ -15,7 +15,7 @@ use crate::inside::is_step;
 use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, thread};
-use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
+use crate::process::{Accepts, Ask, CommandError, Pid, Reply};
 use crate::sched::body::Host;
 use crate::sched::router::why_dead;
 use crate::timer::TimerId;
@@ -49,25 +49,15 @@ impl Access {
         let deadline = core.road.clock.deadline(limit);
         let target = core.resolve(to);
         let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
-        let answer = Latch::new();
-        let ask = Arc::new(Ask::from_outside(self.host.clone(), answer.clone(), pid));
+        let decided = Latch::new();
+        let ask = Arc::new(Ask::from_outside::<T>(self.host.clone(), decided.clone(), pid));
         match target {
             Ok(pid) => put_question(core, &ask, (pid, to), question(Reply::new(ask.clone()))),
             Err(why) => ask.give_up(why.into()),
         }
-        let answer = LatchFuture::new(answer);
-        let core = core.clone();
-        AskFuture {
-            state: State::Asked(Asked {
-                ask,
-                answer,
-                core,
-                deadline,
-                timer: None,
-                is_taken: false,
-                takes: PhantomData,
-            }),
-        }
+        let (decided, core) = (LatchFuture::new(decided), core.clone());
+        let asked = Asked { ask, decided, core, deadline, timer: None, is_taken: false, takes: PhantomData };
+        AskFuture { state: State::Asked(asked) }
     }
 }
 
@@ -107,7 +97,7 @@ enum State<T: Send + 'static> {
 /// A question that was asked.
 struct Asked<T: Send + 'static> {
     ask: Arc<Ask>,
-    answer: LatchFuture<OneAnswer>,
+    decided: LatchFuture<Result<(), CommandError>>,
     core: Arc<Core>,
     deadline: Deadline,
     /// The timer of the question, set by the first poll or wait. It gives the question up when the limit is over, or
@@ -136,32 +126,32 @@ impl<T: Send + 'static> AskFuture<T> {
 
 impl<T: Send + 'static> Asked<T> {
     fn wait(mut self) -> Result<T, CommandError> {
-        let answer = self.answer.latch().clone();
-        if is_step() && !answer.is_set() {
+        let decided = self.decided.latch().clone();
+        if is_step() && !decided.is_set() {
             return Err(CommandError::InsideStep);
         }
         // If the asked process runs, its answer arrives before the thread could sleep and wake.
         for _ in 0..LOOKS {
-            if answer.is_set() {
+            if decided.is_set() {
                 break;
             }
             thread::yield_now();
         }
-        if !answer.is_set() {
+        if !decided.is_set() {
             if self.timer.is_none() {
                 // When the runtime ends, there may be no thread that answers or that wakes this thread. If the runtime
                 // has already ended, the timer is dropped here, and gives the question up.
                 self.set_timer(Deadline::NEVER);
             }
-            if !answer.wait_until(&self.core.road.clock, self.deadline) {
+            if !decided.wait_until(&self.core.road.clock, self.deadline) {
                 // If the reply comes at this moment, this has no effect.
                 self.ask.give_up(CommandError::TimedOut);
             }
         }
         // The question is decided. The thread that has decided it has set the answer or is about to.
-        answer.wait_until(&self.core.road.clock, Deadline::NEVER);
+        decided.wait_until(&self.core.road.clock, Deadline::NEVER);
         self.is_taken = true;
-        answer.take().map_or(Err(CommandError::Dropped), OneAnswer::typed)
+        decided.take().map_or(Err(CommandError::Dropped), |decided| self.ask.answered(decided))
     }
 
     /// Starts the timer that gives the question up when the limit is over, or when the runtime ends.
@@ -190,14 +180,14 @@ impl<T: Send + 'static> Future for AskFuture<T> {
 
 impl<T: Send + 'static> Asked<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, CommandError>> {
-        if self.timer.is_none() && !self.answer.latch().is_set() {
+        if self.timer.is_none() && !self.decided.latch().is_set() {
             let deadline = self.deadline;
             self.set_timer(deadline);
         }
         if self.is_taken {
             return Poll::Ready(Err(CommandError::Dropped));
         }
-        let polled = self.answer.poll_take(cx).map(OneAnswer::typed);
+        let polled = self.decided.poll_take(cx).map(|decided| self.ask.answered(decided));
         self.is_taken = polled.is_ready();
         polled
     }
@@ -207,7 +197,7 @@ impl<T: Send + 'static> Drop for Asked<T> {
     fn drop(&mut self) {
         if !self.is_taken {
             // First, because an answer wakes the task.
-            self.answer.forget();
+            self.decided.forget();
             self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         }
         if let Some(timer) = self.timer.take() {
@@ -220,7 +210,7 @@ impl<T: Send + 'static> fmt::Debug for AskFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_answered = match &self.state {
             State::Refused(_) => true,
-            State::Asked(asked) => asked.answer.latch().is_set(),
+            State::Asked(asked) => asked.decided.latch().is_set(),
         };
         f.debug_struct("AskFuture").field("answered", &is_answered).finish()
     }
