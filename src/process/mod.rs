@@ -19,6 +19,7 @@ mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
 mod step_output;
+mod future_output;
 mod spawn;
 mod observer;
 

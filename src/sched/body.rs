@@ -13,6 +13,7 @@ use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::orders::{Order, Orders};
 use super::outbox::Outbox;
+use super::residents::{BoxedFuture, Residents};
 use super::timer_records::TimerRecords;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
@@ -79,6 +80,7 @@ pub(crate) struct Rare {
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
+    pub(crate) residents: Option<Box<Residents>>,
     /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<BoundedMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -139,6 +141,17 @@ impl Head {
 
     pub(crate) fn is_bounded(&self) -> bool {
         self.bound().is_some()
+    }
+
+    /// Returns the futures of the process, if it has had any.
+    pub(crate) fn residents(&mut self) -> Option<&mut Residents> {
+        self.rare.as_mut()?.residents.as_deref_mut()
+    }
+
+    /// Whether the next turn begins with polls of futures.
+    pub(crate) fn is_poll_requested(&self) -> bool {
+        let residents = self.rare.as_ref().and_then(|rare| rare.residents.as_ref());
+        residents.is_some_and(|residents| residents.is_poll_requested())
     }
 
     /// Returns the outstanding command, if there is exactly one and it is an open ask.
@@ -375,6 +388,15 @@ pub(crate) enum Yield {
     Command {
         tag: u64,
         command: BoxedCommand,
+    },
+    /// A future, with the limit of its time.
+    Future {
+        tag: u64,
+        future: BoxedFuture,
+        limit: Duration,
+    },
+    CancelFuture {
+        tag: u64,
     },
     Cancel {
         tag: u64,

@@ -37,11 +37,12 @@
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
+mod polling;
 mod related;
 mod replacing;
 
 pub(crate) use self::asking::AskWait;
-use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, POLLS, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::latch::Latch;
 use crate::outcome::{LinkedExit, Reason};
@@ -296,7 +297,7 @@ impl Cell {
             && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
@@ -337,7 +338,7 @@ impl Cell {
         };
         let waits = stepped.verdict == Verdict::Wait;
         body.head.waits = waits;
-        if again {
+        if inner.take_poll_request(&mut body, !again) || again {
             return Settled::Again(body);
         }
         if waits && body.head.outstanding == 0 {

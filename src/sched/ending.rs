@@ -3,6 +3,7 @@
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
@@ -108,6 +109,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
         if let Some((parent, tag)) = rare.begun.take() {
             road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
         }
+        drop_futures(engine, executor, &mut body.head);
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);

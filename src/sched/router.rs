@@ -3,6 +3,7 @@
 use std::any::{Any, type_name};
 
 use super::cell::{Missed, Missing};
+use super::resident_waker::PollRequests;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
@@ -31,6 +32,14 @@ pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
         (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
         _ => CommandError::Full(pid),
     })
+}
+
+impl PollRequests for Road {
+    fn request_poll(&self, pid: Pid) {
+        if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.request_poll(pid)) {
+            self.inject(ready);
+        }
+    }
 }
 
 impl Road {

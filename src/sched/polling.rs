@@ -1,0 +1,123 @@
+//! The polls of a turn: the futures in the body are polled between the steps, and their outputs are answers.
+//!
+//! A turn polls a future at most once, and at most [`POLLS_A_TURN`](super::residents::POLLS_A_TURN) futures. A turn
+//! begins with the futures that were woken. After each step it goes on with those that the step has yielded. A future
+//! that is woken meanwhile waits for the next turn.
+//!
+//! A poll without an output is no step. If a process was woken for such polls only, its body comes to rest as it was.
+
+use std::task::Poll;
+
+use super::cell::Cell;
+use super::engine::Engine;
+use super::residents::{Resident, Residents};
+use super::road::Executor;
+use crate::outcome::{contain, drop_contained};
+use crate::primitives::{Arc, Ordering};
+use crate::process::{Answer, CommandError, StepActivity};
+use crate::sched::body::{Head, Ready};
+
+/// Calls its argument, surrounded by the user's code.
+pub(crate) type PollContext = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+/// Begins a turn of a process with futures. Polls those that were woken. Returns whether the process is to be stepped.
+pub(super) fn poll_woken<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) -> bool {
+    let Some(residents) = body.head.residents() else { return true };
+    residents.begin_turn();
+    let Some(only_polls) = residents.take_request() else { return true };
+    cell.take_poll_request();
+    residents.take_woken();
+    poll_due(engine, executor, cell, body);
+    // The step that follows sees these answers, so they are not news after it.
+    let is_answered = std::mem::take(&mut body.head.is_answered);
+    // The process may have been terminated during a poll. Then it is not stepped.
+    let is_doomed = engine.road().dooms.load(Ordering::Relaxed) > 0 && cell.doomed().is_some();
+    (is_answered || !only_polls) && !is_doomed
+}
+
+/// Polls the futures that a step has yielded.
+pub(super) fn poll_fresh<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
+    if body.head.residents().is_some_and(|residents| residents.has_fresh()) {
+        poll_due(engine, executor, cell, body);
+    }
+}
+
+fn poll_due<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
+    // A poll is user code, and may take long.
+    executor.let_go();
+    let pid = body.head.pid;
+    while let Some(mut resident) = body.head.residents().and_then(Residents::next_due) {
+        let tag = resident.tag();
+        executor.shows(StepActivity::Poll { tag });
+        match poll(engine, &mut resident) {
+            Some(answer) => {
+                drop_future(engine, resident);
+                engine.road().answer_in_hand(executor, body, tag, answer);
+            }
+            None => {
+                if let Some(residents) = body.head.residents() {
+                    residents.put_back(resident);
+                }
+            }
+        }
+    }
+    executor.shows(StepActivity::AfterStep);
+    let Some(residents) = body.head.residents() else { return };
+    residents.shrink();
+    if residents.has_due() {
+        // The body is in hand, so this only sets the flag. The process does not come to rest.
+        drop(cell.request_poll(pid));
+    }
+}
+
+/// Polls a future once. Returns the answer, if there is one.
+fn poll<E: Engine>(engine: &E, resident: &mut Resident) -> Option<Answer> {
+    if resident.begin_poll() {
+        return Some(Err(CommandError::TimedOut));
+    }
+    match in_context(engine, || resident.poll()) {
+        Ok(Poll::Pending) => None,
+        Ok(Poll::Ready(output)) => Some(Ok(output)),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Runs a user's code in the context that the runtime was built with. A panic becomes an error.
+pub(crate) fn in_context<E: Engine, R>(engine: &E, run: impl FnOnce() -> R) -> Result<R, CommandError> {
+    let (mut run, mut result) = (Some(run), None);
+    let ran = contain(|| {
+        engine.in_context(&mut || {
+            if let Some(run) = run.take() {
+                result = Some(run());
+            }
+        });
+    });
+    drop_contained(run);
+    match (ran, result) {
+        (Ok(()), Some(result)) => Ok(result),
+        // The context has not called it.
+        (Ok(()), None) => Err(CommandError::Dropped),
+        (Err(panic), result) => {
+            drop_contained(result);
+            Err(CommandError::Panicked(panic))
+        }
+    }
+}
+
+/// Drops a future that was taken out of its body, and cancels its timer.
+pub(crate) fn drop_future<E: Engine>(engine: &E, resident: Resident) {
+    if let Some(timer) = resident.timer() {
+        engine.forget_limit(timer);
+    }
+    drop(resident);
+}
+
+/// Drops all futures of a state machine that has ended, or has failed and is replaced.
+pub(super) fn drop_futures<E: Engine, H: Executor>(engine: &E, executor: &mut H, head: &mut Head) {
+    let Some(mut residents) = head.rare.as_mut().and_then(|rare| rare.residents.take()) else { return };
+    let all = residents.take_all();
+    if !all.is_empty() {
+        executor.let_go();
+        all.into_iter().for_each(|resident| drop_future(engine, resident));
+    }
+}

@@ -1,0 +1,136 @@
+//! Models of wakes of futures, with the real turn and the real cell. `src/sched/resident_waker.rs` has the protocol.
+
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+
+use super::{Driver, Status};
+use crate::primitives::{Arc, AtomicBool, Mutex, Ordering, lock, thread};
+use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
+
+/// A future that is ready when it was told so. The test has its waker.
+#[derive(Default)]
+struct Told {
+    is_ready: AtomicBool,
+    polls: Mutex<u32>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Told {
+    fn tell(&self) {
+        // Ordering: Relaxed: the wake itself must make this visible to the next poll.
+        self.is_ready.store(true, Ordering::Relaxed);
+        let waker = lock(&self.waker).clone();
+        waker.expect("the future was polled").wake();
+    }
+
+    fn poll(&self, waker: &Waker) -> Poll<u32> {
+        *lock(&self.polls) += 1;
+        *lock(&self.waker) = Some(waker.clone());
+        if self.is_ready.load(Ordering::Relaxed) { Poll::Ready(7) } else { Poll::Pending }
+    }
+}
+
+/// Yields a future for each that it is given, and ends when all are ready.
+struct Awaiting {
+    futures: Vec<Arc<Told>>,
+    tags: Vec<Tag<u32>>,
+    ready: usize,
+}
+
+impl Awaiting {
+    fn driven(futures: &[Arc<Told>]) -> Driver<Awaiting> {
+        Driver::new(Awaiting { futures: futures.to_vec(), tags: Vec::new(), ready: 0 })
+    }
+}
+
+impl Process for Awaiting {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        for told in self.futures.drain(..) {
+            self.tags.push(out.future(poll_fn(move |context| told.poll(context.waker()))));
+        }
+        for event in events {
+            if let Event::Completed(done) = event {
+                self.ready += self.tags.iter().filter(|tag| matches!(done.take(**tag), Some(Ok(7)))).count();
+            }
+        }
+        Ok(if self.ready == self.tags.len() { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+fn model(preemptions: usize, check: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 20_000;
+    model.check(check);
+}
+
+/// Fails if `settle` does not look at the request before it puts the body to rest.
+#[test]
+fn a_future_is_woken_while_its_process_comes_to_rest() {
+    model(3, || {
+        let told = Arc::new(Told::default());
+        let mut driver = Awaiting::driven(&[told.clone()]);
+        assert_eq!(driver.run(), Status::Idle);
+        driver.message(());
+        let teller = thread::spawn(move || told.tell());
+        driver.step();
+        teller.join().unwrap();
+        assert_eq!(driver.run(), Status::Ended, "the wake was lost");
+    });
+}
+
+/// Fails if the request is taken back after the list was taken, or if *woken* is cleared after the poll.
+#[test]
+fn a_future_is_woken_while_it_is_polled() {
+    model(3, || {
+        let told = Arc::new(Told::default());
+        let mut driver = Awaiting::driven(&[told.clone()]);
+        assert_eq!(driver.run(), Status::Idle);
+        // A wake in vain. The next poll runs beside the true wake.
+        let waker = lock(&told.waker).clone().expect("the future was polled");
+        waker.wake();
+        let teller = thread::spawn(move || told.tell());
+        driver.step();
+        teller.join().unwrap();
+        assert_eq!(driver.run(), Status::Ended, "the wake was lost");
+    });
+}
+
+/// Fails if a thread that finds the list filled does not leave the request to the thread that has filled it, or if
+/// neither makes it.
+#[test]
+fn two_futures_of_a_process_at_rest_are_woken_at_once() {
+    model(2, || {
+        let told = [Arc::new(Told::default()), Arc::new(Told::default())];
+        let mut driver = Awaiting::driven(&told);
+        assert_eq!(driver.run(), Status::Idle);
+        let [one, two] = told;
+        let tellers = [thread::spawn(move || one.tell()), thread::spawn(move || two.tell())];
+        driver.run();
+        tellers.into_iter().for_each(|teller| teller.join().unwrap());
+        assert_eq!(driver.run(), Status::Ended, "a wake was lost");
+    });
+}
+
+/// Fails if a future that has ended can still be listed, or if its waker reaches the next process of the slot.
+#[test]
+fn a_waker_outlives_its_future_and_its_process() {
+    model(3, || {
+        let told = Arc::new(Told::default());
+        let mut driver = Awaiting::driven(&[told.clone()]);
+        assert_eq!(driver.run(), Status::Idle);
+        let polls = told.clone();
+        let teller = thread::spawn(move || told.tell());
+        driver.terminate();
+        let ended = driver.status();
+        drop(driver);
+        teller.join().unwrap();
+        assert_eq!(ended, Status::Ended);
+        assert!(*lock(&polls.polls) <= 2, "it was polled after the end");
+        let waker = lock(&polls.waker).take();
+        waker.into_iter().for_each(Waker::wake);
+    });
+}
