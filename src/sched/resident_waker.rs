@@ -1,8 +1,8 @@
 //! The waker of a future that lives in the body of a process, and how a wake reaches the body.
 //!
 //! **State.** A waker has three bits: *woken*, *expired*, *over*. The wakers of one process share a list with the tags
-//! of woken futures. The cell of the process has a flag, `POLLS`. The body has a mark, `poll_requested`. The thread that
-//! has the body owns the mark.
+//! of woken futures. The cell of the process has a flag, `POLLS`. The body has a mark, `poll_requested`. The mark
+//! belongs to the thread that has the body.
 //!
 //! | the future is | it is woken | its limit is over | the owner of the body polls it | it ends |
 //! |---|---|---|---|---|
