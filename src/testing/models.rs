@@ -16,17 +16,26 @@ struct Told {
 }
 
 impl Told {
-    fn tell(&self) {
-        // Ordering: Relaxed: the wake itself must make this visible to the next poll.
-        self.is_ready.store(true, Ordering::Relaxed);
-        let waker = lock(&self.waker).clone();
-        waker.expect("the future was polled").wake();
+    fn waker(&self) -> Waker {
+        lock(&self.waker).clone().expect("the future was polled")
+    }
+
+    /// Returns a function that makes the future ready and wakes it. It takes no lock of the test.
+    fn teller(self: &Arc<Told>) -> impl FnOnce() + use<> {
+        let (told, waker) = (self.clone(), self.waker());
+        move || {
+            // Ordering: Relaxed: the wake itself must make this visible to the next poll.
+            told.is_ready.store(true, Ordering::Relaxed);
+            waker.wake();
+        }
     }
 
     fn poll(&self, waker: &Waker) -> Poll<u32> {
+        // First, because the locks would make it visible, too.
+        let is_ready = self.is_ready.load(Ordering::Relaxed);
         *lock(&self.polls) += 1;
         *lock(&self.waker) = Some(waker.clone());
-        if self.is_ready.load(Ordering::Relaxed) { Poll::Ready(7) } else { Poll::Pending }
+        if is_ready { Poll::Ready(7) } else { Poll::Pending }
     }
 }
 
@@ -75,14 +84,14 @@ fn a_future_is_woken_while_its_process_comes_to_rest() {
         let mut driver = Awaiting::driven(&[told.clone()]);
         assert_eq!(driver.run(), Status::Idle);
         driver.message(());
-        let teller = thread::spawn(move || told.tell());
+        let teller = thread::spawn(told.teller());
         driver.step();
         teller.join().unwrap();
         assert_eq!(driver.run(), Status::Ended, "the wake was lost");
     });
 }
 
-/// Fails if *woken* is cleared after the poll.
+/// Fails if *woken* is cleared after the poll, or without the order that a wake and (c) have.
 #[test]
 fn a_future_is_woken_while_it_is_polled() {
     model(3, || {
@@ -90,9 +99,8 @@ fn a_future_is_woken_while_it_is_polled() {
         let mut driver = Awaiting::driven(&[told.clone()]);
         assert_eq!(driver.run(), Status::Idle);
         // A wake in vain. The next poll runs beside the true wake.
-        let waker = lock(&told.waker).clone().expect("the future was polled");
-        waker.wake();
-        let teller = thread::spawn(move || told.tell());
+        told.waker().wake();
+        let teller = thread::spawn(told.teller());
         driver.step();
         teller.join().unwrap();
         assert_eq!(driver.run(), Status::Ended, "the wake was lost");
@@ -107,8 +115,8 @@ fn a_future_is_woken_while_the_polls_of_a_turn_begin() {
         let mut driver = Awaiting::driven(&told);
         assert_eq!(driver.run(), Status::Idle);
         let [one, two] = told;
-        one.tell();
-        let teller = thread::spawn(move || two.tell());
+        one.teller()();
+        let teller = thread::spawn(two.teller());
         driver.step();
         teller.join().unwrap();
         assert_eq!(driver.run(), Status::Ended, "the wake was lost");
@@ -124,7 +132,7 @@ fn two_futures_of_a_process_at_rest_are_woken_at_once() {
         let mut driver = Awaiting::driven(&told);
         assert_eq!(driver.run(), Status::Idle);
         let [one, two] = told;
-        let tellers = [thread::spawn(move || one.tell()), thread::spawn(move || two.tell())];
+        let tellers = [thread::spawn(one.teller()), thread::spawn(two.teller())];
         driver.run();
         tellers.into_iter().for_each(|teller| teller.join().unwrap());
         assert_eq!(driver.run(), Status::Ended, "a wake was lost");
@@ -138,15 +146,13 @@ fn a_waker_outlives_its_future_and_its_process() {
         let told = Arc::new(Told::default());
         let mut driver = Awaiting::driven(&[told.clone()]);
         assert_eq!(driver.run(), Status::Idle);
-        let polls = told.clone();
-        let teller = thread::spawn(move || told.tell());
+        let teller = thread::spawn(told.teller());
         driver.terminate();
         let ended = driver.status();
         drop(driver);
         teller.join().unwrap();
         assert_eq!(ended, Status::Ended);
-        assert!(*lock(&polls.polls) <= 2, "it was polled after the end");
-        let waker = lock(&polls.waker).take();
-        waker.into_iter().for_each(Waker::wake);
+        assert!(*lock(&told.polls) <= 2, "it was polled after the end");
+        told.waker().wake();
     });
 }
