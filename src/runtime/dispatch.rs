@@ -22,7 +22,7 @@ use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
-use crate::sched::polling::{PollContext, in_context};
+use crate::sched::polling::{PollContext, attach_feed, in_context};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
@@ -264,6 +264,7 @@ impl Engine for Core {
                 }
             }
             Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit, executor),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, Arc::downgrade(&self.road) as _),
             Yield::CancelFuture { tag } => self.drop_future(body, tag, Reason::Cancelled, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::bounded_mailbox::BoundedMailbox;
+use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::orders::{Order, Orders};
@@ -18,7 +19,7 @@ use super::timer_records::TimerRecords;
 use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Weak};
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
@@ -81,6 +82,12 @@ pub(crate) struct Rare {
     pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
     pub(crate) residents: Option<Box<Residents>>,
+    /// Whether the process has feeds. They are with its state machine, because they have the type of its messages.
+    pub(crate) has_feeds: bool,
+    /// Whether the next turn begins with a look at woken futures and new items of feeds.
+    pub(crate) poll_requested: bool,
+    /// Whether that turn steps the process only if a future is ready, or a feed has a new item.
+    pub(crate) only_polls: bool,
     /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<BoundedMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -148,10 +155,15 @@ impl Head {
         self.rare.as_mut()?.residents.as_deref_mut()
     }
 
-    /// Whether the next turn begins with polls of futures.
+    /// Marks the body: the next turn begins with polls. `only` says that no step is due.
+    pub(crate) fn request_poll(&mut self, only: bool) {
+        let rare = self.rare();
+        (rare.poll_requested, rare.only_polls) = (true, only);
+    }
+
+    /// Whether the next turn begins with polls.
     pub(crate) fn is_poll_requested(&self) -> bool {
-        let residents = self.rare.as_ref().and_then(|rare| rare.residents.as_ref());
-        residents.is_some_and(|residents| residents.is_poll_requested())
+        self.rare.as_ref().is_some_and(|rare| rare.poll_requested)
     }
 
     /// Returns the outstanding command, if there is exactly one and it is an open ask.
@@ -225,6 +237,15 @@ pub(crate) trait Machine: Any + Send {
 
     /// Drops everything that is left. A panic of one value does not affect the others.
     fn clear(&mut self);
+
+    /// Attaches a feed that a step has made.
+    fn attach(&mut self, feed: Box<dyn AnyNewFeed>, host: Weak<dyn FeedHost>);
+
+    /// Returns the feeds, if there are any.
+    fn feeds(&mut self) -> Option<&mut dyn AnyFeeds>;
+
+    /// Takes the feeds, for a successor.
+    fn take_feeds(&mut self) -> Option<Box<dyn AnyFeeds>>;
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
@@ -398,6 +419,7 @@ pub(crate) enum Yield {
     CancelFuture {
         tag: u64,
     },
+    Feed(Box<dyn AnyNewFeed>),
     Cancel {
         tag: u64,
         to: Pid,

@@ -74,6 +74,18 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Ends the feeds of a process, and reports every item that no step has taken.
+#[cold]
+fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
+    executor.let_go();
+    let (all, counters) = (DeadLetter::new(body.head.pid, DeadLetterReason::Ended), executor.counters());
+    if let Some(feeds) = body.machine.feeds() {
+        feeds.bury(&mut |from, type_name, message| {
+            road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..all });
+        });
+    }
+}
+
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
@@ -113,6 +125,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
+    if body.head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
+        bury_feeds(road, executor, &mut body);
+    }
     if let Some(inbox) = vacated.into_inbox() {
         bury_inbox(road, executor, pid, inbox);
     }

@@ -6,14 +6,15 @@
 //! body to rest.
 
 mod marks;
+pub(crate) mod resident_waker;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
+pub(crate) mod feeds;
 pub(crate) mod bounded_mailbox;
 pub(crate) mod orders;
 pub(crate) mod outbox;
 pub(crate) mod open_asks;
 pub(crate) mod timer_records;
-pub(crate) mod resident_waker;
 pub(crate) mod residents;
 pub(crate) mod body;
 pub(crate) mod machine;

@@ -5,34 +5,73 @@
 //! that is woken meanwhile waits for the next turn.
 //!
 //! A poll without an output is no step. If a process was woken for such polls only, its body comes to rest as it was.
+//! Feeds (`feeds.rs`) are looked at when a turn begins, too.
 
 use std::task::Poll;
 
 use super::cell::Cell;
 use super::engine::Engine;
+use super::feeds::{AnyNewFeed, FeedHost, wake_all};
 use super::residents::{Resident, Residents};
 use super::road::Executor;
 use crate::outcome::{contain, drop_contained};
-use crate::primitives::{Arc, Ordering};
+use crate::primitives::{Arc, Ordering, Weak};
 use crate::process::{Answer, CommandError, StepActivity};
-use crate::sched::body::{Head, Ready};
+use crate::sched::body::{Head, Ready, Stage};
 
 /// Calls its argument, surrounded by the user's code.
 pub(crate) type PollContext = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// Begins a turn of a process with futures. Polls those that were woken. Returns whether the process is to be stepped.
-pub(super) fn poll_woken<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) -> bool {
-    let Some(residents) = body.head.residents() else { return true };
-    residents.begin_turn();
-    let Some(only_polls) = residents.take_request() else { return true };
+/// Begins a turn: polls the futures that were woken, and fetches new items of feeds. Returns whether the process is to
+/// be stepped.
+pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) -> bool {
+    let Some(rare) = &mut body.head.rare else { return true };
+    let only_polls = std::mem::take(&mut rare.only_polls);
+    rare.residents.iter_mut().for_each(|residents| residents.begin_turn());
+    if !std::mem::take(&mut rare.poll_requested) && !rare.has_feeds {
+        return true;
+    }
     cell.take_poll_request();
-    residents.take_woken();
-    poll_due(engine, executor, cell, body);
+    if let Some(residents) = &mut rare.residents {
+        residents.take_woken();
+        poll_due(engine, executor, cell, body);
+    }
+    let is_fed = body.machine.feeds().is_some_and(|feeds| feeds.fetch());
+    settle_feeds(executor, body);
+    // A process that waits for answers is given no items.
+    let is_fed = is_fed && !body.head.waits;
     // The step that follows sees these answers, so they are not news after it.
     let is_answered = std::mem::take(&mut body.head.is_answered);
     // The process may have been terminated during a poll. Then it is not stepped.
     let is_doomed = engine.road().dooms.load(Ordering::Relaxed) > 0 && cell.doomed().is_some();
-    (is_answered || !only_polls) && !is_doomed
+    (is_answered || is_fed || !only_polls) && !is_doomed
+}
+
+/// Attaches a feed to the process whose step has made it. A process that is done has no feeds.
+pub(crate) fn attach_feed<H: Executor>(
+    executor: &mut H,
+    body: &mut Ready,
+    feed: Box<dyn AnyNewFeed>,
+    host: Weak<dyn FeedHost>,
+) {
+    // Wakers of those that wait to put an item may take long.
+    executor.let_go();
+    if body.head.stage == Stage::Done {
+        return drop_contained(feed);
+    }
+    body.machine.attach(feed, host);
+    body.head.rare().has_feeds = body.machine.feeds().is_some();
+}
+
+/// Makes room in the feeds from which a step has taken items.
+pub(super) fn settle_feeds<H: Executor>(executor: &mut H, body: &mut Ready) {
+    let Some(rare) = body.head.rare.as_mut().filter(|rare| rare.has_feeds) else { return };
+    let Some((woken, has_feeds)) = body.machine.feeds().map(|feeds| feeds.settle()) else { return };
+    rare.has_feeds = has_feeds;
+    if !woken.is_empty() {
+        executor.let_go();
+        wake_all(woken);
+    }
 }
 
 /// Polls the futures that a step has yielded.
@@ -77,7 +116,7 @@ fn poll<E: Engine>(engine: &E, resident: &mut Resident) -> Option<Answer> {
     }
     match in_context(engine, || resident.poll()) {
         Ok(Poll::Pending) => None,
-        Ok(Poll::Ready(output)) => Some(Ok(output)),
+        Ok(Poll::Ready(answer)) => Some(answer),
         Err(error) => Some(Err(error)),
     }
 }

@@ -13,6 +13,7 @@ use super::resident_waker::{PollRequests, ResidentWaker, WokenList};
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, Weak};
+use crate::process::command::Answer;
 use crate::timer::TimerId;
 
 /// The most futures of a process that one turn polls.
@@ -23,12 +24,13 @@ const KEPT: usize = 64;
 
 /// A future with the type of its output erased.
 pub(crate) trait AnyFuture: Send {
-    fn poll_any(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Box<dyn Any + Send>>;
+    /// Polls for the answer of the command.
+    fn poll_any(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer>;
 }
 
 impl<F: Future<Output: Send + 'static> + Send> AnyFuture for F {
-    fn poll_any(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Box<dyn Any + Send>> {
-        self.poll(context).map(|output| Box::new(output) as Box<dyn Any + Send>)
+    fn poll_any(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.poll(context).map(|output| Ok(Box::new(output) as Box<dyn Any + Send>))
     }
 }
 
@@ -58,7 +60,7 @@ impl Resident {
         self.shared.begin_poll()
     }
 
-    pub(crate) fn poll(&mut self) -> Poll<Box<dyn Any + Send>> {
+    pub(crate) fn poll(&mut self) -> Poll<Answer> {
         match &mut self.future {
             Some(future) => future.as_mut().poll_any(&mut Context::from_waker(&self.waker)),
             None => Poll::Pending,
@@ -85,10 +87,6 @@ pub(crate) struct Residents {
     due: VecDeque<u64>,
     /// The number of polls that this turn may still make.
     polls_left: u32,
-    /// Whether the next turn begins with polls.
-    poll_requested: bool,
-    /// Whether that turn only polls. It then steps the process only if a future is answered.
-    only_polls: bool,
 }
 
 impl Residents {
@@ -99,8 +97,6 @@ impl Residents {
             fresh: VecDeque::new(),
             due: VecDeque::new(),
             polls_left: POLLS_A_TURN,
-            poll_requested: false,
-            only_polls: false,
         }
     }
 
@@ -136,29 +132,9 @@ impl Residents {
         all
     }
 
-    /// Marks the body: its next turn begins with polls. `only` says that no step is due.
-    pub(crate) fn request_poll(&mut self, only: bool) {
-        (self.poll_requested, self.only_polls) = (true, only);
-    }
-
-    pub(crate) fn is_poll_requested(&self) -> bool {
-        self.poll_requested
-    }
-
-    /// The next turn steps the process in any case.
-    pub(crate) fn step_is_due(&mut self) {
-        self.only_polls = false;
-    }
-
     /// Records that a turn begins.
     pub(crate) fn begin_turn(&mut self) {
         self.polls_left = POLLS_A_TURN;
-    }
-
-    /// Takes the mark off the body. Returns whether the turn only polls, or `None` if there was no mark.
-    pub(crate) fn take_request(&mut self) -> Option<bool> {
-        let only = std::mem::take(&mut self.only_polls);
-        std::mem::take(&mut self.poll_requested).then_some(only)
     }
 
     /// Takes over the futures that were woken. Each is polled at most once before the next call.

@@ -3,6 +3,7 @@
 use std::any::{Any, type_name};
 
 use super::cell::{Missed, Missing};
+use super::feeds::FeedHost;
 use super::resident_waker::PollRequests;
 use super::road::{Executor, Road};
 use crate::latch::Latch;
@@ -39,6 +40,22 @@ impl PollRequests for Road {
         if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.request_poll(pid)) {
             self.inject(ready);
         }
+    }
+}
+
+impl FeedHost for Road {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        let woken = self.table.cell(pid)?.fed(pid)?;
+        let is_woken = woken.is_some();
+        woken.into_iter().for_each(|ready| self.queues.push(ready));
+        Some(is_woken)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        if is_woken {
+            self.injected();
+        }
+        self.outside.add(&self.outside.accepted, 1);
     }
 }
 

@@ -10,7 +10,7 @@ use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
-use super::polling::{poll_fresh, poll_woken};
+use super::polling::{begin_turn, poll_fresh, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
@@ -206,8 +206,8 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
     }
 }
 
-/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled. Returns
-/// whether the process is to be stepped.
+/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled, and its
+/// feeds are looked at. Returns whether the process is to be stepped.
 #[inline(never)]
 fn prepare<E: Engine, H: Executor>(
     engine: &E,
@@ -217,7 +217,7 @@ fn prepare<E: Engine, H: Executor>(
     out: &mut StepOutput,
     begins_turn: bool,
 ) -> bool {
-    if begins_turn && !poll_woken(engine, executor, cell, body) {
+    if begins_turn && !begin_turn(engine, executor, cell, body) {
         return false;
     }
     if body.head.is_bounded() {
@@ -235,6 +235,7 @@ fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, 
     if body.head.is_bounded() {
         hold(engine.road(), executor, cell, body);
     }
+    settle_feeds(executor, body);
     poll_fresh(engine, executor, cell, body);
 }
 

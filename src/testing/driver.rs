@@ -243,6 +243,12 @@ impl<P: Process> Driver<P> {
         self.exit.get()
     }
 
+    /// The number of messages of the process that no step will take.
+    #[cfg(all(test, loom))]
+    pub(super) fn dead_letters(&self) -> u64 {
+        self.engine.road.outside.dead.iter().map(|count| count.get()).sum()
+    }
+
     /// Returns the number of steps that the process has taken.
     pub fn steps(&self) -> usize {
         self.engine.road.outside.steps.get() as usize

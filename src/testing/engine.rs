@@ -20,9 +20,10 @@ use crate::process::{
 use crate::sched::body::{Head, Host, Ready, Stage, Work, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
+use crate::sched::feeds::FeedHost;
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
-use crate::sched::polling::drop_future;
+use crate::sched::polling::{attach_feed, drop_future};
 use crate::sched::queue::Queues;
 use crate::sched::resident_waker::{PollRequests, ResidentWaker};
 use crate::sched::residents::{BoxedFuture, Residents};
@@ -109,10 +110,10 @@ impl TestEngine {
         let ready = self.road.queues.take_one().or_else(|| lock(&self.on_pool).take());
         let mut body = ready.or_else(|| self.cell().take_resting())?;
         if self.cell().hand_over(&mut body).is_some()
-            && let Some(residents) = body.head.residents()
+            && let Some(rare) = &mut body.head.rare
         {
             // The turn does not find these events in the cell.
-            residents.step_is_due();
+            rare.only_polls = false;
         }
         Some(body)
     }
@@ -218,7 +219,7 @@ impl Engine for TestEngine {
         None
     }
 
-    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, _: &mut H) {
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, executor: &mut H) {
         let pid = body.head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => {
@@ -260,6 +261,7 @@ impl Engine for TestEngine {
                 self.note(|notes| notes.commands.push_back((tag, command.name, command.command)));
             }
             Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, self.me.clone()),
             Yield::CancelFuture { tag } => {
                 if let Some(future) = body.head.residents().and_then(|residents| residents.remove(tag)) {
                     drop_future(self, future);
@@ -361,6 +363,16 @@ impl Engine for TestEngine {
 impl PollRequests for TestEngine {
     fn request_poll(&self, pid: Pid) {
         self.road.request_poll(pid);
+    }
+}
+
+impl FeedHost for TestEngine {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        self.road.fed(pid)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        self.road.announce(is_woken);
     }
 }
 

@@ -1,11 +1,13 @@
-//! Models of wakes of futures, with the real turn and the real cell. `src/sched/resident_waker.rs` has the protocol.
+//! Models of wakes of futures, and of feeds, with the real turn and the real cell. `src/sched/resident_waker.rs` and
+//! `src/sched/feeds.rs` have the protocols.
 
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::{Driver, Status};
 use crate::primitives::{Arc, AtomicBool, Mutex, Ordering, lock, thread};
-use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
+use crate::process::{Event, Events, Feed, Process, Step, StepOutput, StepResult, Tag};
 
 /// A future that is ready when it was told so. The test has its waker.
 #[derive(Default)]
@@ -154,5 +156,91 @@ fn a_waker_outlives_its_future_and_its_process() {
         assert_eq!(ended, Status::Ended);
         assert!(*lock(&told.polls) <= 2, "it was polled after the end");
         told.waker().wake();
+    });
+}
+
+/// Makes a feed with a limit of one, gives it to the test, and ends with the second item.
+struct Fed {
+    feed: Arc<Mutex<Option<Feed<()>>>>,
+    items: usize,
+}
+
+impl Fed {
+    fn driven() -> (Driver<Fed>, Feed<()>) {
+        let feed = Arc::new(Mutex::new(None));
+        let mut driver = Driver::new(Fed { feed: feed.clone(), items: 0 });
+        assert_eq!(driver.step(), Status::Idle);
+        let feed = lock(&feed).take().expect("the first step has made it");
+        (driver, feed)
+    }
+}
+
+impl Process for Fed {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if self.items == 0 && events.next().is_none() {
+            *lock(&self.feed) = Some(out.feed(1));
+            return Ok(Step::Idle);
+        }
+        self.items += 1 + events.count();
+        Ok(if self.items == 2 { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+/// Fails if the cell is not told of an item, or if the request is taken back after the list of feeds was taken.
+#[test]
+fn an_item_is_put_while_its_process_comes_to_rest() {
+    model(3, || {
+        let (mut driver, feed) = Fed::driven();
+        let putter = thread::spawn(move || assert!(feed.try_put(()).is_ok()));
+        driver.message(());
+        driver.step();
+        putter.join().unwrap();
+        assert_eq!(driver.run(), Status::Ended, "the item was lost");
+    });
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Woken>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Fails if one that waits for room is not woken, or if it does not look again before it waits.
+#[test]
+fn room_is_made_while_a_put_begins_to_wait() {
+    model(3, || {
+        let (mut driver, feed) = Fed::driven();
+        assert!(feed.try_put(()).is_ok());
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        let waker = Waker::from(woken.clone());
+        let mut put = feed.put(());
+        let putter = thread::spawn(move || {
+            let is_put = Pin::new(&mut put).poll(&mut Context::from_waker(&waker)).is_ready();
+            (put, is_put)
+        });
+        driver.run();
+        let (put, is_put) = putter.join().unwrap();
+        assert!(is_put || woken.0.load(Ordering::Relaxed), "it waits for ever");
+        drop(put);
+    });
+}
+
+/// The item comes back, or it is a dead letter. Fails if the feed is ended before the cell is vacated.
+#[test]
+fn an_item_is_put_while_its_process_ends() {
+    model(3, || {
+        let (mut driver, feed) = Fed::driven();
+        let other = feed.clone();
+        let putter = thread::spawn(move || other.try_put(()).is_ok());
+        driver.terminate();
+        let is_accepted = putter.join().unwrap();
+        assert!(feed.try_put(()).is_err());
+        let dead = driver.dead_letters();
+        assert_eq!(dead, u64::from(is_accepted));
     });
 }

@@ -21,3 +21,4 @@ mod future_wakes;
 mod future_ends;
 mod future_context;
 mod driven_futures;
+mod feeds;

@@ -1,6 +1,6 @@
 //! Requests to poll the futures of a process. `sched/resident_waker.rs` has the protocol.
 
-use super::{Cell, Inner, POLLS, Settled};
+use super::{BodyState, Cell, Inner, POLLS, Settled, WAITS};
 use crate::primitives::enter;
 use crate::process::Pid;
 use crate::sched::body::{Ready, Stepped, Verdict};
@@ -16,10 +16,26 @@ impl Cell {
             inner.stamp |= POLLS;
             return None;
         };
-        if let Some(residents) = body.head.residents() {
-            residents.request_poll(true);
-        }
+        body.head.request_poll(true);
         Some(body)
+    }
+
+    /// Counts an item of a feed as queued. A returned body was at rest. Returns `None` if the process does not live.
+    pub(crate) fn fed(&self, pid: Pid) -> Option<Option<Ready>> {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_some() {
+            return None;
+        }
+        inner.queued += 1;
+        if inner.stamp & WAITS == 0
+            && let Some(body) = inner.wake()
+        {
+            return Some(Some(body));
+        }
+        if !matches!(inner.body, BodyState::Resting(_)) {
+            inner.stamp |= POLLS;
+        }
+        Some(None)
     }
 
     /// Takes the request back. The caller polls now.
@@ -44,7 +60,7 @@ impl Inner {
             return false;
         }
         self.stamp &= !POLLS;
-        let residents = body.head.residents();
-        residents.map(|residents| residents.request_poll(only)).is_some()
+        body.head.request_poll(only);
+        true
     }
 }
