@@ -6,6 +6,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};
@@ -52,6 +53,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// Held by the test that counts.
+static ALONE: wait::Mutex<()> = wait::Mutex::new(());
+
 /// Futures that come first, so that all buffers have their size.
 const FIRST: u64 = 1_000;
 const FUTURES: u64 = 1_000_000;
@@ -82,6 +86,7 @@ impl Process for OneByOne {
 
 #[test]
 fn a_ready_future_costs_six_allocations_and_leaves_none() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let exit = wait::wait(&runtime.spawn(OneByOne::default()).unwrap());
     let [(allocations, bytes), (allocations_after, bytes_after)] = **exit.output().unwrap();
@@ -89,4 +94,89 @@ fn a_ready_future_costs_six_allocations_and_leaves_none() {
     assert!(each <= 6.0, "{each} allocations a future");
     // Threads that have just been started may still allocate.
     assert!(bytes_after < bytes + 64 * 1024, "{bytes} bytes before, {bytes_after} bytes after");
+}
+
+/// Makes one feed after the other, and forgets each when its item has come.
+#[derive(Default)]
+struct FeedByFeed {
+    has_begun: bool,
+    taken: u64,
+    before: u64,
+}
+
+impl Process for FeedByFeed {
+    type Message = u64;
+    type Output = (u64, u64);
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<Self::Output> {
+        let taken = events.filter(|event| matches!(event, Event::Message(_))).count() as u64;
+        if taken == 0 && self.has_begun {
+            return Ok(Step::Idle);
+        }
+        self.has_begun = true;
+        self.taken += taken;
+        let now = LIVE_BYTES.load(Ordering::Relaxed);
+        if self.taken == FIRST {
+            self.before = now;
+        } else if self.taken == FIRST + FEEDS {
+            return Ok(Step::Done((self.before, now)));
+        }
+        let feed = out.feed::<u64>(4);
+        out.future(async move { feed.put(1).await.is_ok() });
+        Ok(Step::Idle)
+    }
+}
+
+const FEEDS: u64 = 100_000;
+
+#[test]
+fn feeds_that_are_empty_and_dropped_leave_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let exit = wait::wait(&runtime.spawn(FeedByFeed::default()).unwrap());
+    let (bytes, bytes_after) = **exit.output().unwrap();
+    assert!(bytes_after < bytes + 64 * 1024, "{bytes} bytes before, {bytes_after} bytes after");
+}
+
+/// Takes few items a step.
+struct Slow {
+    putter: Option<std::sync::mpsc::Sender<procession::feed::Feed<[u8; 256]>>>,
+    taken: u64,
+    most: u64,
+}
+
+impl Process for Slow {
+    type Message = [u8; 256];
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, [u8; 256]>, out: &mut StepOutput) -> StepResult<u64> {
+        if let Some(putter) = self.putter.take() {
+            putter.send(out.feed(16)).map_err(|_| "the test is over")?;
+        }
+        self.taken += events.filter(|event| matches!(event, Event::Message(_))).count() as u64;
+        self.most = self.most.max(LIVE_BYTES.load(Ordering::Relaxed));
+        Ok(if self.taken == ITEMS { Step::Done(self.most) } else { Step::Idle })
+    }
+}
+
+const ITEMS: u64 = 10_000_000 / if cfg!(debug_assertions) { 10 } else { 1 };
+
+/// In a release build these are 10,000,000 items.
+#[test]
+fn many_items_to_a_slow_process_keep_the_memory_flat() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (putter, feed) = std::sync::mpsc::channel();
+    let before = LIVE_BYTES.load(Ordering::Relaxed);
+    let process = runtime.spawn(Slow { putter: Some(putter), taken: 0, most: 0 }).unwrap();
+    let feed = wait::wait(&feed).unwrap();
+    let putter = std::thread::spawn(move || {
+        for _ in 0..ITEMS {
+            wait::block_on(feed.put([0; 256])).unwrap();
+        }
+    });
+    let exit = wait::wait(&process);
+    wait::wait(putter).unwrap();
+    let most = **exit.output().unwrap();
+    assert!(most < before + 256 * 1024, "{before} bytes before, {most} bytes at most");
 }

@@ -37,7 +37,7 @@ use crate::sched::feeds::{FeedShared, NewFeed, NotFed};
 ///
 ///     fn step(&mut self, events: &mut Events<u64>, out: &mut StepOutput) -> StepResult<u64> {
 ///         if !std::mem::replace(&mut self.began, true) {
-///             let feed = out.feed(16);
+///             let feed = out.feed::<u64>(16);
 ///             out.future(async move {
 ///                 for n in 1..=100 {
 ///                     if feed.put(n).await.is_err() {

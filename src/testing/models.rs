@@ -162,13 +162,14 @@ fn a_waker_outlives_its_future_and_its_process() {
 /// Makes a feed with a limit of one, gives it to the test, and ends with the second item.
 struct Fed {
     feed: Arc<Mutex<Option<Feed<()>>>>,
+    has_begun: bool,
     items: usize,
 }
 
 impl Fed {
     fn driven() -> (Driver<Fed>, Feed<()>) {
         let feed = Arc::new(Mutex::new(None));
-        let mut driver = Driver::new(Fed { feed: feed.clone(), items: 0 });
+        let mut driver = Driver::new(Fed { feed: feed.clone(), has_begun: false, items: 0 });
         assert_eq!(driver.step(), Status::Idle);
         let feed = lock(&feed).take().expect("the first step has made it");
         (driver, feed)
@@ -180,11 +181,10 @@ impl Process for Fed {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
-        if self.items == 0 && events.next().is_none() {
+        if !std::mem::replace(&mut self.has_begun, true) {
             *lock(&self.feed) = Some(out.feed(1));
-            return Ok(Step::Idle);
         }
-        self.items += 1 + events.count();
+        self.items += events.count();
         Ok(if self.items == 2 { Step::Done(()) } else { Step::Idle })
     }
 }
