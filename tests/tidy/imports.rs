@@ -209,6 +209,7 @@ const ORDER: &[&str] = &[
     "testing/builder",
     "testing/models",
     "testing/mod",
+    "guide",
     "idle_tests",
     "lib",
 ];
