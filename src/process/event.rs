@@ -219,7 +219,7 @@ impl<'a, M> Events<'a, M> {
         let Some(feeds_first) = self.feeds.as_ref().filter(|_| self.messages).map(|feeds| feeds.is_next) else {
             return self.look_into_mailbox(has_signals, wanted);
         };
-        // Whoever has not had the last event has the next one, if it has any.
+        // The two take turns, if both have something.
         if feeds_first && self.look_into_feeds(&mut wanted) {
             return Next::Fed;
         }

@@ -21,8 +21,8 @@ use crate::sched::feeds::{FeedShared, NewFeed, NotFed};
 ///   order among each other. Where both wait, they come in turns, and several feeds do so, too.
 /// - An item counts as untaken until a step takes it. While there are as many as the limit allows, [`put`](Self::put)
 ///   waits. The bound of the mailbox does not count items.
-/// - When the process has ended, no item is accepted any longer. Those that no step has taken are dead letters. The feed
-///   stays when the state machine is replaced by an upgrade or a recovery.
+/// - When the process has ended, no item is accepted any longer. Items that no step has taken are dead letters. The
+///   feed stays when the state machine is replaced by an upgrade or a recovery.
 /// - When the last handle is dropped, the items that are left still come.
 ///
 /// ```
@@ -79,8 +79,8 @@ impl StepOutput {
     /// Makes a feed of this process. At most `limit` of its items are untaken. A limit of zero counts as one.
     ///
     /// Items are accepted when the step has returned `Ok`. If the step fails, or returns
-    /// [`Step::Done`](super::Step::Done), none is. `M` should be the type of the process's messages. If it is not, every
-    /// item is refused with [`SendError::WrongType`].
+    /// [`Step::Done`](super::Step::Done), none is. `M` should be the type of the process's messages. If it is not,
+    /// every item is refused with [`SendError::WrongType`]. So name the type: `out.feed::<Line>(16)`.
     pub fn feed<M: Send + 'static>(&mut self, limit: usize) -> Feed<M> {
         let shared = FeedShared::new(self.pid, limit);
         self.push(Yield::Feed(Box::new(NewFeed(Some(shared.clone())))));
@@ -156,7 +156,10 @@ impl<M: Send + 'static> Future for PutFuture<M> {
         let Some(mut item) = this.item.take() else { return Poll::Pending };
         loop {
             match this.feed.shared().offer(item) {
-                Ok(()) => return Poll::Ready(Ok(this.leave())),
+                Ok(()) => {
+                    this.leave();
+                    return Poll::Ready(Ok(()));
+                }
                 Err((back, NotFed::Refused(why))) => {
                     this.leave();
                     return Poll::Ready(Err(Rejected::new(back, why)));

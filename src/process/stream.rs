@@ -19,8 +19,8 @@ impl StepOutput {
     ///
     /// At most `limit` items are untaken. The stream is not polled further ahead. If a poll panics, the answer is
     /// [`CommandError::Panicked`](super::CommandError::Panicked). If the process takes messages of another type, the
-    /// answer is [`CommandError::WrongType`](super::CommandError::WrongType) after the first item. The stream is dropped
-    /// with the process, and [`cancel_future`](Self::cancel_future) drops it, too. Items that were put still come.
+    /// answer is [`CommandError::WrongType`](super::CommandError::WrongType). The stream is dropped with the process,
+    /// and [`cancel_future`](Self::cancel_future) drops it, too. Items that were put still come.
     ///
     /// A step after [`Step::Wait`](super::Step::Wait) is given no items. So a process that waits for the answer of a
     /// stream says [`Step::Idle`](super::Step::Idle).

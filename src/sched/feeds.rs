@@ -172,8 +172,8 @@ impl<M> FeedShared<M> {
         self.wait_while(self.limit, ticket, waker)
     }
 
-    /// Has `waker` called when steps have taken items, or when the feed has ended, if so many items are untaken. Returns
-    /// whether it will be: if not, the caller looks again. `ticket` is its place among those that wait.
+    /// Has `waker` called when steps have taken items, or when the feed has ended, if so many items are untaken.
+    /// Returns whether it will be: if not, the caller looks again. `ticket` is its place among those that wait.
     pub(crate) fn wait_while(&self, untaken: usize, ticket: &mut Option<u64>, waker: Waker) -> bool {
         let (old, waits) = {
             let mut state = enter(&self.state);
