@@ -130,6 +130,7 @@
 //! - [`names`] has names and groups.
 //! - [`spawn`] has the items for options of new processes.
 //! - [`exit`] has the causes of exits, and the events that report them.
+//! - [`feed`] has queues with backpressure, by which async code gives messages to a process.
 //! - [`observe`] has observers and statistics.
 //! - [`config`] has the configuration of a runtime.
 //! - [`sync`] has latches and gates.
@@ -170,6 +171,7 @@ mod runtime;
 pub mod command;
 pub mod config;
 pub mod exit;
+pub mod feed;
 pub mod names;
 pub mod observe;
 pub mod spawn;
