@@ -340,7 +340,7 @@ impl Cell {
             && !body.head.is_answered
             && stepped.taken <= 1
             && body.head.outstanding > 0
-            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = true;
