@@ -103,6 +103,7 @@
 //!   [`tasklet`].
 //! - A **process** is a state machine with a PID and a mailbox. Worker threads step it. Its blocking closures are
 //!   jobs. See [`Process`].
+//! - An **actor** is a process with a callback for each kind of event. See [`actor`].
 //! - A **supervisor** is a process that restarts other processes when they fail. See [`supervisor`].
 //!
 //! The **shutdown tree** ends all of these in order. See [`shutdown`]. Code that starts background work returns a
@@ -170,8 +171,9 @@ pub mod names;
 pub mod observe;
 pub mod spawn;
 pub mod sync;
-pub mod prelude;
 pub mod supervisor;
+pub mod actor;
+pub mod prelude;
 pub mod testing;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod idle_tests;

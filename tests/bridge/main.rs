@@ -1,0 +1,20 @@
+//! The bridge to async code, and simpler ways to write a process, against their contract. `docs/guarantees/bridge.md`
+//! says which test shows which statement.
+
+// Everything here is for this program alone; `pub` says what the modules share.
+#![allow(unreachable_pub, dead_code)]
+
+#[path = "../common/wait.rs"]
+mod wait;
+#[path = "../common/blocker.rs"]
+mod blocker;
+#[path = "../common/panics.rs"]
+mod panics;
+#[path = "../common/script.rs"]
+mod script;
+#[path = "../process/helpers.rs"]
+mod helpers;
+
+mod actor_failures;
+mod actors;
+mod continuations;
