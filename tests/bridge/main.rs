@@ -16,5 +16,7 @@ mod script;
 mod helpers;
 
 mod actor_failures;
+#[cfg(feature = "macros")]
+mod actor_macro;
 mod actors;
 mod continuations;

@@ -240,6 +240,12 @@ impl<'a> Parameter<'a> {
         if is_actions(&input.kind) {
             return Ok(Parameter::Actions);
         }
+        if input.name == "_" {
+            return Err(Error::new(
+                input.name.span(),
+                "the call needs a name for this parameter, for example `_unused`",
+            ));
+        }
         refuse_borrowed(&input.kind)?;
         Ok(match only_argument(&input.kind, "Reply", 1) {
             Some(answer) => Parameter::Reply(input, answer),

@@ -41,6 +41,7 @@ pub(crate) struct Method {
 
 /// A parameter other than `self`.
 pub(crate) struct Input {
+    /// A name or `_`.
     pub(crate) name: Ident,
     pub(crate) kind: Type,
 }
@@ -194,7 +195,7 @@ fn inputs(name: &Ident) -> impl FnOnce(ParseStream<'_>) -> Result<Vec<Input>> + 
                 return Err(Error::new_spanned(attribute, "a parameter of a message has no attributes"));
             }
             input.parse::<Option<Token![mut]>>()?;
-            let is_name = input.peek(Ident::peek_any) && !input.peek(Token![_]) && !input.peek(Token![ref]);
+            let is_name = input.peek(Ident::peek_any) && !input.peek(Token![ref]);
             if !is_name || !input.peek2(Token![:]) || input.peek2(Token![::]) {
                 let text = "a parameter of a message is a plain name: take the pattern apart in the body";
                 return Err(input.error(text));
