@@ -17,7 +17,7 @@ pub(crate) fn code(arguments: &Arguments, block: &Block, actor: &Actor<'_>) -> T
 
 /// The block as it was written, without the attributes of this macro.
 fn same_block(block: &Block) -> TokenStream {
-    let Block { attributes, generics, self_type, methods } = block;
+    let Block { attributes, generics, self_type, methods, errors: _ } = block;
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let methods = methods.iter().map(|method| {
         let (attributes, visibility, name) = (&method.attributes, &method.visibility, &method.name);

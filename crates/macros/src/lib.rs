@@ -30,6 +30,6 @@ fn expand(
 ) -> syn::Result<proc_macro2::TokenStream> {
     let arguments = syn::parse2(arguments)?;
     let block = syn::parse2(block)?;
-    let actor = model::Actor::of(&arguments, &block)?;
+    let actor = model::Actor::of(&block)?;
     Ok(generate::code(&arguments, &block, &actor))
 }

@@ -5,7 +5,7 @@ use quote::format_ident;
 use syn::ext::IdentExt as _;
 use syn::{Error, GenericArgument, GenericParam, PathArguments, Result, ReturnType, Type, Visibility};
 
-use super::parse::{Arguments, Block, Input, Method, note, tokens};
+use super::parse::{Block, Input, Method, note, tokens};
 
 /// The block as an actor.
 pub(crate) struct Actor<'a> {
@@ -74,14 +74,14 @@ pub(crate) fn events() -> String {
 }
 
 impl<'a> Actor<'a> {
-    pub(crate) fn of(_: &Arguments, block: &'a Block) -> Result<Actor<'a>> {
+    pub(crate) fn of(block: &'a Block) -> Result<Actor<'a>> {
         let name = name_of(&block.self_type)?;
         if let Some(GenericParam::Lifetime(lifetime)) =
             block.generics.params.iter().find(|one| matches!(one, GenericParam::Lifetime(_)))
         {
             return Err(Error::new_spanned(lifetime, "an actor borrows nothing: it lives as long as its process"));
         }
-        let (mut messages, mut callbacks, mut errors) = (Vec::new(), Vec::new(), None);
+        let (mut messages, mut callbacks, mut errors) = (Vec::new(), Vec::new(), block.errors.clone());
         for method in &block.methods {
             match &method.on {
                 Some(on) => match Callback::of(method, on, &callbacks) {

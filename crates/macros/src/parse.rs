@@ -21,7 +21,9 @@ pub(crate) struct Block {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) generics: Generics,
     pub(crate) self_type: Type,
+    /// Without methods that have an error.
     pub(crate) methods: Vec<Method>,
+    pub(crate) errors: Option<Error>,
 }
 
 pub(crate) struct Method {
@@ -89,18 +91,15 @@ impl Parse for Block {
         let mut methods = Vec::new();
         let mut errors: Option<Error> = None;
         while !body.is_empty() {
-            match method(&body) {
-                Ok(method) => methods.push(method),
+            match method(&body, &mut errors) {
+                Ok(method) => methods.extend(method),
                 Err(error) => {
                     note(&mut errors, error);
                     skip_item(&body)?;
                 }
             }
         }
-        match errors {
-            None => Ok(Block { attributes, generics, self_type, methods }),
-            Some(errors) => Err(errors),
-        }
+        Ok(Block { attributes, generics, self_type, methods, errors })
     }
 }
 
@@ -124,18 +123,22 @@ fn skip_item(body: ParseStream<'_>) -> Result<()> {
     Ok(())
 }
 
-fn method(body: ParseStream<'_>) -> Result<Method> {
+/// Reads a method. An error of a method whose end was found is noted. Another error is returned.
+fn method(body: ParseStream<'_>, errors: &mut Option<Error>) -> Result<Option<Method>> {
     let (mut attributes, mut on, mut fails) = (Vec::new(), None, None);
+    let mut wrong = None;
     for attribute in body.call(Attribute::parse_outer)? {
         if attribute.path().is_ident("on") {
-            let told = attribute.parse_args_with(Ident::parse_any).map_err(|error| {
-                Error::new(error.span(), format!("`#[on(..)]` names one event: {}", super::model::events()))
-            })?;
-            if on.replace(told).is_some() {
-                return Err(Error::new_spanned(attribute, "a method handles one event"));
+            match attribute.parse_args_with(Ident::parse_any) {
+                Ok(_) if on.is_some() => wrong = Some(Error::new_spanned(attribute, "a method handles one event")),
+                Ok(event) => on = Some(event),
+                Err(error) => {
+                    let text = format!("`#[on(..)]` names one event: {}", super::model::events());
+                    wrong = Some(Error::new(error.span(), text));
+                }
             }
         } else if attribute.path().is_ident("fails") {
-            attribute.meta.require_path_only()?;
+            wrong = attribute.meta.require_path_only().err().or(wrong);
             fails = Some(attribute);
         } else {
             attributes.push(attribute);
@@ -151,7 +154,13 @@ fn method(body: ParseStream<'_>) -> Result<Method> {
         return Err(Error::new_spanned(generics, text));
     }
     let parameters: Group = body.parse()?;
-    let inputs = inputs(&name).parse2(parameters.stream());
+    let inputs = match inputs(&name).parse2(parameters.stream()) {
+        Ok(inputs) => inputs,
+        Err(error) => {
+            wrong = Some(error);
+            Vec::new()
+        }
+    };
     let output = body.parse()?;
     if body.peek(Token![where]) {
         return Err(body.error("`#[actor]` takes no method with bounds: put them on the `impl` block"));
@@ -160,7 +169,11 @@ fn method(body: ParseStream<'_>) -> Result<Method> {
         return Err(body.error("expected the body of the method"));
     }
     let body: Group = body.parse()?;
-    Ok(Method { attributes, on, fails, visibility, name, parameters, inputs: inputs?, output, body })
+    if let Some(wrong) = wrong {
+        note(errors, wrong);
+        return Ok(None);
+    }
+    Ok(Some(Method { attributes, on, fails, visibility, name, parameters, inputs, output, body }))
 }
 
 fn refuse_what_is_no_method(body: ParseStream<'_>) -> Result<()> {
