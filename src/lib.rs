@@ -196,9 +196,14 @@ pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownRepor
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles and runs the examples of the guide to actors and supervision.
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../docs/guide/actors.md")]
+struct GuideToActors;
 
 /// Compiles and runs the examples of the guide to the pool.
 #[cfg(doctest)]

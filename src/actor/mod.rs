@@ -71,7 +71,7 @@ pub use self::reach::{CALL_LIMIT, Reach, Reached};
 ///   [`then`](crate::Tag::then).
 /// - If a method returns a `Result`, the `Result` is the answer. With `#[fails]`, an error ends the actor, and only the
 ///   value of `Ok` is the answer. The error must convert to [`BoxError`](crate::BoxError) with `?`.
-/// - Names of methods of a handle are refused, for example `join`, because they would hide the call.
+/// - Names of methods of a [`Handle`](crate::Handle) are refused, for example `join`, because they would hide the call.
 /// - Documentation and `#[cfg]` are carried over to the message and the call.
 ///
 /// # Callbacks

@@ -238,3 +238,28 @@ fn whatever_reaches_an_actor_has_its_calls() {
     add_twice(&mock);
     assert!(matches!(mock.0.take()[..], [CounterMessage::Add(1), CounterMessage::Add(2)]));
 }
+
+#[test]
+fn the_counter_of_the_readme_has_twelve_lines() {
+    let counter = include_str!("../../README.md").lines().skip_while(|line| !line.starts_with("struct Counter"));
+    let lines: Vec<_> =
+        counter.take_while(|line| !line.starts_with("fn main")).filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() <= 12 && lines.contains(&"#[actor]") && lines.last() == Some(&"}"), "{lines:#?}");
+}
+
+/// The dependencies of a package in the lock file.
+fn dependencies_of(package: &str) -> Vec<&'static str> {
+    let packages = include_str!("../../Cargo.lock").split("[[package]]");
+    let mut found = packages.filter(|text| text.lines().any(|line| line == format!("name = \"{package}\"")));
+    let text = found.next().unwrap();
+    let list = text.split("dependencies = [").nth(1).unwrap_or_default();
+    list.lines().filter_map(|line| line.trim().strip_prefix('"')?.split('"').next()).collect()
+}
+
+#[test]
+fn the_attribute_adds_one_crate() {
+    let there = dependencies_of("thiserror-impl");
+    let needed = dependencies_of("procession-macros");
+    assert_eq!(needed.len(), 3);
+    assert!(needed.iter().all(|one| there.contains(one)), "{needed:?} are built without it: {there:?}");
+}

@@ -64,9 +64,32 @@ const EVENTS: [EventKind; 7] = [
     EventKind { name: "finish", carries: None },
 ];
 
-/// Methods of a handle. A call with such a name would be hidden by the method.
-pub(crate) const HIDDEN: [&str; 11] =
-    ["address", "ask", "clone", "exit", "is_finished", "join", "join_timeout", "pid", "poll", "send", "send_timeout"];
+/// Methods of a handle and of a `ProcessRef`. A call with such a name would be hidden by the method.
+pub(crate) const HIDDEN: [&str; 23] = [
+    "address",
+    "ask",
+    "cancel",
+    "cancel_timeout",
+    "clone",
+    "exit",
+    "info",
+    "is_alive",
+    "is_finished",
+    "join",
+    "join_group",
+    "join_timeout",
+    "leave_group",
+    "map",
+    "pid",
+    "poll",
+    "process_ref",
+    "register",
+    "send",
+    "send_timeout",
+    "state",
+    "terminate",
+    "watch",
+];
 
 /// The events that `#[on(..)]` can name, as a list.
 pub(crate) fn events() -> String {
@@ -126,7 +149,9 @@ impl<'a> Message<'a> {
     fn of(method: &'a Method, before: &[Message<'a>]) -> Result<Message<'a>> {
         let name = method.name.unraw();
         if HIDDEN.iter().any(|hidden| name == hidden) {
-            let text = format!("a handle has a method `{name}`, which would hide this call: choose another name");
+            let text = format!(
+                "`Handle` or `ProcessRef` has a method `{name}`, which would hide this call: choose another name"
+            );
             return Err(Error::new(method.name.span(), text));
         }
         let variant = variant(&method.name);
