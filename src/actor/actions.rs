@@ -14,7 +14,7 @@ use crate::{BoxError, CommandError, Completion, Pid, StepOutput, Tag};
 
 /// The output to which a callback of an actor writes its effects.
 ///
-/// It has all methods of [`StepOutput`], and a few for actors alone. A command that returns a [`Tag`](crate::Tag) may
+/// It has all methods of [`StepOutput`], and a few for actors alone. A command that returns a [`Tag`] may
 /// be followed by [`Tag::then`](crate::Tag::then), which handles its answer.
 ///
 /// The runtime performs the effects in order, when the step has succeeded.

@@ -11,7 +11,7 @@ use crate::{Address, BoxError, Down, Event, Exit};
 /// [`actor`](super::actor()) makes a [`Process`](crate::Process) of it. The actor's methods are callbacks of that
 /// process. Each callback writes its effects to [`Actions`]. The runtime performs them when the step has succeeded. If
 /// a callback fails or panics, its step fails: none of its effects is performed, and the actor ends, unless it is
-/// [restarted](self#failures).
+/// replaced. See [Failures](Actor#failures).
 ///
 /// ```
 /// use procession::actor::{Actions, Actor, actor};

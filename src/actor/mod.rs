@@ -82,12 +82,18 @@ pub use self::reach::{CALL_LIMIT, Reach, Reached};
 /// | attribute | event | is called |
 /// |---|---|---|
 /// | `#[on(start)]` | | before the first message |
-/// | `#[on(stop)]` | [`CancelRequest`](crate::command::CancelRequest) | when the actor is asked to stop; without it the actor ends |
-/// | `#[on(down)]` | [`Down`](crate::Down) | when a monitored process has ended |
-/// | `#[on(exit)]` | [`ExitSignal`](crate::exit::ExitSignal) | when a linked process has ended, and the actor traps exits |
-/// | `#[on(group)]` | [`GroupEvent`](crate::names::GroupEvent) | when a group has changed |
-/// | `#[on(other)]` | [`Event`](crate::Event) | for every other event |
+/// | `#[on(stop)]` | [`CancelRequest`] | when the actor is asked to stop; without it the actor ends |
+/// | `#[on(down)]` | [`Down`] | when a monitored process has ended |
+/// | `#[on(exit)]` | [`ExitSignal`] | when a linked process has ended, and the actor traps exits |
+/// | `#[on(group)]` | [`GroupEvent`] | when a group has changed |
+/// | `#[on(other)]` | [`Event`] | for every other event |
 /// | `#[on(finish)]` | | at the end; the method returns the output |
+///
+/// [`CancelRequest`]: crate::command::CancelRequest
+/// [`Down`]: crate::Down
+/// [`ExitSignal`]: crate::exit::ExitSignal
+/// [`GroupEvent`]: crate::names::GroupEvent
+/// [`Event`]: crate::Event
 ///
 /// # Arguments
 ///

@@ -1,4 +1,4 @@
-//! What each method of the block means: a message, or a callback.
+//! The meaning of each method of the block: a message, or a callback.
 
 use proc_macro2::{Ident, Span};
 use quote::format_ident;
@@ -164,7 +164,8 @@ impl<'a> Message<'a> {
             && tokens(&first.method.visibility).to_string() != tokens(&method.visibility).to_string()
         {
             let text = format!(
-                "all messages of an actor have one visibility, and `{}` has another: put helpers into another `impl` block",
+                "all messages of an actor have one visibility, and `{}` has another: put helpers into another \
+                 `impl` block",
                 first.method.name
             );
             return Err(Error::new(method.name.span(), text));

@@ -29,7 +29,7 @@ pub(crate) struct Block {
 pub(crate) struct Method {
     /// Without `#[on]` and `#[fails]`.
     pub(crate) attributes: Vec<Attribute>,
-    /// What `#[on]` says.
+    /// The event that `#[on]` names.
     pub(crate) on: Option<Ident>,
     pub(crate) fails: Option<Attribute>,
     pub(crate) visibility: Visibility,
