@@ -93,6 +93,10 @@
 //!   hangs, it blocks that thread.
 //! - A [`Watchdog`](config::Watchdog) reports user code that hangs on a worker.
 //!
+//! # The guide
+//!
+#![cfg_attr(doc, doc = "The [guide] has a page for each part, with whole programs.")]
+//!
 //! # The parts
 //!
 //! - A **job** is a closure that runs once, on a thread of a pool. It may block. The module [`pool`] has pools of
@@ -175,6 +179,8 @@ pub mod supervisor;
 pub mod actor;
 pub mod prelude;
 pub mod testing;
+#[cfg(doc)]
+pub mod guide;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod idle_tests;
 
@@ -199,28 +205,3 @@ pub use self::shutdown::ShutdownNode;
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// Compiles and runs the examples of the guide to actors and supervision.
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../docs/guide/actors.md")]
-struct GuideToActors;
-
-/// Compiles and runs the examples of the guide to the pool.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/worker-pool.md")]
-struct GuideToThePool;
-
-/// Compiles and runs the examples of the guide to tasks.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tasks.md")]
-struct GuideToTasks;
-
-/// Compiles and runs the examples of the guide to shutdown.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/shutdown.md")]
-struct GuideToShutdown;
-
-/// Compiles and runs the examples of the guide to tasklets.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tasklets.md")]
-struct GuideToTasklets;

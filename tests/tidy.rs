@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/glossary.rs"]
 mod glossary;
+#[path = "tidy/guide.rs"]
+mod guide;
 #[path = "tidy/imports.rs"]
 mod imports;
 #[path = "tidy/prose.rs"]
@@ -125,6 +127,22 @@ fn tests_wait_for_threads_and_channels_with_a_limit() {
         }
     }
     assert!(seen > 150, "only {seen} files have tests");
+}
+
+/// The thread sanitizer does not see a lock of the standard library that is contended.
+#[test]
+fn tests_take_their_locks_from_the_shared_support() {
+    let mut seen = 0;
+    for path in files("tests", "rs") {
+        let name = name_in("tests", &path);
+        seen += 1;
+        let is_door = name.ends_with("wait") || name.starts_with("tidy");
+        for line in read(&path).lines().filter(|_| !is_door) {
+            let is_lock = line.contains("std::sync::") && line.contains("Mutex");
+            assert!(!is_lock, "{name} takes its lock past `wait`: {line}");
+        }
+    }
+    assert!(seen > 100, "only {seen} files have tests");
 }
 
 #[test]

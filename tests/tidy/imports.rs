@@ -203,6 +203,7 @@ const ORDER: &[&str] = &[
     "testing/driver",
     "testing/builder",
     "testing/mod",
+    "guide",
     "idle_tests",
     "lib",
 ];
