@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completion};
+use super::command::CancelRequest;
 use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
+use super::reply::Completion;
 use super::step_activity::{Sight, StepActivity};
 use crate::pid::Pid;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
@@ -178,7 +179,7 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        let signals = signals.as_mut()?;
+        let signals = signals.as_mut().filter(|signals| signals.has_control())?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         self.note(control.activity());
         self.taken |= MORE;

@@ -96,8 +96,8 @@ impl StepOutput {
         let tag = self.tag();
         let ask = self
             .spare_asks
-            .renew(self.pid, tag.id(), to)
-            .unwrap_or_else(|| Arc::new(Ask::of_process(self.link.clone(), self.pid, tag.id(), to)));
+            .renew::<T>(self.pid, tag.id(), to)
+            .unwrap_or_else(|| Arc::new(Ask::of_process::<T>(self.link.clone(), self.pid, tag.id(), to)));
         let message = question(Reply::new(ask.clone()));
         let lane = self.outbox.push(message);
         self.push(Yield::Ask { lane, to, ask, limit });

@@ -15,7 +15,7 @@ use crate::inside::is_step;
 use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, thread};
-use crate::process::{Accepts, Ask, CommandError, OneAnswer, Pid, Reply};
+use crate::process::{Accepts, Ask, CommandError, Pid, Reply};
 use crate::sched::body::Host;
 use crate::timer::TimerId;
 
@@ -48,14 +48,14 @@ impl Runtime {
         let deadline = core.road.clock.deadline(limit);
         let target = core.resolve(&to);
         let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
-        let answer = Latch::new();
-        let ask = Arc::new(Ask::from_outside(self.owner.host.clone(), answer.clone(), pid));
+        let decided = Latch::new();
+        let ask = Arc::new(Ask::from_outside::<T>(self.owner.host.clone(), decided.clone(), pid));
         match target {
             Ok(pid) => put_question(core, &ask, pid, question(Reply::new(ask.clone()))),
             Err(why) => ask.give_up(why.into()),
         }
-        let answer = LatchFuture::new(answer);
-        AskFuture { ask, answer, core: core.clone(), deadline, timer: None, is_taken: false, takes: PhantomData }
+        let decided = LatchFuture::new(decided);
+        AskFuture { ask, decided, core: core.clone(), deadline, timer: None, is_taken: false, takes: PhantomData }
     }
 }
 
@@ -79,7 +79,7 @@ fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) 
 #[must_use = "dropping this gives the question up"]
 pub struct AskFuture<T: Send + 'static> {
     ask: Arc<Ask>,
-    answer: LatchFuture<OneAnswer>,
+    decided: LatchFuture<Result<(), CommandError>>,
     core: Arc<Core>,
     deadline: Deadline,
     /// The timer of the question, set by the first poll or wait. It gives the question up when the limit is over, or
@@ -108,32 +108,32 @@ impl<T: Send + 'static> AskFuture<T> {
     /// the reply has already arrived. The question was sent, and is given up then. In a step, ask with
     /// [`StepOutput::ask`](crate::StepOutput::ask).
     pub fn wait(mut self) -> Result<T, CommandError> {
-        let answer = self.answer.latch().clone();
-        if is_step() && !answer.is_set() {
+        let decided = self.decided.latch().clone();
+        if is_step() && !decided.is_set() {
             return Err(CommandError::InsideStep);
         }
         // If the asked process runs, its answer arrives before the thread could sleep and wake.
         for _ in 0..LOOKS {
-            if answer.is_set() {
+            if decided.is_set() {
                 break;
             }
             thread::yield_now();
         }
-        if !answer.is_set() {
+        if !decided.is_set() {
             if self.timer.is_none() {
                 // When the runtime ends, there may be no thread that answers or that wakes this thread. If the runtime
                 // has already ended, the timer is dropped here, and gives the question up.
                 self.set_timer(Deadline::NEVER);
             }
-            if !answer.wait_until(&self.core.road.clock, self.deadline) {
+            if !decided.wait_until(&self.core.road.clock, self.deadline) {
                 // If the reply comes at this moment, this has no effect.
                 self.ask.give_up(CommandError::TimedOut);
             }
         }
         // The question is decided. The thread that has decided it has set the answer or is about to.
-        answer.wait_until(&self.core.road.clock, Deadline::NEVER);
+        decided.wait_until(&self.core.road.clock, Deadline::NEVER);
         self.is_taken = true;
-        answer.take().map_or(Err(CommandError::Dropped), OneAnswer::typed)
+        decided.take().map_or(Err(CommandError::Dropped), |decided| self.ask.answered(decided))
     }
 
     /// Starts the timer that gives the question up when the limit is over, or when the runtime ends.
@@ -153,14 +153,14 @@ impl<T: Send + 'static> Future for AskFuture<T> {
     type Output = Result<T, CommandError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.timer.is_none() && !self.answer.latch().is_set() {
+        if self.timer.is_none() && !self.decided.latch().is_set() {
             let deadline = self.deadline;
             self.set_timer(deadline);
         }
         if self.is_taken {
             return Poll::Ready(Err(CommandError::Dropped));
         }
-        let polled = self.answer.poll_take(cx).map(OneAnswer::typed);
+        let polled = self.decided.poll_take(cx).map(|decided| self.ask.answered(decided));
         self.is_taken = polled.is_ready();
         polled
     }
@@ -170,7 +170,7 @@ impl<T: Send + 'static> Drop for AskFuture<T> {
     fn drop(&mut self) {
         if !self.is_taken {
             // First, because an answer wakes the task.
-            self.answer.forget();
+            self.decided.forget();
             self.ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         }
         if let Some(timer) = self.timer.take() {
@@ -181,6 +181,6 @@ impl<T: Send + 'static> Drop for AskFuture<T> {
 
 impl<T: Send + 'static> fmt::Debug for AskFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AskFuture").field("answered", &self.answer.latch().is_set()).finish()
+        f.debug_struct("AskFuture").field("answered", &self.decided.latch().is_set()).finish()
     }
 }

@@ -14,8 +14,8 @@ use crate::outcome::{Exit, Reason, contain, drop_contained};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, DeadLetter, DeadLetterReason, Handler, NoSuchProcessError, Pid,
-    ProcessIdentity, Recovered, Relate, SpawnError, Target,
+    Answer, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason, Handler,
+    NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
@@ -234,8 +234,8 @@ impl Engine for Core {
             Yield::Refused { tag, why } => self.road.answer_in_hand(executor, body, tag, Err(*why)),
             Yield::Reply(reply) => {
                 // The wakers of an asker outside may take long.
-                if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
-                    self.road.answer_from(executor, Some(pid), to, tag, answer);
+                if let Some((to, completion)) = reply.send(self, pid, || executor.let_go()) {
+                    self.road.complete(executor, to, completion);
                 }
             }
             Yield::Blocking { tag, work } => self.block(&mut body.head, tag, work, executor),
@@ -336,7 +336,7 @@ impl Engine for Core {
         let Some(rare) = head.rare.as_mut() else { return };
         self.take_work_back(rare);
         // The answer is not delivered. A reply that comes from now on is late.
-        rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
+        rare.asked.take().for_each(|ask| drop(ask.decide(CommandError::Dropped)));
     }
 
     fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool {
@@ -398,7 +398,7 @@ impl Core {
 
 impl Host for Core {
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer_from(&mut self.executor(), from, to, tag, answer);
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, pid: Pid) -> bool {

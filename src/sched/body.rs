@@ -464,7 +464,7 @@ impl StepOutput {
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {
-                drop(ask.decide(Err(CommandError::Dropped), || ()));
+                drop(ask.decide(CommandError::Dropped));
             }
         }
     }

@@ -46,7 +46,7 @@ pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TR
 use crate::latch::Latch;
 use crate::outcome::{LinkedExit, Reason};
 use crate::primitives::{Brief, BriefGuard, enter};
-use crate::process::{CancelRequest, Pid};
+use crate::process::{CancelRequest, Completion, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
@@ -272,16 +272,39 @@ impl Cell {
         enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
-    /// Delivers a signal. A returned body has been woken. The answer to a command of an earlier incarnation is
-    /// refused.
+    /// Delivers a signal. A returned body has been woken.
     #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
+        let signal = match signal {
+            Signal::Completed(completion) => {
+                return self.complete(pid, completion).map_err(|refused| (Missing::Ended, Signal::Completed(refused)));
+            }
+            control => control,
+        };
         let mut inner = enter(&self.inner);
         match inner.missing(pid) {
-            None if inner.is_late(&signal) => Err((Missing::Ended, signal)),
             None => Ok(inner.signal(signal)),
             Some(missing) => Err((missing, signal)),
         }
+    }
+
+    /// Delivers a completion. A returned body has been woken. The answer to a command of an earlier incarnation is
+    /// refused.
+    #[inline]
+    pub(crate) fn complete(&self, pid: Pid, completion: Completion) -> Result<Option<Ready>, Completion> {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_some() || inner.is_late(&completion) {
+            return Err(completion);
+        }
+        if let BodyState::Resting(body) = &mut inner.body {
+            body.head.answered(1);
+            body.machine.mailbox().complete(completion);
+            return Ok(inner.wake());
+        }
+        if let Some(inbox) = inner.make_inbox() {
+            inbox.complete(completion);
+        }
+        Ok(None)
     }
 
     /// Puts the body to rest after a step, unless there is an event for the process.
@@ -309,6 +332,21 @@ impl Cell {
 
     #[inline(never)]
     fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, stepped: Stepped) -> Settled {
+        // The second most usual case: the process waits for an answer, and nothing has come.
+        if stepped.verdict == Verdict::Wait
+            && !stepped.signals
+            && !body.head.is_answered
+            && stepped.taken <= 1
+            && body.head.outstanding > 0
+            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && matches!(inner.body, BodyState::Out(None))
+        {
+            body.head.waits = true;
+            inner.stamp |= WAITS;
+            let asked = body.head.waits_for();
+            std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
+            return asked.map_or(Settled::Resting, Settled::Asking);
+        }
         if inner.stamp & DOOMED != 0 {
             return Settled::Ends(body);
         }
@@ -565,7 +603,6 @@ impl Inner {
     fn signal(&mut self, signal: Signal) -> Option<Ready> {
         match &mut self.body {
             BodyState::Resting(body) => {
-                body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
                 body.machine.mailbox().signal(signal);
                 self.wake()
             }

@@ -7,7 +7,7 @@ use super::road::{Executor, Road};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{AtomicUsize, Ordering};
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
 
@@ -106,7 +106,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
-            road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
         engine.ended(&mut body.head);
     }

@@ -321,8 +321,8 @@ impl<O> Upgrade<O> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::Completion;
     use crate::process::contract::StepResult;
+    use crate::process::reply::Completion;
     use crate::sched::body::MOST_SPARE;
     use crate::sched::mailbox::Signal;
 

@@ -219,7 +219,8 @@ impl Ring {
             let (cell, me) = (Cell::new(), pid(slot as u32));
             let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
             assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
-            let ask = |(tag, to): (usize, &u32)| Arc::new(Ask::of_process(Clerk::counted(), me, tag as u64, pid(*to)));
+            let ask =
+                |(tag, to): (usize, &u32)| Arc::new(Ask::of_process::<()>(Clerk::counted(), me, tag as u64, pid(*to)));
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
             asks.iter().for_each(|ask| body.head.rare().asked.note(ask.clone()));
             body.head.outstanding = asks.len() as u32;
@@ -246,11 +247,8 @@ impl Ring {
 
     /// Answers an open ask. Returns the asker's body, if that woke it.
     fn answer(&self, ask: &Ask) -> Option<Ready> {
-        let Decided::Deliver { to, tag, .. } = ask.decide(Err(CommandError::Dropped), || ()) else {
-            panic!("it is open")
-        };
-        let answer = Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
-        self.find(to)?.signal(to, answer).ok()?
+        let Decided::Deliver { to, completion } = ask.decide(CommandError::Dropped) else { panic!("it is open") };
+        self.find(to)?.signal(to, Signal::Completed(completion)).ok()?
     }
 }
 
@@ -315,7 +313,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 // The first is stepped, and asks a process that does not ask.
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
-                let ask = Arc::new(Ask::of_process(Clerk::counted(), pid(0), 9, pid(9)));
+                let ask = Arc::new(Ask::of_process::<()>(Clerk::counted(), pid(0), 9, pid(9)));
                 first.head.rare().asked = OpenAsks::default();
                 first.head.rare().asked.note(ask);
                 two_is_told || ring.rest(0, first)

@@ -200,9 +200,9 @@ impl Road {
         Ok(())
     }
 
-    /// Delivers the answer to a command. If the process has ended, the answer is discarded and counted.
+    /// Delivers the answer to a command.
     pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
-        self.answer_from(executor, None, to, tag, answer);
+        self.complete(executor, to, Completion::from(None, tag, answer));
     }
 
     /// Answers a command of the process in hand, whose body this is.
@@ -216,24 +216,23 @@ impl Road {
         }
         body.head.answered(1);
         body.head.is_answered = true;
-        body.machine.mailbox().signal(Signal::Completed(Completion::from(None, tag, answer)));
+        body.machine.mailbox().complete(Completion::from(None, tag, answer));
     }
 
-    /// As `answer`, for the answer of a process. It is delivered before that process's end is reported.
-    pub(crate) fn answer_from<H: Executor>(
-        &self,
-        executor: &mut H,
-        from: Option<Pid>,
-        to: Pid,
-        tag: u64,
-        answer: Answer,
-    ) {
-        if let Err((_, signal)) = self.signal(executor, to, Signal::Completed(Completion::from(from, tag, answer))) {
-            let counters = executor.counters();
-            counters.add(&counters.discarded_answers, 1);
-            executor.let_go();
-            drop_contained(signal);
-        }
+    /// Delivers a completion. If the process has ended, the answer is discarded and counted.
+    pub(crate) fn complete<H: Executor>(&self, executor: &mut H, to: Pid, completion: Completion) {
+        let refused = match self.table.cell(to) {
+            Some(cell) => match cell.complete(to, completion) {
+                Ok(None) => return,
+                Ok(Some(ready)) => return executor.woken(ready),
+                Err(refused) => refused,
+            },
+            None => completion,
+        };
+        let counters = executor.counters();
+        counters.add(&counters.discarded_answers, 1);
+        executor.let_go();
+        drop_contained(refused);
     }
 
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was

@@ -14,7 +14,7 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
-use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::orders::{Order, SLICE};
@@ -171,7 +171,7 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
         engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
     if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
+        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
         // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }
@@ -246,7 +246,13 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    if out.orders.has_slices() {
+    // The second most usual case: a question, or the answer to one.
+    if let ([Order::Next], [Yield::Ask { .. } | Yield::Reply(_)]) = (out.orders.newest(), &out.yields[..]) {
+        out.orders.clear();
+        if let Some(one) = out.yields.pop() {
+            engine.perform(one, body, &mut out.outbox, executor);
+        }
+    } else if out.orders.has_slices() {
         perform_slices(engine, executor, out, body);
         out.performed();
         out.shrink();
@@ -382,7 +388,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
         if let Some((parent, tag)) = begun {
-            road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            let why = CommandError::Cancelled(Reason::Shutdown);
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(why)));
         }
         if birth.marks & RELATED != 0 {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);

@@ -13,8 +13,8 @@ use crate::name_table::Names;
 use crate::outcome::{Exit, Failure, Reason};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, Recovered, Relate, SpawnError,
-    Subscription, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, Completion, Monitor, NameError, Naming, Pid, Recovered, Relate,
+    SpawnError, Subscription, TimerFired,
 };
 use crate::sched::body::{Head, Host, Ready, Work, Yield};
 use crate::sched::cell::Cell;
@@ -206,8 +206,8 @@ impl Engine for TestEngine {
             Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Host::nobody(self)),
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => {
-                if let Some((to, tag, answer)) = reply.send(self, || ()) {
-                    self.answer(to, tag, answer);
+                if let Some((to, completion)) = reply.send(self, pid, || ()) {
+                    self.road.complete(&mut self.executor(), to, completion);
                 }
             }
             Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
@@ -296,7 +296,7 @@ impl Engine for TestEngine {
             self.timers.cancel(key);
         }
         for ask in gone.asks.drain(..) {
-            drop(ask.decide(Err(CommandError::Dropped), || ()));
+            drop(ask.decide(CommandError::Dropped));
         }
         for group in gone.own_groups.drain(..) {
             drop(self.name(Naming::Leave { group, pid: head.pid }));
@@ -319,8 +319,8 @@ impl Engine for TestEngine {
 }
 
 impl Host for TestEngine {
-    fn answer_from(&self, _: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.executor(), to, tag, answer);
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, _: Pid) -> bool {

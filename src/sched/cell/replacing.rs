@@ -8,6 +8,7 @@
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inbox, Inner, TRAPS};
 use crate::primitives::enter;
+use crate::process::Completion;
 use crate::sched::body::{Kind, Ready};
 use crate::sched::mailbox::Signal;
 
@@ -67,7 +68,7 @@ impl Inner {
 
     /// Whether this is the answer to a command of an earlier incarnation.
     #[inline]
-    pub(super) fn is_late(&self, signal: &Signal) -> bool {
-        matches!(signal, Signal::Completed(completed) if completed.incarnation() != self.incarnation())
+    pub(super) fn is_late(&self, completion: &Completion) -> bool {
+        completion.incarnation() != self.incarnation()
     }
 }
