@@ -253,15 +253,22 @@ fn no_message_comes_before_the_answer_and_signals_do() {
 #[test]
 fn other_answers_come_while_one_answer_is_awaited() {
     let (log, mut asker) = asker();
-    asker.message(ask("free", false)).message(ask("a", true)).message(note("message")).run();
-    let (_, free) = asker.sent::<Asked>().unwrap();
-    let (_, held) = asker.sent::<Asked>().unwrap();
+    asker
+        .message(ask("free", false))
+        .message(ask("late", false))
+        .message(ask("a", true))
+        .message(note("message"))
+        .run();
+    let [free, late, held] = [(); 3].map(|()| asker.sent::<Asked>().unwrap().1);
     free.send(1);
     assert_eq!(asker.run(), Status::Blocked);
     assert_eq!(log.take(), ["free Ok(1)"]);
     held.send(2);
     assert_eq!(asker.run(), Status::Idle);
-    assert_eq!(log.take(), ["a Ok(2)", "message"]);
+    assert_eq!(log.take(), ["a Ok(2)", "message"], "an answer that holds nothing is still awaited");
+    late.send(3);
+    asker.run();
+    assert_eq!(log.take(), ["late Ok(3)"]);
 }
 
 #[test]
