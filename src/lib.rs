@@ -107,6 +107,7 @@
 //!   [`tasklet`].
 //! - A **process** is a state machine with a PID and a mailbox. Worker threads step it. Its blocking closures are
 //!   jobs. See [`Process`].
+//! - An **actor** is a process with a callback for each kind of event. See [`actor`].
 //! - A **supervisor** is a process that restarts other processes when they fail. See [`supervisor`].
 //!
 //! The **shutdown tree** ends all of these in order. See [`shutdown`]. Code that starts background work returns a
@@ -176,8 +177,9 @@ pub mod names;
 pub mod observe;
 pub mod spawn;
 pub mod sync;
-pub mod prelude;
 pub mod supervisor;
+pub mod actor;
+pub mod prelude;
 pub mod testing;
 #[cfg(doc)]
 pub mod guide;
@@ -204,6 +206,6 @@ pub use self::runtime::{
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -54,6 +54,8 @@ where
     let given = Log::new();
     let handle = runtime.spawn(Fed { limit, given: given.clone(), take, items: 0 }).unwrap();
     until("there is a feed", || given.len() == 1);
+    // A feed takes items when its step is over.
+    until("its step is over", || runtime.process(handle.pid()).is_some_and(|process| process.steps > 0));
     (handle, given.take().remove(0))
 }
 
@@ -466,8 +468,7 @@ fn a_feed_stays_when_the_state_machine_is_replaced() {
 fn a_feed_may_outlive_its_runtime() {
     let runtime = runtime(1);
     let (_, feed) = fed(&runtime, 1, |_| false);
-    let mut waiting = feed.put((0, 0));
-    assert!(poll(&mut waiting).is_ready());
+    block_on(feed.put((0, 0))).unwrap();
     runtime.shutdown(Duration::ZERO).unwrap();
     drop(runtime);
     let rejected = block_on(feed.put((0, 1))).unwrap_err();

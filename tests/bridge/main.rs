@@ -28,3 +28,8 @@ mod future_ends;
 mod future_context;
 mod driven_futures;
 mod feeds;
+mod actor_failures;
+#[cfg(feature = "macros")]
+mod actor_macro;
+mod actors;
+mod continuations;

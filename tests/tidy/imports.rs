@@ -196,7 +196,6 @@ const ORDER: &[&str] = &[
     "observe",
     "spawn",
     "sync",
-    "prelude",
     "supervisor/intensity",
     "supervisor/contained",
     "supervisor/spec",
@@ -213,6 +212,12 @@ const ORDER: &[&str] = &[
     "supervisor/builder",
     "supervisor/tree",
     "supervisor/mod",
+    "actor/actions",
+    "actor/contract",
+    "actor/process",
+    "actor/reach",
+    "actor/mod",
+    "prelude",
     "testing/engine",
     "testing/question",
     "testing/driver",
@@ -452,13 +457,15 @@ fn an_import_that_points_upward_is_seen_whatever_way_it_takes() {
 }
 
 /// Modules that a user of the library can import from.
-const PUBLIC_MODULES: [&str; 9] =
-    ["supervisor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
+const PUBLIC_MODULES: [&str; 10] =
+    ["supervisor", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
 
 #[test]
-fn supervisors_are_written_against_the_public_contract_only() {
+fn supervisors_and_actors_use_the_public_contract_only() {
     let sources = Sources::of_this_crate();
-    for name in sources.texts.keys().filter(|name| name.starts_with("supervisor/")) {
+    for name in
+        sources.texts.keys().filter(|name| ["supervisor/", "actor/"].iter().any(|folder| name.starts_with(folder)))
+    {
         for path in sources.imports(name) {
             let is_public = PUBLIC_MODULES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase);
             assert!(is_public, "{name}: {}: only what everybody can use", path.join("::"));
