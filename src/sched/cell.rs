@@ -339,7 +339,7 @@ impl Cell {
             && !body.head.is_answered
             && stepped.taken <= 1
             && body.head.outstanding > 0
-            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = true;
@@ -367,6 +367,7 @@ impl Cell {
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
+            messages |= body.has_unseen_items();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,
