@@ -195,10 +195,12 @@ pub use self::cancel::CancelToken;
 pub use self::inside::WaitError;
 pub use self::outcome::{BoxError, Exit, ExitError, Reason, Rejected};
 pub use self::process::{
-    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Reply,
-    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
+    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Recipient,
+    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
-pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownReport};
+pub use self::runtime::{
+    AskFuture, Handle, ProcessRef, Runtime, SendFuture, ShutdownError, ShutdownReport, WeakRuntime,
+};
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
+use super::access::Access;
 use super::dispatch::Core;
 use super::shutdown::Shutdown;
 use super::system::{Owner, Runtime};
@@ -369,7 +370,8 @@ impl RuntimeBuilder {
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
         let shutdown = Shutdown::new(core.clone(), worker_threads, watchdog_timer, self.shutdown_limit);
-        let runtime = Runtime { owner: Arc::new(Owner { host: Arc::new(core.clone()), core, shutdown }) };
+        let access = Arc::new(Access { host: Arc::new(core.clone()), core: core.clone() });
+        let runtime = Runtime { owner: Arc::new(Owner { core, access, shutdown }) };
         Ok((runtime, own_queues, seed))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::any::{Any, TypeId};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bounded_mailbox::BoundedMailbox;
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
@@ -25,10 +25,10 @@ use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
 use crate::process::names::PendingNames;
+use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
-use crate::process::target::NoSuchProcessError;
 
 /// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {
@@ -182,6 +182,12 @@ impl Head {
     /// Returns the process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
+    }
+
+    /// The number of outstanding commands, without questions and without timers that are not due yet.
+    pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
+        let known = self.rare.as_ref().map_or(0, |rare| rare.timers.pending(now) + rare.asked.open());
+        (self.outstanding as usize).saturating_sub(known)
     }
 
     /// Begins the next incarnation of a failed process, with nothing outstanding. Returns its number, for its

@@ -5,11 +5,11 @@ use super::engine::Engine;
 use super::marks::doom;
 use super::polling::drop_futures;
 use super::road::{Executor, Road};
-use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
-use crate::primitives::{AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
+use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::mailbox::AnyMailbox;
 
 /// Reports to the log and the observer that a process was spawned.
@@ -41,10 +41,13 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     }
 }
 
-/// Notifies senders that wait for room in a mailbox. They try again. If the process has ended, they learn it then.
-pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
-    for room in waiting {
-        let _ = room.set(());
+/// Notifies the senders of messages that wait for room in a mailbox. They try again. If the process has ended, they
+/// learn it then.
+pub(super) fn try_again<H: Executor>(executor: &mut H, waiting: Vec<Arc<dyn WaitingSender>>) {
+    if !waiting.is_empty() {
+        // The senders may have wakers.
+        executor.let_go();
+        waiting.into_iter().for_each(|sender| sender.try_again());
     }
 }
 
@@ -89,7 +92,7 @@ fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
-    tell_of_room(inbox.waiting);
+    try_again(executor, inbox.waiting);
     inbox.mailbox.drop_signals();
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod feeds;
 pub(crate) mod bounded_mailbox;
 pub(crate) mod orders;
 pub(crate) mod outbox;
+pub(crate) mod waiting_send;
 pub(crate) mod open_asks;
 pub(crate) mod timer_records;
 pub(crate) mod residents;

@@ -362,7 +362,7 @@ fn perform_these<E: Engine, H: Executor>(
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
+                        && outbox.lane(lane).fill(count, Some(pid), child.machine.mailbox(), None).is_some()
                     {
                         if count > 1 {
                             outbox.lane(lane).settle();

@@ -1,5 +1,5 @@
-//! The bridge to async code, and simpler ways to write a process, against their contract. The modules follow the
-//! sections of `docs/guarantees/bridge.md`.
+//! The bridge to async code, and simpler ways to write a process, against their contract. `docs/guarantees/bridge.md`
+//! says which test shows which statement.
 
 // Everything here is for this program alone; `pub` says what the modules share.
 #![allow(unreachable_pub, dead_code)]
@@ -14,6 +14,12 @@ mod panics;
 mod script;
 #[path = "../process/helpers.rs"]
 mod helpers;
+
+mod executors;
+mod idleness;
+mod process_refs;
+mod recipients;
+mod sending;
 mod puppet_future;
 
 mod futures;
