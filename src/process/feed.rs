@@ -24,6 +24,8 @@ use crate::sched::feeds::{FeedShared, NewFeed, NotFed};
 /// - When the process has ended, no item is accepted any longer. Items that no step has taken are dead letters. The
 ///   feed stays when the state machine is replaced by an upgrade or a recovery.
 /// - When the last handle is dropped, the items that are left still come.
+/// - A step after [`Step::Wait`](super::Step::Wait) is given no items. So a process must not wait in this way for a
+///   future that puts items.
 ///
 /// ```
 /// use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};

@@ -39,6 +39,14 @@ pub(crate) struct Body<T: ?Sized = dyn Machine> {
 /// A body that may be stepped.
 pub(crate) type Ready = Box<Body>;
 
+impl Body {
+    /// Whether the last step has left items of feeds that it was not shown.
+    pub(crate) fn has_unseen_items(&mut self) -> bool {
+        let has_feeds = self.head.rare.as_ref().is_some_and(|rare| rare.has_feeds);
+        has_feeds && self.machine.feeds().is_some_and(|feeds| feeds.has_unseen())
+    }
+}
+
 /// The part of a body that is the same for every type of process.
 pub(crate) struct Head {
     pub(crate) pid: Pid,

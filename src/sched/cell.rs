@@ -368,6 +368,7 @@ impl Cell {
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
+            messages |= body.has_unseen_items();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,

@@ -332,6 +332,8 @@ pub(crate) struct Feeds<M> {
     changed: Vec<u64>,
     /// Whether a feed comes before the mailbox.
     pub(crate) is_next: bool,
+    /// Whether the last step has left items that it was not shown.
+    has_unseen: bool,
 }
 
 impl<M> Feeds<M> {
@@ -344,6 +346,7 @@ impl<M> Feeds<M> {
             seen: Vec::new(),
             changed: Vec::new(),
             is_next: true,
+            has_unseen: false,
         }
     }
 
@@ -351,15 +354,15 @@ impl<M> Feeds<M> {
         self.last_number += 1;
         let number = self.last_number;
         drop(shared.link.set(Link { host, list: self.list.clone(), number }));
-        let waiters = {
+        let (waiters, is_closed) = {
             let mut state = enter(&shared.state);
             state.phase = Phase::Open;
-            if state.is_closed {
-                enter(&self.list.0).push(number);
-            }
-            state.next_waiters(shared.limit, usize::MAX)
+            (state.next_waiters(shared.limit, usize::MAX), state.is_closed)
         };
-        self.all.push(BodyFeed { number, shared, items: VecDeque::new(), passed: 0, taken: 0, is_closed: false });
+        if is_closed {
+            self.changed.push(number);
+        }
+        self.all.push(BodyFeed { number, shared, items: VecDeque::new(), passed: 0, taken: 0, is_closed });
         wake_all(waiters);
     }
 
@@ -367,13 +370,14 @@ impl<M> Feeds<M> {
         self.all.binary_search_by_key(&number, |feed| feed.number).ok()
     }
 
-    /// Whether there are items that the step has not been shown.
-    pub(crate) fn has_unseen(&self) -> bool {
+    /// Whether there are items for the next step.
+    pub(crate) fn has_items(&self) -> bool {
         !self.unseen.is_empty()
     }
 
     /// Records that the step is over. The next one is shown what this one has passed over.
     pub(crate) fn end_step(&mut self) {
+        self.has_unseen = !self.unseen.is_empty();
         let Feeds { all, seen, unseen, .. } = self;
         unseen.extend(seen.drain(..));
         for number in unseen {
@@ -439,6 +443,9 @@ pub(crate) trait AnyFeeds: Any + Send {
     /// Fetches new items, when a turn begins. Returns whether there are any.
     fn fetch(&mut self) -> bool;
 
+    /// Whether the last step has left items that it was not shown.
+    fn has_unseen(&self) -> bool;
+
     /// Makes room for the items that steps have taken. Returns the wakers of those that waited for it. Forgets feeds
     /// that are closed and empty. Returns whether any is left.
     fn settle(&mut self) -> (Vec<Waker>, bool);
@@ -468,6 +475,10 @@ impl<M: Send + 'static> AnyFeeds for Feeds<M> {
             }
         }
         is_new
+    }
+
+    fn has_unseen(&self) -> bool {
+        self.has_unseen
     }
 
     fn settle(&mut self) -> (Vec<Waker>, bool) {

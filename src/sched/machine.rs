@@ -118,8 +118,8 @@ impl<P: Process> Typed<P> {
     /// Puts the feeds back after a step. Returns whether they have items that the step was not shown.
     #[cold]
     fn step_is_over(&mut self, mut feeds: Box<Feeds<P::Message>>) -> bool {
-        let has_unseen = feeds.has_unseen();
         feeds.end_step();
+        let has_unseen = feeds.has_unseen();
         self.rare().feeds = Some(feeds);
         has_unseen
     }
@@ -127,8 +127,7 @@ impl<P: Process> Typed<P> {
     /// The verdict of a step that said `Idle` and changed nothing. A step after `Wait` was not offered the messages.
     #[cold]
     fn idle_untouched(&self, head: &Head) -> Verdict {
-        let has_fed =
-            || self.rare.as_ref().and_then(|rare| rare.feeds.as_ref()).is_some_and(|feeds| feeds.has_unseen());
+        let has_fed = || self.rare.as_ref().and_then(|rare| rare.feeds.as_ref()).is_some_and(|feeds| feeds.has_items());
         let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals() || has_fed();
         if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
     }
@@ -165,10 +164,8 @@ impl<P: Process> Machine for Typed<P> {
         if kept.is_some() {
             self.rare().kept = kept;
         }
-        let unseen = match feeds {
-            Some(feeds) => self.step_is_over(feeds),
-            None => false,
-        } || !self.mailbox.messages.is_empty();
+        let has_unseen_items = feeds.is_some_and(|feeds| self.step_is_over(feeds));
+        let unseen = !self.mailbox.messages.is_empty() || has_unseen_items;
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
             Ok(Ok(Step::Idle)) if taken.is_nothing() => self.idle_untouched(head),

@@ -46,11 +46,12 @@ struct Awaiting {
     futures: Vec<Arc<Told>>,
     tags: Vec<Tag<u32>>,
     ready: usize,
+    waits: bool,
 }
 
 impl Awaiting {
     fn driven(futures: &[Arc<Told>]) -> Driver<Awaiting> {
-        Driver::new(Awaiting { futures: futures.to_vec(), tags: Vec::new(), ready: 0 })
+        Driver::new(Awaiting { futures: futures.to_vec(), tags: Vec::new(), ready: 0, waits: false })
     }
 }
 
@@ -67,7 +68,8 @@ impl Process for Awaiting {
                 self.ready += self.tags.iter().filter(|tag| matches!(done.take(**tag), Some(Ok(7)))).count();
             }
         }
-        Ok(if self.ready == self.tags.len() { Step::Done(()) } else { Step::Idle })
+        let rests = if self.waits { Step::Wait } else { Step::Idle };
+        Ok(if self.ready == self.tags.len() { Step::Done(()) } else { rests })
     }
 }
 
@@ -86,6 +88,22 @@ fn a_future_is_woken_while_its_process_comes_to_rest() {
         let mut driver = Awaiting::driven(&[told.clone()]);
         assert_eq!(driver.run(), Status::Idle);
         driver.message(());
+        let teller = thread::spawn(told.teller());
+        driver.step();
+        teller.join().unwrap();
+        assert_eq!(driver.run(), Status::Ended, "the wake was lost");
+    });
+}
+
+/// The same, for a process that waits for answers only. Another process asks it to stop meanwhile.
+#[test]
+fn a_future_is_woken_while_its_process_comes_to_wait() {
+    model(3, || {
+        let told = Arc::new(Told::default());
+        let process = Awaiting { futures: vec![told.clone()], tags: Vec::new(), ready: 0, waits: true };
+        let mut driver = Driver::new(process);
+        assert_eq!(driver.run(), Status::Blocked);
+        driver.cancel("a test");
         let teller = thread::spawn(told.teller());
         driver.step();
         teller.join().unwrap();

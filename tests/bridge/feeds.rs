@@ -7,8 +7,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use procession::feed::{Feed, PutFuture};
+use procession::spawn::Overflow;
 use procession::testing::{Driver, Status};
-use procession::{Event, Events, Exit, Handle, Process, Runtime, SendError, Step, StepOutput, StepResult, Upgrade};
+use procession::{
+    Event, Events, Exit, Handle, Process, Runtime, SendError, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+};
 
 use crate::helpers::*;
 
@@ -473,4 +476,35 @@ fn a_feed_may_outlive_its_runtime() {
     drop(runtime);
     let rejected = block_on(feed.put((0, 1))).unwrap_err();
     assert!(matches!(rejected.reason(), SendError::NoSuchProcess(_)));
+}
+
+/// A step takes one event, and messages come meanwhile. In the end all are taken.
+#[test]
+fn items_that_a_step_was_not_shown_cause_the_next() {
+    for options in [SpawnOptions::new(), SpawnOptions::new().mailbox(10, Overflow::Refuse)] {
+        let (runtime, given) = (builder().workers(1).step_events(1).start().unwrap(), Log::new());
+        let (feeds, mut begun, mut items) = (given.clone(), false, 0);
+        let process = script(move |events: &mut Events<'_, Put>, out: &mut StepOutput| {
+            if !std::mem::replace(&mut begun, true) {
+                feeds.push(out.feed(100));
+            }
+            if let Some(Event::Message((from, n))) = events.next() {
+                items += from;
+                if n == 1 {
+                    // It arrives during the step.
+                    let me = out.pid();
+                    out.send(me, (0, 0));
+                }
+            }
+            Ok(if items == 50 { Step::Done(()) } else { Step::Idle })
+        });
+        let handle = runtime.spawn_with(process, options).unwrap();
+        until("there is a feed", || given.len() == 1);
+        let feed: Feed<Put> = given.take().remove(0);
+        let (holder, blocker) = hold_up(&runtime);
+        (0..50).for_each(|n| feed.try_put((1, n % 2)).unwrap());
+        blocker.release();
+        output(&holder);
+        output(&handle);
+    }
 }

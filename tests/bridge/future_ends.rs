@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::{
-    BoxError, CommandError, Event, Events, Exit, Handle, Process, Runtime, Step, StepOutput, StepResult, Tag, Upgrade,
+    BoxError, CommandError, Event, Events, Exit, Handle, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag,
+    Upgrade,
 };
 
 use crate::helpers::*;
@@ -170,9 +171,10 @@ fn a_poll_must_not_block_its_worker() {
     let inside = runtime.clone();
     let (process, answer) = awaiting_one(move |out| {
         out.future(async move {
-            let none = procession::Pid::from(inside.spawn(sink::<()>()).unwrap().pid());
-            let wait = inside.ask(none, |reply: procession::Reply<u32>| reply, Duration::from_secs(1)).wait();
-            u32::from(matches!(wait, Err(CommandError::WrongType { .. } | CommandError::InsideStep)))
+            // Its step needs this worker.
+            let other = inside.spawn(sink::<Reply<u32>>()).unwrap();
+            let answer = inside.ask(other.address(), |reply| reply, Duration::from_secs(1)).wait();
+            u32::from(matches!(answer, Err(CommandError::InsideStep)))
         })
     });
     output(&runtime.spawn(process).unwrap());
