@@ -21,6 +21,10 @@ pub(crate) mod contract;
 pub(crate) mod recipient;
 pub(crate) mod target;
 mod step_output;
+mod future_output;
+mod feed;
+#[cfg(feature = "stream")]
+mod stream;
 mod spawn;
 mod observer;
 
@@ -31,6 +35,7 @@ pub use self::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
 pub use self::event::{Event, Events};
 pub use self::event_box::EventBox;
+pub use self::feed::{Feed, PutFuture};
 pub use self::handler::Responder;
 pub use self::host::SpawnError;
 pub use self::names::{AddressError, GroupChange, GroupEvent, NameError, Subscription};

@@ -109,6 +109,17 @@ struct Asked<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> AskFuture<T> {
+    /// Replaces the limit. The new limit begins now. Call it before the first poll.
+    ///
+    /// It is for calls that choose a limit themselves, for example those of an [actor](crate::actor). After the first
+    /// poll it has no effect on a future that is polled.
+    pub fn timeout(mut self, limit: Duration) -> AskFuture<T> {
+        if let State::Asked(asked) = &mut self.state {
+            asked.deadline = asked.core.road.clock.deadline(limit);
+        }
+        self
+    }
+
     /// Blocks the calling thread until the process has replied. It blocks no longer than the limit that was given to
     /// [`Runtime::ask`](crate::Runtime::ask).
     ///

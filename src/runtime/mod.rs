@@ -2,6 +2,7 @@
 
 mod timed;
 mod dispatch;
+mod futures;
 mod related;
 mod inspect;
 mod report;

@@ -3,6 +3,7 @@
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::{Arc, Weak};
 use crate::process::{Ask, CommandError, Pid, TimerFired};
+use crate::sched::resident_waker::ResidentWaker;
 use crate::sched::road::{OutsideExecutor, Road};
 use crate::sched::waiting_send::{LimitedSend, Told};
 use crate::timer::Action;
@@ -17,6 +18,8 @@ pub(crate) enum Timed {
     OutsideSend(SendLimit),
     /// Answers the timer of a process that has this tag.
     After(Pid, u64),
+    /// Ends a future of a process.
+    Future(Arc<ResidentWaker>),
     Run(Action),
 }
 
@@ -28,6 +31,7 @@ impl Timed {
             Timed::OutsideAsk(limit) => limit.time_out(),
             Timed::OutsideSend(limit) => limit.give_up(Told::TimedOut),
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
+            Timed::Future(waker) => waker.expire(),
             Timed::Run(action) => action(),
         }
     }

@@ -37,13 +37,14 @@
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
+mod polling;
 mod related;
 mod replacing;
 mod waiting;
 
 pub(crate) use self::asking::AskWait;
 pub(crate) use self::waiting::Filled;
-use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, POLLS, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::outcome::{LinkedExit, Reason};
 use crate::primitives::{Arc, Brief, BriefGuard, enter};
@@ -320,7 +321,7 @@ impl Cell {
             && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
@@ -339,7 +340,7 @@ impl Cell {
             && !body.head.is_answered
             && stepped.taken <= 1
             && body.head.outstanding > 0
-            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = true;
@@ -367,6 +368,7 @@ impl Cell {
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
+            messages |= body.has_unseen_items();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,
@@ -376,7 +378,7 @@ impl Cell {
         };
         let waits = stepped.verdict == Verdict::Wait;
         body.head.waits = waits;
-        if again {
+        if inner.take_poll_request(&mut body, !again) || again {
             return Settled::Again(body);
         }
         if waits && body.head.outstanding == 0 {

@@ -3,6 +3,7 @@
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
@@ -76,6 +77,18 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Ends the feeds of a process, and reports every item that no step has taken.
+#[cold]
+fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
+    executor.let_go();
+    let (all, counters) = (DeadLetter::new(body.head.pid, DeadLetterReason::Ended), executor.counters());
+    if let Some(feeds) = body.machine.feeds() {
+        feeds.bury(&mut |from, type_name, message| {
+            road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..all });
+        });
+    }
+}
+
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
@@ -111,9 +124,13 @@ pub(crate) fn end<E: Engine, H: Executor>(
         if let Some((parent, tag)) = rare.begun.take() {
             road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
+        drop_futures(engine, executor, &mut body.head);
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
+    if body.head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
+        bury_feeds(road, executor, &mut body);
+    }
     if let Some(inbox) = vacated.into_inbox() {
         bury_inbox(road, executor, pid, inbox);
     }

@@ -5,6 +5,7 @@
 use super::cell::{Cell, Freed, Inbox};
 use super::ending::{bury, bury_as, close, end, try_again};
 use super::engine::Engine;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
@@ -49,6 +50,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     // The signals that the failed state machine has taken are not taken again.
     successor.given_back.drain(..).for_each(drop_contained);
     close(executor, &mut body);
+    drop_futures(engine, executor, &mut body.head);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = succeed(*successor, body);

@@ -3,6 +3,8 @@
 use std::any::{Any, type_name};
 
 use super::cell::{Cell, Filled, Missed, Missing};
+use super::feeds::FeedHost;
+use super::resident_waker::PollRequests;
 use super::road::{Executor, OutsideExecutor, Road};
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Ordering};
@@ -25,6 +27,30 @@ pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
         (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
         _ => CommandError::Full(pid),
     })
+}
+
+impl PollRequests for Road {
+    fn request_poll(&self, pid: Pid) {
+        if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.request_poll(pid)) {
+            self.inject(ready);
+        }
+    }
+}
+
+impl FeedHost for Road {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        let woken = self.table.cell(pid)?.fed(pid)?;
+        let is_woken = woken.is_some();
+        woken.into_iter().for_each(|ready| self.queues.push(ready));
+        Some(is_woken)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        if is_woken {
+            self.injected();
+        }
+        self.outside.add(&self.outside.accepted, 1);
+    }
 }
 
 impl Road {

@@ -10,6 +10,7 @@ use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
+use super::polling::{begin_turn, poll_fresh, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
@@ -75,7 +76,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             executor.shows(StepActivity::Step);
         }
         if body.head.rare.is_some() {
-            prepare(road, executor, cell, &mut body, out);
+            if !prepare(engine, executor, cell, &mut body, out, in_a_row == 0) {
+                return rest_again(engine, executor, out, cell, body);
+            }
             executor.shows(StepActivity::Step);
         }
         let mut stepped = step(road, executor, out, &mut body);
@@ -107,8 +110,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
         }
         perform(engine, executor, out, &mut body);
-        if body.head.is_bounded() {
-            hold(road, executor, cell, &mut body);
+        if body.head.rare.is_some() {
+            performed(engine, executor, cell, &mut body);
         }
         match cell.settle(body, stepped) {
             Settled::Resting => return After::Nothing,
@@ -138,6 +141,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                         return After::Ready(ready);
                     }
                 }
+                if ready.head.is_poll_requested() {
+                    return After::Ready(ready);
+                }
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if !continues && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
@@ -154,6 +160,29 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
         }
     }
+}
+
+/// Puts a process to rest that was polled and is not to be stepped.
+#[inline(never)]
+fn rest_again<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    cell: &Cell,
+    body: Ready,
+) -> After {
+    let pid = body.head.pid;
+    match cell.settle_polled(body) {
+        Settled::Resting => {}
+        Settled::Asking(asked) => engine.road().came_to_rest(executor, pid, asked),
+        Settled::Again(body) => return After::Ready(body),
+        Settled::Ends(body) => {
+            let waits_for_nothing = || Exit::Failed(Failure::new(WaitedForNothing));
+            let exit = cell.doomed().map_or_else(waits_for_nothing, Exit::Terminated);
+            end(engine, executor, out, body, exit);
+        }
+    }
+    After::Nothing
 }
 
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
@@ -177,15 +206,37 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
     }
 }
 
-/// Prepares a step of a process with rare fields.
+/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled, and its
+/// feeds are looked at. Returns whether the process is to be stepped.
 #[inline(never)]
-fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+fn prepare<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    out: &mut StepOutput,
+    begins_turn: bool,
+) -> bool {
+    if begins_turn && !begin_turn(engine, executor, cell, body) {
+        return false;
+    }
     if body.head.is_bounded() {
-        fill(road, executor, cell, body);
+        fill(engine.road(), executor, cell, body);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
     }
+    true
+}
+
+/// Handles a process with rare fields when the yields of its step have been performed.
+#[inline(never)]
+fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
+    if body.head.is_bounded() {
+        hold(engine.road(), executor, cell, body);
+    }
+    settle_feeds(executor, body);
+    poll_fresh(engine, executor, cell, body);
 }
 
 #[inline]

@@ -20,3 +20,16 @@ mod idleness;
 mod process_refs;
 mod recipients;
 mod sending;
+mod puppet_future;
+
+mod futures;
+mod future_wakes;
+mod future_ends;
+mod future_context;
+mod driven_futures;
+mod feeds;
+mod actor_failures;
+#[cfg(feature = "macros")]
+mod actor_macro;
+mod actors;
+mod continuations;

@@ -106,10 +106,13 @@ const ORDER: &[&str] = &[
     "sched/open_asks",
     "sched/timer_records",
     "sched/timer_records/tests",
+    "sched/resident_waker",
+    "sched/residents",
     "process/relation",
     "process/step_activity",
     "sched/signals",
     "sched/mailbox",
+    "sched/feeds",
     "sched/bounded_mailbox",
     "process/event_box",
     "process/event",
@@ -122,6 +125,9 @@ const ORDER: &[&str] = &[
     "process/contract",
     "sched/machine",
     "process/step_output",
+    "process/future_output",
+    "process/feed",
+    "process/stream",
     "process/spawn",
     "process/observer",
     "process/mod",
@@ -129,6 +135,7 @@ const ORDER: &[&str] = &[
     "sched/marks",
     "sched/cell",
     "sched/cell/asking",
+    "sched/cell/polling",
     "sched/cell/related",
     "sched/cell/replacing",
     "sched/cell/waiting",
@@ -144,6 +151,7 @@ const ORDER: &[&str] = &[
     "sched/router",
     "sched/ask_cycles",
     "sched/engine",
+    "sched/polling",
     "sched/ending",
     "sched/replacing",
     "sched/turn",
@@ -157,6 +165,7 @@ const ORDER: &[&str] = &[
     "groups",
     "runtime/timed",
     "runtime/dispatch",
+    "runtime/futures",
     "runtime/related",
     "runtime/inspect",
     "runtime/report",
@@ -182,11 +191,11 @@ const ORDER: &[&str] = &[
     "command",
     "config",
     "exit",
+    "feed",
     "names",
     "observe",
     "spawn",
     "sync",
-    "prelude",
     "supervisor/intensity",
     "supervisor/contained",
     "supervisor/spec",
@@ -203,10 +212,17 @@ const ORDER: &[&str] = &[
     "supervisor/builder",
     "supervisor/tree",
     "supervisor/mod",
+    "actor/actions",
+    "actor/contract",
+    "actor/process",
+    "actor/reach",
+    "actor/mod",
+    "prelude",
     "testing/engine",
     "testing/question",
     "testing/driver",
     "testing/builder",
+    "testing/models",
     "testing/mod",
     "guide",
     "idle_tests",
@@ -441,13 +457,15 @@ fn an_import_that_points_upward_is_seen_whatever_way_it_takes() {
 }
 
 /// Modules that a user of the library can import from.
-const PUBLIC_MODULES: [&str; 9] =
-    ["supervisor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
+const PUBLIC_MODULES: [&str; 10] =
+    ["supervisor", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
 
 #[test]
-fn supervisors_are_written_against_the_public_contract_only() {
+fn supervisors_and_actors_use_the_public_contract_only() {
     let sources = Sources::of_this_crate();
-    for name in sources.texts.keys().filter(|name| name.starts_with("supervisor/")) {
+    for name in
+        sources.texts.keys().filter(|name| ["supervisor/", "actor/"].iter().any(|folder| name.starts_with(folder)))
+    {
         for path in sources.imports(name) {
             let is_public = PUBLIC_MODULES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase);
             assert!(is_public, "{name}: {}: only what everybody can use", path.join("::"));
