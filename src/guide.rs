@@ -13,7 +13,7 @@
 #[doc = include_str!("../docs/guide/processes.md")]
 pub mod processes {}
 
-/// Tools for systems of processes, compared with those of OTP, actix, ractor and kameo.
+/// States that handle one message after the other, and a comparison with OTP, actix, ractor and kameo.
 ///
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/guide/actors.md")]

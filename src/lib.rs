@@ -107,6 +107,7 @@
 //!   [`tasklet`].
 //! - A **process** is a state machine with a PID and a mailbox. Worker threads step it. Its blocking closures are
 //!   jobs. See [`Process`].
+//! - An **actor** is a process with a callback for each kind of event. See [`actor`].
 //! - A **supervisor** is a process that restarts other processes when they fail. See [`supervisor`].
 //!
 //! The **shutdown tree** ends all of these in order. See [`shutdown`]. Code that starts background work returns a
@@ -130,6 +131,7 @@
 //! - [`names`] has names and groups.
 //! - [`spawn`] has the items for options of new processes.
 //! - [`exit`] has the causes of exits, and the events that report them.
+//! - [`feed`] has queues with backpressure, by which async code gives messages to a process.
 //! - [`observe`] has observers and statistics.
 //! - [`config`] has the configuration of a runtime.
 //! - [`sync`] has latches and gates.
@@ -171,12 +173,14 @@ mod runtime;
 pub mod command;
 pub mod config;
 pub mod exit;
+pub mod feed;
 pub mod names;
 pub mod observe;
 pub mod spawn;
 pub mod sync;
-pub mod prelude;
 pub mod supervisor;
+pub mod actor;
+pub mod prelude;
 pub mod testing;
 #[cfg(doc)]
 pub mod guide;
@@ -194,13 +198,15 @@ pub use self::cancel::CancelToken;
 pub use self::inside::WaitError;
 pub use self::outcome::{BoxError, Exit, ExitError, Reason, Rejected};
 pub use self::process::{
-    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Reply,
-    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
+    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Recipient,
+    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
-pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownReport};
+pub use self::runtime::{
+    AskFuture, Handle, ProcessRef, Runtime, SendFuture, ShutdownError, ShutdownReport, WeakRuntime,
+};
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

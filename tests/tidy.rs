@@ -50,7 +50,7 @@ fn name_in(folder: &str, path: &Path) -> String {
 }
 
 fn rust_files() -> Vec<PathBuf> {
-    ["src", "tests", "examples", "benches"].iter().flat_map(|folder| files(folder, "rs")).collect()
+    ["src", "tests", "examples", "benches", "crates"].iter().flat_map(|folder| files(folder, "rs")).collect()
 }
 
 #[test]
@@ -274,11 +274,13 @@ fn the_guarantees_are_complete() {
 
 #[test]
 fn every_dependency_is_argued_for() {
-    let manifest = read(&root().join("Cargo.toml"));
+    let mut manifests = vec![root().join("Cargo.toml")];
+    manifests.extend(files("crates", "toml"));
+    let manifests: String = manifests.iter().map(|path| read(path)).collect();
     let reasons = read(&root().join("docs/dependencies.md"));
     let mut section = "";
     let mut seen = 0;
-    for line in manifest.lines() {
+    for line in manifests.lines() {
         if line.starts_with('[') {
             section = line;
         } else if section.contains("dependencies") && line.contains('=') {
@@ -294,7 +296,7 @@ fn every_dependency_is_argued_for() {
 fn the_files_that_documents_mention_exist() {
     let mut documents = files("docs", "md");
     documents.push(root().join("README.md"));
-    let folders = ["src/", "docs/", "tests/", "examples/", "benches/", ".ci/"];
+    let folders = ["src/", "docs/", "tests/", "examples/", "benches/", "crates/", ".ci/"];
     for path in documents {
         let text = read(&path);
         let quoted = text.split('`').skip(1).step_by(2);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::cycle::Cycle;
 use super::dead_letter::SendError;
-use super::target::NoSuchProcessError;
+use super::no_such_process::NoSuchProcessError;
 use crate::outcome::{BoxError, Exit, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
 

@@ -4,7 +4,7 @@
 //! and returns a [`Step`]. A process is addressed by its [`Pid`], or by its typed [`Address`]. The answer to a command
 //! is a [`Completion`]. A process answers a question of another process with a [`Reply`].
 
-pub(crate) mod target;
+pub(crate) mod no_such_process;
 pub(crate) mod names;
 pub(crate) mod entry;
 pub(crate) mod dead_letter;
@@ -19,8 +19,14 @@ pub(crate) mod step_activity;
 mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
+pub(crate) mod recipient;
+pub(crate) mod target;
 mod own;
 mod step_output;
+mod future_output;
+mod feed;
+#[cfg(feature = "stream")]
+mod stream;
 mod spawn;
 mod run;
 mod observer;
@@ -32,15 +38,18 @@ pub use self::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
 pub use self::event::{Event, Events};
 pub use self::event_box::EventBox;
+pub use self::feed::{Feed, PutFuture};
 pub use self::handler::Responder;
 pub use self::host::SpawnError;
-pub use self::names::{GroupChange, GroupEvent, NameError, Subscription};
+pub use self::names::{AddressError, GroupChange, GroupEvent, NameError, Subscription};
+pub use self::no_such_process::NoSuchProcessError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
+pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::{Completion, Reply};
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
-pub use self::target::{Accepts, Member, NoSuchProcessError, Target};
+pub use self::target::{Accepts, Member, Target};
 pub use crate::pid::{Address, ParsePidError, Pid};
 pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
@@ -53,4 +62,5 @@ pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};
 pub(crate) use self::reply::{Ask, Decided};
 pub(crate) use self::spawn::described_body;
+pub(crate) use self::target::OwnedTarget;
 pub(crate) use self::target::sealed::{Named, Resolve};

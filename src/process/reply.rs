@@ -200,7 +200,7 @@ impl Completion {
         (self.answered_by(), self.tag(), answer.unwrap_or(Err(CommandError::Dropped)))
     }
 
-    /// Whether this is the answer to the command with this [`Tag`]. Returns `false` for `None`.
+    /// Whether this is the answer to the command with this [`Tag`](super::Tag). Returns `false` for `None`.
     pub fn is(&self, tag: impl AsTag) -> bool {
         tag.id() == Some(self.tag())
     }

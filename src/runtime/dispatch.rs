@@ -22,6 +22,7 @@ use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
+use crate::sched::polling::{PollContext, attach_feed, in_context};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     /// Cancelled when the limit of a shutdown is over. It cancels the blocking work of processes that are done.
     pub(crate) over: CancelToken,
+    /// Surrounds polls of futures, and blocking closures.
+    pub(crate) context: Option<PollContext>,
     pub(crate) me: Weak<Core>,
 }
 
@@ -262,6 +265,9 @@ impl Engine for Core {
                     }
                 }
             }
+            Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit, executor),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, Arc::downgrade(&self.road) as _),
+            Yield::CancelFuture { tag } => self.drop_future(body, tag, Reason::Cancelled, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
@@ -353,6 +359,17 @@ impl Engine for Core {
         }
         self.take_work_back(rare);
         rare.asked.take().for_each(|ask| ask.forget_timer());
+    }
+
+    fn in_context(&self, run: &mut dyn FnMut()) {
+        match &self.context {
+            Some(context) => context(run),
+            None => run(),
+        }
+    }
+
+    fn forget_limit(&self, timer: TimerId) {
+        drop(self.timers.cancel(timer));
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -482,7 +499,7 @@ impl BlockingJob {
     fn run(mut self) {
         let Some(work) = self.work.take() else { return };
         let answer = match self.core.over.check().and_then(|()| self.cancel.check()) {
-            Ok(()) => contain(|| work(&self.cancel)).map_err(CommandError::Panicked),
+            Ok(()) => in_context(&*self.core, || work(&self.cancel)),
             Err(reason) => Err(CommandError::Cancelled(reason)),
         };
         self.core.answer(self.pid, self.tag, answer);

@@ -2,6 +2,7 @@
 
 mod timed;
 mod dispatch;
+mod futures;
 mod related;
 mod inspect;
 mod report;
@@ -9,10 +10,16 @@ mod tree;
 mod worker_threads;
 mod watchdog;
 mod shutdown;
-mod handle;
-mod system;
+mod access;
+mod send_future;
 mod ask;
 mod watch;
+mod process_ref;
+mod handle;
+mod system;
+mod weak;
+mod calls;
+mod idle;
 mod names;
 mod builder;
 #[cfg(all(test, not(loom)))]
@@ -24,9 +31,13 @@ pub use self::builder::{
     RuntimeBuilder,
 };
 pub use self::handle::Handle;
+pub use self::idle::NotIdleError;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
+pub use self::process_ref::ProcessRef;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
+pub use self::send_future::SendFuture;
 pub use self::system::Runtime;
 pub use self::tree::UncleanShutdown;
 pub use self::watch::ExitWatcher;
 pub use self::watchdog::Watchdog;
+pub use self::weak::WeakRuntime;

@@ -1,8 +1,10 @@
 //! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
+use std::collections::BTreeMap;
+
 use super::mailbox::{AnyMailbox, Bound, Envelope, Mailbox, Overflow};
-use crate::latch::Latch;
-use crate::process::dead_letter::DeadLetterReason;
+use crate::primitives::Arc;
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 
 /// A mailbox that holds at most a given number of messages.
 ///
@@ -26,13 +28,35 @@ pub(crate) struct Bounds {
     pub(crate) held: usize,
     /// Whether a message has arrived since a step was last given its share.
     pub(crate) has_new: bool,
-    // Senders outside that wait for room. They are notified when there is room, or when the process has ended.
-    waiting: Vec<Latch<()>>,
+    /// Places that were given to messages that have waited, and are not filled yet.
+    granted: usize,
+    /// Places that are kept for messages that are being converted.
+    reserved: usize,
+    waiting: BTreeMap<u64, Arc<dyn WaitingSender>>,
+    /// The number of the next registration.
+    next: u64,
+}
+
+/// A message that waits outside for room in a bounded mailbox.
+pub(crate) trait WaitingSender: Send + Sync {
+    /// Prepares the message, which has been given a place. This may run user code.
+    fn prepare(&self);
+
+    /// Puts the message into its place, under the lock of the cell. Returns 1, or 0 if the sender has given up. `None`
+    /// if the mailbox is for another type.
+    fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32>;
+
+    /// Tells the sender that the message is in the mailbox (`is_sent`), or that it must try again. A message that can
+    /// neither be sent nor be returned is shown to `grave`.
+    fn settle(&self, is_sent: bool, grave: &mut dyn FnMut(&DeadLetter<'_>));
+
+    /// Tells the sender to try again, because the process has ended or its mailbox was replaced.
+    fn try_again(&self);
 }
 
 impl BoundedMailbox {
     pub(crate) fn new(mailbox: Box<dyn AnyMailbox>, bound: Bound) -> Box<BoundedMailbox> {
-        Box::new(BoundedMailbox { mailbox, bounds: Bounds { bound, held: 0, has_new: false, waiting: Vec::new() } })
+        Box::new(BoundedMailbox { mailbox, bounds: Bounds::new(bound) })
     }
 
     /// Returns the mailbox and its bounds.
@@ -40,18 +64,28 @@ impl BoundedMailbox {
         (&mut *self.mailbox, Some(&mut self.bounds))
     }
 
-    /// Takes out the latches of senders that wait for room, if there is some.
-    pub(crate) fn waiting_for_room(&mut self) -> Vec<Latch<()>> {
-        if self.bounds.has_room(self.mailbox.messages()) { self.take_waiting() } else { Vec::new() }
-    }
-
-    /// Takes out the latches of senders that wait for room.
-    pub(crate) fn take_waiting(&mut self) -> Vec<Latch<()>> {
-        std::mem::take(&mut self.bounds.waiting)
+    /// Takes out the oldest registrations, and gives a place to each. There are none if there is no room, or if such
+    /// places are still being filled.
+    pub(crate) fn grant(&mut self) -> Vec<Arc<dyn WaitingSender>> {
+        let mut granted = Vec::new();
+        if self.bounds.granted > 0 || self.bounds.waiting.is_empty() {
+            return granted;
+        }
+        while self.bounds.has_room(self.mailbox.messages())
+            && let Some((_, sender)) = self.bounds.waiting.pop_first()
+        {
+            self.bounds.granted += 1;
+            granted.push(sender);
+        }
+        granted
     }
 }
 
 impl Bounds {
+    pub(crate) fn new(bound: Bound) -> Bounds {
+        Bounds { bound, held: 0, has_new: false, granted: 0, reserved: 0, waiting: BTreeMap::new(), next: 0 }
+    }
+
     /// Offers a message to the mailbox of these bounds. Returns the message that has no place there: this one, or the
     /// oldest one.
     pub(crate) fn offer<M>(
@@ -62,7 +96,9 @@ impl Bounds {
         let messages = mailbox.messages.len();
         let mut oldest = None;
         match self.bound.overflow {
-            Overflow::Refuse if !self.has_room(messages) => return Some((envelope, DeadLetterReason::Full)),
+            Overflow::Refuse if !self.has_room(messages) || self.is_promised() => {
+                return Some((envelope, DeadLetterReason::Full));
+            }
             Overflow::DropNewest if !self.has_room(messages) => {
                 return Some((envelope, DeadLetterReason::DroppedNewest));
             }
@@ -77,26 +113,95 @@ impl Bounds {
     /// Admits so many messages if there is room for all of them beside those that wait.
     #[inline]
     pub(crate) fn admit(&mut self, count: usize, messages: usize) -> bool {
-        let has_room = self.held + messages + count <= self.bound.limit;
+        let has_room = self.taken() + messages + count <= self.bound.limit;
         self.has_new |= has_room;
         has_room
     }
 
     /// Whether there is room for another message beside these.
     fn has_room(&self, messages: usize) -> bool {
-        self.held + messages < self.bound.limit
+        self.taken() + messages < self.bound.limit
     }
 
-    /// Returns a latch that is set when there is room.
-    pub(crate) fn wait_for_room(&mut self) -> Latch<()> {
-        // Senders that have given up leave their latches behind.
-        self.waiting.retain(Latch::is_shared);
-        let room = Latch::new();
-        self.waiting.push(room.clone());
-        room
+    /// The places that are taken by messages elsewhere.
+    #[inline]
+    fn taken(&self) -> usize {
+        self.held + self.granted + self.reserved
     }
 
-    /// The number of latches kept for senders that wait for room, or have waited.
+    /// Whether room is promised to messages that have waited longer.
+    fn is_promised(&self) -> bool {
+        self.granted > 0 || !self.waiting.is_empty()
+    }
+
+    /// Registers a message that waits for room. Returns the number of the registration. If there is room beside these
+    /// messages, and no message has waited longer, gives it a place instead.
+    pub(crate) fn wait_or_grant(&mut self, messages: usize, sender: &Arc<dyn WaitingSender>) -> Option<u64> {
+        if self.has_room(messages) && !self.is_promised() {
+            self.granted += 1;
+            return None;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, sender.clone());
+        Some(number)
+    }
+
+    /// Takes a registration out, if it is there.
+    pub(crate) fn unregister(
+        &mut self,
+        number: u64,
+        sender: &Arc<dyn WaitingSender>,
+    ) -> Option<Arc<dyn WaitingSender>> {
+        // After a replacement of the mailbox, the number may be that of another registration.
+        let is_there = self.waiting.get(&number).is_some_and(|other| Arc::ptr_eq(other, sender));
+        if is_there { self.waiting.remove(&number) } else { None }
+    }
+
+    /// Takes all registrations out, in order.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Arc<dyn WaitingSender>> {
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// Takes a place that was given to a waiting message. The caller fills it in the same critical section, or leaves
+    /// it free.
+    pub(crate) fn leave_grant(&mut self) {
+        self.granted = self.granted.saturating_sub(1);
+    }
+
+    /// Keeps a place beside these messages for a message that is being converted. A mailbox that drops messages needs
+    /// no places.
+    ///
+    /// # Errors
+    /// There is no room. The error is the bound.
+    pub(crate) fn reserve(&mut self, messages: usize) -> Result<(), usize> {
+        if self.bound.overflow != Overflow::Refuse {
+            return Ok(());
+        }
+        if !self.has_room(messages) || self.is_promised() {
+            return Err(self.bound.limit);
+        }
+        self.reserved += 1;
+        Ok(())
+    }
+
+    /// Takes a place that was kept for a message. The caller fills it in the same critical section, or leaves it free.
+    pub(crate) fn leave_reservation(&mut self) {
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Puts a message into a place that was given to it.
+    pub(crate) fn put<M>(&mut self, mailbox: &mut Mailbox<M>, message: M) {
+        mailbox.messages.push_parts(None, message);
+        self.has_new = true;
+    }
+
+    /// Takes over the places that were given away before the mailbox was replaced.
+    pub(crate) fn inherit(&mut self, old: &Bounds) {
+        (self.granted, self.reserved) = (old.granted, old.reserved);
+    }
+
+    /// The number of messages that wait for room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()

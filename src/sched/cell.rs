@@ -37,18 +37,20 @@
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
+mod polling;
 mod related;
 mod replacing;
+mod waiting;
 
 pub(crate) use self::asking::AskWait;
-use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+pub(crate) use self::waiting::Filled;
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, POLLS, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
-use crate::latch::Latch;
 use crate::outcome::{LinkedExit, Reason};
-use crate::primitives::{Brief, BriefGuard, enter};
+use crate::primitives::{Arc, Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Completion, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
-use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
+use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
 
 /// Why a PID names no living process.
@@ -87,15 +89,15 @@ pub(crate) enum Settled {
 pub(crate) struct Freed {
     /// Messages that were pushed out.
     pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
-    /// Senders that wait for room, if there is some.
-    pub(crate) waiting: Vec<Latch<()>>,
+    /// Messages that have waited for room, and have been given places. The caller fills the places.
+    pub(crate) granted: Vec<Arc<dyn WaitingSender>>,
 }
 
 /// The inbox of a cell, taken out.
 pub(crate) struct Inbox {
     pub(crate) mailbox: Box<dyn AnyMailbox>,
-    /// Senders that wait for room.
-    pub(crate) waiting: Vec<Latch<()>>,
+    /// Messages that wait for room.
+    pub(crate) waiting: Vec<Arc<dyn WaitingSender>>,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -319,7 +321,7 @@ impl Cell {
             && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
@@ -338,7 +340,7 @@ impl Cell {
             && !body.head.is_answered
             && stepped.taken <= 1
             && body.head.outstanding > 0
-            && inner.stamp & (DOOMED | BOUNDED) == 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = true;
@@ -366,6 +368,7 @@ impl Cell {
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
+            messages |= body.has_unseen_items();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,
@@ -375,7 +378,7 @@ impl Cell {
         };
         let waits = stepped.verdict == Verdict::Wait;
         body.head.waits = waits;
-        if again {
+        if inner.take_poll_request(&mut body, !again) || again {
             return Settled::Again(body);
         }
         if waits && body.head.outstanding == 0 {
@@ -426,7 +429,7 @@ impl Cell {
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);
-        Freed { oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, granted: bounded.grant() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
@@ -435,7 +438,7 @@ impl Cell {
         let oldest = inner.push_out(body);
         let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         bounded.bounds.held = body.machine.held();
-        Freed { oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, granted: bounded.grant() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -519,15 +522,10 @@ impl Cell {
         inner.signal(Signal::Control(Control::Cancel(request.clone())))
     }
 
-    /// The number of latches kept for senders that wait for room, or have waited.
+    /// The number of messages that wait for room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
-        match &enter(&self.inner).body {
-            BodyState::Resting(body) => body.head.rare.as_ref().and_then(|rare| rare.bounded.as_ref()),
-            BodyState::OutBounded(bounded) => Some(bounded),
-            BodyState::Out(_) | BodyState::Vacant => None,
-        }
-        .map_or(0, |bounded| bounded.bounds.waiting())
+        enter(&self.inner).body.bounded().map_or(0, |bounded| bounded.bounds.waiting())
     }
 
     /// Returns the state of the process that lives here, if there is one.
@@ -643,13 +641,22 @@ impl BodyState {
         }
     }
 
+    /// Returns the bounded mailbox, if there is one.
+    fn bounded(&mut self) -> Option<&mut BoundedMailbox> {
+        match self {
+            BodyState::Resting(body) => body.head.rare.as_mut()?.bounded.as_deref_mut(),
+            BodyState::OutBounded(bounded) => Some(bounded),
+            BodyState::Out(_) | BodyState::Vacant => None,
+        }
+    }
+
     /// Takes the inbox out.
     #[inline(never)]
     fn into_inbox(self) -> Option<Inbox> {
         match self {
             BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),
             BodyState::OutBounded(mut bounded) => {
-                Some(Inbox { waiting: bounded.take_waiting(), mailbox: bounded.mailbox })
+                Some(Inbox { waiting: bounded.bounds.take_waiting(), mailbox: bounded.mailbox })
             }
             BodyState::Resting(_) | BodyState::Vacant => None,
         }

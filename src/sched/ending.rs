@@ -3,12 +3,13 @@
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
-use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
-use crate::primitives::{AtomicUsize, Ordering};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
+use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::mailbox::AnyMailbox;
 
 /// Reports to the log and the observer that a process was spawned.
@@ -40,10 +41,13 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     }
 }
 
-/// Notifies senders that wait for room in a mailbox. They try again. If the process has ended, they learn it then.
-pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
-    for room in waiting {
-        let _ = room.set(());
+/// Notifies the senders of messages that wait for room in a mailbox. They try again. If the process has ended, they
+/// learn it then.
+pub(super) fn try_again<H: Executor>(executor: &mut H, waiting: Vec<Arc<dyn WaitingSender>>) {
+    if !waiting.is_empty() {
+        // The senders may have wakers.
+        executor.let_go();
+        waiting.into_iter().for_each(|sender| sender.try_again());
     }
 }
 
@@ -73,10 +77,22 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Ends the feeds of a process, and reports every item that no step has taken.
+#[cold]
+fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
+    executor.let_go();
+    let (all, counters) = (DeadLetter::new(body.head.pid, DeadLetterReason::Ended), executor.counters());
+    if let Some(feeds) = body.machine.feeds() {
+        feeds.bury(&mut |from, type_name, message| {
+            road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..all });
+        });
+    }
+}
+
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
-    tell_of_room(inbox.waiting);
+    try_again(executor, inbox.waiting);
     inbox.mailbox.drop_signals();
 }
 
@@ -108,10 +124,14 @@ pub(crate) fn end<E: Engine, H: Executor>(
         if let Some((parent, tag)) = rare.begun.take() {
             road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
+        drop_futures(engine, executor, &mut body.head);
         engine.ended(&mut body.head);
         out.output = take_output(&mut body, &exit);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
+    if body.head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
+        bury_feeds(road, executor, &mut body);
+    }
     if let Some(inbox) = vacated.into_inbox() {
         bury_inbox(road, executor, pid, inbox);
     }

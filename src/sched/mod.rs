@@ -6,13 +6,17 @@
 //! body to rest.
 
 mod marks;
+pub(crate) mod resident_waker;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
+pub(crate) mod feeds;
 pub(crate) mod bounded_mailbox;
 pub(crate) mod orders;
 pub(crate) mod outbox;
+pub(crate) mod waiting_send;
 pub(crate) mod open_asks;
 pub(crate) mod timer_records;
+pub(crate) mod residents;
 pub(crate) mod body;
 pub(crate) mod machine;
 pub(crate) mod cell;
@@ -26,7 +30,9 @@ pub(crate) mod road;
 pub(crate) mod router;
 mod ask_cycles;
 pub(crate) mod engine;
+pub(crate) mod polling;
 pub(crate) mod ending;
+mod beginning;
 mod replacing;
 pub(crate) mod turn;
 pub(crate) mod worker;

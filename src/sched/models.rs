@@ -4,14 +4,16 @@
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
 use super::cell::{Birth, Cell, Settled};
 use crate::outcome::Reason;
-use crate::primitives::{Arc, Mutex};
+use crate::primitives::{Arc, Mutex, thread};
 use crate::process::{
     Ask, CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, Reply, SpawnOptions, Step,
     StepOutput, StepResult, described_body,
 };
 use crate::sched::body::{Ready, Stepped, Verdict};
+use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::sched::open_asks::OpenAsks;
+use crate::sched::waiting_send::{LimitedSend, Told, WaitingSend};
 
 struct Anybody;
 
@@ -390,4 +392,83 @@ fn a_cycle_of_as_many_as_are_looked_at_is_found_and_a_longer_one_is_not() {
             assert_eq!(told.last(), Some(&(length == LONGEST)), "the last to rest closes the cycle");
         }
     });
+}
+
+/// A process with a bound of one and one message, with its body in hand. And messages that are to wait for room.
+fn full_with(senders: u32) -> (Arc<Cell>, Ready, Vec<Arc<WaitingSend<u32>>>) {
+    let (cell, body) = in_hand_with(SpawnOptions::new().mailbox(1, Overflow::Refuse));
+    assert!(send(&cell, 0).is_none());
+    (cell, body, (1..=senders).map(|message| Arc::new(WaitingSend::new(Pid::FIRST, message, None))).collect())
+}
+
+/// Registers a message, as its sender does.
+fn register(cell: &Cell, send: &Arc<WaitingSend<u32>>) {
+    let sender: Arc<dyn WaitingSender> = send.clone();
+    if cell.register(Pid::FIRST, &sender).unwrap().is_none() {
+        cell.fill_each(Pid::FIRST, vec![sender], |_| ());
+    }
+}
+
+/// Gives the next step its share, as its executor does, and fills the places. Returns the messages in the body.
+fn share(cell: &Cell, body: &mut Ready) -> Vec<u32> {
+    let granted = cell.fill(body, 8).granted;
+    cell.fill_each(Pid::FIRST, granted, |_| ());
+    let mailbox = body.machine.mailbox() as &mut dyn std::any::Any;
+    let mailbox = mailbox.downcast_mut::<Mailbox<u32>>().unwrap();
+    std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect()
+}
+
+/// Fails if a sender registers without a look for room, or if the thread that gives places does not look again.
+#[test]
+fn no_message_waits_beside_room() {
+    loom::model(|| {
+        let (cell, mut body, sends) = full_with(2);
+        let registers = {
+            let (cell, sends) = (cell.clone(), sends.clone());
+            thread::spawn(move || sends.iter().for_each(|send| register(&cell, send)))
+        };
+        let mut taken = share(&cell, &mut body);
+        registers.join().unwrap();
+        while taken.len() < 3 {
+            let more = share(&cell, &mut body);
+            assert!(!more.is_empty(), "after {taken:?} there is room, and a message waits");
+            taken.extend(more);
+        }
+        assert_eq!(taken, [0, 1, 2], "in the order of the registrations");
+        assert!(sends.iter().all(|send| send.told().get() == Some(Told::Sent) && send.take_back().is_none()));
+    });
+}
+
+/// Fails if the end of a limit and the filling of a place do not decide under the lock of the slot.
+#[test]
+fn a_message_that_gets_room_at_its_limit_is_sent_or_comes_back() {
+    loom::model(|| {
+        let (cell, mut body, sends) = full_with(1);
+        let send = &sends[0];
+        register(&cell, send);
+        let times_out = {
+            let send = send.clone();
+            thread::spawn(move || {
+                send.give_up(Told::TimedOut);
+                // The sender waits for the news, and takes the message back.
+                (send.told().wait(), send.take_back())
+            })
+        };
+        let mut taken = share(&cell, &mut body);
+        taken.extend(share(&cell, &mut body));
+        match times_out.join().unwrap() {
+            (Told::Sent, None) => assert_eq!(taken, [0, 1]),
+            (Told::TimedOut, Some(1)) => assert_eq!(taken, [0]),
+            told => panic!("{told:?} and {taken:?}"),
+        }
+        // The place of a message that has come back is free.
+        assert!(send_to_room(&cell));
+    });
+}
+
+/// Whether there is room for a message.
+fn send_to_room(cell: &Cell) -> bool {
+    let send = Arc::new(WaitingSend::new(Pid::FIRST, 9, None));
+    register(cell, &send);
+    send.told().get() == Some(Told::Sent)
 }

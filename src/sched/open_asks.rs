@@ -88,6 +88,12 @@ impl OpenAsks {
         self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
+    /// The number of questions that are open.
+    pub(crate) fn open(&self) -> usize {
+        let older = self.older.iter().flat_map(|older| &older.asks);
+        self.newest.iter().chain(older).filter(|ask| !ask.is_decided()).count()
+    }
+
     /// Takes out the questions that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Ask>> {
         let older = self.older.take().map(|older| older.asks);

@@ -96,8 +96,13 @@ impl Outbox {
 pub(crate) trait Lane: Any + Send {
     /// Moves the first `count` messages, which all go to the same receiver, into its open mailbox. Returns by how many
     /// messages the mailbox has grown, or `None` if it is for another type.
-    fn fill(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>)
-    -> Option<u32>;
+    fn fill(
+        &mut self,
+        count: u32,
+        from: Option<Pid>,
+        mailbox: &mut dyn AnyMailbox,
+        bounds: Option<&mut Bounds>,
+    ) -> Option<u32>;
 
     /// Frees a large empty buffer. Returns whether messages have found no room. They are to be buried.
     fn settle(&mut self) -> bool;
@@ -143,11 +148,11 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
     fn fill(
         &mut self,
         count: u32,
-        from: Pid,
+        from: Option<Pid>,
         mailbox: &mut dyn AnyMailbox,
         bounds: Option<&mut Bounds>,
     ) -> Option<u32> {
-        let (from, mailbox) = (Some(from), (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?);
+        let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
         if let Some(bounds) = bounds
             && !bounds.admit(count as usize, mailbox.messages.len())
         {
@@ -217,7 +222,7 @@ mod tests {
             (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(n), 0));
             let lane = outbox.lane(0);
             if is_taken {
-                assert_eq!(lane.fill(100_000, pid, &mut mailbox, None), Some(100_000));
+                assert_eq!(lane.fill(100_000, Some(pid), &mut mailbox, None), Some(100_000));
                 assert!(!lane.settle());
                 assert_eq!(mailbox.messages.len(), 100_000);
             } else {

@@ -3,8 +3,9 @@
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
 use super::cell::{Cell, Freed, Inbox};
-use super::ending::{bury, bury_as, close, end, tell_of_room};
+use super::ending::{bury, bury_as, close, end, try_again};
 use super::engine::Engine;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
@@ -50,6 +51,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     // The signals that the failed state machine has taken are not taken again.
     successor.given_back.drain(..).for_each(drop_contained);
     close(executor, &mut body);
+    drop_futures(engine, executor, &mut body.head);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = succeed(*successor, body);
@@ -120,7 +122,7 @@ fn take_over<H: Executor>(
     if let Some(Inbox { mailbox, waiting }) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **mailbox, usize::MAX);
         body.head.answered(completions);
-        tell_of_room(std::mem::take(waiting));
+        try_again(executor, std::mem::take(waiting));
     }
     let mut dead = 0;
     for mut mailbox in [refused, inbox.map(|inbox| inbox.mailbox)].into_iter().flatten() {
@@ -140,12 +142,13 @@ pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body
     tell_of_freed(road, executor, body, freed);
 }
 
-/// Reports messages that have lost their place in a bounded mailbox, and notifies senders that wait for room.
+/// Reports messages that have lost their place in a bounded mailbox, and puts messages that have waited into free
+/// places.
 pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
-    tell_of_room(freed.waiting);
+    road.fill_granted(body.head.pid, freed.granted, || executor.let_go());
 }
 
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.

@@ -2,24 +2,20 @@
 
 use std::any::{Any, type_name};
 
-use super::cell::{Missed, Missing};
-use super::road::{Executor, Road};
-use crate::latch::Latch;
+use super::cell::{Cell, Filled, Missed, Missing};
+use super::feeds::FeedHost;
+use super::resident_waker::PollRequests;
+use super::road::{Executor, OutsideExecutor, Road};
 use crate::outcome::{Rejected, drop_contained};
-use crate::primitives::Ordering;
+use crate::primitives::{Arc, Ordering};
+use crate::process::recipient::Route;
 use crate::process::{
     Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
 };
 use crate::sched::body::Ready;
-use crate::sched::bounded_mailbox::Bounds;
+use crate::sched::bounded_mailbox::{Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
-use crate::sched::outbox::Lane;
-
-/// A refused message. If the sender wants to wait, it comes with a latch that is set when a retry makes sense.
-pub(crate) struct Refused<M> {
-    pub(crate) message: Rejected<M, SendError>,
-    pub(crate) room: Option<Latch<()>>,
-}
+use crate::sched::outbox::{Lane, Outbox};
 
 /// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
 /// dropped to make room belongs to another sender.
@@ -31,6 +27,30 @@ pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
         (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
         _ => CommandError::Full(pid),
     })
+}
+
+impl PollRequests for Road {
+    fn request_poll(&self, pid: Pid) {
+        if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.request_poll(pid)) {
+            self.inject(ready);
+        }
+    }
+}
+
+impl FeedHost for Road {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        let woken = self.table.cell(pid)?.fed(pid)?;
+        let is_woken = woken.is_some();
+        woken.into_iter().for_each(|ready| self.queues.push(ready));
+        Some(is_woken)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        if is_woken {
+            self.injected();
+        }
+        self.outside.add(&self.outside.accepted, 1);
+    }
 }
 
 impl Road {
@@ -79,7 +99,7 @@ impl Road {
         let mut has_bound = false;
         let (ready, queued) = cell.post(to, |mailbox, bounds| {
             has_bound = bounds.is_some();
-            lane.fill(count, from, mailbox, bounds)
+            lane.fill(count, Some(from), mailbox, bounds)
         })?;
         executor.posted(queued);
         if let Some(ready) = ready {
@@ -126,20 +146,18 @@ impl Road {
 
     /// Sends a message from outside the runtime.
     pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
-        self.offer(to, message, false, || ()).map_err(|refused| refused.message)
+        self.offer(to, message, || ())
     }
 
-    /// Sends a message from outside the runtime. If the mailbox is full and `waits` is true, the message is returned
-    /// with a latch. The latch is set when a retry makes sense. `full` is called before a full mailbox that drops the
-    /// newest drops the message.
+    /// Sends a message from outside the runtime. `full` is called before a full mailbox that drops the newest drops
+    /// the message.
     pub(crate) fn offer<M: Send + 'static>(
         &self,
         to: Pid,
         message: M,
-        waits: bool,
         full: impl FnOnce(),
-    ) -> Result<(), Refused<M>> {
-        let (mut message, mut dead, mut room) = (Some(message), None, None);
+    ) -> Result<(), Rejected<M, SendError>> {
+        let (mut message, mut dead) = (Some(message), None);
         let mut limit = 0;
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
@@ -153,7 +171,6 @@ impl Road {
                 Some((back, DeadLetterReason::Full)) => {
                     message = Some(back.message);
                     limit = bounds.bound.limit;
-                    room = waits.then(|| bounds.wait_for_room());
                 }
                 pushed_out => dead = pushed_out,
             }
@@ -168,7 +185,7 @@ impl Road {
                     SendError::WrongType { pid: to, takes: takes(), sent: type_name::<M>() }
                 }
             };
-            return Err(Refused { message: Rejected::new(message, why), room });
+            return Err(Rejected::new(message, why));
         }
         if let Ok((Some(ready), _)) = posted {
             self.inject(ready);
@@ -184,6 +201,77 @@ impl Road {
             drop_contained(message);
         }
         Ok(())
+    }
+
+    /// Sends a message that a recipient converts. `dead` is called with the converted message, if it is dropped.
+    ///
+    /// A place is kept for the message while it is converted. So a message that is refused was not converted yet, and
+    /// is handed back.
+    pub(crate) fn send_converted<T>(
+        &self,
+        to: Pid,
+        message: T,
+        route: &dyn Route<T>,
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) -> Result<(), Rejected<T, SendError>> {
+        let mut full = None;
+        let reserve = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
+            full = bounds.and_then(|bounds| bounds.reserve(mailbox.messages()).err());
+            route.is_for(mailbox).then_some(0)
+        };
+        let found = self.table.cell(to).ok_or(Missed::NoSuchProcess);
+        let why = match found.and_then(|cell| cell.post(to, reserve).map(|_| cell)) {
+            Ok(cell) => match full {
+                None => {
+                    let place = ReservedPlace { road: self, cell, to };
+                    let mut outbox = Outbox::default();
+                    let lane = route.push(&mut outbox, message);
+                    place.fill(outbox.lane(lane), dead);
+                    return Ok(());
+                }
+                Some(limit) => SendError::Full { pid: to, limit },
+            },
+            Err(Missed::NoSuchProcess) => NoSuchProcessError::Pid(to).into(),
+            Err(Missed::WrongType(takes)) => SendError::WrongType { pid: to, takes: takes(), sent: route.type_name() },
+        };
+        Err(Rejected::new(message, why))
+    }
+
+    /// Checks that the PID's process lives and takes messages of this type.
+    pub(crate) fn takes<M: Send + 'static>(&self, pid: Pid) -> Result<(), Missed> {
+        let is_typed = |mailbox: &mut dyn AnyMailbox, _: Option<&mut Bounds>| {
+            (mailbox as &dyn Any).is::<Mailbox<M>>().then_some(0)
+        };
+        self.table.cell(pid).ok_or(Missed::NoSuchProcess)?.post(pid, is_typed).map(drop)
+    }
+
+    /// Has a message wait for room. Returns the number of its registration in the mailbox. If there is room, the
+    /// message gets it at once, and has no number. If the process has ended, the sender is told so.
+    pub(crate) fn wait_for_room(&self, to: Pid, sender: &Arc<dyn WaitingSender>) -> Option<u64> {
+        match self.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| cell.register(to, sender)) {
+            Ok(None) => self.fill_granted(to, vec![sender.clone()], || ()),
+            Ok(number) => return number,
+            Err(_) => sender.try_again(),
+        }
+        None
+    }
+
+    /// Puts messages that have waited into the places that they were given, and then others into further free places.
+    /// `before` is called first, because this may run user code.
+    #[inline]
+    pub(crate) fn fill_granted(&self, pid: Pid, granted: Vec<Arc<dyn WaitingSender>>, before: impl FnOnce()) {
+        if granted.is_empty() {
+            return;
+        }
+        before();
+        let Some(cell) = self.table.cell(pid) else { return };
+        cell.fill_each(pid, granted, |filled| {
+            self.outside.add(&self.outside.accepted, 1);
+            match filled {
+                Filled::Accepted(ready) => ready.into_iter().for_each(|ready| self.inject(ready)),
+                Filled::Dead(letter) => self.dead_letter(&self.outside, letter),
+            }
+        });
     }
 
     /// Delivers a signal.
@@ -256,5 +344,47 @@ impl Road {
     /// Whether the PID's process lives, and is not about to be ended.
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
         self.table.cell(pid).is_some_and(|cell| cell.check(pid).is_ok())
+    }
+}
+
+/// A place in a mailbox that is kept for a message while it is converted. Dropping it gives the place back.
+struct ReservedPlace<'a> {
+    road: &'a Road,
+    cell: &'a Cell,
+    to: Pid,
+}
+
+impl ReservedPlace<'_> {
+    /// Puts the next message of a lane into the place. If the process has ended meanwhile, the message is dead.
+    fn fill(self, lane: &mut dyn Lane, dead: impl FnMut(&DeadLetter<'_>)) {
+        let ReservedPlace { road, cell, to } = self;
+        std::mem::forget(self);
+        road.outside.add(&road.outside.accepted, 1);
+        let posted = cell.post(to, |mailbox, mut bounds| {
+            bounds.iter_mut().for_each(|bounds| bounds.leave_reservation());
+            lane.fill(1, None, mailbox, bounds)
+        });
+        let missed = match posted {
+            Ok((ready, _)) => {
+                ready.into_iter().for_each(|ready| road.inject(ready));
+                None
+            }
+            Err(missed) => Some(missed),
+        };
+        if missed.is_some() || lane.settle() {
+            let reason = match missed {
+                Some(Missed::WrongType(_)) => DeadLetterReason::WrongType,
+                _ => DeadLetterReason::Ended,
+            };
+            let count = u32::from(missed.is_some());
+            road.bury(&mut OutsideExecutor { road }, lane, count, &DeadLetter::new(to, reason), dead);
+        }
+    }
+}
+
+impl Drop for ReservedPlace<'_> {
+    fn drop(&mut self) {
+        let granted = self.cell.give_place_back(self.to);
+        self.road.fill_granted(self.to, granted, || ());
     }
 }

@@ -6,10 +6,12 @@
 
 use std::collections::HashSet;
 
+use super::beginning::{end_initialised, enter, entered, hand_over, start};
 use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
+use super::polling::{begin_turn, poll_fresh, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
@@ -76,7 +78,10 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         }
         let mut budget = road.budget;
         if body.head.rare.is_some() {
-            budget = prepare(road, executor, cell, &mut body, out);
+            budget = match prepare(engine, executor, cell, &mut body, out, in_a_row == 0) {
+                Some(budget) => budget,
+                None => return rest_again(engine, executor, out, cell, body),
+            };
             executor.shows(StepActivity::Step);
         }
         let mut stepped = step(executor, out, &mut body, budget);
@@ -108,8 +113,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
         }
         perform(engine, executor, out, &mut body);
-        if body.head.is_bounded() {
-            hold(road, executor, cell, &mut body);
+        if body.head.rare.is_some() {
+            performed(engine, executor, cell, &mut body);
         }
         match cell.settle(body, stepped) {
             Settled::Resting => return After::Nothing,
@@ -139,6 +144,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                         return After::Ready(ready);
                     }
                 }
+                if ready.head.is_poll_requested() {
+                    return After::Ready(ready);
+                }
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if !continues && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
@@ -157,35 +165,27 @@ pub(crate) fn turn<E: Engine, H: Executor>(
     }
 }
 
-/// Calls `init`, and mostly also `start`.
-#[inline(always)]
-fn enter<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Begun {
-    if body.head.stage == Stage::Initialised {
-        body.head.stage = Stage::Open;
-        return Begun::Initialised;
-    }
-    if let Err(why) = engine.begins(&mut body.head) {
-        out.failure = Some(Exit::Failed(Failure::new(why)));
-        return Begun::NotEntered;
-    }
-    body.head.stage = Stage::Open;
-    if executor.sight().is_some() || tracing::level_enabled!(tracing::Level::TRACE) {
-        return enter_shown(executor, out, body);
-    }
-    body.machine.begin(&mut body.head, out, &engine.road().dooms)
-}
-
-/// Calls `init` alone, and shows that.
+/// Puts a process to rest that was polled and is not to be stepped.
 #[inline(never)]
-fn enter_shown<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Begun {
-    executor.shows(StepActivity::Init);
-    match body.machine.enter() {
-        Ok(()) => Begun::Entered,
-        Err(exit) => {
-            out.failure = Some(exit);
-            Begun::NotEntered
+fn rest_again<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    cell: &Cell,
+    body: Ready,
+) -> After {
+    let pid = body.head.pid;
+    match cell.settle_polled(body) {
+        Settled::Resting => {}
+        Settled::Asking(asked) => engine.road().came_to_rest(executor, pid, asked),
+        Settled::Again(body) => return After::Ready(body),
+        Settled::Ends(body) => {
+            let waits_for_nothing = || Exit::Failed(Failure::new(WaitedForNothing));
+            let exit = cell.doomed().map_or_else(waits_for_nothing, Exit::Terminated);
+            end(engine, executor, out, body, exit);
         }
     }
+    After::Nothing
 }
 
 /// Begins a process that is not as most are: it has rare fields, its `start` yields, its steps are shown, or something
@@ -226,50 +226,22 @@ fn begin_otherwise<E: Engine, H: Executor>(
     Ok(body)
 }
 
-/// Ends a process that may have been initialised and not have had a turn.
-#[cold]
-fn end_initialised<E: Engine, H: Executor>(
+/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled, and its
+/// feeds are looked at. Returns the most new events that the step is given, or nothing if the process is not to be
+/// stepped.
+#[inline(never)]
+fn prepare<E: Engine, H: Executor>(
     engine: &E,
     executor: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
     out: &mut StepOutput,
-    mut body: Ready,
-    exit: Exit,
-) {
-    if body.head.stage == Stage::Initialised {
-        // So that it is closed.
-        body.head.stage = Stage::Open;
+    begins_turn: bool,
+) -> Option<u32> {
+    if begins_turn && !begin_turn(engine, executor, cell, body) {
+        return None;
     }
-    end(engine, executor, out, body, exit);
-}
-
-/// Gives a process, before its first step, what has arrived.
-#[inline(always)]
-fn hand_over(cell: &Cell, body: &mut Ready) {
-    // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
-    if body.machine.mailbox().messages() != 1 {
-        drop(cell.hand_over(body));
-    }
-}
-
-/// Handles the return of `init`, for a process with rare fields: it joins its groups, and its parent is notified.
-#[inline(never)]
-fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Ready) {
-    let pid = body.head.pid;
-    let Some(rare) = &mut body.head.rare else { return };
-    if let Some(given) = &mut rare.given {
-        engine.joins(std::mem::take(&mut given.groups), pid, executor);
-    }
-    if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
-        // If that woke the parent, it must not wait for the first step.
-        executor.let_go();
-    }
-}
-
-/// Prepares a step of a process with rare fields. Returns the most new events that the step is given.
-#[inline(never)]
-fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) -> u32 {
-    let mut budget = road.budget;
+    let mut budget = engine.road().budget;
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
         if rare.step_events > 0 {
@@ -277,10 +249,20 @@ fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut R
         }
     }
     if body.head.is_bounded() {
-        fill(road, executor, cell, body, budget);
+        fill(engine.road(), executor, cell, body, budget);
     }
     out.load_draws(&body.head);
-    budget
+    Some(budget)
+}
+
+/// Handles a process with rare fields when the yields of its step have been performed.
+#[inline(never)]
+fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
+    if body.head.is_bounded() {
+        hold(engine.road(), executor, cell, body);
+    }
+    settle_feeds(executor, body);
+    poll_fresh(engine, executor, cell, body);
 }
 
 #[inline]
@@ -303,16 +285,6 @@ fn step_traced<H: Executor>(executor: &H, out: &mut StepOutput, body: &mut Ready
     let process = (body.machine.kind().process)();
     let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
     body.machine.step(&mut body.head, out, budget, executor.sight())
-}
-
-/// Calls `start`, after an `init` that was called before.
-#[inline(never)]
-fn start(out: &mut StepOutput, body: &mut Ready) -> Begun {
-    let process = body.machine.kind().process;
-    let _entered = tracing::level_enabled!(tracing::Level::TRACE)
-        .then(|| tracing::trace_span!("start", pid = %body.head.pid, process = process()).entered());
-    out.load_draws(&body.head);
-    body.machine.start(&mut body.head, out)
 }
 
 /// Performs the yields of `start`, or handles its failure. Returns the body if it is to be stepped now.
@@ -439,7 +411,7 @@ fn perform_these<E: Engine, H: Executor>(
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
+                        && outbox.lane(lane).fill(count, Some(pid), child.machine.mailbox(), None).is_some()
                     {
                         if count > 1 {
                             outbox.lane(lane).settle();

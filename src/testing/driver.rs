@@ -15,6 +15,7 @@ use crate::process::{
 };
 use crate::sched::body::{Host, Machine as _, StepOutput};
 use crate::sched::cell::{Birth, Missed, Rest};
+use crate::sched::engine::Engine as _;
 use crate::sched::machine::{ExitLatch, Typed};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sched::turn::{After, turn};
@@ -56,6 +57,11 @@ pub enum Status {
 pub enum Outstanding {
     /// A blocking closure.
     Blocking {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A future.
+    Future {
         /// The number of its tag.
         tag: u64,
     },
@@ -188,6 +194,9 @@ impl<P: Process> Driver<P> {
     ///
     /// The first call also calls `init` and [`start`](Process::start). So does the call after the state machine was
     /// replaced.
+    ///
+    /// First it polls the futures that were woken, at most 64. If the process was ready only because futures were
+    /// woken, and none of them is ready, the process is not stepped.
     pub fn step(&mut self) -> Status {
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
@@ -244,6 +253,12 @@ impl<P: Process> Driver<P> {
         self.exit.get()
     }
 
+    /// The number of messages of the process that no step will take.
+    #[cfg(all(test, loom))]
+    pub(super) fn dead_letters(&self) -> u64 {
+        self.engine.road.outside.dead.iter().map(|count| count.get()).sum()
+    }
+
     /// Returns the number of steps that the process has taken.
     pub fn steps(&self) -> usize {
         self.engine.road.outside.steps.get() as usize
@@ -290,9 +305,11 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, commands, timers, asks, runs, .. } = &self.notes;
+        let Notes { blocking, futures, commands, timers, asks, runs, .. } = &self.notes;
         let now = self.clock.now();
         let blocking = blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
+        let futures =
+            futures.iter().filter(|waker| !waker.is_over()).map(|waker| Outstanding::Future { tag: waker.tag });
         let commands = commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
         let timers = timers
             .iter()
@@ -302,7 +319,8 @@ impl<P: Process> Driver<P> {
         let asks =
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
         let runs = runs.iter().map(|(tag, pid)| Outstanding::Child { tag: *tag, pid: *pid });
-        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(runs).collect();
+        let of_process = blocking.chain(futures).chain(commands).chain(timers);
+        let mut all: Vec<_> = of_process.chain(asks).chain(runs).collect();
         all.sort();
         all
     }
@@ -319,6 +337,25 @@ impl<P: Process> Driver<P> {
     pub fn answer_blocking<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
         let Some((tag, _)) = self.notes.blocking.pop_front() else { return false };
         self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        true
+    }
+
+    /// Answers a future in its place. `tag` is the number of its tag, as [`outstanding`](Self::outstanding) lists it.
+    /// The future is dropped, and is not polled again. Returns whether there was such a future.
+    pub fn answer_future<T: Send + 'static>(&mut self, tag: u64, answer: Result<T, CommandError>) -> bool {
+        let is_on_pool = self.status() == Status::ReadyOnPool;
+        if !self.notes.futures.iter().any(|waker| waker.tag == tag && !waker.is_over()) {
+            return false;
+        }
+        let Some(mut body) = self.engine.take_body() else { return false };
+        drop(body.head.residents().and_then(|residents| residents.remove(tag)));
+        self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        // The answer makes the process ready, if it was at rest.
+        if is_on_pool {
+            self.engine.to_pool(body)
+        } else {
+            self.engine.road.inject(body)
+        }
         true
     }
 

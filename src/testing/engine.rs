@@ -6,23 +6,28 @@
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
-use crate::outcome::{Exit, Failure, Reason};
+use crate::outcome::{Exit, Failure, Reason, drop_contained};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::output_answer::OutputAnswer;
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, Completion, Monitor, NameError, Naming, Pid, Recovered, Relate,
     SpawnError, Subscription, TimerFired,
 };
-use crate::sched::body::{Head, Host, Ready, Work, Yield};
+use crate::sched::body::{Head, Host, Ready, Stage, Work, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
+use crate::sched::feeds::FeedHost;
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
+use crate::sched::polling::{attach_feed, drop_future};
 use crate::sched::queue::Queues;
+use crate::sched::resident_waker::{PollRequests, ResidentWaker};
+use crate::sched::residents::{BoxedFuture, Residents};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
 use crate::timer::{TimerId, TimerKey, Timers};
@@ -40,6 +45,8 @@ pub(super) struct Notes {
     pub(super) runs: Vec<(u64, Pid)>,
     pub(super) blocking: VecDeque<(u64, Work)>,
     pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
+    /// The wakers of all futures, including those that have ended.
+    pub(super) futures: Vec<Arc<ResidentWaker>>,
     /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
@@ -107,7 +114,12 @@ impl TestEngine {
     pub(super) fn take_body(&self) -> Option<Ready> {
         let ready = self.road.queues.take_one().or_else(|| lock(&self.on_pool).take());
         let mut body = ready.or_else(|| self.cell().take_resting())?;
-        drop(self.cell().hand_over(&mut body));
+        if self.cell().hand_over(&mut body).is_some()
+            && let Some(rare) = &mut body.head.rare
+        {
+            // The turn does not find these events in the cell.
+            rare.only_polls = false;
+        }
         Some(body)
     }
 
@@ -140,6 +152,25 @@ impl TestEngine {
                 place.map(|place| members.remove(place));
                 Ok(Box::new(place.is_some()))
             }
+        }
+    }
+
+    /// Takes a future into the body in hand.
+    fn host_future(&self, body: &mut Ready, tag: u64, future: BoxedFuture, limit: Duration) {
+        if body.head.stage == Stage::Done {
+            return drop_contained(future);
+        }
+        let (pid, me) = (body.head.pid, self.me.clone());
+        let residents = body.head.rare().residents.get_or_insert_with(|| Box::new(Residents::new(pid, me)));
+        let waker = residents.admit(tag, future);
+        self.note(|notes| {
+            notes.futures.retain(|waker| !waker.is_over());
+            notes.futures.push(waker.clone());
+        });
+        if limit < Duration::MAX
+            && let Ok(Some(key)) = self.timers.after(limit, Box::new(move || waker.expire()))
+        {
+            residents.set_timer(key.id());
         }
     }
 
@@ -195,9 +226,8 @@ impl Engine for TestEngine {
         None
     }
 
-    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, _: &mut H) {
-        let head = &mut body.head;
-        let pid = head.pid;
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, executor: &mut H) {
+        let pid = body.head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => {
                 let late = ask.clone();
@@ -205,7 +235,7 @@ impl Engine for TestEngine {
                 if let Ok(Some(key)) = timer {
                     ask.set_timer(key.id());
                 }
-                head.rare().asked.note(ask.clone());
+                body.head.rare().asked.note(ask.clone());
                 self.note(|notes| notes.asks.push(ask));
                 self.send(outbox, lane, 1, to);
             }
@@ -236,6 +266,14 @@ impl Engine for TestEngine {
             }
             Yield::Command { tag, command } => {
                 self.note(|notes| notes.commands.push_back((tag, command.name, command.command)));
+            }
+            Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, self.me.clone()),
+            Yield::CancelFuture { tag } => {
+                if let Some(future) = body.head.residents().and_then(|residents| residents.remove(tag)) {
+                    drop_future(self, future);
+                    self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+                }
             }
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
@@ -320,8 +358,28 @@ impl Engine for TestEngine {
 
     fn ended(&self, _: &mut Head) {}
 
+    fn forget_limit(&self, timer: TimerId) {
+        drop(self.timers.take_back(timer));
+    }
+
     fn to_pool(&self, ready: Ready) {
         *lock(&self.on_pool) = Some(ready);
+    }
+}
+
+impl PollRequests for TestEngine {
+    fn request_poll(&self, pid: Pid) {
+        self.road.request_poll(pid);
+    }
+}
+
+impl FeedHost for TestEngine {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        self.road.fed(pid)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        self.road.announce(is_woken);
     }
 }
 

@@ -45,6 +45,8 @@ mod engine;
 mod question;
 mod driver;
 mod builder;
+#[cfg(all(test, loom))]
+mod models;
 
 pub use self::builder::DriverBuilder;
 pub use self::driver::{Driver, Outstanding, SentError, Status};

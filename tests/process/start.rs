@@ -476,6 +476,28 @@ fn a_process_can_wait_for_the_answer_to_its_start() {
     assert_accounted(&runtime);
 }
 
+/// It is polled when its step has returned, and its answer comes like any other.
+#[test]
+fn a_future_of_start_is_polled_and_one_of_a_failing_start_is_not() {
+    for fails in [false, true] {
+        let (runtime, log, polled) = (runtime(1), Log::new(), Log::new());
+        let notes = polled.clone();
+        let process = starter("a", &log)
+            .starts(move |out| {
+                let notes = notes.clone();
+                out.future(async move { notes.push(()) });
+                if fails { Err("it does not start".into()) } else { Ok(()) }
+            })
+            .steps(|events, _| {
+                let answered = events.any(|event| matches!(event, Event::Completed(_)));
+                Ok(if answered { Step::Done(()) } else { Step::Wait })
+            });
+        let exit = join(&runtime.spawn(process).unwrap());
+        assert_eq!((exit.is_done(), polled.len()), (!fails, usize::from(!fails)));
+        until("all is at rest", || runtime.is_idle());
+    }
+}
+
 #[test]
 fn a_driver_shows_what_start_has_yielded() {
     let log = Log::new();

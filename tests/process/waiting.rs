@@ -61,8 +61,8 @@ fn asking_or_waiting_for_room_inside_a_step_is_refused() {
     let inner = runtime.clone();
     let errors = in_a_step(move || {
         let ask = inner.ask(asked.address(), |reply| reply, LIMIT).wait().unwrap_err();
-        let room = inner.send_timeout(full.address(), 1, LIMIT).unwrap_err();
-        let now = inner.send_timeout(full.address(), 2, Duration::ZERO).unwrap_err();
+        let room = inner.send_timeout(full.address(), 1, LIMIT).wait().unwrap_err();
+        let now = inner.send_timeout(full.address(), 2, Duration::ZERO).wait().unwrap_err();
         (matches!(ask, CommandError::InsideStep), room.into_parts(), now.into_parts())
     });
     let (ask, room, now) = &*errors;

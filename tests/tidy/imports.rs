@@ -94,7 +94,7 @@ const ORDER: &[&str] = &[
     "tasklet/shutdown_node",
     "tasklet/models",
     "tasklet/mod",
-    "process/target",
+    "process/no_such_process",
     "process/names",
     "process/entry",
     "process/dead_letter",
@@ -108,20 +108,29 @@ const ORDER: &[&str] = &[
     "sched/timer_records",
     "sched/timer_records/tests",
     "process/output_answer",
+    "sched/resident_waker",
+    "sched/residents",
     "process/relation",
     "process/step_activity",
     "sched/signals",
     "sched/mailbox",
+    "sched/feeds",
     "sched/bounded_mailbox",
     "process/event_box",
     "process/event",
     "sched/orders",
     "sched/outbox",
+    "process/recipient",
+    "process/target",
+    "sched/waiting_send",
     "sched/body",
     "process/contract",
     "sched/machine",
     "process/own",
     "process/step_output",
+    "process/future_output",
+    "process/feed",
+    "process/stream",
     "process/spawn",
     "process/run",
     "process/observer",
@@ -130,8 +139,10 @@ const ORDER: &[&str] = &[
     "sched/marks",
     "sched/cell",
     "sched/cell/asking",
+    "sched/cell/polling",
     "sched/cell/related",
     "sched/cell/replacing",
+    "sched/cell/waiting",
     "sched/cell/tests",
     "sched/table",
     "sched/counters",
@@ -144,7 +155,9 @@ const ORDER: &[&str] = &[
     "sched/router",
     "sched/ask_cycles",
     "sched/engine",
+    "sched/polling",
     "sched/ending",
+    "sched/beginning",
     "sched/replacing",
     "sched/turn",
     "sched/worker",
@@ -157,6 +170,7 @@ const ORDER: &[&str] = &[
     "groups",
     "runtime/timed",
     "runtime/dispatch",
+    "runtime/futures",
     "runtime/related",
     "runtime/inspect",
     "runtime/report",
@@ -164,10 +178,16 @@ const ORDER: &[&str] = &[
     "runtime/worker_threads",
     "runtime/watchdog",
     "runtime/shutdown",
-    "runtime/handle",
-    "runtime/system",
+    "runtime/access",
+    "runtime/send_future",
     "runtime/ask",
     "runtime/watch",
+    "runtime/process_ref",
+    "runtime/handle",
+    "runtime/system",
+    "runtime/weak",
+    "runtime/calls",
+    "runtime/idle",
     "runtime/names",
     "runtime/builder",
     "runtime/mod",
@@ -176,11 +196,11 @@ const ORDER: &[&str] = &[
     "command",
     "config",
     "exit",
+    "feed",
     "names",
     "observe",
     "spawn",
     "sync",
-    "prelude",
     "supervisor/intensity",
     "supervisor/contained",
     "supervisor/spec",
@@ -197,10 +217,17 @@ const ORDER: &[&str] = &[
     "supervisor/builder",
     "supervisor/tree",
     "supervisor/mod",
+    "actor/actions",
+    "actor/contract",
+    "actor/process",
+    "actor/reach",
+    "actor/mod",
+    "prelude",
     "testing/engine",
     "testing/question",
     "testing/driver",
     "testing/builder",
+    "testing/models",
     "testing/mod",
     "guide",
     "idle_tests",
@@ -435,13 +462,15 @@ fn an_import_that_points_upward_is_seen_whatever_way_it_takes() {
 }
 
 /// Modules that a user of the library can import from.
-const PUBLIC_MODULES: [&str; 9] =
-    ["supervisor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
+const PUBLIC_MODULES: [&str; 10] =
+    ["supervisor", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
 
 #[test]
-fn supervisors_are_written_against_the_public_contract_only() {
+fn supervisors_and_actors_use_the_public_contract_only() {
     let sources = Sources::of_this_crate();
-    for name in sources.texts.keys().filter(|name| name.starts_with("supervisor/")) {
+    for name in
+        sources.texts.keys().filter(|name| ["supervisor/", "actor/"].iter().any(|folder| name.starts_with(folder)))
+    {
         for path in sources.imports(name) {
             let is_public = PUBLIC_MODULES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase);
             assert!(is_public, "{name}: {}: only what everybody can use", path.join("::"));

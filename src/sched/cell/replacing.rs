@@ -54,10 +54,13 @@ impl Cell {
 
 impl Inner {
     /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
-    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Option<Inbox> {
+    fn replace(&mut self, kind: &'static Kind, mut fresh: BodyState, taken: u32) -> Option<Inbox> {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
         self.kind = Some(kind);
+        if let (BodyState::OutBounded(old), BodyState::OutBounded(fresh)) = (&self.body, &mut fresh) {
+            fresh.bounds.inherit(&old.bounds);
+        }
         std::mem::replace(&mut self.body, fresh).into_inbox()
     }
 

@@ -1,0 +1,98 @@
+//! The beginning of a process: its `init` and its `start`, before the first step.
+//!
+//! Most processes have no rare fields, no `start`, and no watchdog. One call does all that is to be done for them. The
+//! others begin in stages: see [`Begun`].
+
+use super::cell::Cell;
+use super::ending::end;
+use super::engine::Engine;
+use super::road::Executor;
+use crate::outcome::{Exit, Failure};
+use crate::process::{Completion, StepActivity};
+use crate::sched::body::{Begun, Ready, Stage, StepOutput};
+
+/// Calls `init`, and mostly also `start`.
+#[inline(always)]
+pub(super) fn enter<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    body: &mut Ready,
+) -> Begun {
+    if body.head.stage == Stage::Initialised {
+        body.head.stage = Stage::Open;
+        return Begun::Initialised;
+    }
+    if let Err(why) = engine.begins(&mut body.head) {
+        out.failure = Some(Exit::Failed(Failure::new(why)));
+        return Begun::NotEntered;
+    }
+    body.head.stage = Stage::Open;
+    if executor.sight().is_some() || tracing::level_enabled!(tracing::Level::TRACE) {
+        return enter_shown(executor, out, body);
+    }
+    body.machine.begin(&mut body.head, out, &engine.road().dooms)
+}
+
+/// Calls `init` alone, and shows that.
+#[inline(never)]
+fn enter_shown<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready) -> Begun {
+    executor.shows(StepActivity::Init);
+    match body.machine.enter() {
+        Ok(()) => Begun::Entered,
+        Err(exit) => {
+            out.failure = Some(exit);
+            Begun::NotEntered
+        }
+    }
+}
+
+/// Gives a process, before its first step, what has arrived.
+#[inline(always)]
+pub(super) fn hand_over(cell: &Cell, body: &mut Ready) {
+    // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
+    if body.machine.mailbox().messages() != 1 {
+        drop(cell.hand_over(body));
+    }
+}
+
+/// Handles the return of `init`, for a process with rare fields: it joins its groups, and its parent is notified.
+#[inline(never)]
+pub(super) fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Ready) {
+    let pid = body.head.pid;
+    let Some(rare) = &mut body.head.rare else { return };
+    if let Some(given) = &mut rare.given {
+        engine.joins(std::mem::take(&mut given.groups), pid, executor);
+    }
+    if let Some((parent, tag)) = rare.begun.take() {
+        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
+        // If that woke the parent, it must not wait for the first step.
+        executor.let_go();
+    }
+}
+
+/// Ends a process that may have been initialised and not have had a turn.
+#[cold]
+pub(super) fn end_initialised<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    mut body: Ready,
+    exit: Exit,
+) {
+    if body.head.stage == Stage::Initialised {
+        // So that it is closed.
+        body.head.stage = Stage::Open;
+    }
+    end(engine, executor, out, body, exit);
+}
+
+/// Calls `start`, after an `init` that was called before.
+#[inline(never)]
+pub(super) fn start(out: &mut StepOutput, body: &mut Ready) -> Begun {
+    let process = body.machine.kind().process;
+    let _entered = tracing::level_enabled!(tracing::Level::TRACE)
+        .then(|| tracing::trace_span!("start", pid = %body.head.pid, process = process()).entered());
+    out.load_draws(&body.head);
+    body.machine.start(&mut body.head, out)
+}
