@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use procession::sync::Latch;
 use procession::testing::{Driver, Outstanding, Status};
 use procession::{
-    BoxError, CommandError, Event, Events, Exit, Pid, Process, Reason, Runtime, SpawnError, SpawnOptions, Step,
-    StepOutput, StepResult, Tag, Upgrade,
+    BoxError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Reason, Runtime, SpawnError,
+    SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -54,9 +54,14 @@ impl Process for Child {
     type Message = ();
     type Output = Result_;
 
-    fn start(&mut self, _: &mut StepOutput) -> Result<(), BoxError> {
-        self.alive.0.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+    // Not in `start`: a process that is terminated before it is closed without it.
+    fn init(&mut self, entry: EntryArgs) -> InitResult {
+        let alive = &self.alive.0;
+        let main = |(): ()| {
+            alive.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        entry.method("main", main).finish()
     }
 
     fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<Result_> {
