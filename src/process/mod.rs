@@ -11,6 +11,7 @@ pub(crate) mod dead_letter;
 mod cycle;
 pub(crate) mod command;
 pub(crate) mod host;
+pub(crate) mod duty;
 pub(crate) mod handler;
 pub(crate) mod reply;
 pub(crate) mod relation;
@@ -19,6 +20,7 @@ mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
 mod step_output;
+mod step_commands;
 mod spawn;
 mod observer;
 
@@ -43,8 +45,9 @@ pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
 
 pub(crate) use self::command::Answer;
+pub(crate) use self::duty::Duty;
 pub(crate) use self::handler::{Handler, handler};
-#[cfg(all(test, loom))]
+#[cfg(test)]
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};

@@ -10,7 +10,7 @@ use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
-use crate::outcome::{Exit, Reason, contain, drop_contained};
+use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::{
@@ -18,7 +18,7 @@ use crate::process::{
     ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
-use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, StepOutput, Yield};
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
@@ -158,7 +158,7 @@ impl Core {
     }
 
     /// The reason why a job was refused or dropped. While the pool runs, the only reason is the lack of a thread.
-    fn why_no_job(&self) -> Reason {
+    pub(super) fn why_no_job(&self) -> Reason {
         if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
 
@@ -172,39 +172,11 @@ impl Core {
         }
     }
 
-    fn cancel_timer<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
+    pub(super) fn cancel_timer<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
         let Some(key) = body.head.rare.as_mut().and_then(|rare| rare.timers.remove(tag)) else { return };
         // A timer that never fires has no key, and cannot have fired.
         if key.is_none_or(|key| self.timers.cancel(key.id()).is_some()) {
             self.road.answer_in_hand(executor, body, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
-        }
-    }
-
-    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
-    /// state machine has failed.
-    fn cancel_of(&self, head: &mut Head) -> CancelToken {
-        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
-    }
-
-    /// Cancels the timers of a process, and asks its jobs and handlers to stop.
-    fn take_work_back(&self, rare: &mut Rare) {
-        for key in rare.timers.take() {
-            self.timers.cancel(key.id());
-        }
-        if let Some(cancel) = rare.cancel.take() {
-            cancel.cancel(Reason::Ended);
-        }
-    }
-
-    fn block<H: Executor>(&self, head: &mut Head, tag: u64, work: Work, executor: &mut H) {
-        let Some(core) = self.shared() else { return };
-        // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
-        let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
-        let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
-        // A job that is refused is dropped, and its drop answers.
-        if let Err(refused) = self.pool.execute(move || job.run()) {
-            executor.let_go();
-            drop(refused);
         }
     }
 }
@@ -241,25 +213,12 @@ impl Engine for Core {
             Yield::Blocking { tag, work } => self.block(&mut body.head, tag, work, executor),
             Yield::Timer { tag, delay } => self.set_timer(body, tag, delay, executor),
             Yield::CancelTimer { tag } => self.cancel_timer(body, tag, executor),
-            Yield::Command { tag, command } => {
-                match (self.handlers.get(&command.kind()), self.shared()) {
-                    (Some(handler), Some(core)) => {
-                        // The handler is user code on this thread.
-                        executor.let_go();
-                        handler(command.command, core, pid, tag, self.cancel_of(&mut body.head));
-                    }
-                    _ => {
-                        self.road.answer_in_hand(
-                            executor,
-                            body,
-                            tag,
-                            Err(CommandError::Unknown { name: command.name }),
-                        );
-                        executor.let_go();
-                        drop_contained(command.command);
-                    }
-                }
+            Yield::Command { tag, command } => self.command(body, tag, command, Duration::MAX, executor),
+            Yield::CommandTimeout(limited) => {
+                let LimitedCommand { tag, command, limit } = *limited;
+                self.command(body, tag, command, limit, executor);
             }
+            Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
@@ -409,6 +368,10 @@ impl Host for Core {
         self.road.outside.add(&self.road.outside.late_replies, 1);
     }
 
+    fn discarded_answer(&self) {
+        self.road.outside.add(&self.road.outside.discarded_answers, 1);
+    }
+
     fn forget_timer(&self, timer: TimerId) {
         drop(self.timers.cancel(timer));
     }
@@ -460,35 +423,6 @@ impl Host for Core {
         // Ordering: Relaxed: the numbers only have to be unique.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
-    }
-}
-
-/// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.
-struct BlockingJob {
-    core: Arc<Core>,
-    pid: Pid,
-    tag: u64,
-    cancel: CancelToken,
-    work: Option<Work>,
-}
-
-impl BlockingJob {
-    fn run(mut self) {
-        let Some(work) = self.work.take() else { return };
-        let answer = match self.core.over.check().and_then(|()| self.cancel.check()) {
-            Ok(()) => contain(|| work(&self.cancel)).map_err(CommandError::Panicked),
-            Err(reason) => Err(CommandError::Cancelled(reason)),
-        };
-        self.core.answer(self.pid, self.tag, answer);
-    }
-}
-
-impl Drop for BlockingJob {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            drop_contained(work);
-            self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(self.core.why_no_job())));
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod timed;
 mod dispatch;
+mod command_work;
 mod related;
 mod inspect;
 mod report;

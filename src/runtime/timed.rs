@@ -2,7 +2,7 @@
 
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::{Arc, Weak};
-use crate::process::{Ask, CommandError, Pid, TimerFired};
+use crate::process::{Ask, CommandError, Duty, Pid, TimerFired};
 use crate::sched::road::{OutsideExecutor, Road};
 use crate::timer::Action;
 
@@ -14,6 +14,8 @@ pub(crate) enum Timed {
     OutsideAsk(OutsideLimit),
     /// Answers the timer of a process that has this tag.
     After(Pid, u64),
+    /// Ends a command whose limit is over.
+    Command(Weak<Duty>),
     Run(Action),
 }
 
@@ -24,6 +26,11 @@ impl Timed {
             Timed::Ask(ask) => ask.give_up(CommandError::TimedOut),
             Timed::OutsideAsk(limit) => limit.time_out(),
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
+            Timed::Command(duty) => {
+                if let Some(duty) = duty.upgrade() {
+                    duty.time_out();
+                }
+            }
             Timed::Run(action) => action(),
         }
     }

@@ -11,14 +11,15 @@ use std::time::Duration;
 use super::bounded_mailbox::BoundedMailbox;
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
+use super::open_work::OpenWork;
 use super::orders::{Order, Orders};
 use super::outbox::Outbox;
 use super::timer_records::TimerRecords;
-use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
+use crate::process::duty::CommandCancel;
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
@@ -73,8 +74,8 @@ const _: () = assert!(size_of::<Head>() <= 32);
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) name: Option<Arc<str>>,
-    /// Cancelled when the process has ended. Its blocking closures and handlers use it.
-    pub(crate) cancel: Option<CancelToken>,
+    /// Its commands that handlers and the pool work on.
+    pub(crate) work: Option<Box<OpenWork>>,
     pub(crate) timers: TimerRecords,
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
@@ -376,6 +377,10 @@ pub(crate) enum Yield {
         tag: u64,
         command: BoxedCommand,
     },
+    CommandTimeout(Box<LimitedCommand>),
+    CancelCommand {
+        tag: u64,
+    },
     Cancel {
         tag: u64,
         to: Pid,
@@ -394,8 +399,15 @@ pub(crate) enum Yield {
     Performed,
 }
 
+/// A command with a limit.
+pub(crate) struct LimitedCommand {
+    pub(crate) tag: u64,
+    pub(crate) command: BoxedCommand,
+    pub(crate) limit: Duration,
+}
+
 /// A blocking closure and its result.
-pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Send>;
+pub(crate) type Work = Box<dyn FnOnce(&CommandCancel) -> Box<dyn Any + Send> + Send>;
 
 impl StepOutput {
     pub(crate) fn new(link: Arc<dyn Host>) -> StepOutput {

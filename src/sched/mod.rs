@@ -12,6 +12,7 @@ pub(crate) mod bounded_mailbox;
 pub(crate) mod orders;
 pub(crate) mod outbox;
 pub(crate) mod open_asks;
+pub(crate) mod open_work;
 pub(crate) mod timer_records;
 pub(crate) mod body;
 pub(crate) mod machine;

@@ -80,6 +80,12 @@ impl OpenAsks {
         self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
+    /// Returns the question with this tag, if it may be open.
+    pub(crate) fn find(&self, tag: u64) -> Option<&Arc<Ask>> {
+        let older = self.older.iter().flat_map(|older| &older.asks);
+        self.newest.iter().chain(older).find(|ask| ask.tag() == Some(tag))
+    }
+
     /// Takes out the questions that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Ask>> {
         let older = self.older.take().map(|older| older.asks);

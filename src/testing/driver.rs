@@ -282,8 +282,14 @@ impl<P: Process> Driver<P> {
     pub fn outstanding(&self) -> Vec<Outstanding> {
         let Notes { blocking, commands, timers, asks, .. } = &self.notes;
         let now = self.clock.now();
-        let blocking = blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
-        let commands = commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
+        let blocking = blocking
+            .iter()
+            .filter(|(duty, _)| duty.is_open())
+            .map(|(duty, _)| Outstanding::Blocking { tag: duty.tag() });
+        let commands = commands
+            .iter()
+            .filter(|(duty, _)| duty.is_open())
+            .map(|(duty, command)| Outstanding::Command { tag: duty.tag(), name: command.name });
         let timers = timers
             .iter()
             .map(|(tag, key)| (*tag, key.map(TimerKey::moment)))
@@ -298,34 +304,42 @@ impl<P: Process> Driver<P> {
 
     /// Runs the oldest blocking closure on this thread, and answers with its result. Returns whether there was one.
     pub fn run_blocking(&mut self) -> bool {
-        let Some((tag, work)) = self.notes.blocking.pop_front() else { return false };
-        let answer = contain(|| work(&self.engine.cancel_token())).map_err(CommandError::Panicked);
-        self.answer_tag(tag, answer);
+        self.notes.set_closed_aside();
+        let Some((duty, work)) = self.notes.blocking.pop_front() else { return false };
+        duty.answer(contain(|| work(duty.cancel())).map_err(CommandError::Panicked));
         true
     }
 
     /// Answers the oldest blocking closure without running it. Returns whether there was one.
     pub fn answer_blocking<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
-        let Some((tag, _)) = self.notes.blocking.pop_front() else { return false };
-        self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        self.notes.set_closed_aside();
+        let Some((duty, _)) = self.notes.blocking.pop_front() else { return false };
+        duty.answer(answer.map(|value| Box::new(value) as _));
         true
     }
 
     /// Takes the oldest outstanding command of this type. Answer it with [`answer`](Self::answer).
     pub fn command<C: Command>(&mut self) -> Option<(Tag<C::Output>, C)> {
-        let place = self.notes.commands.iter().position(|(_, _, command)| command.is::<C>())?;
-        let (tag, _, command) = self.notes.commands.remove(place)?;
-        command.downcast::<C>().ok().map(|command| (Tag::new(tag), *command))
+        self.notes.set_closed_aside();
+        let place = self.notes.commands.iter().position(|(_, command)| command.command.is::<C>())?;
+        let (duty, command) = self.notes.commands.remove(place)?;
+        let tag = Tag::new(duty.tag());
+        self.notes.taken.push(duty);
+        command.command.downcast::<C>().ok().map(|command| (tag, *command))
     }
 
-    /// Answers a command that was taken with [`command`](Self::command).
+    /// Answers a command that was taken with [`command`](Self::command). If the command has an answer already, because
+    /// its limit is over or the process has cancelled it, this answer is late. Then this has no effect.
     pub fn answer<T: Send + 'static>(&mut self, tag: Tag<T>, answer: Result<T, CommandError>) -> &mut Driver<P> {
         self.answer_tag(tag.id(), answer.map(|value| Box::new(value) as _));
         self
     }
 
     fn answer_tag(&mut self, tag: u64, answer: Answer) {
-        self.engine.answer(self.pid, tag, answer);
+        match self.notes.duty(tag) {
+            Some(duty) => duty.answer(answer),
+            None => self.engine.answer(self.pid, tag, answer),
+        }
     }
 
     /// Returns the monitors of the process, oldest first. They include monitors of its children.

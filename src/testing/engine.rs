@@ -6,17 +6,19 @@
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Failure, Reason};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
+use crate::process::handler::BoxedCommand;
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Monitor, NameError, Naming, Pid, Recovered, Relate, SpawnError,
-    Subscription, TimerFired,
+    Answer, Ask, Bond, CancelRequest, CommandError, Duty, Monitor, NameError, Naming, Pid, Recovered, Relate,
+    SpawnError, Subscription, TimerFired,
 };
-use crate::sched::body::{Head, Host, Ready, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, Work, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
 use crate::sched::mailbox::Unwanted;
@@ -35,8 +37,10 @@ pub(super) struct Notes {
     /// Each message with its receiver and the name of its type.
     pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
     pub(super) spawned: VecDeque<Ready>,
-    pub(super) blocking: VecDeque<(u64, Work)>,
-    pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
+    pub(super) blocking: VecDeque<(Arc<Duty>, Work)>,
+    pub(super) commands: VecDeque<(Arc<Duty>, BoxedCommand)>,
+    /// Commands that the test has taken, and commands that were answered without the test.
+    pub(super) taken: Vec<Arc<Duty>>,
     /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
@@ -49,6 +53,27 @@ pub(super) struct Notes {
     pub(super) subscriptions: Vec<Subscription>,
     /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
     own_groups: Vec<Arc<str>>,
+}
+
+impl Notes {
+    /// Sets commands aside that were answered without the test, for example by their limit.
+    pub(super) fn set_closed_aside(&mut self) {
+        let mut closed: Vec<_> = self.duties().filter(|duty| !duty.is_open()).cloned().collect();
+        self.blocking.retain(|(duty, _)| duty.is_open());
+        self.commands.retain(|(duty, _)| duty.is_open());
+        self.taken.retain(|duty| duty.is_open());
+        self.taken.append(&mut closed);
+    }
+
+    /// Returns the command with this tag.
+    pub(super) fn duty(&self, tag: u64) -> Option<Arc<Duty>> {
+        self.duties().find(|duty| duty.tag() == tag).cloned()
+    }
+
+    fn duties(&self) -> impl Iterator<Item = &Arc<Duty>> {
+        let noted = self.blocking.iter().map(|(duty, _)| duty).chain(self.commands.iter().map(|(duty, _)| duty));
+        noted.chain(&self.taken)
+    }
 }
 
 /// Steps one process without a runtime.
@@ -150,6 +175,45 @@ impl TestEngine {
         });
     }
 
+    fn duty(&self, tag: u64) -> Arc<Duty> {
+        let host = self.me.upgrade().expect("the engine lives while it performs yields");
+        Duty::new(host, self.pid, tag, self.cancel_token())
+    }
+
+    fn note_command(&self, tag: u64, command: BoxedCommand, limit: Duration) {
+        let duty = self.duty(tag);
+        let late = Arc::downgrade(&duty);
+        let time_out = move || late.upgrade().into_iter().for_each(|duty| duty.time_out());
+        if let Ok(Some(key)) = self.timers.after(limit, Box::new(time_out)) {
+            duty.set_timer(key.id());
+        }
+        self.note(|notes| notes.commands.push_back((duty, command)));
+    }
+
+    fn cancel_command(&self, tag: u64) {
+        let (duty, ask) = self.note(|notes| {
+            let ask = notes.asks.iter().find(|ask| ask.tag() == Some(tag)).cloned();
+            (notes.duty(tag), ask)
+        });
+        let cancelled = CommandError::Cancelled(Reason::Cancelled);
+        match (duty, ask) {
+            (Some(duty), _) if duty.give_up() => {
+                self.answer(self.pid, tag, Err(cancelled));
+                duty.cancel().cancel(Reason::Cancelled);
+            }
+            (Some(_), _) => {}
+            (None, Some(ask)) => ask.give_up(cancelled),
+            (None, None) => self.cancel_timer(tag),
+        }
+    }
+
+    fn cancel_timer(&self, tag: u64) {
+        let key = self.note(|notes| notes.timers.remove(&tag));
+        if key.is_some_and(|key| key.is_none_or(|key| self.timers.cancel(key).is_some())) {
+            self.answer(self.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+        }
+    }
+
     fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
         let sent =
             (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|(message, type_name)| (to, message, type_name));
@@ -210,7 +274,10 @@ impl Engine for TestEngine {
                     self.answer(to, tag, answer);
                 }
             }
-            Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
+            Yield::Blocking { tag, work } => {
+                let duty = self.duty(tag);
+                self.note(|notes| notes.blocking.push_back((duty, work)));
+            }
             Yield::Timer { tag, delay } => {
                 let engine = self.me.clone();
                 let fire = move || {
@@ -221,15 +288,13 @@ impl Engine for TestEngine {
                 let key = self.timers.after(delay, Box::new(fire)).ok().flatten();
                 self.note(|notes| notes.timers.insert(tag, key));
             }
-            Yield::CancelTimer { tag } => {
-                let key = self.note(|notes| notes.timers.remove(&tag));
-                if key.is_some_and(|key| key.is_none_or(|key| self.timers.cancel(key).is_some())) {
-                    self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
-                }
+            Yield::CancelTimer { tag } => self.cancel_timer(tag),
+            Yield::Command { tag, command } => self.note_command(tag, command, Duration::MAX),
+            Yield::CommandTimeout(limited) => {
+                let LimitedCommand { tag, command, limit } = *limited;
+                self.note_command(tag, command, limit);
             }
-            Yield::Command { tag, command } => {
-                self.note(|notes| notes.commands.push_back((tag, command.name, command.command)));
-            }
+            Yield::CancelCommand { tag } => self.cancel_command(tag),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);
@@ -292,6 +357,7 @@ impl Engine for TestEngine {
             std::mem::swap(&mut notes.cancelled, &mut gone.cancelled);
             std::mem::swap(&mut notes.terminated, &mut gone.terminated);
         });
+        gone.duties().for_each(|duty| _ = duty.give_up());
         for key in gone.timers.drain().filter_map(|(_, key)| key) {
             self.timers.cancel(key);
         }
@@ -328,6 +394,8 @@ impl Host for TestEngine {
     }
 
     fn late_reply(&self) {}
+
+    fn discarded_answer(&self) {}
 
     fn forget_timer(&self, timer: TimerId) {
         drop(self.timers.take_back(timer));

@@ -8,6 +8,7 @@ use crate::primitives::{Mutex, lock};
 pub(crate) struct Clerk {
     pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
+    pub(crate) discarded: Mutex<u64>,
     clock: Clock,
 }
 
@@ -27,6 +28,10 @@ impl Host for Clerk {
     }
 
     fn late_reply(&self) {}
+
+    fn discarded_answer(&self) {
+        *lock(&self.discarded) += 1;
+    }
 
     fn forget_timer(&self, timer: TimerId) {
         lock(&self.taken_back).push(timer);
