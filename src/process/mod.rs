@@ -21,6 +21,7 @@ pub(crate) mod event;
 pub(crate) mod contract;
 mod step_output;
 mod step_commands;
+mod step_sends;
 mod spawn;
 mod observer;
 

@@ -193,7 +193,7 @@ impl StepOutput {
     }
 
     #[inline]
-    fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+    pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
         target.named().find(|name| self.whereis(name), |group| self.link.next_member(group))
     }
 

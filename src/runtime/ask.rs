@@ -61,8 +61,8 @@ impl Runtime {
 
 fn put_question<M: Send + 'static>(core: &Core, ask: &Ask, to: Pid, message: M) {
     let full = || ask.refuse(CommandError::Full(to));
-    if let Err(refused) = core.road.offer(to, message, false, full) {
-        let (message, why) = Rejected::into_parts(refused.message);
+    if let Err(refused) = core.road.offer(to, message, full) {
+        let (message, why) = Rejected::into_parts(refused);
         ask.refuse(why.into());
         // The drop of the message drops the reply in it, and this answers the question. If the message contains no
         // reply, no answer would ever come.

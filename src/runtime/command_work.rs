@@ -8,7 +8,7 @@ use crate::cancel::CancelToken;
 use crate::outcome::{Reason, contain, drop_contained};
 use crate::primitives::Arc;
 use crate::process::handler::BoxedCommand;
-use crate::process::{CommandError, Duty};
+use crate::process::{CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
 use crate::sched::open_work::OpenWork;
 use crate::sched::road::Executor;
@@ -16,19 +16,25 @@ use crate::sched::road::Executor;
 impl Core {
     /// The work of a process that others do for it. Its token is cancelled when the process has ended, or when its
     /// state machine has failed.
-    fn work_of<'a>(&self, head: &'a mut Head) -> &'a mut OpenWork {
-        let new = || Box::new(OpenWork::new(CancelToken::with_clock(self.road.clock.clone())));
-        head.rare().work.get_or_insert_with(new)
+    fn work_of<'a>(&self, head: &'a mut Head) -> (&'a mut OpenWork, CancelToken) {
+        let work = head.rare().work.get_or_insert_default();
+        let cancel = work.cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone();
+        (work, cancel)
     }
 
     /// Cancels the timers of a process, and asks its jobs and handlers to stop.
-    pub(super) fn take_work_back(&self, rare: &mut Rare) {
+    pub(super) fn take_work_back(&self, pid: Pid, rare: &mut Rare) {
         for key in rare.timers.take() {
             self.timers.cancel(key.id());
         }
         if let Some(mut work) = rare.work.take() {
             work.take_commands().for_each(|duty| duty.forget_timer());
-            work.cancel.cancel(Reason::Ended);
+            if let Some(cancel) = &work.cancel {
+                cancel.cancel(Reason::Ended);
+            }
+            for to in work.receivers() {
+                self.road.withdraw_all(&mut self.executor(), *to, pid);
+            }
         }
     }
 
@@ -44,8 +50,8 @@ impl Core {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
             (Some(handler), Some(core)) => {
                 let pid = body.head.pid;
-                let work = self.work_of(&mut body.head);
-                let duty = Duty::new(core, pid, tag, work.cancel.clone());
+                let (work, cancel) = self.work_of(&mut body.head);
+                let duty = Duty::new(core, pid, tag, cancel);
                 work.note(&duty);
                 match self.limit_command(&duty, limit, executor) {
                     Ok(()) => {
@@ -89,6 +95,8 @@ impl Core {
                 executor.let_go();
                 duty.cancel().cancel(Reason::Cancelled);
             }
+        } else if self.withdraw_send(body.head.pid, rare, tag, executor) {
+            // Its message comes back with the answer.
         } else if let Some(ask) = rare.asked.find(tag).cloned() {
             ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         } else {
@@ -104,9 +112,9 @@ impl Core {
             Duty::new(core.clone(), head.pid, tag, self.over.child())
         } else {
             let pid = head.pid;
-            let open = self.work_of(head);
-            let duty = Duty::new(core.clone(), pid, tag, open.cancel.clone());
-            open.note(&duty);
+            let (work, cancel) = self.work_of(head);
+            let duty = Duty::new(core.clone(), pid, tag, cancel);
+            work.note(&duty);
             duty
         };
         let job = BlockingJob { core, duty, work: Some(work) };

@@ -121,12 +121,19 @@ impl Core {
         let counters = executor.counters();
         counters.add(&counters.accepted, 1);
         let mut is_refused = false;
+        let may_wait = head.has_waiting_sends();
+        if may_wait {
+            outbox.lane(lane).set_ask(Some(ask.clone()));
+        }
         self.road.deliver(executor, outbox.lane(lane), 1, (head.pid, to), |letter| {
             if let Some(why) = why_dead(letter) {
                 is_refused = true;
                 ask.refuse(why);
             }
         });
+        if may_wait {
+            outbox.lane(lane).set_ask(None);
+        }
         // If it is not refused, the question is not read here. The process that answers it may be about to write it,
         // on another processor.
         if is_refused {
@@ -219,6 +226,7 @@ impl Engine for Core {
                 self.command(body, tag, command, limit, executor);
             }
             Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
+            Yield::SendTimeout(request) => self.send_timeout(body, *request, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
@@ -293,7 +301,7 @@ impl Engine for Core {
     #[cold]
     fn abandons(&self, head: &mut Head) {
         let Some(rare) = head.rare.as_mut() else { return };
-        self.take_work_back(rare);
+        self.take_work_back(head.pid, rare);
         // The answer is not delivered. A reply that comes from now on is late.
         rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
     }
@@ -308,7 +316,7 @@ impl Engine for Core {
         if rare.name.is_some() {
             self.names.ended(head.pid);
         }
-        self.take_work_back(rare);
+        self.take_work_back(head.pid, rare);
         rare.asked.take().for_each(|ask| ask.forget_timer());
     }
 

@@ -3,6 +3,7 @@
 mod timed;
 mod dispatch;
 mod command_work;
+mod send_work;
 mod related;
 mod inspect;
 mod report;

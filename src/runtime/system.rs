@@ -149,23 +149,25 @@ impl Runtime {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(message, why.into())),
         };
-        let clock = &self.core().road.clock;
-        let deadline = clock.deadline(limit);
-        let mut message = message;
-        loop {
-            let refused = match self.core().road.offer(pid, message, true, || ()) {
-                Ok(()) => return Ok(()),
-                Err(refused) => refused,
-            };
-            let Some(room) = refused.room else { return Err(refused.message) };
-            if !limit.is_zero() && is_step() {
-                return Err(Rejected::new(refused.message.into_inner(), SendError::InsideStep { pid }));
+        let road = &self.core().road;
+        let deadline = road.clock.deadline(limit);
+        let message = match road.send(pid, message) {
+            Err(refused) if matches!(refused.reason(), SendError::Full { .. }) && !limit.is_zero() => {
+                refused.into_inner()
             }
-            if !room.wait_until(clock, deadline) {
-                return Err(refused.message);
-            }
-            message = refused.message.into_inner();
+            told => return told,
+        };
+        if is_step() {
+            return Err(Rejected::new(message, SendError::InsideStep { pid }));
         }
+        let send = road.send_and_wait(pid, message);
+        if !send.result.wait_until(&road.clock, deadline) {
+            road.give_up_send(&send);
+            // Another thread may have taken the message out, and be about to set the result.
+            send.result.wait_until(&road.clock, road.clock.deadline(Duration::MAX));
+        }
+        // The result is set, and only this call takes it.
+        send.result.take().unwrap_or(Ok(()))
     }
 
     /// Asks a process to stop, with a reason. The process gets an [`Event::Cancel`](crate::Event::Cancel), and decides
@@ -470,11 +472,16 @@ mod tests {
         wait(&begun);
         let road = &runtime.core().road;
         road.send(process.pid(), 1_u32).unwrap();
-        let waits = || road.offer(process.pid(), 2_u32, true, || ()).err().and_then(|refused| refused.room).unwrap();
-        let rooms = [waits(), waits()];
-        assert!(rooms.iter().all(|room| !room.is_set()));
+        let sends = [(); 2].map(|()| road.send_and_wait(process.pid(), 2_u32).result);
+        assert!(sends.iter().all(|result| !result.is_set()));
         gate.set(()).unwrap();
         assert_eq!(**wait(&process).output().unwrap(), 1);
-        assert!(rooms.iter().all(Latch::is_set), "the mailbox that they waited at is no more");
+        for result in &sends {
+            assert_eq!(
+                result.take().unwrap().unwrap_err().into_inner(),
+                2,
+                "the mailbox that they waited at is no more"
+            );
+        }
     }
 }

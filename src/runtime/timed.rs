@@ -4,6 +4,7 @@ use crate::outcome::{Reason, drop_contained};
 use crate::primitives::{Arc, Weak};
 use crate::process::{Ask, CommandError, Duty, Pid, TimerFired};
 use crate::sched::road::{OutsideExecutor, Road};
+use crate::sched::waiting_sends::Sender;
 use crate::timer::Action;
 
 /// The work of a timer of a runtime.
@@ -16,6 +17,8 @@ pub(crate) enum Timed {
     After(Pid, u64),
     /// Ends a command whose limit is over.
     Command(Weak<Duty>),
+    /// Ends the wait of a message for room in a mailbox.
+    Send(Box<SendLimit>),
     Run(Action),
 }
 
@@ -26,6 +29,10 @@ impl Timed {
             Timed::Ask(ask) => ask.give_up(CommandError::TimedOut),
             Timed::OutsideAsk(limit) => limit.time_out(),
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
+            Timed::Send(limit) => {
+                let SendLimit { to, from, tag } = *limit;
+                road.withdraw(&mut OutsideExecutor { road }, to, Sender::Process(from), tag);
+            }
             Timed::Command(duty) => {
                 if let Some(duty) = duty.upgrade() {
                     duty.time_out();
@@ -34,6 +41,13 @@ impl Timed {
             Timed::Run(action) => action(),
         }
     }
+}
+
+/// The message of a process that waits for room, by its receiver, its sender and the tag of its command.
+pub(crate) struct SendLimit {
+    pub(super) to: Pid,
+    pub(super) from: Pid,
+    pub(super) tag: u64,
 }
 
 /// Gives a question up when its time is over, or when the runtime ends and drops this together with the timer.

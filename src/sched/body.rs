@@ -15,6 +15,7 @@ use super::open_work::OpenWork;
 use super::orders::{Order, Orders};
 use super::outbox::Outbox;
 use super::timer_records::TimerRecords;
+use super::waiting_sends::WaitingSend;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -150,6 +151,12 @@ impl Head {
     /// Returns the process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
+    }
+
+    /// Whether messages of this process may wait for room in a mailbox.
+    pub(crate) fn has_waiting_sends(&self) -> bool {
+        let work = self.rare.as_ref().and_then(|rare| rare.work.as_ref());
+        work.is_some_and(|work| !work.receivers().is_empty())
     }
 
     /// Begins the next incarnation of a failed process, with nothing outstanding. Returns its number, for its
@@ -381,6 +388,7 @@ pub(crate) enum Yield {
     CancelCommand {
         tag: u64,
     },
+    SendTimeout(Box<SendRequest>),
     Cancel {
         tag: u64,
         to: Pid,
@@ -404,6 +412,13 @@ pub(crate) struct LimitedCommand {
     pub(crate) tag: u64,
     pub(crate) command: BoxedCommand,
     pub(crate) limit: Duration,
+}
+
+/// A message that is sent with a limit.
+pub(crate) struct SendRequest {
+    pub(crate) to: Result<Pid, NoSuchProcessError>,
+    pub(crate) limit: Duration,
+    pub(crate) send: WaitingSend,
 }
 
 /// A blocking closure and its result.

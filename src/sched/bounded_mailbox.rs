@@ -1,7 +1,7 @@
 //! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
 use super::mailbox::{AnyMailbox, Bound, Envelope, Mailbox, Overflow};
-use crate::latch::Latch;
+use super::waiting_sends::WaitingSends;
 use crate::process::dead_letter::DeadLetterReason;
 
 /// A mailbox that holds at most a given number of messages.
@@ -26,28 +26,18 @@ pub(crate) struct Bounds {
     pub(crate) held: usize,
     /// Whether a message has arrived since a step was last given its share.
     pub(crate) has_new: bool,
-    // Senders outside that wait for room. They are notified when there is room, or when the process has ended.
-    waiting: Vec<Latch<()>>,
+    /// Messages that wait for room, if there are any.
+    pub(crate) waiting: Option<Box<WaitingSends>>,
 }
 
 impl BoundedMailbox {
     pub(crate) fn new(mailbox: Box<dyn AnyMailbox>, bound: Bound) -> Box<BoundedMailbox> {
-        Box::new(BoundedMailbox { mailbox, bounds: Bounds { bound, held: 0, has_new: false, waiting: Vec::new() } })
+        Box::new(BoundedMailbox { mailbox, bounds: Bounds { bound, held: 0, has_new: false, waiting: None } })
     }
 
     /// Returns the mailbox and its bounds.
     pub(crate) fn open(&mut self) -> (&mut dyn AnyMailbox, Option<&mut Bounds>) {
         (&mut *self.mailbox, Some(&mut self.bounds))
-    }
-
-    /// Takes out the latches of senders that wait for room, if there is some.
-    pub(crate) fn waiting_for_room(&mut self) -> Vec<Latch<()>> {
-        if self.bounds.has_room(self.mailbox.messages()) { self.take_waiting() } else { Vec::new() }
-    }
-
-    /// Takes out the latches of senders that wait for room.
-    pub(crate) fn take_waiting(&mut self) -> Vec<Latch<()>> {
-        std::mem::take(&mut self.bounds.waiting)
     }
 }
 
@@ -83,23 +73,8 @@ impl Bounds {
     }
 
     /// Whether there is room for another message beside these.
-    fn has_room(&self, messages: usize) -> bool {
+    pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.held + messages < self.bound.limit
-    }
-
-    /// Returns a latch that is set when there is room.
-    pub(crate) fn wait_for_room(&mut self) -> Latch<()> {
-        // Senders that have given up leave their latches behind.
-        self.waiting.retain(Latch::is_shared);
-        let room = Latch::new();
-        self.waiting.push(room.clone());
-        room
-    }
-
-    /// The number of latches kept for senders that wait for room, or have waited.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
     }
 }
 

@@ -39,17 +39,18 @@
 mod asking;
 mod related;
 mod replacing;
+mod room;
 
 pub(crate) use self::asking::AskWait;
 use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
-use crate::latch::Latch;
 use crate::outcome::{LinkedExit, Reason};
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
+use crate::sched::waiting_sends::{EndedSends, WaitingSends};
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,21 +82,21 @@ pub(crate) enum Settled {
     Ends(Ready),
 }
 
-/// Messages and senders that a bounded mailbox has released.
+/// Messages that a bounded mailbox has released.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Freed {
     /// Messages that were pushed out.
     pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
-    /// Senders that wait for room, if there is some.
-    pub(crate) waiting: Vec<Latch<()>>,
+    /// Messages that no longer wait for room.
+    pub(crate) sends: EndedSends,
 }
 
 /// The inbox of a cell, taken out.
 pub(crate) struct Inbox {
     pub(crate) mailbox: Box<dyn AnyMailbox>,
-    /// Senders that wait for room.
-    pub(crate) waiting: Vec<Latch<()>>,
+    /// Messages that wait for room.
+    pub(crate) waiting: Option<Box<WaitingSends>>,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -388,7 +389,7 @@ impl Cell {
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);
-        Freed { oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, sends: inner.let_in() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
@@ -397,7 +398,7 @@ impl Cell {
         let oldest = inner.push_out(body);
         let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         bounded.bounds.held = body.machine.held();
-        Freed { oldest, waiting: bounded.waiting_for_room() }
+        Freed { oldest, sends: inner.let_in() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -481,7 +482,7 @@ impl Cell {
         inner.signal(Signal::Control(Control::Cancel(request.clone())))
     }
 
-    /// The number of latches kept for senders that wait for room, or have waited.
+    /// The number of messages that wait for room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         match &enter(&self.inner).body {
@@ -489,7 +490,8 @@ impl Cell {
             BodyState::OutBounded(bounded) => Some(bounded),
             BodyState::Out(_) | BodyState::Vacant => None,
         }
-        .map_or(0, |bounded| bounded.bounds.waiting())
+        .and_then(|bounded| bounded.bounds.waiting.as_ref())
+        .map_or(0, |waiting| waiting.len())
     }
 
     /// Returns the state of the process that lives here, if there is one.
@@ -610,9 +612,9 @@ impl BodyState {
     #[inline(never)]
     fn into_inbox(self) -> Option<Inbox> {
         match self {
-            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),
+            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: None }),
             BodyState::OutBounded(mut bounded) => {
-                Some(Inbox { waiting: bounded.take_waiting(), mailbox: bounded.mailbox })
+                Some(Inbox { waiting: bounded.bounds.waiting.take(), mailbox: bounded.mailbox })
             }
             BodyState::Resting(_) | BodyState::Vacant => None,
         }

@@ -4,12 +4,12 @@ use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
 use super::road::{Executor, Road};
-use crate::latch::Latch;
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{AtomicUsize, Ordering};
 use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::mailbox::AnyMailbox;
+use crate::sched::waiting_sends::{EndedSends, SendEnd};
 
 /// Reports to the log and the observer that a process was spawned.
 #[inline(always)]
@@ -37,13 +37,6 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
         body.head.stage = Stage::Closed;
         executor.let_go();
         body.machine.close();
-    }
-}
-
-/// Notifies senders that wait for room in a mailbox. They try again. If the process has ended, they learn it then.
-pub(super) fn tell_of_room(waiting: Vec<Latch<()>>) {
-    for room in waiting {
-        let _ = room.set(());
     }
 }
 
@@ -76,7 +69,10 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
-    tell_of_room(inbox.waiting);
+    if let Some(waiting) = inbox.waiting.take() {
+        let ended = waiting.take_all().into_iter().map(|send| (send, SendEnd::NoReceiver)).collect();
+        road.end_sends(executor, pid, EndedSends { ended, entered: 0 });
+    }
     inbox.mailbox.drop_signals();
 }
 

@@ -8,6 +8,7 @@
 mod marks;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
+pub(crate) mod waiting_sends;
 pub(crate) mod bounded_mailbox;
 pub(crate) mod orders;
 pub(crate) mod outbox;
@@ -25,6 +26,7 @@ mod search;
 pub(crate) mod stuck_steps;
 pub(crate) mod road;
 pub(crate) mod router;
+pub(crate) mod backpressure;
 mod ask_cycles;
 pub(crate) mod engine;
 pub(crate) mod ending;

@@ -1,6 +1,7 @@
 //! The commands of one process that handlers and the pool may be working on.
 
 use crate::cancel::CancelToken;
+use crate::pid::Pid;
 use crate::primitives::{Arc, Weak};
 use crate::process::Duty;
 
@@ -8,19 +9,37 @@ use crate::process::Duty;
 const FEW: usize = 4;
 
 /// The work that a process has given to others.
+#[derive(Default)]
 pub(crate) struct OpenWork {
     /// Cancelled when the process has ended, or when its state machine has failed.
-    pub(crate) cancel: CancelToken,
+    pub(crate) cancel: Option<CancelToken>,
     /// The open commands and blocking closures, and some that are answered. A process gives its tags out in ascending
     /// order, so the list is sorted.
     commands: Vec<(u64, Weak<Duty>)>,
     /// The number of commands at which to remove the answered ones.
     full: usize,
+    /// The processes in whose mailboxes messages of this one may wait for room.
+    receivers: Vec<Pid>,
+    /// The number of receivers at which to remove those where nothing waits.
+    full_receivers: usize,
 }
 
 impl OpenWork {
-    pub(crate) fn new(cancel: CancelToken) -> OpenWork {
-        OpenWork { cancel, commands: Vec::new(), full: FEW }
+    /// Records that a message waits at this receiver. Now and then receivers where nothing waits are removed.
+    pub(crate) fn note_receiver(&mut self, to: Pid, still_waits: impl Fn(Pid) -> bool) {
+        if self.receivers.contains(&to) {
+            return;
+        }
+        if self.receivers.len() >= self.full_receivers {
+            self.receivers.retain(|to| still_waits(*to));
+            self.full_receivers = (2 * self.receivers.len()).max(FEW);
+            self.receivers.shrink_to(self.full_receivers);
+        }
+        self.receivers.push(to);
+    }
+
+    pub(crate) fn receivers(&self) -> &[Pid] {
+        &self.receivers
     }
 
     /// Records a command. Now and then answered commands are removed. The cost for each command is constant.
@@ -48,7 +67,6 @@ impl OpenWork {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::pid::Pid;
     use crate::process::Clerk;
 
     fn duty(clerk: &Arc<Clerk>, tag: u64) -> Arc<Duty> {
@@ -57,7 +75,7 @@ mod tests {
 
     #[test]
     fn answered_commands_are_forgotten_and_open_ones_are_found() {
-        let (clerk, mut work) = (Arc::new(Clerk::default()), OpenWork::new(CancelToken::new()));
+        let (clerk, mut work) = (Arc::new(Clerk::default()), OpenWork::default());
         let open = duty(&clerk, 1);
         work.note(&open);
         for tag in 2..10_000 {

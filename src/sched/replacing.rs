@@ -3,7 +3,7 @@
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
 use super::cell::{Cell, Freed, Inbox};
-use super::ending::{bury, bury_as, close, end, tell_of_room};
+use super::ending::{bury, bury_as, close, end};
 use super::engine::Engine;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
@@ -116,10 +116,9 @@ fn take_over<H: Executor>(
     mut inbox: Option<Inbox>,
     refused: Option<Box<dyn AnyMailbox>>,
 ) {
-    if let Some(Inbox { mailbox, waiting }) = &mut inbox {
+    if let Some(Inbox { mailbox, .. }) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **mailbox, usize::MAX);
         body.head.answered(completions);
-        tell_of_room(std::mem::take(waiting));
     }
     let mut dead = 0;
     for mut mailbox in [refused, inbox.map(|inbox| inbox.mailbox)].into_iter().flatten() {
@@ -139,12 +138,12 @@ pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body
     tell_of_freed(road, executor, body, freed);
 }
 
-/// Reports messages that have lost their place in a bounded mailbox, and notifies senders that wait for room.
+/// Reports messages that have lost their place in a bounded mailbox, and notifies senders that waited for room.
 pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
-    tell_of_room(freed.waiting);
+    road.end_sends(executor, body.head.pid, freed.sends);
 }
 
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.

@@ -4,7 +4,6 @@ use std::any::{Any, type_name};
 
 use super::cell::{Missed, Missing};
 use super::road::{Executor, Road};
-use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::Ordering;
 use crate::process::{
@@ -14,12 +13,6 @@ use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::Bounds;
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::Lane;
-
-/// A refused message. If the sender wants to wait, it comes with a latch that is set when a retry makes sense.
-pub(crate) struct Refused<M> {
-    pub(crate) message: Rejected<M, SendError>,
-    pub(crate) room: Option<Latch<()>>,
-}
 
 /// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
 /// dropped to make room belongs to another sender.
@@ -99,6 +92,12 @@ impl Road {
         missed: Option<Missed>,
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
+        let waiting = lane.take_waiting();
+        if waiting > 0 {
+            // They were counted as accepted, and are not yet.
+            let counters = executor.counters();
+            counters.take_back(&counters.accepted, u64::from(waiting));
+        }
         let mut letter = DeadLetter { from: Some(from), ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
         if let Some(Missed::WrongType(takes)) = missed {
             (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
@@ -126,20 +125,17 @@ impl Road {
 
     /// Sends a message from outside the runtime.
     pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
-        self.offer(to, message, false, || ()).map_err(|refused| refused.message)
+        self.offer(to, message, || ())
     }
 
-    /// Sends a message from outside the runtime. If the mailbox is full and `waits` is true, the message is returned
-    /// with a latch. The latch is set when a retry makes sense. `full` is called before a full mailbox that drops the
-    /// newest drops the message.
+    /// As `send`. `full` is called before a full mailbox that drops the newest drops the message.
     pub(crate) fn offer<M: Send + 'static>(
         &self,
         to: Pid,
         message: M,
-        waits: bool,
         full: impl FnOnce(),
-    ) -> Result<(), Refused<M>> {
-        let (mut message, mut dead, mut room) = (Some(message), None, None);
+    ) -> Result<(), Rejected<M, SendError>> {
+        let (mut message, mut dead) = (Some(message), None);
         let mut limit = 0;
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
@@ -153,7 +149,6 @@ impl Road {
                 Some((back, DeadLetterReason::Full)) => {
                     message = Some(back.message);
                     limit = bounds.bound.limit;
-                    room = waits.then(|| bounds.wait_for_room());
                 }
                 pushed_out => dead = pushed_out,
             }
@@ -168,7 +163,7 @@ impl Road {
                     SendError::WrongType { pid: to, takes: takes(), sent: type_name::<M>() }
                 }
             };
-            return Err(Refused { message: Rejected::new(message, why), room });
+            return Err(Rejected::new(message, why));
         }
         if let Ok((Some(ready), _)) = posted {
             self.inject(ready);

@@ -11,13 +11,14 @@ use crate::outcome::{Exit, Reason, contain};
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{
     Address, Answer, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy,
-    Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
+    Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SendError, SpawnOptions, Subscription, Tag, described_body,
 };
 use crate::sched::body::{Host, Machine as _, StepOutput};
 use crate::sched::cell::{Birth, Missed, Rest};
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
 use crate::sched::turn::{After, turn};
+use crate::sched::waiting_sends::SendEnd;
 use crate::timer::TimerKey;
 
 /// The most steps that a process may take in a row before it is taken for an endless loop.
@@ -75,6 +76,11 @@ pub enum Outstanding {
     },
     /// A question to another process.
     Ask {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A message that waits for room: see [`StepOutput::send_timeout`](crate::StepOutput::send_timeout).
+    Send {
         /// The number of its tag.
         tag: u64,
     },
@@ -262,6 +268,30 @@ impl<P: Process> Driver<P> {
         self.notes.sent.len()
     }
 
+    /// Accepts the oldest message that waits for room, as a mailbox with room does. Returns the message and its
+    /// receiver. The order of such messages and those of [`sent`](Self::sent) is not kept.
+    ///
+    /// # Errors
+    /// No message waits, or the oldest one has another type. A message of another type stays.
+    pub fn accept_send<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
+        let noted = self.notes.oldest_send().ok_or(SentError::Nothing)?;
+        let (to, mut place) = (noted.to, lock(&noted.send));
+        let message = place.as_mut().ok_or(SentError::Nothing)?.take_message();
+        let message = message.map_err(|found| SentError::OtherType { to, found, expected: type_name::<M>() })?;
+        let send = place.take();
+        drop(place);
+        if let Some((_, tag, answer)) = send.and_then(|send| send.end(to, SendEnd::Accepted, &mut |_| ())) {
+            self.answer_tag(tag, answer);
+        }
+        Ok((to, message))
+    }
+
+    /// Hands the oldest message that waits for room back to the process, with this reason. Returns whether there was
+    /// one. If the clock reaches the limit of a message, it comes back by itself, with [`SendError::Full`].
+    pub fn refuse_send(&mut self, why: SendError) -> bool {
+        self.notes.oldest_send().is_some_and(|noted| self.engine.refuse_send(&noted, why))
+    }
+
     /// Takes the oldest child that the process has spawned: its PID, and the name of its type.
     pub fn spawned(&mut self) -> Option<(Pid, &'static str)> {
         let child = self.notes.spawned.pop_front()?;
@@ -280,7 +310,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, commands, timers, asks, .. } = &self.notes;
+        let Notes { blocking, commands, timers, asks, sends, .. } = &self.notes;
         let now = self.clock.now();
         let blocking = blocking
             .iter()
@@ -297,7 +327,8 @@ impl<P: Process> Driver<P> {
             .map(|(tag, due)| Outstanding::Timer { tag, due });
         let asks =
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
-        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).collect();
+        let sends = sends.iter().filter(|noted| noted.is_open()).map(|noted| Outstanding::Send { tag: noted.tag });
+        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(sends).collect();
         all.sort();
         all
     }

@@ -16,9 +16,9 @@ use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, loc
 use crate::process::handler::BoxedCommand;
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, Duty, Monitor, NameError, Naming, Pid, Recovered, Relate,
-    SpawnError, Subscription, TimerFired,
+    SendError, SpawnError, Subscription, TimerFired,
 };
-use crate::sched::body::{Head, Host, LimitedCommand, Ready, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Work, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
 use crate::sched::mailbox::Unwanted;
@@ -26,6 +26,7 @@ use crate::sched::outbox::Outbox;
 use crate::sched::queue::Queues;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
+use crate::sched::waiting_sends::WaitingSend;
 use crate::timer::{TimerId, TimerKey, Timers};
 
 /// The number of PIDs for the children of one process. The PIDs for the next process's children follow.
@@ -41,6 +42,8 @@ pub(super) struct Notes {
     pub(super) commands: VecDeque<(Arc<Duty>, BoxedCommand)>,
     /// Commands that the test has taken, and commands that were answered without the test.
     pub(super) taken: Vec<Arc<Duty>>,
+    /// Messages that wait for room, and some that no longer do.
+    pub(super) sends: VecDeque<Arc<NotedSend>>,
     /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
@@ -53,6 +56,20 @@ pub(super) struct Notes {
     pub(super) subscriptions: Vec<Subscription>,
     /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
     own_groups: Vec<Arc<str>>,
+}
+
+/// A message that the process sends with a limit.
+pub(super) struct NotedSend {
+    pub(super) to: Pid,
+    pub(super) tag: u64,
+    /// Present until it is answered.
+    pub(super) send: Mutex<Option<WaitingSend>>,
+}
+
+impl NotedSend {
+    pub(super) fn is_open(&self) -> bool {
+        lock(&self.send).is_some()
+    }
 }
 
 impl Notes {
@@ -68,6 +85,12 @@ impl Notes {
     /// Returns the command with this tag.
     pub(super) fn duty(&self, tag: u64) -> Option<Arc<Duty>> {
         self.duties().find(|duty| duty.tag() == tag).cloned()
+    }
+
+    /// Returns the oldest message that waits for room, and forgets those that no longer wait.
+    pub(super) fn oldest_send(&mut self) -> Option<Arc<NotedSend>> {
+        self.sends.retain(|noted| noted.is_open());
+        self.sends.front().cloned()
     }
 
     fn duties(&self) -> impl Iterator<Item = &Arc<Duty>> {
@@ -190,7 +213,36 @@ impl TestEngine {
         self.note(|notes| notes.commands.push_back((duty, command)));
     }
 
+    fn note_send(&self, request: SendRequest) {
+        let SendRequest { to, limit, send } = request;
+        let tag = send.number();
+        let to = match to {
+            Ok(to) => to,
+            Err(why) => return self.answer(self.pid, tag, send.handed_back(why.into())),
+        };
+        let noted = Arc::new(NotedSend { to, tag, send: Mutex::new(Some(send)) });
+        let (late, engine) = (Arc::downgrade(&noted), self.me.clone());
+        let time_out = move || {
+            if let (Some(noted), Some(engine)) = (late.upgrade(), engine.upgrade()) {
+                engine.refuse_send(&noted, SendError::Full { pid: noted.to, limit: 0 });
+            }
+        };
+        drop(self.timers.after(limit, Box::new(time_out)));
+        self.note(|notes| notes.sends.push_back(noted));
+    }
+
+    /// Hands a message that waits for room back to the process. Returns whether it waited.
+    pub(super) fn refuse_send(&self, noted: &NotedSend, why: SendError) -> bool {
+        let send = lock(&noted.send).take();
+        send.map(|send| self.answer(self.pid, noted.tag, send.handed_back(why))).is_some()
+    }
+
     fn cancel_command(&self, tag: u64) {
+        let send = self.note(|notes| notes.sends.iter().find(|noted| noted.tag == tag).cloned());
+        if let Some(noted) = send {
+            self.refuse_send(&noted, SendError::Full { pid: noted.to, limit: 0 });
+            return;
+        }
         let (duty, ask) = self.note(|notes| {
             let ask = notes.asks.iter().find(|ask| ask.tag() == Some(tag)).cloned();
             (notes.duty(tag), ask)
@@ -295,6 +347,7 @@ impl Engine for TestEngine {
                 self.note_command(tag, command, limit);
             }
             Yield::CancelCommand { tag } => self.cancel_command(tag),
+            Yield::SendTimeout(request) => self.note_send(*request),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);

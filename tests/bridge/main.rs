@@ -16,4 +16,5 @@ mod script;
 #[path = "../process/helpers.rs"]
 mod helpers;
 
+mod backpressure;
 mod command_limits;

@@ -57,7 +57,12 @@ impl Inner {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
         self.kind = Some(kind);
-        std::mem::replace(&mut self.body, fresh).into_inbox()
+        let mut old = std::mem::replace(&mut self.body, fresh);
+        if let (BodyState::OutBounded(old), BodyState::OutBounded(new)) = (&mut old, &mut self.body) {
+            // In this critical section, so that no later message of a waiting sender comes first.
+            new.bounds.waiting = old.bounds.waiting.take();
+        }
+        old.into_inbox()
     }
 
     #[inline]
