@@ -5,7 +5,7 @@
 //!
 //! | the duty is | the handler answers | the limit is over, or the process cancels |
 //! |---|---|---|
-//! | **open** | **answered**: the answer is delivered | **given up**: the error is delivered, then the token is cancelled |
+//! | **open** | **answered**: the answer is delivered | **given up**: an error is delivered, then the token cancelled |
 //! | **answered** | the second answer is dropped | nothing |
 //! | **given up** | the late answer is counted and dropped | nothing |
 //!

@@ -23,8 +23,8 @@ use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
 use crate::sched::road::{Executor, OutsideExecutor, Road};
-use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
+use crate::sched::waiting_sends::why_dead;
 use crate::timer::{TimerId, TimerSet};
 
 /// How many numbers for monitors a step output takes at once. All outputs share one counter. A larger share means

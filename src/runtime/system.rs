@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_tells_those_who_wait_for_room() {
+    fn senders_that_wait_at_an_upgraded_process_wait_on() {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let (begun, gate) = (Latch::new(), Latch::new());
         let held = Held { begun: begun.clone(), gate: Some(gate.clone()) };
@@ -477,6 +477,7 @@ mod tests {
         gate.set(()).unwrap();
         assert_eq!(**wait(&process).output().unwrap(), 1);
         for result in &sends {
+            // Their process is done.
             assert_eq!(
                 result.take().unwrap().unwrap_err().into_inner(),
                 2,

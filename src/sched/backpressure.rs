@@ -2,9 +2,10 @@
 
 use super::bounded_mailbox::Bounds;
 use super::cell::Missed;
+use super::doorway::{Placed, put};
 use super::mailbox::AnyMailbox;
 use super::road::{Executor, OutsideExecutor, Road};
-use super::waiting_sends::{EndedSends, OutsideResult, Placed, SendEnd, Sender, WaitingSend};
+use super::waiting_sends::{EndedSends, OutsideResult, SendEnd, Sender, WaitingSend};
 use crate::latch::Latch;
 use crate::pid::Pid;
 use crate::primitives::{Ordering, StaticCounter};
@@ -13,8 +14,8 @@ use crate::primitives::{Ordering, StaticCounter};
 static OUTSIDE: StaticCounter = StaticCounter::new(1);
 
 impl Road {
-    /// Offers a message with a limit. If there is no room, it waits if it `may_wait`. Otherwise this returns it, and the
-    /// caller tells its sender.
+    /// Offers a message with a limit. If there is no room, it waits if it `may_wait`. Otherwise this returns it, and
+    /// the caller tells its sender.
     pub(crate) fn offer_to_wait<H: Executor>(
         &self,
         executor: &mut H,
@@ -25,7 +26,7 @@ impl Road {
     ) -> Option<(WaitingSend, SendEnd)> {
         let (mut send, mut placed) = (Some(send), None);
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
-            let (grown, end) = send.take()?.put(sender, may_wait, mailbox, bounds);
+            let (grown, end) = put(send.take()?, sender, may_wait, mailbox, bounds);
             placed = end;
             grown
         };

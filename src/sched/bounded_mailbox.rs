@@ -51,17 +51,25 @@ impl Bounds {
     ) -> Option<(Envelope<M>, DeadLetterReason)> {
         let messages = mailbox.messages.len();
         let mut oldest = None;
-        match self.bound.overflow {
-            Overflow::Refuse if !self.has_room(messages) => return Some((envelope, DeadLetterReason::Full)),
-            Overflow::DropNewest if !self.has_room(messages) => {
-                return Some((envelope, DeadLetterReason::DroppedNewest));
-            }
-            Overflow::DropOldest if messages >= self.bound.limit => oldest = mailbox.pop_message(),
-            Overflow::Refuse | Overflow::DropNewest | Overflow::DropOldest => {}
+        match self.overflow(messages) {
+            None => {}
+            Some(Overflow::Refuse) => return Some((envelope, DeadLetterReason::Full)),
+            Some(Overflow::DropNewest) => return Some((envelope, DeadLetterReason::DroppedNewest)),
+            Some(Overflow::DropOldest) => oldest = mailbox.pop_message(),
         }
         mailbox.messages.push(envelope);
         self.has_new = true;
         Some((oldest?, DeadLetterReason::DroppedOldest))
+    }
+
+    /// The behaviour of the mailbox, if it is full with these messages.
+    pub(crate) fn overflow(&self, messages: usize) -> Option<Overflow> {
+        let is_full = match self.bound.overflow {
+            Overflow::Refuse | Overflow::DropNewest => !self.has_room(messages),
+            // It takes the places of messages that a step has left.
+            Overflow::DropOldest => messages >= self.bound.limit,
+        };
+        is_full.then_some(self.bound.overflow)
     }
 
     /// Admits so many messages if there is room for all of them beside those that wait.

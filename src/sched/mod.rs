@@ -10,6 +10,7 @@ pub(crate) mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod waiting_sends;
 pub(crate) mod bounded_mailbox;
+pub(crate) mod doorway;
 pub(crate) mod orders;
 pub(crate) mod outbox;
 pub(crate) mod open_asks;

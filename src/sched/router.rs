@@ -6,25 +6,11 @@ use super::cell::{Missed, Missing};
 use super::road::{Executor, Road};
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::Ordering;
-use crate::process::{
-    Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
-};
+use crate::process::{Answer, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::Bounds;
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::Lane;
-
-/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
-/// dropped to make room belongs to another sender.
-pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
-    let pid = letter.to;
-    Some(match (letter.reason, letter.takes) {
-        (DeadLetterReason::DroppedOldest, _) => return None,
-        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
-        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
-        _ => CommandError::Full(pid),
-    })
-}
 
 impl Road {
     /// Delivers the next `count` messages of a lane, all of them to one receiver. Those that do not reach it are dead

@@ -31,9 +31,9 @@
 //! **No lost wake-up.** Outside the critical sections, this holds: *if a message waits, there is no room*. A message
 //! begins to wait only where there is none. Room appears in two places only: when a step is given its share of
 //! messages (`Cell::fill`), and when a step has taken messages that earlier steps had left (`Cell::hold`). Both let
-//! waiting messages in, in the same critical section, until there is no room or no message that waits. Where there is no room, the
-//! receiver has messages. So it is stepped again, unless it declines them or waits for an answer. What `hold` lets in
-//! is there when the decision to rest is made, and counts as new.
+//! waiting messages in, in the same critical section, until there is no room or no message that waits. If there is no
+//! room, the receiver has messages. So it is stepped again, unless it declines them or waits for an answer. Messages
+//! that `hold` lets in are there when the decision to rest is made, and count as new.
 //!
 //! **The receiver's state machine is replaced.** The queues move to the new mailbox in the critical section that
 //! replaces the old one. So there is no moment at which a message of a waiting sender could overtake. A `hold` follows.
@@ -49,16 +49,14 @@
 use std::any::{Any, type_name};
 use std::collections::{HashMap, VecDeque};
 
-use super::bounded_mailbox::Bounds;
-use super::mailbox::{AnyMailbox, Envelope, Mailbox};
-use super::router::why_dead;
+use super::mailbox::{AnyMailbox, Envelope, Mailbox, Overflow};
 use crate::latch::Latch;
 use crate::outcome::{Rejected, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::host::Host;
 use crate::process::target::NoSuchProcessError;
-use crate::process::{Answer, Ask, DeadLetter, DeadLetterReason, SendError};
+use crate::process::{Answer, Ask, CommandError, DeadLetter, DeadLetterReason, SendError};
 use crate::timer::TimerId;
 
 /// A sender whose messages wait.
@@ -80,13 +78,13 @@ pub(crate) struct WaitingSends {
 }
 
 /// The messages of one sender. The first one waits for room.
-struct SenderQueue {
+pub(super) struct SenderQueue {
     number: u64,
-    sends: VecDeque<WaitingSend>,
+    pub(super) sends: VecDeque<WaitingSend>,
 }
 
 /// The most turns of senders that no longer wait, beside as many as there are senders.
-const STALE_TURNS: usize = 16;
+pub(super) const STALE_TURNS: usize = 16;
 
 impl WaitingSends {
     pub(crate) fn is_waiting(&self, sender: Sender) -> bool {
@@ -113,7 +111,7 @@ impl WaitingSends {
     }
 
     /// Takes out the sender whose turn it is.
-    fn next_turn(&mut self) -> Option<(Sender, SenderQueue)> {
+    pub(super) fn next_turn(&mut self) -> Option<(Sender, SenderQueue)> {
         loop {
             let (sender, number) = self.turns.pop_front()?;
             if self.senders.get(&sender).is_some_and(|queue| queue.number == number) {
@@ -123,9 +121,21 @@ impl WaitingSends {
     }
 
     /// Puts a sender that has had its turn at the end.
-    fn had_turn(&mut self, sender: Sender, queue: SenderQueue) {
+    pub(super) fn had_turn(&mut self, sender: Sender, queue: SenderQueue) {
         if !queue.sends.is_empty() {
             self.turns.push_back((sender, queue.number));
+            self.senders.insert(sender, queue);
+        }
+    }
+
+    /// Takes out the messages of one sender, which keeps its turn.
+    pub(super) fn remove(&mut self, sender: Sender) -> Option<SenderQueue> {
+        self.senders.remove(&sender)
+    }
+
+    /// Puts the rest of them back.
+    pub(super) fn keeps_turn(&mut self, sender: Sender, queue: SenderQueue) {
+        if !queue.sends.is_empty() {
             self.senders.insert(sender, queue);
         }
     }
@@ -135,8 +145,14 @@ impl WaitingSends {
         std::iter::from_fn(|| self.next_turn()).flat_map(|(_, queue)| queue.sends).collect()
     }
 
-    fn find(&mut self, sender: Sender, number: u64) -> Option<&mut WaitingSend> {
+    pub(super) fn find(&mut self, sender: Sender, number: u64) -> Option<&mut WaitingSend> {
         self.senders.get_mut(&sender)?.sends.iter_mut().find(|send| send.number == number)
+    }
+
+    /// The number of turns that are kept.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn turns(&self) -> usize {
+        self.turns.len()
     }
 
     /// The number of messages that wait.
@@ -169,90 +185,6 @@ pub(crate) enum SendEnd {
     NoSender(usize),
 }
 
-/// An open mailbox with a bound and with messages that wait for room in it.
-pub(crate) struct Doorway<'a> {
-    pub(crate) mailbox: &'a mut dyn AnyMailbox,
-    pub(crate) bounds: &'a mut Bounds,
-    pub(crate) takes: fn() -> &'static str,
-}
-
-impl Doorway<'_> {
-    /// Lets messages in until there is no room or none waits.
-    pub(crate) fn let_in(&mut self) -> EndedSends {
-        let mut told = EndedSends::default();
-        let Some(mut waiting) = self.bounds.waiting.take() else { return told };
-        while self.has_room()
-            && let Some((sender, mut queue)) = waiting.next_turn()
-        {
-            if let Some(first) = queue.sends.pop_front() {
-                self.enter(first, &mut told);
-            }
-            self.let_plain_go(&mut queue, &mut told);
-            waiting.had_turn(sender, queue);
-        }
-        if !waiting.is_empty() {
-            self.bounds.waiting = Some(waiting);
-        }
-        told
-    }
-
-    /// Takes out one message that waits for room.
-    pub(crate) fn withdraw(&mut self, sender: Sender, number: u64) -> EndedSends {
-        let end = SendEnd::Full(self.bounds.bound.limit);
-        self.withdraw_if(sender, end, |send| send.number == number)
-    }
-
-    /// Takes out all messages of a process that has ended.
-    pub(crate) fn withdraw_all(&mut self, sender: Sender) -> EndedSends {
-        let end = SendEnd::NoSender(self.bounds.bound.limit);
-        self.withdraw_if(sender, end, WaitingSend::waits_for_room)
-    }
-
-    fn withdraw_if(&mut self, sender: Sender, end: SendEnd, which: impl Fn(&WaitingSend) -> bool) -> EndedSends {
-        let mut told = EndedSends::default();
-        let Some(waiting) = &mut self.bounds.waiting else { return told };
-        let Some(mut queue) = waiting.senders.remove(&sender) else { return told };
-        let (out, left): (Vec<_>, Vec<_>) = std::mem::take(&mut queue.sends).into_iter().partition(|send| which(send));
-        queue.sends = left.into();
-        told.ended.extend(out.into_iter().map(|send| (send, end)));
-        self.let_plain_go(&mut queue, &mut told);
-        let Some(waiting) = &mut self.bounds.waiting else { return told };
-        if !queue.sends.is_empty() {
-            // It keeps its turn.
-            waiting.senders.insert(sender, queue);
-        } else if waiting.is_empty() {
-            self.bounds.waiting = None;
-        }
-        told
-    }
-
-    /// Treats plain messages that nothing precedes any more as if they were sent now.
-    fn let_plain_go(&mut self, queue: &mut SenderQueue, told: &mut EndedSends) {
-        while let Some(plain) = queue.sends.pop_front_if(|first| !first.waits_for_room()) {
-            if self.has_room() {
-                self.enter(plain, told);
-            } else {
-                told.ended.push((plain, SendEnd::Full(self.bounds.bound.limit)));
-            }
-        }
-    }
-
-    fn enter(&mut self, mut send: WaitingSend, told: &mut EndedSends) {
-        let end = if send.message.enter(self.mailbox) {
-            self.bounds.has_new = true;
-            told.entered += 1;
-            SendEnd::Accepted
-        } else {
-            SendEnd::WrongType(self.takes)
-        };
-        told.ended.push((send, end));
-    }
-
-    fn has_room(&self) -> bool {
-        self.bounds.has_room(self.mailbox.messages())
-    }
-}
-
 /// A message that waits, or that is offered with a limit.
 pub(crate) struct WaitingSend {
     /// The number under which it is withdrawn. Zero for a plain message.
@@ -265,17 +197,17 @@ pub(crate) struct WaitingSend {
 impl WaitingSend {
     /// A message that a process sends with a limit. `tag` is the tag of its command.
     pub(crate) fn of_process<M: Send + 'static>(from: Pid, tag: u64, message: M) -> WaitingSend {
-        WaitingSend::new(tag, Message { message: Some(message), from: Some(from), asker: Told::Process { tag } })
+        WaitingSend::new(tag, Message { message: Some(message), from: Some(from), told: Told::Process { tag } })
     }
 
     /// A message from outside. The result is set in the latch.
     pub(crate) fn from_outside<M: Send + 'static>(number: u64, message: M, result: OutsideResult<M>) -> WaitingSend {
-        WaitingSend::new(number, Message { message: Some(message), from: None, asker: Told::Outside(result) })
+        WaitingSend::new(number, Message { message: Some(message), from: None, told: Told::Outside(result) })
     }
 
     /// A message that a process sent without a limit. It may ask this question.
     pub(crate) fn plain<M: Send + 'static>(from: Pid, message: M, ask: Option<Arc<Ask>>) -> WaitingSend {
-        WaitingSend::new(0, Message { message: Some(message), from: Some(from), asker: Told::Nobody(ask) })
+        WaitingSend::new(0, Message { message: Some(message), from: Some(from), told: Told::Nobody(ask) })
     }
 
     fn new<M: Send + 'static>(number: u64, message: Message<M>) -> WaitingSend {
@@ -286,36 +218,18 @@ impl WaitingSend {
         self.number
     }
 
-    fn waits_for_room(&self) -> bool {
-        self.number > 0
+    /// Records the timer that ends the wait.
+    pub(super) fn set_timer(&mut self, timer: (Arc<dyn Host>, TimerId)) {
+        self.timer = Some(timer);
     }
 
-    /// Offers the message to an open mailbox. If there is no room, it waits there if it `may_wait`. Otherwise this
-    /// returns it. Also returns by how many messages the mailbox has grown, or `None` if it is for another type.
-    pub(crate) fn put(
-        mut self,
-        sender: Sender,
-        may_wait: bool,
-        mailbox: &mut dyn AnyMailbox,
-        mut bounds: Option<&mut Bounds>,
-    ) -> (Option<u32>, Option<Placed>) {
-        let is_behind = bounds.as_ref().filter(|bounds| bounds.is_waiting(sender));
-        let offered = match is_behind {
-            Some(bounds) => Offered::Full(bounds.bound.limit),
-            None => self.message.offer(mailbox, bounds.as_deref_mut()),
-        };
-        let (grown, end, instead) = match (offered, bounds) {
-            (Offered::Full(_), Some(bounds)) if may_wait => {
-                bounds.wait(sender, self);
-                return (Some(0), None);
-            }
-            (Offered::Accepted, _) => (Some(1), SendEnd::Accepted, None),
-            (Offered::Instead(dead, reason), _) => (Some(0), SendEnd::Accepted, Some((dead, reason))),
-            (Offered::Full(limit), _) => (Some(0), SendEnd::Full(limit), None),
-            // The caller knows the type of the mailbox.
-            (Offered::WrongType, _) => (None, SendEnd::NoReceiver, None),
-        };
-        (grown, Some(Placed { send: self, end, instead }))
+    /// Moves the message into a mailbox.
+    pub(super) fn enter(&mut self, mailbox: &mut dyn AnyMailbox, overflow: Option<Overflow>) -> Entry {
+        self.message.enter(mailbox, overflow)
+    }
+
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.number > 0
     }
 
     /// Tells the sender how the wait ended, and reports dead letters to `grave`. Returns an answer that the caller
@@ -345,7 +259,7 @@ impl WaitingSend {
 
     /// Whether the end runs user code: wakers of a thread outside, or an observer of dead letters.
     pub(crate) fn tells_user_code(&self, end: SendEnd) -> bool {
-        match self.message.told() {
+        match self.message.kind() {
             ToldKind::Process => matches!(end, SendEnd::NoSender(_)),
             ToldKind::Outside => true,
             ToldKind::Nobody => !matches!(end, SendEnd::Accepted),
@@ -354,61 +268,29 @@ impl WaitingSend {
 
     /// Whether the message counts as accepted when its wait ends in this way.
     pub(crate) fn counts(&self, end: SendEnd) -> bool {
-        matches!(end, SendEnd::Accepted | SendEnd::NoSender(_)) || matches!(self.message.told(), ToldKind::Nobody)
-    }
-}
-
-impl Bounds {
-    /// Whether messages of this sender wait.
-    #[inline]
-    pub(crate) fn is_waiting(&self, sender: Sender) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.is_waiting(sender))
-    }
-
-    /// Makes a message wait for room, or for the messages of its sender that wait.
-    pub(crate) fn wait(&mut self, sender: Sender, send: WaitingSend) {
-        self.waiting.get_or_insert_default().push(sender, send);
-    }
-
-    /// Records the timer of a message that waits. Returns whether it still waits.
-    pub(crate) fn note_timer(&mut self, sender: Sender, number: u64, timer: (Arc<dyn Host>, TimerId)) -> bool {
-        let found = self.waiting.as_mut().and_then(|waiting| waiting.find(sender, number));
-        found.map(|send| send.timer = Some(timer)).is_some()
+        matches!(end, SendEnd::Accepted | SendEnd::NoSender(_)) || matches!(self.message.kind(), ToldKind::Nobody)
     }
 }
 
 /// The result of a send from outside.
 pub(crate) type OutsideResult<M> = Latch<Result<(), Rejected<M, SendError>>>;
 
-/// A message with a limit that does not wait.
-pub(crate) struct Placed {
-    pub(crate) send: WaitingSend,
-    pub(crate) end: SendEnd,
-    /// A message that a full mailbox has dropped for it, or itself.
-    pub(crate) instead: Option<(WaitingSend, DeadLetterReason)>,
-}
-
-/// The result of an offer.
-enum Offered {
+/// The result of an attempt to put a message into a mailbox.
+pub(super) enum Entry {
     /// It is in the mailbox, which has grown.
     Accepted,
     /// It was accepted, and this one had to go: itself or the oldest.
     Instead(WaitingSend, DeadLetterReason),
-    /// There is no room. The number is the bound.
-    Full(usize),
+    Full,
     WrongType,
 }
 
 /// A message and its sender, with the type of the message erased.
 trait AnyMessage: Send {
-    fn told(&self) -> ToldKind;
+    fn kind(&self) -> ToldKind;
 
-    fn offer(&mut self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Offered;
-
-    /// Moves the message into the mailbox, if it has this type.
-    fn enter(&mut self, mailbox: &mut dyn AnyMailbox) -> bool {
-        matches!(self.offer(mailbox, None), Offered::Accepted)
-    }
+    /// Moves the message into the mailbox, if it has this type. If the mailbox is full, it does what `overflow` says.
+    fn enter(&mut self, mailbox: &mut dyn AnyMailbox, overflow: Option<Overflow>) -> Entry;
 
     fn end(
         self: Box<Self>,
@@ -429,7 +311,7 @@ struct Message<M> {
     /// Present until it is in a mailbox.
     message: Option<M>,
     from: Option<Pid>,
-    asker: Told<M>,
+    told: Told<M>,
 }
 
 /// The receiver of the result of a send.
@@ -456,31 +338,33 @@ impl<M: Send + 'static> Message<M> {
 }
 
 impl<M: Send + 'static> AnyMessage for Message<M> {
-    fn told(&self) -> ToldKind {
-        match self.asker {
+    fn kind(&self) -> ToldKind {
+        match self.told {
             Told::Process { .. } => ToldKind::Process,
             Told::Outside(_) => ToldKind::Outside,
             Told::Nobody(_) => ToldKind::Nobody,
         }
     }
 
-    fn offer(&mut self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Offered {
-        let Some(mailbox) = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>() else { return Offered::WrongType };
-        let Some(message) = self.message.take() else { return Offered::Accepted };
-        let envelope = Envelope { from: self.from, message };
-        let Some(bounds) = bounds else {
-            mailbox.messages.push(envelope);
-            return Offered::Accepted;
-        };
-        match bounds.offer(mailbox, envelope) {
-            None => Offered::Accepted,
-            Some((back, DeadLetterReason::Full)) => {
-                self.message = Some(back.message);
-                Offered::Full(bounds.bound.limit)
+    fn enter(&mut self, mailbox: &mut dyn AnyMailbox, overflow: Option<Overflow>) -> Entry {
+        let Some(mailbox) = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>() else { return Entry::WrongType };
+        let dropped = match overflow {
+            None => None,
+            Some(Overflow::Refuse) => return Entry::Full,
+            Some(Overflow::DropNewest) => {
+                let newest = self.message.take().map(|message| Envelope { from: self.from, message });
+                newest.zip(Some(DeadLetterReason::DroppedNewest))
             }
+            Some(Overflow::DropOldest) => mailbox.pop_message().zip(Some(DeadLetterReason::DroppedOldest)),
+        };
+        if let Some(message) = self.message.take() {
+            mailbox.messages.push_parts(self.from, message);
+        }
+        match dropped {
+            None => Entry::Accepted,
             Some((Envelope { from, message }, reason)) => {
-                let dead = Message { message: Some(message), from, asker: Told::Nobody(None) };
-                Offered::Instead(WaitingSend::new(0, dead), reason)
+                let dead = Message { message: Some(message), from, told: Told::Nobody(None) };
+                Entry::Instead(WaitingSend::new(0, dead), reason)
             }
         }
     }
@@ -503,7 +387,7 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
             }
             SendEnd::Accepted => (DeadLetterReason::Full, None, SendError::Full { pid: to, limit: 0 }),
         };
-        let is_buried = matches!(end, SendEnd::NoSender(_)) || matches!(self.asker, Told::Nobody(_));
+        let is_buried = matches!(end, SendEnd::NoSender(_)) || matches!(self.told, Told::Nobody(_));
         if is_buried {
             if self.message.is_some() {
                 self.bury(&DeadLetter { takes, ..DeadLetter::new(to, reason) }, grave);
@@ -511,7 +395,7 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
             return None;
         }
         let result = Message::result(self.message, why);
-        match self.asker {
+        match self.told {
             Told::Process { tag } => Some((self.from?, tag, Ok(Box::new(result)))),
             Told::Outside(latch) => {
                 drop_contained(latch.set(result));
@@ -532,7 +416,7 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
     fn bury(self: Box<Self>, letter: &DeadLetter<'_>, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
         let shown = self.message.as_ref().map(|message| message as &dyn Any);
         let letter = DeadLetter { from: self.from, type_name: type_name::<M>(), message: shown, ..*letter };
-        if let Told::Nobody(Some(ask)) = &self.asker
+        if let Told::Nobody(Some(ask)) = &self.told
             && let Some(why) = why_dead(&letter)
         {
             ask.refuse(why);
@@ -549,119 +433,14 @@ impl WaitingSend {
     }
 }
 
-#[cfg(all(test, loom))]
-mod models;
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::sched::bounded_mailbox::BoundedMailbox;
-    use crate::sched::mailbox::{Bound, Overflow};
-
-    /// A mailbox of numbers with this bound, and what has left the queue.
-    struct Door {
-        mailbox: Mailbox<u32>,
-        bounds: Bounds,
-        told: Vec<(bool, u32)>,
-    }
-
-    fn process(number: u32) -> Sender {
-        Sender::Process(Pid::new(0, number, 1).unwrap())
-    }
-
-    impl Door {
-        fn new(limit: usize) -> Door {
-            let bound = Bound { limit, overflow: Overflow::Refuse };
-            let bounds = BoundedMailbox::new(Box::new(Mailbox::<u32>::new()), bound).bounds;
-            Door { mailbox: Mailbox::new(), bounds, told: Vec::new() }
-        }
-
-        fn sends(&mut self, from: Sender, number: u64, message: u32) {
-            let send = match from {
-                Sender::Process(pid) if number > 0 => WaitingSend::of_process(pid, number, message),
-                Sender::Process(pid) => WaitingSend::plain(pid, message, None),
-                Sender::Outside(_) => WaitingSend::from_outside(number, message, Latch::new()),
-            };
-            let (grown, placed) = send.put(from, true, &mut self.mailbox, Some(&mut self.bounds));
-            assert_eq!(grown == Some(1), placed.is_some());
-        }
-
-        /// Takes one message, and lets the next ones in.
-        fn takes(&mut self) -> Option<u32> {
-            let taken = self.mailbox.pop_message().map(|envelope| envelope.message);
-            self.changes(|doorway| doorway.let_in());
-            taken
-        }
-
-        fn changes(&mut self, change: impl for<'a> FnOnce(&mut Doorway<'a>) -> EndedSends) {
-            let (mailbox, bounds) = (&mut self.mailbox, &mut self.bounds);
-            let ended = change(&mut Doorway { mailbox, bounds, takes: || "u32" }).ended;
-            let told = |(mut send, end): (WaitingSend, SendEnd)| {
-                let accepted = matches!(end, SendEnd::Accepted);
-                (accepted, send.take_message().unwrap_or_default())
-            };
-            self.told.extend(ended.into_iter().map(told));
-        }
-    }
-
-    #[test]
-    fn processes_and_threads_take_turns_in_one_queue() {
-        let mut door = Door::new(1);
-        let (first, thread, second) = (process(1), Sender::Outside(1), process(2));
-        (0..4).for_each(|n| door.sends(first, u64::from(n) + 1, n));
-        door.sends(thread, 1, 20);
-        (0..3).for_each(|n| door.sends(second, u64::from(n) + 1, 10 + n));
-        let taken: Vec<u32> = std::iter::from_fn(|| door.takes()).collect();
-        assert_eq!(taken, [0, 1, 20, 10, 2, 11, 3, 12]);
-        assert!(door.bounds.waiting.is_none());
-    }
-
-    #[test]
-    fn plain_messages_go_with_the_turn_of_the_one_before_them() {
-        let (mut door, first, second) = (Door::new(2), process(1), process(2));
-        door.sends(first, 1, 0);
-        door.sends(first, 2, 1);
-        door.sends(first, 3, 2);
-        (3..5).for_each(|n| door.sends(first, 0, n));
-        door.sends(first, 4, 5);
-        door.sends(second, 1, 10);
-        assert_eq!((door.takes(), door.mailbox.messages.len()), (Some(0), 2));
-        // There was room for 2 alone, and none for the plain ones behind it.
-        assert_eq!(std::mem::take(&mut door.told), [(true, 0), (false, 3), (false, 4)]);
-        let taken: Vec<u32> = std::iter::from_fn(|| door.takes()).collect();
-        assert_eq!(taken, [1, 2, 10, 5]);
-    }
-
-    #[test]
-    fn a_sender_that_gives_up_frees_the_plain_messages_behind_it() {
-        let (mut door, first, second) = (Door::new(1), process(1), process(2));
-        door.sends(first, 1, 0);
-        (2..5).for_each(|n| door.sends(first, n, n as u32));
-        door.sends(first, 0, 9);
-        door.sends(second, 1, 10);
-        door.changes(|doorway| doorway.withdraw(first, 3));
-        door.changes(|doorway| doorway.withdraw(first, 3));
-        door.changes(|doorway| doorway.withdraw(second, 2));
-        assert_eq!(std::mem::take(&mut door.told), [(false, 3)]);
-        door.changes(|doorway| doorway.withdraw_all(first));
-        assert_eq!(std::mem::take(&mut door.told), [(false, 2), (false, 4), (false, 9)]);
-        assert!(!door.bounds.is_waiting(first) && door.bounds.is_waiting(second));
-        let taken: Vec<u32> = std::iter::from_fn(|| door.takes()).collect();
-        assert_eq!(taken, [0, 10]);
-    }
-
-    #[test]
-    fn turns_of_senders_that_have_given_up_do_not_pile_up() {
-        let (mut door, waits) = (Door::new(1), process(1));
-        door.sends(waits, 1, 0);
-        door.sends(waits, 2, 1);
-        for n in 0..10_000 {
-            door.sends(process(2), 1, n);
-            door.changes(|doorway| doorway.withdraw(process(2), 1));
-            let turns = door.bounds.waiting.as_ref().unwrap().turns.len();
-            assert!(turns <= 2 + STALE_TURNS, "{turns} after {n}");
-        }
-        let taken: Vec<u32> = std::iter::from_fn(|| door.takes()).collect();
-        assert_eq!(taken, [0, 1]);
-    }
+/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
+/// dropped to make room belongs to another sender.
+pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
+    let pid = letter.to;
+    Some(match (letter.reason, letter.takes) {
+        (DeadLetterReason::DroppedOldest, _) => return None,
+        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
+        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
+        _ => CommandError::Full(pid),
+    })
 }

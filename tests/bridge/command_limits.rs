@@ -147,6 +147,7 @@ fn a_cancelled_command_is_answered_at_once() {
         }))
         .unwrap();
     let responders = kept.responders(3);
+    until("two are cancelled", || responders[1].cancel().is_cancelled());
     let reasons: Vec<_> = responders.iter().map(|responder| responder.cancel().reason()).collect();
     assert_eq!(reasons, [Some(Reason::Cancelled), Some(Reason::Cancelled), None]);
     assert_eq!(kept.runtime.stats().timers, 0, "the limit of the second is gone");

@@ -15,6 +15,8 @@ mod script;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
+mod senders;
 
 mod backpressure;
+mod backpressure_ends;
 mod command_limits;

@@ -5,7 +5,8 @@ use crate::primitives::{Arc, enter};
 use crate::process::Pid;
 use crate::sched::body::{Host, Ready};
 use crate::sched::bounded_mailbox::BoundedMailbox;
-use crate::sched::waiting_sends::{Doorway, EndedSends, Sender};
+use crate::sched::doorway::Doorway;
+use crate::sched::waiting_sends::{EndedSends, Sender};
 use crate::timer::TimerId;
 
 impl Cell {

@@ -3,10 +3,14 @@
 use std::any::Any;
 
 use super::*;
+use crate::pid::Pid;
 use crate::primitives::{Mutex, lock, thread};
-use crate::process::{Clerk, Events, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
+use crate::process::{
+    Clerk, DeadLetter, Events, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
+};
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::cell::{Birth, Cell, Settled};
+use crate::sched::mailbox::Mailbox;
 use crate::sched::outbox::Outbox;
 use crate::timer::Place;
 
@@ -48,7 +52,7 @@ impl Receiver {
     fn offers(&self, tag: u64, message: u32) -> Option<Ready> {
         let (mut send, mut placed) = (Some(WaitingSend::of_process(Pid::FIRST, tag, message)), None);
         let posted = self.cell.post(Pid::FIRST, |mailbox, bounds| {
-            let (grown, end) = send.take()?.put(SENDER, true, mailbox, bounds);
+            let (grown, end) = put(send.take()?, SENDER, true, mailbox, bounds);
             placed = end;
             grown
         });
