@@ -272,7 +272,7 @@ mod tests {
     fn a_callback_outlives_its_token() {
         let (all, calls) = (CancelToken::new(), std::sync::Arc::new(AtomicUsize::new(0)));
         let counted = calls.clone();
-        let callback = all.child().on_cancel(move |_| drop(counted.fetch_add(1, Ordering::SeqCst)));
+        let callback = all.child().on_cancel(move |_| _ = counted.fetch_add(1, Ordering::SeqCst));
         assert_eq!(all.children(), 1, "the callback keeps it");
         all.cancel(Reason::Ended);
         assert_eq!(calls.load(Ordering::SeqCst), 1);

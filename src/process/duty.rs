@@ -121,6 +121,9 @@ impl Drop for Duty {
     }
 }
 
+/// Takes over the duty to answer a command.
+pub(crate) type Entrust = Box<dyn FnOnce(Arc<Duty>) + Send>;
+
 /// The cancel token of one command. It is made when it is first needed, below the token of its process.
 pub(crate) struct CommandCancel {
     of_process: CancelToken,

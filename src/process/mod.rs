@@ -22,7 +22,9 @@ pub(crate) mod contract;
 mod step_output;
 mod step_commands;
 mod step_sends;
+mod retry;
 mod spawn;
+mod retrying;
 mod observer;
 
 pub use self::command::{CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
@@ -38,6 +40,7 @@ pub use self::names::{GroupChange, GroupEvent, NameError, Subscription};
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::Reply;
+pub use self::retry::Retry;
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
 pub use self::target::{Accepts, Member, NoSuchProcessError, Target};

@@ -7,6 +7,7 @@ use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, contain, drop_contained};
 use crate::primitives::Arc;
+use crate::process::duty::Entrust;
 use crate::process::handler::BoxedCommand;
 use crate::process::{CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
@@ -102,6 +103,16 @@ impl Core {
         } else {
             self.cancel_timer(body, tag, executor);
         }
+    }
+
+    /// Gives the duty to answer a command to a process that makes the attempts of a retry.
+    pub(super) fn entrust(&self, head: &mut Head, tag: u64, entrust: Entrust) {
+        let Some(core) = self.shared() else { return };
+        let pid = head.pid;
+        let (work, cancel) = self.work_of(head);
+        let duty = Duty::new(core, pid, tag, cancel);
+        work.note(&duty);
+        entrust(duty);
     }
 
     /// Runs a blocking closure of a process on the pool.

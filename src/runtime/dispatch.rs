@@ -226,6 +226,7 @@ impl Engine for Core {
                 self.command(body, tag, command, limit, executor);
             }
             Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
+            Yield::Entrust { tag, entrust } => self.entrust(&mut body.head, tag, entrust),
             Yield::SendTimeout(request) => self.send_timeout(body, *request, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;

@@ -20,7 +20,7 @@ use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
-use crate::process::duty::CommandCancel;
+use crate::process::duty::{CommandCancel, Entrust};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
@@ -86,6 +86,8 @@ pub(crate) struct Rare {
     pub(crate) bound: Option<Bound>,
     /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
+    /// Whether the process makes the attempts of a retry.
+    pub(crate) is_helper: bool,
     /// Whether the process has its name. It does not take the name again when its state machine is replaced.
     pub(crate) is_named: bool,
     pub(crate) given: Option<Box<Given>>,
@@ -389,6 +391,11 @@ pub(crate) enum Yield {
         tag: u64,
     },
     SendTimeout(Box<SendRequest>),
+    /// A command whose duty is given to the next process that is spawned.
+    Entrust {
+        tag: u64,
+        entrust: Entrust,
+    },
     Cancel {
         tag: u64,
         to: Pid,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::spec::SpecError;
+use crate::command::Retry;
 
 /// Delays between the restarts of a child.
 ///
@@ -54,15 +55,18 @@ impl Backoff {
         Ok(())
     }
 
+    /// The delay after this many failures in a row, with jitter by the [seed](Self::seed).
+    ///
+    /// A supervisor has a jitter of its own for each child. This is the delay of the first one.
+    pub fn delay(&self, failures: u32) -> Duration {
+        self.delay_of(failures, 0)
+    }
+
     /// The delay after this many failures in a row, for the child with this number.
-    pub(super) fn delay(&self, failures: u32, child: u64) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let full = self.first.saturating_mul(doubled).min(self.cap);
-        let mixed = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
-        // 53 random bits are a number from 0 to 1.
-        let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
-        // Subtracted from the full delay. A product could overflow if the delay is nearly `Duration::MAX`.
-        full.saturating_sub(full.mul_f64(self.jitter * random))
+    pub(super) fn delay_of(&self, failures: u32, child: u64) -> Duration {
+        let random = mix(self.seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
+        let pauses = Retry::new().first_pause(self.first).factor(2.0).cap(self.cap).jitter(self.jitter);
+        pauses.jittered_pause(failures, random)
     }
 }
 
@@ -81,16 +85,16 @@ mod tests {
     fn delays_double_up_to_the_cap_and_jitter_only_takes_off() {
         let ms = Duration::from_millis;
         let plain = Backoff::exponential(ms(100), ms(1_500));
-        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7)).collect();
+        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay_of(*n, 7)).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1_500, 1_500, 1_500, 1_500].map(ms));
         let longest = Backoff::exponential(Duration::MAX, Duration::MAX);
-        assert_eq!(longest.delay(1, 7), Duration::MAX, "a child that is never to be restarted by itself");
-        assert!((0..100).all(|child| longest.clone().jitter(1.0).delay(2, child) < Duration::MAX));
+        assert_eq!(longest.delay_of(1, 7), Duration::MAX, "a child that is never to be restarted by itself");
+        assert!((0..100).all(|child| longest.clone().jitter(1.0).delay_of(2, child) < Duration::MAX));
         let jittered = plain.clone().jitter(0.5).seed(9);
-        let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child)).collect();
+        let some: Vec<_> = (0..100).map(|child| jittered.delay_of(3, child)).collect();
         assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));
         assert!(some.iter().any(|delay| *delay < ms(220)) && some.iter().any(|delay| *delay > ms(380)), "{some:?}");
         assert!(some.windows(2).any(|pair| pair[0] != pair[1]), "children differ");
-        assert_eq!(jittered.delay(3, 5), jittered.clone().delay(3, 5), "a seed gives the same delays");
+        assert_eq!(jittered.delay_of(3, 5), jittered.clone().delay_of(3, 5), "a seed gives the same delays");
     }
 }

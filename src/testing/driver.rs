@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::engine::{Notes, TestEngine};
+use super::helpers::Helpers;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
@@ -29,8 +30,10 @@ pub struct Driver<P: Process> {
     engine: Arc<TestEngine>,
     out: StepOutput,
     notes: Notes,
+    helpers: Helpers,
     pid: Pid,
     clock: ManualClock,
+    step_events: u32,
     exit: ExitLatch<P::Output>,
 }
 
@@ -79,6 +82,12 @@ pub enum Outstanding {
         /// The number of its tag.
         tag: u64,
     },
+    /// A retry: see [`StepOutput::retry`](crate::StepOutput::retry). The commands of its attempt are outstanding, too.
+    /// Their tags are not tags of the process.
+    Retry {
+        /// The number of its tag.
+        tag: u64,
+    },
     /// A message that waits for room: see [`StepOutput::send_timeout`](crate::StepOutput::send_timeout).
     Send {
         /// The number of its tag.
@@ -116,7 +125,16 @@ impl<P: Process> Driver<P> {
         let body = described_body(process, pid, options, Some(exit.clone()));
         engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
         engine.road.inject(body);
-        Driver { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), pid, clock, exit }
+        Driver {
+            out: StepOutput::new(engine.clone()),
+            engine,
+            notes: Notes::default(),
+            helpers: Helpers::default(),
+            pid,
+            clock,
+            step_events,
+            exit,
+        }
     }
 
     /// Returns the PID of the process.
@@ -180,11 +198,13 @@ impl<P: Process> Driver<P> {
     /// Moves the clock. Commands whose timer or time limit is over then are answered.
     pub fn advance(&mut self, by: Duration) -> &mut Driver<P> {
         self.clock.advance(by);
+        self.run_helpers();
         self
     }
 
     /// Steps the process once, even if it waits for other events. Does nothing after its end.
     pub fn step(&mut self) -> Status {
+        self.run_helpers();
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
@@ -196,7 +216,8 @@ impl<P: Process> Driver<P> {
         if status == Status::Ended {
             self.engine.cancel_token().cancel(Reason::Ended);
         }
-        status
+        self.run_helpers();
+        self.status()
     }
 
     /// Steps the process until it has nothing more to do.
@@ -205,6 +226,7 @@ impl<P: Process> Driver<P> {
     /// Panics after 100,000 steps in a row. Such a process always returns
     /// [`Step::Continue`](crate::Step::Continue), or always sends messages to itself.
     pub fn run(&mut self) -> Status {
+        self.run_helpers();
         let before = self.steps();
         while matches!(self.status(), Status::Ready | Status::ReadyOnPool) {
             assert!(self.steps() - before < MANY_STEPS, "{} comes to no rest in {MANY_STEPS} steps", type_name::<P>());
@@ -310,7 +332,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, commands, timers, asks, sends, .. } = &self.notes;
+        let Notes { blocking, commands, timers, asks, sends, retries, .. } = &self.notes;
         let now = self.clock.now();
         let blocking = blocking
             .iter()
@@ -328,7 +350,8 @@ impl<P: Process> Driver<P> {
         let asks =
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
         let sends = sends.iter().filter(|noted| noted.is_open()).map(|noted| Outstanding::Send { tag: noted.tag });
-        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(sends).collect();
+        let retries = retries.iter().filter(|duty| duty.is_open()).map(|duty| Outstanding::Retry { tag: duty.tag() });
+        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(retries).chain(sends).collect();
         all.sort();
         all
     }
@@ -338,6 +361,7 @@ impl<P: Process> Driver<P> {
         self.notes.set_closed_aside();
         let Some((duty, work)) = self.notes.blocking.pop_front() else { return false };
         duty.answer(contain(|| work(duty.cancel())).map_err(CommandError::Panicked));
+        self.run_helpers();
         true
     }
 
@@ -346,6 +370,7 @@ impl<P: Process> Driver<P> {
         self.notes.set_closed_aside();
         let Some((duty, _)) = self.notes.blocking.pop_front() else { return false };
         duty.answer(answer.map(|value| Box::new(value) as _));
+        self.run_helpers();
         true
     }
 
@@ -366,9 +391,17 @@ impl<P: Process> Driver<P> {
         self
     }
 
+    /// Steps the processes that make the attempts of retries.
+    fn run_helpers(&mut self) {
+        self.helpers.run(&mut self.notes, &self.clock, self.step_events);
+    }
+
     fn answer_tag(&mut self, tag: u64, answer: Answer) {
         match self.notes.duty(tag) {
-            Some(duty) => duty.answer(answer),
+            Some(duty) => {
+                duty.answer(answer);
+                self.run_helpers();
+            }
             None => self.engine.answer(self.pid, tag, answer),
         }
     }

@@ -44,6 +44,10 @@ pub(super) struct Notes {
     pub(super) taken: Vec<Arc<Duty>>,
     /// Messages that wait for room, and some that no longer do.
     pub(super) sends: VecDeque<Arc<NotedSend>>,
+    /// Commands whose attempts helpers make.
+    pub(super) retries: Vec<Arc<Duty>>,
+    /// Helpers that the driver has not taken over.
+    pub(super) helpers: Vec<Ready>,
     /// All timers, including those that have fired. A timer that is never due has no key.
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
@@ -56,6 +60,26 @@ pub(super) struct Notes {
     pub(super) subscriptions: Vec<Subscription>,
     /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
     own_groups: Vec<Arc<str>>,
+}
+
+/// The commands and questions of a helper that the driver has taken over.
+#[derive(Default)]
+pub(super) struct Handed {
+    duties: Vec<Arc<Duty>>,
+    asks: Vec<Arc<Ask>>,
+}
+
+impl Handed {
+    pub(super) fn add(&mut self, mut other: Handed) {
+        self.duties.append(&mut other.duties);
+        self.asks.append(&mut other.asks);
+    }
+
+    /// Gives everything up, because the helper has ended.
+    pub(super) fn give_up(&mut self) {
+        self.duties.drain(..).for_each(|duty| _ = duty.give_up());
+        self.asks.drain(..).for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
+    }
 }
 
 /// A message that the process sends with a limit.
@@ -95,7 +119,21 @@ impl Notes {
 
     fn duties(&self) -> impl Iterator<Item = &Arc<Duty>> {
         let noted = self.blocking.iter().map(|(duty, _)| duty).chain(self.commands.iter().map(|(duty, _)| duty));
-        noted.chain(&self.taken)
+        noted.chain(&self.taken).chain(&self.retries)
+    }
+
+    /// Takes the notes of a helper over. Its timers stay there.
+    pub(super) fn take_over(&mut self, helper: &mut Notes) -> Handed {
+        let handed = Handed { duties: helper.duties().cloned().collect(), asks: helper.asks.clone() };
+        self.sent.append(&mut helper.sent);
+        self.spawned.append(&mut helper.spawned);
+        self.blocking.append(&mut helper.blocking);
+        self.commands.append(&mut helper.commands);
+        self.sends.append(&mut helper.sends);
+        self.asks.append(&mut helper.asks);
+        self.cancelled.append(&mut helper.cancelled);
+        self.terminated.append(&mut helper.terminated);
+        handed
     }
 }
 
@@ -285,6 +323,10 @@ impl Engine for TestEngine {
     /// Records a child. The child is never stepped. A process that waits for the child's `init` goes on.
     fn spawned(&self, child: Ready) -> Option<Ready> {
         let pid = child.head.pid;
+        if child.head.rare.as_ref().is_some_and(|rare| rare.is_helper) {
+            self.note(|notes| notes.helpers.push(child));
+            return None;
+        }
         if let Some(name) = child.head.name() {
             drop(self.name(Naming::Register { name: name.clone(), pid }));
         }
@@ -348,6 +390,11 @@ impl Engine for TestEngine {
             }
             Yield::CancelCommand { tag } => self.cancel_command(tag),
             Yield::SendTimeout(request) => self.note_send(*request),
+            Yield::Entrust { tag, entrust } => {
+                let duty = self.duty(tag);
+                self.note(|notes| notes.retries.push(duty.clone()));
+                entrust(duty);
+            }
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let deadline = limit.and_then(|limit| self.road.clock.deadline(limit).0);

@@ -42,6 +42,7 @@
 //! ```
 
 mod engine;
+mod helpers;
 mod question;
 mod driver;
 mod builder;

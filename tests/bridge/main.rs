@@ -20,3 +20,4 @@ mod senders;
 mod backpressure;
 mod backpressure_ends;
 mod command_limits;
+mod retries;
