@@ -48,8 +48,8 @@ pub(crate) fn why_not_over(limit: Duration) -> WaitError {
 pub enum WaitError {
     /// The caller is a step, or other code on a worker of a runtime. The call did not wait.
     ///
-    /// Other code is an `init`, a `close`, an observer, a handler, a waker or a destructor. The call would have
-    /// blocked the worker. The awaited work may need this very worker.
+    /// Other code is an `init`, a `close`, a poll of a future, an observer, a handler, a waker or a destructor. The
+    /// call would have blocked the worker. The awaited work may need this very worker.
     ///
     /// A step asks or monitors instead. It can also run blocking work with [`Step::Blocking`](crate::Step::Blocking)
     /// or [`StepOutput::blocking`](crate::StepOutput::blocking). A call whose limit is zero does not wait, and is not

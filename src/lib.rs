@@ -93,6 +93,10 @@
 //!   hangs, it blocks that thread.
 //! - A [`Watchdog`](config::Watchdog) reports user code that hangs on a worker.
 //!
+//! # The guide
+//!
+#![cfg_attr(doc, doc = "The [guide] has a page for each part, with whole programs.")]
+//!
 //! # The parts
 //!
 //! - A **job** is a closure that runs once, on a thread of a pool. It may block. The module [`pool`] has pools of
@@ -103,6 +107,7 @@
 //!   [`tasklet`].
 //! - A **process** is a state machine with a PID and a mailbox. Worker threads step it. Its blocking closures are
 //!   jobs. See [`Process`].
+//! - An **actor** is a process with a callback for each kind of event. See [`actor`].
 //! - A **supervisor** is a process that restarts other processes when they fail. See [`supervisor`].
 //!
 //! The **shutdown tree** ends all of these in order. See [`shutdown`]. Code that starts background work returns a
@@ -126,6 +131,7 @@
 //! - [`names`] has names and groups.
 //! - [`spawn`] has the items for options of new processes.
 //! - [`exit`] has the causes of exits, and the events that report them.
+//! - [`feed`] has queues with backpressure, by which async code gives messages to a process.
 //! - [`observe`] has observers and statistics.
 //! - [`config`] has the configuration of a runtime.
 //! - [`sync`] has latches and gates.
@@ -166,13 +172,17 @@ mod runtime;
 pub mod command;
 pub mod config;
 pub mod exit;
+pub mod feed;
 pub mod names;
 pub mod observe;
 pub mod spawn;
 pub mod sync;
-pub mod prelude;
 pub mod supervisor;
+pub mod actor;
+pub mod prelude;
 pub mod testing;
+#[cfg(doc)]
+pub mod guide;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod idle_tests;
 
@@ -187,33 +197,15 @@ pub use self::cancel::CancelToken;
 pub use self::inside::WaitError;
 pub use self::outcome::{BoxError, Exit, ExitError, Reason, Rejected};
 pub use self::process::{
-    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Reply,
-    SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
+    Address, CommandError, Completion, Down, EntryArgs, Event, Events, InitResult, Monitor, Pid, Process, Recipient,
+    Reply, SendError, SpawnError, SpawnOptions, Step, StepOutput, StepResult, Tag, Upgrade,
 };
-pub use self::runtime::{AskFuture, Handle, Runtime, ShutdownError, ShutdownReport};
+pub use self::runtime::{
+    AskFuture, Handle, ProcessRef, Runtime, SendFuture, ShutdownError, ShutdownReport, WeakRuntime,
+};
 pub use self::shutdown::ShutdownNode;
 
 /// Compiles and runs the examples of the README.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// Compiles and runs the examples of the guide to the pool.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/worker-pool.md")]
-struct GuideToThePool;
-
-/// Compiles and runs the examples of the guide to tasks.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tasks.md")]
-struct GuideToTasks;
-
-/// Compiles and runs the examples of the guide to shutdown.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/shutdown.md")]
-struct GuideToShutdown;
-
-/// Compiles and runs the examples of the guide to tasklets.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tasklets.md")]
-struct GuideToTasklets;

@@ -1,5 +1,6 @@
 //! Names and groups of processes, and the targets of calls.
 
 pub use crate::process::{
-    Accepts, GroupChange, GroupEvent, Member, NameError, NoSuchProcessError, ParsePidError, Subscription, Target,
+    Accepts, AddressError, GroupChange, GroupEvent, Member, NameError, NoSuchProcessError, ParsePidError, Subscription,
+    Target,
 };

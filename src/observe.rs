@@ -4,6 +4,6 @@ pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
 };
 pub use crate::runtime::{
-    ExitCounts, ExitWatcher, MessageCounts, ProcessInfo, ProcessState, ShutdownStage, Stats, UncleanShutdown,
-    WorkerStats,
+    ExitCounts, ExitWatcher, MessageCounts, NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Stats,
+    UncleanShutdown, WorkerStats,
 };

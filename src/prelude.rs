@@ -4,6 +4,7 @@
 //! use procession::prelude::*;
 //! ```
 
+pub use crate::actor::{Actions, Actor, actor};
 pub use crate::outcome::{Exit, Reason};
 pub use crate::process::{
     Address, Event, Events, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag,

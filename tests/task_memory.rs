@@ -24,9 +24,10 @@ use procession::task::{TaskOptions, TaskScheduler};
 
 use crate::helpers::*;
 use crate::resident::*;
+use crate::wait::Mutex;
 
 /// One after the other: each of them measures the whole program.
-static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Submits one of many, whose handle is dropped: half of them have timers, and a tenth is cancelled.
 fn submit(tasks: &TaskScheduler, n: u64) {

@@ -204,7 +204,7 @@ fn a_process_whose_body_is_lost_ends_like_any_other() {
         runtime.send(to, Word::Forfeit { on_pool }).unwrap();
         let sender = std::thread::Builder::new().name(String::from("waits-for-room")).spawn({
             let runtime = runtime.clone();
-            move || runtime.send_timeout(to, Word::Forfeit { on_pool }, Duration::MAX).is_err()
+            move || runtime.send_timeout(to, Word::Forfeit { on_pool }, Duration::MAX).wait().is_err()
         });
         #[cfg(target_os = "linux")]
         until("the sender waits", || is_asleep("waits-for-room"));

@@ -17,6 +17,7 @@ mod hub;
 mod pubsub;
 mod pipeline;
 mod timers;
+mod actors;
 mod chat;
 mod chat_shape;
 mod jobs;
@@ -29,6 +30,7 @@ mod command;
 
 use std::process::ExitCode;
 
+use self::actors::ACTORS;
 use self::command::Suite;
 use self::list::{GENERAL, JOBS, WORKLOADS};
 use self::lookups::LOOKUPS;
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         name: "workloads",
         about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one \
                 operation.",
-        workloads: [&WORKLOADS[..], &GENERAL, &JOBS, &RELATIONS, &TRACED, &LOOKUPS].concat(),
+        workloads: [&WORKLOADS[..], &GENERAL, &JOBS, &RELATIONS, &TRACED, &LOOKUPS, &ACTORS].concat(),
         refuses,
     })
 }

@@ -39,7 +39,7 @@ impl Drop for Shadow<'_> {
 }
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Mutex<T> {
         Mutex { shadow: AtomicUsize::new(0), real: std::sync::Mutex::new(value) }
     }
 

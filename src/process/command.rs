@@ -1,14 +1,13 @@
 //! Commands, the tags that name them, and their completions.
 
 use std::any::{Any, type_name};
-use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::cycle::Cycle;
-use super::dead_letter::SendError;
-use super::target::NoSuchProcessError;
+use super::dead_letter::{DeadLetter, DeadLetterReason, SendError};
+use super::no_such_process::NoSuchProcessError;
 use crate::outcome::{BoxError, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
 
@@ -173,86 +172,24 @@ impl From<SendError> for CommandError {
     }
 }
 
+/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
+/// dropped to make room belongs to another sender.
+pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
+    let pid = letter.to;
+    Some(match (letter.reason, letter.takes) {
+        (DeadLetterReason::DroppedOldest, _) => return None,
+        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
+        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
+        _ => CommandError::Full(pid),
+    })
+}
+
 /// An answer before it is taken. Only the tag knows its type.
 pub(crate) type Answer = Result<Box<dyn Any + Send>, CommandError>;
-
-/// The answer to one command. Take it with the tag of the command.
-pub struct Completion {
-    // Boxed, so that an event that is a message is no larger than the message.
-    inside: Box<Inside>,
-}
-
-struct Inside {
-    tag: u64,
-    /// The process that has answered, if a process has. The event of its end comes after the answer.
-    from: Option<Pid>,
-    answer: Cell<Option<Answer>>,
-}
-
-impl Completion {
-    /// Makes a completion. `from` is the process that has answered, if a process has.
-    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
-        Completion { inside: Box::new(Inside { tag, from, answer: Cell::new(Some(answer)) }) }
-    }
-
-    /// The incarnation of the process to which the command belongs.
-    pub(crate) fn incarnation(&self) -> u16 {
-        (self.inside.tag >> INCARNATION_SHIFT) as u16
-    }
-
-    /// The process that has answered, if a process has.
-    pub(crate) fn answered_by(&self) -> Option<Pid> {
-        self.inside.from
-    }
-
-    /// The number of the tag.
-    pub fn tag(&self) -> u64 {
-        self.inside.tag
-    }
-
-    /// Whether this is the answer to the command with this [`Tag`]. Returns `false` for `None`.
-    pub fn is(&self, tag: impl AsTag) -> bool {
-        tag.id() == Some(self.inside.tag)
-    }
-
-    /// Takes the answer, if `tag` is the tag of its command. Returns `None` if this is the answer to another command,
-    /// or if the answer was taken before.
-    pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
-        if !self.is(tag) {
-            return None;
-        }
-        match self.inside.answer.take()? {
-            Ok(value) => match value.downcast::<K::Answer>() {
-                Ok(value) => Some(Ok(*value)),
-                Err(value) => {
-                    self.inside.answer.set(Some(Ok(value)));
-                    None
-                }
-            },
-            Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-impl fmt::Debug for Completion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Completion").field("tag", &self.tag()).finish_non_exhaustive()
-    }
-}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_answer_is_taken_once_and_only_with_its_own_tag() {
-        let done = Completion::from(None, 3, Ok(Box::new(7_u32)));
-        assert!(done.take(Tag::<u32>::new(2)).is_none());
-        assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
-        assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);
-        assert!(done.take(Tag::<u32>::new(3)).is_none());
-        assert!(done.is(Some(Tag::<u32>::new(3))) && !done.is(None::<Tag<u32>>));
-    }
 
     #[test]
     fn an_error_of_a_handler_can_be_made_and_read() {

@@ -90,8 +90,9 @@ pub trait Process: Sized + Send + 'static {
     ///   mailbox are removed.
     /// - Links that it made. The other process receives the failure as the exit of this process, unless it has made
     ///   the link, too.
-    /// - Timers, questions and other commands. Their answers are discarded and counted. They never reach the next
-    ///   state machine. The [`CancelToken`](crate::CancelToken) of its blocking work is cancelled.
+    /// - Timers, questions, futures and other commands. Their answers are discarded and counted. They never reach the
+    ///   next state machine. Its futures are dropped. The [`CancelToken`](crate::CancelToken) of its blocking work is
+    ///   cancelled.
     /// - Replies that it held. Their askers get [`CommandError::Dropped`](super::CommandError::Dropped).
     /// - Its setting of [`trap_exits`](StepOutput::trap_exits). The setting of the spawn options holds again.
     ///
@@ -153,7 +154,8 @@ pub enum Step<O> {
     /// The process ends with this output.
     Done(O),
     /// Another state machine replaces this one under the same PID. The process keeps its names, its mailbox, monitors
-    /// and links in both directions, memberships and subscriptions, timers, and the answers to outstanding commands.
+    /// and links in both directions, memberships and subscriptions, timers, futures, and the answers to
+    /// outstanding commands.
     Upgrade(Upgrade<O>),
 }
 

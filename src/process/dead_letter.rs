@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::fmt;
 
-use super::target::NoSuchProcessError;
+use super::no_such_process::NoSuchProcessError;
 use crate::pid::Pid;
 
 /// Why a message was not sent.

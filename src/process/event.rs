@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::command::{CancelRequest, Completion};
+use super::command::CancelRequest;
 use super::event_box::EventBox;
 use super::names::GroupEvent;
 use super::relation::{Down, ExitSignal, Recovered};
+use super::reply::Completion;
 use super::step_activity::{Sight, StepActivity};
 use crate::pid::Pid;
+use crate::sched::feeds::Feeds;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 /// An event that a process receives.
@@ -81,6 +83,8 @@ pub struct Events<'a, M> {
     kept: Option<Kept<M>>,
     // Messages that this step has passed over.
     passed: Option<Kept<M>>,
+    // Taken out of the body for the step.
+    feeds: Option<Box<Feeds<M>>>,
     messages: bool,
     budget: u32,
     // The bits of a `Taken`. The field is wider than the budget. Otherwise the compiler would read both with one wide
@@ -123,12 +127,13 @@ impl<'a, M> Events<'a, M> {
     pub(crate) fn new(
         mailbox: &'a mut Mailbox<M>,
         kept: Option<Kept<M>>,
+        feeds: Option<Box<Feeds<M>>>,
         messages: bool,
         budget: u32,
         sight: Option<&'a Sight>,
     ) -> Events<'a, M> {
-        let plain = messages && kept.is_none() && sight.is_none();
-        Events { mailbox, kept, passed: None, messages, budget, taken: 0, sender: None, sight, plain }
+        let plain = messages && kept.is_none() && feeds.is_none() && sight.is_none();
+        Events { mailbox, kept, passed: None, feeds, messages, budget, taken: 0, sender: None, sight, plain }
     }
 
     /// The summary of the events that the step has taken so far.
@@ -137,17 +142,18 @@ impl<'a, M> Events<'a, M> {
         Taken(self.taken)
     }
 
-    /// The messages that stay for the next step. This step has passed them over, or an earlier step has passed them
-    /// over and this step has not reached them.
+    /// The messages that stay for the next step, and the feeds. This step has passed these messages over, or an
+    /// earlier step has passed them over and this step has not reached them.
     #[inline]
-    pub(crate) fn into_kept(self) -> Option<Kept<M>> {
-        match (self.passed, self.kept) {
+    pub(crate) fn into_left(self) -> (Option<Kept<M>>, Option<Box<Feeds<M>>>) {
+        let kept = match (self.passed, self.kept) {
             (Some(mut passed), Some(mut kept)) => {
                 passed.append(&mut kept);
                 Some(passed)
             }
             (passed, kept) => passed.or(kept),
-        }
+        };
+        (kept, self.feeds)
     }
 
     /// The sender of the message that was taken last. `None` if that message was sent from outside.
@@ -178,7 +184,7 @@ impl<'a, M> Events<'a, M> {
 
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
-        let signals = signals.as_mut()?;
+        let signals = signals.as_mut().filter(|signals| signals.has_control())?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
         self.note(control.activity());
         self.taken |= MORE;
@@ -210,6 +216,34 @@ impl<'a, M> Events<'a, M> {
         if has_signals && let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
+        let Some(feeds_first) = self.feeds.as_ref().filter(|_| self.messages).map(|feeds| feeds.is_next) else {
+            return self.look_into_mailbox(has_signals, wanted);
+        };
+        // The two take turns, if both have something.
+        if feeds_first && self.look_into_feeds(&mut wanted) {
+            return Next::Fed;
+        }
+        let next = self.look_into_mailbox(has_signals, &mut wanted);
+        if !matches!(next, Next::Nothing) {
+            self.feeds.iter_mut().for_each(|feeds| feeds.is_next = true);
+            return next;
+        }
+        if !feeds_first && self.look_into_feeds(&mut wanted) { Next::Fed } else { Next::Nothing }
+    }
+
+    /// Looks for the next item of a feed, and passes over those that are not `wanted`.
+    fn look_into_feeds(&mut self, wanted: impl FnMut(&M) -> bool) -> bool {
+        let Some(feeds) = &mut self.feeds else { return false };
+        let (is_found, has_passed) = feeds.look(&mut self.budget, wanted);
+        self.taken |= if has_passed { MORE } else { 0 };
+        if is_found {
+            self.note(StepActivity::Message { from: None });
+        }
+        is_found
+    }
+
+    #[inline]
+    fn look_into_mailbox(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
         if self.messages {
             while let Some(oldest) = self.kept.as_mut().and_then(|kept| kept.front()) {
                 let from = oldest.from;
@@ -255,6 +289,11 @@ impl<'a, M> Events<'a, M> {
                 let envelope = self.kept.as_mut()?.pop_front()?;
                 Some(self.take(envelope))
             }
+            Next::Fed => {
+                let message = self.feeds.as_mut()?.take()?;
+                self.budget = self.budget.saturating_sub(1);
+                Some(self.take(Envelope { from: None, message }))
+            }
             Next::Completed(completed) => Some(Event::Completed(completed)),
             Next::Told(control) => Some(control.into()),
             Next::Nothing => None,
@@ -269,6 +308,8 @@ enum Next {
     Message,
     /// The oldest message that was passed over.
     Kept,
+    /// The next item of a feed.
+    Fed,
     Completed(Completion),
     Told(Box<Control>),
     Nothing,
@@ -334,7 +375,7 @@ mod tests {
         mailbox.signal(completed(7));
         mailbox.messages.push(Envelope { from: None, message: 3 });
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 100, None);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
         assert_eq!(events.taken().messages(), 3);
     }
@@ -344,7 +385,7 @@ mod tests {
         let mut mailbox = filled([1]);
         mailbox.signal(completed(7));
         mailbox.signal(cancel());
-        let mut events = Events::new(&mut mailbox, None, false, 100, None);
+        let mut events = Events::new(&mut mailbox, None, None, false, 100, None);
         assert_eq!(names(&mut events), ["cancel", "c7"]);
         assert_eq!(mailbox.messages.len(), 1);
     }
@@ -352,12 +393,12 @@ mod tests {
     #[test]
     fn what_is_passed_over_stays_in_order_in_front_of_what_comes_later() {
         let mut mailbox = filled(1..=6);
-        let mut events = Events::new(&mut mailbox, None, true, 5, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 5, None);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
         assert_eq!(events.taken().messages(), 2);
-        let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 5, None);
+        let kept = events.into_left().0;
+        let mut events = Events::new(&mut mailbox, kept, None, true, 5, None);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
     }
 
@@ -368,7 +409,7 @@ mod tests {
             mailbox.signal(completed(7));
             mailbox.signal(cancel());
             let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
-            let mut events = Events::new(&mut mailbox, kept, true, 100, None);
+            let mut events = Events::new(&mut mailbox, kept, None, true, 100, None);
             deal(&mut events);
             !events.taken().is_nothing()
         }
@@ -377,18 +418,18 @@ mod tests {
         assert!(touches(|events| drop(events.next())), "a signal");
         // Each kind by itself.
         let mut mailbox = filled([]);
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 100, None);
         assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
         mailbox.signal(completed(7));
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "that is no message");
         let mut mailbox = filled([1, 2]);
-        let mut events = Events::new(&mut mailbox, None, true, 100, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 100, None);
         assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "none was taken");
-        let kept = events.into_kept();
-        let mut events = Events::new(&mut mailbox, kept, true, 100, None);
+        let kept = events.into_left().0;
+        let mut events = Events::new(&mut mailbox, kept, None, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 1);
     }
@@ -396,11 +437,11 @@ mod tests {
     #[test]
     fn the_bound_counts_what_is_new_so_that_what_was_left_cannot_hide_it() {
         let mut mailbox = filled(0..10);
-        let mut events = Events::new(&mut mailbox, None, true, 4, None);
+        let mut events = Events::new(&mut mailbox, None, None, true, 4, None);
         assert!(events.select(|_| false).is_none());
-        let kept = events.into_kept();
+        let kept = events.into_left().0;
         assert_eq!(kept.as_ref().unwrap().len(), 4);
-        let mut events = Events::new(&mut mailbox, kept, true, 4, None);
+        let mut events = Events::new(&mut mailbox, kept, None, true, 4, None);
         assert_eq!(names(&mut events), ["0", "1", "2", "3", "4", "5", "6", "7"]);
         assert_eq!(mailbox.messages.len(), 2);
     }

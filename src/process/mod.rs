@@ -4,7 +4,7 @@
 //! and returns a [`Step`]. A process is addressed by its [`Pid`], or by its typed [`Address`]. The answer to a command
 //! is a [`Completion`]. A process answers a question of another process with a [`Reply`].
 
-pub(crate) mod target;
+pub(crate) mod no_such_process;
 pub(crate) mod names;
 pub(crate) mod entry;
 pub(crate) mod dead_letter;
@@ -19,31 +19,40 @@ pub(crate) mod step_activity;
 mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
+pub(crate) mod recipient;
+pub(crate) mod target;
 mod step_output;
 mod step_commands;
 mod step_sends;
 mod retry;
+mod future_output;
+mod feed;
+#[cfg(feature = "stream")]
+mod stream;
 mod spawn;
 mod retrying;
 mod observer;
 
-pub use self::command::{CancelRequest, Command, CommandError, Completion, Tag, TimerFired};
+pub use self::command::{CancelRequest, Command, CommandError, Tag, TimerFired};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::cycle::Cycle;
 pub use self::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 pub use self::entry::{EntryArgs, EntryError, EntryMethods, InitResult};
 pub use self::event::{Event, Events};
 pub use self::event_box::EventBox;
+pub use self::feed::{Feed, PutFuture};
 pub use self::handler::Responder;
 pub use self::host::SpawnError;
-pub use self::names::{GroupChange, GroupEvent, NameError, Subscription};
+pub use self::names::{AddressError, GroupChange, GroupEvent, NameError, Subscription};
+pub use self::no_such_process::NoSuchProcessError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
+pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
-pub use self::reply::Reply;
+pub use self::reply::{Completion, Reply};
 pub use self::retry::Retry;
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
-pub use self::target::{Accepts, Member, NoSuchProcessError, Target};
+pub use self::target::{Accepts, Member, Target};
 pub use crate::pid::{Address, ParsePidError, Pid};
 pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
@@ -55,6 +64,7 @@ pub(crate) use self::handler::{Handler, handler};
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};
-pub(crate) use self::reply::{Ask, Decided, OneAnswer};
+pub(crate) use self::reply::{Ask, Decided};
 pub(crate) use self::spawn::described_body;
+pub(crate) use self::target::OwnedTarget;
 pub(crate) use self::target::sealed::{Named, Resolve};

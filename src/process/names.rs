@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::target::NoSuchProcessError;
+use super::no_such_process::NoSuchProcessError;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 
@@ -25,6 +25,25 @@ pub enum NameError {
     /// The name is empty.
     #[error("a name may not be empty")]
     Empty,
+}
+
+/// Why a target has no address of the wanted type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// There is no process at the target.
+    #[error(transparent)]
+    NoSuchProcess(#[from] NoSuchProcessError),
+    /// The process takes messages of another type.
+    #[error("{pid} takes messages of type {takes}, not {wanted}")]
+    WrongType {
+        /// The process at the target.
+        pid: Pid,
+        /// The type that the process takes.
+        takes: &'static str,
+        /// The type of the address.
+        wanted: &'static str,
+    },
 }
 
 /// The identifier of one subscription of a process to a group.

@@ -1,15 +1,37 @@
 //! Questions and replies.
+//!
+//! The asker and the owner of the reply share the question. The answer has its place in it, so it needs no memory of
+//! its own. Three can decide a question: the reply, an error (a limit, an end, a cycle), and the drop of the reply. The
+//! protocol:
+//!
+//! 1. The owner of the reply puts the answer into its place. A reply is used once. So no other thread ever writes
+//!    there.
+//! 2. A thread that wants to decide the question swaps `decided`. The first one *wins*.
+//! 3. If the reply has won, the winner delivers the question itself: as the completion of a process, or by a latch. If
+//!    an error has won, it delivers the error, which is not in the place.
+//! 4. The asker takes the answer out of its place when the question was delivered to it. If it drops the completion
+//!    instead, that drops the answer.
+//! 5. If the reply has lost, or is dropped with an answer that a failed step has given, its owner drops the answer. The
+//!    asker never looks into the place then, because an error was delivered.
+//!
+//! *The asker finds the answer.* It was put into its place before it was delivered, and the lock of the cell or of the
+//! latch orders the two. *The answer is dropped once.* The place is emptied under its lock, and the answer is dropped
+//! without the lock.
+//!
+//! The memory of a question serves the next one when nobody else shares it (`src/sched/open_asks.rs`). A reply that is
+//! kept somewhere and a completion that was not dropped are shares. So neither can meet another question than its own.
 
 use std::any::{Any, type_name};
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{Answer, CommandError};
+use super::command::{Answer, AsTag, CommandError, INCARNATION_SHIFT};
 use super::host::{CountedHost, Host};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Brief, Mutex, Ordering, enter, lock};
 use crate::timer::{Place, TimerId};
 
 /// Answers one question, once. The message that asks contains it. The process may keep it for a later step, send it to
@@ -33,8 +55,8 @@ impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
             ask.abandon();
-            // A pending answer is dropped next. A panic of the question must not unwind then, because two destructors
-            // that panic at once abort the program.
+            // The step that has given the answer has failed.
+            ask.discard_answer();
             drop_contained(ask);
         }
     }
@@ -66,15 +88,19 @@ impl<T: Send + 'static> Reply<T> {
     /// too late is discarded and counted.
     pub fn send(mut self, value: T) -> bool {
         let Some(ask) = self.open.0.take() else { return false };
-        let open = ask.deliver(ask.decide(Ok(Box::new(value)), || ()));
-        // The asker may have ended. Then this drops the answer.
-        drop_contained(ask);
+        ask.put_answer(value);
+        let host = ask.host.clone();
+        let open = ask.answer(|| ()).deliver(&**host);
+        drop_contained(host);
         open
     }
 
     /// The answer of a step.
     pub(crate) fn pending(self, value: T) -> PendingReply {
-        PendingReply { open: self.open, answer: Box::new(value) }
+        if let Some(ask) = &self.open.0 {
+            ask.put_answer(value);
+        }
+        PendingReply(self.open)
     }
 }
 
@@ -84,34 +110,136 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// A reply that a step has yielded, before it is sent. If it is dropped, the asker gets an error.
-pub(crate) struct PendingReply {
-    open: OpenReply,
-    /// The answer, already in the box in which it is delivered.
-    answer: Box<dyn Any + Send>,
-}
+/// A reply that a step has yielded, before it is sent. Its answer is in its place. If it is dropped, the asker gets an
+/// error.
+pub(crate) struct PendingReply(OpenReply);
 
 impl PendingReply {
-    /// Answers. `before_calls` is called before wakers of an asker outside, if there are any.
+    /// Answers. `from` is the process that replies. `before_calls` is called before wakers of an asker outside, if
+    /// there are any.
     ///
-    /// If a process of the runtime `here` has asked, this returns the receiver, the tag and the answer. The caller
-    /// then delivers the answer faster than the host of the question could. A question of another runtime is answered
-    /// by its host.
-    pub(crate) fn send(mut self, here: &dyn Host, before_calls: impl FnOnce()) -> Option<(Pid, u64, Answer)> {
-        let ask = self.open.0.take()?;
-        let is_here = std::ptr::addr_eq(Arc::as_ptr(&*ask.host), here);
-        match ask.decide(Ok(self.answer), before_calls) {
-            Decided::Deliver { to, tag, answer } if is_here => {
-                // Dropped first, so that the process that the answer wakes is the only owner of its question.
-                drop(ask);
-                return Some((to, tag, answer));
-            }
-            decided => ask.deliver(decided),
+    /// If a process of the runtime `here` has asked, this returns the receiver and the completion. The caller then
+    /// delivers it faster than the host of the question could. A question of another runtime is answered by its host.
+    pub(crate) fn send(mut self, here: &dyn Host, from: Pid, before_calls: impl FnOnce()) -> Option<(Pid, Completion)> {
+        let ask = self.0.0.take()?;
+        if !std::ptr::addr_eq(Arc::as_ptr(&*ask.host), here) {
+            let host = ask.host.clone();
+            ask.answer(before_calls).deliver(&**host);
+            // This may be the last owner of the other runtime, which is then dropped. A panic of that drop must not
+            // reach the answering process.
+            drop_contained(host);
+            return None;
+        }
+        // Ordering: Relaxed: it is read with the completion, and the lock of the asker's cell orders the two.
+        ask.answered_by.store(from.to_word(), Ordering::Relaxed);
+        match ask.answer(before_calls) {
+            Decided::Deliver { to, completion } => Some((to, completion)),
+            Decided::Late | Decided::Answered => None,
+        }
+    }
+}
+
+/// The answer to one command. Take it with the tag of the command.
+pub struct Completion {
+    inside: Inside,
+}
+
+// Two words, of which the first is free for most values. So an event that is a message is hardly larger than the
+// message.
+enum Inside {
+    Boxed(Box<Boxed>),
+    /// The answer to this question, which has its place there.
+    Asked(Arc<Ask>),
+}
+
+struct Boxed {
+    tag: u64,
+    /// The process that has answered, if a process has. The event of its end comes after the answer.
+    from: Option<Pid>,
+    answer: Cell<Option<Answer>>,
+}
+
+impl Completion {
+    /// Makes a completion. `from` is the process that has answered, if a process has.
+    pub(crate) fn from(from: Option<Pid>, tag: u64, answer: Answer) -> Completion {
+        Completion { inside: Inside::Boxed(Box::new(Boxed { tag, from, answer: Cell::new(Some(answer)) })) }
+    }
+
+    /// Makes the completion of a process's question, whose answer is in its place.
+    pub(crate) fn of_ask(ask: Arc<Ask>) -> Completion {
+        Completion { inside: Inside::Asked(ask) }
+    }
+
+    /// The incarnation of the process to which the command belongs.
+    pub(crate) fn incarnation(&self) -> u16 {
+        (self.tag() >> INCARNATION_SHIFT) as u16
+    }
+
+    /// The process that has answered, if a process has.
+    pub(crate) fn answered_by(&self) -> Option<Pid> {
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.from,
+            Inside::Asked(ask) => ask.answered_by(),
+        }
+    }
+
+    /// The number of the tag.
+    pub fn tag(&self) -> u64 {
+        match &self.inside {
+            Inside::Boxed(boxed) => boxed.tag,
+            Inside::Asked(ask) => ask.tag().unwrap_or_default(),
+        }
+    }
+
+    /// The process that has answered, the tag and the answer, to be delivered in another way.
+    fn into_parts(self) -> (Option<Pid>, u64, Answer) {
+        let answer = match &self.inside {
+            Inside::Boxed(boxed) => boxed.answer.take(),
+            Inside::Asked(ask) => ask.place.take().map(Ok),
         };
-        // The question may be the last owner of another runtime, which is then dropped with it. A panic of that drop
-        // must not reach the answering process.
-        drop_contained(ask);
-        None
+        (self.answered_by(), self.tag(), answer.unwrap_or(Err(CommandError::Dropped)))
+    }
+
+    /// Whether this is the answer to the command with this [`Tag`](super::Tag). Returns `false` for `None`.
+    pub fn is(&self, tag: impl AsTag) -> bool {
+        tag.id() == Some(self.tag())
+    }
+
+    /// Takes the answer, if `tag` is the tag of its command. Returns `None` if this is the answer to another command,
+    /// or if the answer was taken before.
+    pub fn take<K: AsTag>(&self, tag: K) -> Option<Result<K::Answer, CommandError>> {
+        if !self.is(tag) {
+            return None;
+        }
+        let boxed = match &self.inside {
+            Inside::Asked(ask) => return ask.take_answer().map(Ok),
+            Inside::Boxed(boxed) => boxed,
+        };
+        match boxed.answer.take()? {
+            Ok(value) => match value.downcast::<K::Answer>() {
+                Ok(value) => Some(Ok(*value)),
+                Err(value) => {
+                    boxed.answer.set(Some(Ok(value)));
+                    None
+                }
+            },
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+/// Drops an answer that was not taken. The question itself may live on.
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Inside::Asked(ask) = &self.inside {
+            drop(ask.place.take());
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("tag", &self.tag()).finish_non_exhaustive()
     }
 }
 
@@ -119,6 +247,8 @@ impl PendingReply {
 pub(crate) struct Ask {
     host: CountedHost,
     target: Pid,
+    // The packed PID of the process that has replied, if it is known. Otherwise that of the target.
+    answered_by: AtomicU64,
     // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
     decided: AtomicBool,
     // Another process or a thread will answer, not the target.
@@ -127,16 +257,35 @@ pub(crate) struct Ask {
     // the message.
     undelivered: Mutex<Option<CommandError>>,
     asker: Asker,
+    place: Box<dyn AnyPlace>,
+}
+
+/// The place for the answer to a question, with its type erased. The type is that of the question's reply.
+trait AnyPlace: Any + Send + Sync {
+    /// Takes the answer, if there is one. An answer that is taken with its type needs no box.
+    fn take(&self) -> Option<Box<dyn Any + Send>>;
+}
+
+struct AnswerPlace<T>(Brief<Option<T>>);
+
+impl<T: Send + 'static> AnswerPlace<T> {
+    fn boxed() -> Box<dyn AnyPlace> {
+        Box::new(AnswerPlace::<T>(Brief::new(None)))
+    }
+}
+
+impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
+    fn take(&self) -> Option<Box<dyn Any + Send>> {
+        let answer = enter(&self.0).take();
+        answer.map(|answer| Box::new(answer) as _)
+    }
 }
 
 enum Asker {
     /// A process. The answer is a completion with this tag. The timer ends the wait.
-    Process {
-        pid: Pid,
-        tag: u64,
-        timer: NotedTimer,
-    },
-    Outside(Latch<OneAnswer>),
+    Process { pid: Pid, tag: u64, timer: NotedTimer },
+    /// A thread or a future. If the question is answered, the answer is in its place when the latch is set.
+    Outside(Latch<Result<(), CommandError>>),
 }
 
 /// The timer of a question, once it is set. Two words, because no atomic holds both.
@@ -160,17 +309,6 @@ impl NotedTimer {
     }
 }
 
-/// The answer to a question from outside. It has a lock, because threads cannot share every answer.
-pub(crate) struct OneAnswer(Mutex<Answer>);
-
-impl OneAnswer {
-    /// The answer with its type, which the future of the question knows.
-    pub(crate) fn typed<T: 'static>(self) -> Result<T, CommandError> {
-        let answer = std::mem::replace(&mut *lock(&self.0), Err(CommandError::Dropped));
-        answer?.downcast().map(|value| *value).map_err(|_| CommandError::Dropped)
-    }
-}
-
 /// The result of an attempt to decide a question.
 #[must_use]
 pub(crate) enum Decided {
@@ -178,32 +316,97 @@ pub(crate) enum Decided {
     Late,
     /// The question is answered.
     Answered,
-    /// The question is decided. This answer must be delivered to the process that asked.
-    Deliver { to: Pid, tag: u64, answer: Answer },
+    /// The question is decided. This completion must be delivered to the process that asked.
+    Deliver { to: Pid, completion: Completion },
+}
+
+impl Decided {
+    /// Delivers the completion by its host, if there is one. Returns whether the question was still open.
+    fn deliver(self, host: &dyn Host) -> bool {
+        match self {
+            Decided::Late => return false,
+            Decided::Answered => {}
+            Decided::Deliver { to, completion } => {
+                let (from, tag, answer) = completion.into_parts();
+                host.answer_from(from, to, tag, answer);
+            }
+        }
+        true
+    }
 }
 
 impl Ask {
-    /// A question of the process `asker`.
-    pub(crate) fn of_process(host: CountedHost, asker: Pid, tag: u64, target: Pid) -> Ask {
-        Ask::new(host, Asker::Process { pid: asker, tag, timer: NotedTimer::default() }, target)
+    /// A question of the process `asker`, with an answer of type `T`.
+    pub(crate) fn of_process<T: Send + 'static>(host: CountedHost, asker: Pid, tag: u64, target: Pid) -> Ask {
+        Ask::new::<T>(host, Asker::Process { pid: asker, tag, timer: NotedTimer::default() }, target)
     }
 
     /// A question from outside. The asker waits at the latch.
-    pub(crate) fn from_outside(host: CountedHost, answer: Latch<OneAnswer>, target: Pid) -> Ask {
-        Ask::new(host, Asker::Outside(answer), target)
+    pub(crate) fn from_outside<T: Send + 'static>(
+        host: CountedHost,
+        decided: Latch<Result<(), CommandError>>,
+        target: Pid,
+    ) -> Ask {
+        Ask::new::<T>(host, Asker::Outside(decided), target)
     }
 
-    fn new(host: CountedHost, asker: Asker, target: Pid) -> Ask {
-        let (decided, delegated) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ask { host, target, decided, delegated, undelivered: Mutex::new(None), asker }
+    fn new<T: Send + 'static>(host: CountedHost, asker: Asker, target: Pid) -> Ask {
+        Ask {
+            host,
+            target,
+            answered_by: AtomicU64::new(target.to_word()),
+            decided: AtomicBool::new(false),
+            delegated: AtomicBool::new(false),
+            undelivered: Mutex::new(None),
+            asker,
+            place: AnswerPlace::<T>::boxed(),
+        }
     }
 
     /// Makes another question of it. No other thread may have a reference to it.
-    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) {
+    pub(crate) fn renew<T: Send + 'static>(&mut self, asker: Pid, tag: u64, target: Pid) {
         self.target = target;
+        self.answered_by = AtomicU64::new(target.to_word());
         self.asker = Asker::Process { pid: asker, tag, timer: NotedTimer::default() };
         (self.decided, self.delegated) = (AtomicBool::new(false), AtomicBool::new(false));
-        *lock(&self.undelivered) = None;
+        if lock(&self.undelivered).is_some() {
+            self.undelivered = Mutex::new(None);
+        }
+        if self.place::<T>().is_none() {
+            self.place = AnswerPlace::<T>::boxed();
+        }
+    }
+
+    fn place<T: 'static>(&self) -> Option<&AnswerPlace<T>> {
+        (&*self.place as &dyn Any).downcast_ref()
+    }
+
+    /// Puts the answer into its place. Only the owner of the reply may call it, once, before it decides the question.
+    fn put_answer<T: Send + 'static>(&self, value: T) {
+        // The place has this type, because the reply was made with the question.
+        if let Some(place) = self.place() {
+            *enter(&place.0) = Some(value);
+        }
+    }
+
+    /// Takes the answer out of its place, if it is there and has this type.
+    pub(crate) fn take_answer<T: 'static>(&self) -> Option<T> {
+        enter(&self.place()?.0).take()
+    }
+
+    /// The answer of a question from outside, when it is decided.
+    pub(crate) fn answered<T: 'static>(&self, decided: Result<(), CommandError>) -> Result<T, CommandError> {
+        decided.and_then(|()| self.take_answer().ok_or(CommandError::Dropped))
+    }
+
+    /// Drops the answer, if it is in its place. A panic of its destructor is contained.
+    fn discard_answer(&self) {
+        drop_contained(self.place.take());
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn host(&self) -> &CountedHost {
+        &self.host
     }
 
     /// The number of the tag under which a process waits.
@@ -257,44 +460,56 @@ impl Ask {
         (!self.is_decided() && !self.delegated.load(Ordering::Relaxed)).then_some(self.target)
     }
 
-    /// Decides the question, if it is undecided. An answer to a process is not delivered. `before_calls` is called
-    /// before wakers of an asker outside, if there are any.
-    pub(crate) fn decide(&self, answer: Answer, before_calls: impl FnOnce()) -> Decided {
-        // One read-modify-write wins. The answer itself travels under the asker's lock. Ordering: AcqRel, for
-        // `is_open_now`.
+    /// The process that has answered. It is presumed to be the asked process, if that is not known.
+    pub(crate) fn answered_by(&self) -> Option<Pid> {
+        Pid::from_word(self.answered_by.load(Ordering::Relaxed))
+    }
+
+    /// Decides the question with the answer in its place, if it is undecided. A completion is not delivered.
+    /// `before_calls` is called before wakers of an asker outside, if there are any.
+    fn answer(self: Arc<Ask>, before_calls: impl FnOnce()) -> Decided {
         if self.decided.swap(true, Ordering::AcqRel) {
-            if answer.is_ok() {
-                self.host.late_reply();
-            }
-            drop_contained(answer);
+            self.host.late_reply();
+            self.discard_answer();
+            drop_contained(self);
             return Decided::Late;
         }
         match &self.asker {
-            Asker::Process { pid, tag, .. } => {
+            Asker::Process { pid, .. } => {
                 self.forget_timer();
-                Decided::Deliver { to: *pid, tag: *tag, answer }
+                Decided::Deliver { to: *pid, completion: Completion::of_ask(self) }
             }
             Asker::Outside(latch) => {
-                let _ = latch.set_with(OneAnswer(Mutex::new(answer)), before_calls);
+                let _ = latch.set_with(Ok(()), before_calls);
+                // The asker may have ended. Then this drops the answer.
+                drop_contained(self);
                 Decided::Answered
             }
         }
     }
 
-    /// Delivers an answer that must be delivered. Returns whether the question was still open.
-    fn deliver(&self, decided: Decided) -> bool {
-        match decided {
-            Decided::Late => return false,
-            Decided::Answered => {}
-            // A delegate may have answered, but mostly the asked process has.
-            Decided::Deliver { to, tag, answer } => self.host.answer_from(Some(self.target), to, tag, answer),
+    /// Decides the question with an error, if it is undecided. A completion is not delivered.
+    pub(crate) fn decide(&self, why: CommandError) -> Decided {
+        if self.decided.swap(true, Ordering::AcqRel) {
+            return Decided::Late;
         }
-        true
+        match &self.asker {
+            Asker::Process { pid, tag, .. } => {
+                self.forget_timer();
+                // A delegate may have given it up, but mostly the asked process has.
+                let completion = Completion::from(Some(self.target), *tag, Err(why));
+                Decided::Deliver { to: *pid, completion }
+            }
+            Asker::Outside(latch) => {
+                let _ = latch.set(Err(why));
+                Decided::Answered
+            }
+        }
     }
 
     /// Ends the wait with an error, if the question is undecided.
     pub(crate) fn give_up(&self, why: CommandError) {
-        self.deliver(self.decide(Err(why), || ()));
+        self.decide(why).deliver(&**self.host);
     }
 
     /// Ends the wait because no reply will come, if the question is undecided.
@@ -312,21 +527,125 @@ impl Ask {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::command::Tag;
+    use super::*;
+
+    #[test]
+    fn an_answer_is_taken_once_and_only_with_its_own_tag() {
+        let done = Completion::from(None, 3, Ok(Box::new(7_u32)));
+        assert!(done.take(Tag::<u32>::new(2)).is_none());
+        assert!(done.take(Tag::<String>::new(3)).is_none(), "a tag of another type takes nothing");
+        assert_eq!(done.take(Tag::<u32>::new(3)).unwrap().unwrap(), 7);
+        assert!(done.take(Tag::<u32>::new(3)).is_none());
+        assert!(done.is(Some(Tag::<u32>::new(3))) && !done.is(None::<Tag<u32>>));
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
+    use super::super::command::Tag;
     use super::super::host::Clerk;
     use super::*;
     use crate::primitives::thread;
+
+    /// An answer that counts its drops.
+    struct Counted(Arc<Mutex<u32>>);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            *lock(&self.0) += 1;
+        }
+    }
+
+    /// Fails if the answer is put into its place after its delivery, if two can win, if a late reply is not counted, or
+    /// if its answer stays.
+    #[test]
+    fn a_process_is_answered_while_its_question_is_given_up() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let host: Arc<dyn Host> = clerk.clone();
+            let ask = Arc::new(Ask::of_process::<Counted>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let (reply, value) = (Reply::new(ask.clone()), Counted(drops.clone()));
+            let (mailbox, here) = (Arc::new(Mutex::new(Vec::new())), ask.host.clone());
+            let deliver = |decided, mailbox: &Mutex<Vec<Completion>>| match decided {
+                Decided::Deliver { completion, .. } => lock(mailbox).push(completion),
+                Decided::Late | Decided::Answered => {}
+            };
+            let (replied, gives_up) = (mailbox.clone(), mailbox.clone());
+            let replier = thread::spawn(move || {
+                let sent = reply.pending(value).send(&**here, Pid::FIRST, || ());
+                let in_time = sent.is_some();
+                lock(&replied).extend(sent.map(|(_, completion)| completion));
+                in_time
+            });
+            let limit = thread::spawn(move || deliver(ask.decide(CommandError::TimedOut), &gives_up));
+            let mut taken = Vec::new();
+            let mut take = || {
+                let delivered = std::mem::take(&mut *lock(&mailbox));
+                let answers = delivered.into_iter().map(|done| done.take(Tag::<Counted>::new(1)).unwrap().is_ok());
+                taken.extend(answers);
+            };
+            take();
+            let in_time = replier.join().unwrap();
+            limit.join().unwrap();
+            take();
+            assert_eq!(taken, [in_time], "one answer, and the replier knows whether it is the reply");
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (u32::from(!in_time), 1));
+        });
+    }
+
+    /// Fails as the model for a process does.
+    #[test]
+    fn an_asker_outside_is_answered_while_it_gives_up() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let (host, decided): (Arc<dyn Host>, _) = (clerk.clone(), Latch::new());
+            let ask = Arc::new(Ask::from_outside::<Counted>(Arc::new(host), decided.clone(), Pid::FIRST));
+            let (reply, value) = (Reply::new(ask.clone()), Counted(drops.clone()));
+            let replier = thread::spawn(move || reply.send(value));
+            let is_answered = |decided| ask.answered::<Counted>(decided).is_ok();
+            let early = decided.take().map(is_answered);
+            ask.give_up(CommandError::TimedOut);
+            let late = decided.take().map(is_answered);
+            let in_time = replier.join().unwrap();
+            let answers: Vec<bool> = early.into_iter().chain(late).chain(decided.take().map(is_answered)).collect();
+            assert_eq!(answers, [in_time], "one answer, and the replier knows whether it is the reply");
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (u32::from(!in_time), 1));
+        });
+    }
+
+    /// Fails if a pending reply that is dropped leaves its answer, or puts it where the asker looks.
+    #[test]
+    fn a_failed_step_drops_its_reply_while_the_question_is_given_up() {
+        loom::model(|| {
+            let (clerk, drops) = (Arc::new(Clerk::default()), Arc::new(Mutex::new(0)));
+            let host: Arc<dyn Host> = clerk.clone();
+            let ask = Arc::new(Ask::of_process::<Counted>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let pending = Reply::new(ask.clone()).pending(Counted(drops.clone()));
+            let replier = thread::spawn(move || drop(pending));
+            ask.give_up(CommandError::TimedOut);
+            replier.join().unwrap();
+            let delivered = std::mem::take(&mut *lock(&clerk.answers));
+            assert!(matches!(delivered.as_slice(), [(1, Err(_))]), "one answer");
+            assert_eq!((*lock(&clerk.late_replies), *lock(&drops)), (0, 1), "an error is never late");
+        });
+    }
 
     #[test]
     fn a_timer_that_is_noted_while_its_question_is_decided_is_taken_back() {
         loom::model(|| {
             let clerk = Arc::new(Clerk::default());
             let host: Arc<dyn Host> = clerk.clone();
-            let ask = Arc::new(Ask::of_process(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let ask = Arc::new(Ask::of_process::<()>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
             let decides = ask.clone();
             let replier = thread::spawn(move || {
-                assert!(matches!(decides.decide(Err(CommandError::Dropped), || ()), Decided::Deliver { .. }));
+                assert!(matches!(decides.decide(CommandError::Dropped), Decided::Deliver { .. }));
             });
             // Lets the other thread run before the timer is noted.
             let _ = ask.is_decided();

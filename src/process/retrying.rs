@@ -14,10 +14,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::command::{CommandError, Completion, Tag, TimerFired};
+use super::command::{CommandError, Tag, TimerFired};
 use super::contract::{Process, Step, StepResult};
 use super::duty::{Duty, Entrust};
 use super::event::{Event, Events};
+use super::reply::Completion;
 use super::retry::Retry;
 use crate::cancel::CancelCallback;
 use crate::outcome::{Failure, contain, drop_contained};

@@ -46,6 +46,11 @@ pub enum StepActivity {
     },
     /// A step that has taken a change of a group.
     Group,
+    /// A poll of a future, between two steps.
+    Poll {
+        /// The tag of the future.
+        tag: u64,
+    },
     /// Code after the step: a handler of a command, `recover`, `close`, an observer, a destructor.
     AfterStep,
 }
@@ -63,6 +68,7 @@ impl fmt::Display for StepActivity {
             StepActivity::Exit { pid } => write!(f, "at the end of {pid}, to which it is linked"),
             StepActivity::Recovered { pid } => write!(f, "at the recovery of {pid}, to which it is linked"),
             StepActivity::Group => f.write_str("at an event of a group"),
+            StepActivity::Poll { tag } => write!(f, "in a poll of the future of command {tag}"),
             StepActivity::AfterStep => f.write_str("in what follows a step"),
         }
     }
@@ -101,6 +107,7 @@ impl Sight {
             StepActivity::Group => (7, 0),
             StepActivity::AfterStep => (8, 0),
             StepActivity::Recovered { pid } => (9, word(Some(pid))),
+            StepActivity::Poll { tag } => (10, tag),
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
@@ -130,6 +137,7 @@ impl Sight {
             (7, _) => StepActivity::Group,
             (8, _) => StepActivity::AfterStep,
             (9, Some(pid)) => StepActivity::Recovered { pid },
+            (10, _) => StepActivity::Poll { tag: word },
             _ => StepActivity::Step,
         })
     }
@@ -155,6 +163,7 @@ mod tests {
             StepActivity::Exit { pid },
             StepActivity::Recovered { pid },
             StepActivity::Group,
+            StepActivity::Poll { tag: 5 },
             StepActivity::AfterStep,
             StepActivity::Step,
         ];

@@ -24,8 +24,8 @@ impl StepOutput {
         tag
     }
 
-    /// Cancels a command of this process: a [`command`](Self::command), a [blocking closure](Self::blocking), a timer
-    /// or an [`ask`](Self::ask). The command is answered with
+    /// Cancels a command of this process: a [`command`](Self::command), a [blocking closure](Self::blocking), a timer,
+    /// an [`ask`](Self::ask), a [future](Self::future) or a [retry](Self::retry). The command is answered with
     /// [`CommandError::Cancelled`](crate::CommandError::Cancelled) at once. The reason is
     /// [`Reason::Cancelled`](crate::Reason::Cancelled). If the command is already answered, this has no effect.
     ///

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use super::command::{Command, CommandError, Tag, TimerFired};
 use super::handler::BoxedCommand;
 use super::names::{NameError, Naming, PendingNames, Subscription};
+use super::no_such_process::NoSuchProcessError;
 use super::relation::{Monitor, Relate};
 use super::reply::{Ask, Reply};
-use super::target::{Accepts, NoSuchProcessError, Target};
+use super::target::{Accepts, Target};
 use crate::cancel::CancelToken;
 use crate::outcome::{Failure, Reason};
 use crate::pid::Pid;
@@ -46,9 +47,9 @@ impl StepOutput {
     /// delivered becomes a dead letter. The same happens if no process has the name, or if the group has no members.
     #[inline]
     pub fn send<M: Send + 'static>(&mut self, to: impl Accepts<M>, message: M) {
-        let to = self.resolve(&to);
-        let lane = self.outbox.push(message);
-        let to = match to {
+        let pid = self.resolve(&to);
+        let lane = self.put(&to, message);
+        let to = match pid {
             Ok(pid) => pid,
             Err(why) => return self.push(Yield::SendNowhere { lane, why }),
         };
@@ -59,6 +60,15 @@ impl StepOutput {
                 *count += 1;
             }
             _ => self.orders.push(Order::Send { lane, count: 1, to }),
+        }
+    }
+
+    /// Puts a message on the lane for its type, converted if the target is a recipient. Returns the number of the lane.
+    #[inline]
+    fn put<M: Send + 'static>(&mut self, to: &impl Accepts<M>, message: M) -> u32 {
+        match to.recipient() {
+            None => self.outbox.push(message),
+            Some(recipient) => recipient.route().push(&mut self.outbox, message),
         }
     }
 
@@ -89,18 +99,18 @@ impl StepOutput {
         question: impl FnOnce(Reply<T>) -> M,
         limit: Duration,
     ) -> Tag<T> {
-        let to = match self.resolve(&to) {
+        let pid = match self.resolve(&to) {
             Ok(pid) => pid,
             Err(why) => return self.refused(why.into()),
         };
         let tag = self.tag();
         let ask = self
             .spare_asks
-            .renew(self.pid, tag.id(), to)
-            .unwrap_or_else(|| Arc::new(Ask::of_process(self.link.clone(), self.pid, tag.id(), to)));
+            .renew::<T>(self.pid, tag.id(), pid)
+            .unwrap_or_else(|| Arc::new(Ask::of_process::<T>(self.link.clone(), self.pid, tag.id(), pid)));
         let message = question(Reply::new(ask.clone()));
-        let lane = self.outbox.push(message);
-        self.push(Yield::Ask { lane, to, ask, limit });
+        let lane = self.put(&to, message);
+        self.push(Yield::Ask { lane, to: pid, ask, limit });
         tag
     }
 

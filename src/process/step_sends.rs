@@ -7,7 +7,7 @@ use super::dead_letter::SendError;
 use super::target::Accepts;
 use crate::outcome::Rejected;
 use crate::sched::body::{SendRequest, StepOutput, Yield};
-use crate::sched::waiting_sends::WaitingSend;
+use crate::sched::room_queue::QueuedSend;
 
 /// Sends that wait for room.
 impl StepOutput {
@@ -21,9 +21,12 @@ impl StepOutput {
     /// - [`SendError::NoSuchProcess`]: there is no process at the target, or the process has ended.
     /// - [`SendError::WrongType`]: the process takes messages of another type.
     ///
-    /// The outer `Result` of the completion is always `Ok`. A mailbox without a bound, or one that drops messages when
-    /// it is full, answers at once. The limit is by the runtime's clock. It begins when the yields of the step are
-    /// performed. [`Duration::ZERO`] does not wait, and [`Duration::MAX`] is no limit.
+    /// The outer `Result` of the completion is `Ok`, unless the conversion of a [`Recipient`](super::Recipient) panics.
+    /// A message to a recipient is converted when it has room. So a message that comes back was not converted.
+    ///
+    /// A mailbox without a bound, or one that drops messages when it is full, answers at once. The limit is by the
+    /// runtime's clock. It begins when the yields of the step are performed. [`Duration::ZERO`] does not wait, and
+    /// [`Duration::MAX`] is no limit.
     ///
     /// **Order.** Later messages of this process to the same receiver do not overtake: those of
     /// [`send`](Self::send), [`ask`](Self::ask), [`broadcast`](Self::broadcast) and this function wait behind the
@@ -74,10 +77,13 @@ impl StepOutput {
         message: M,
         limit: Duration,
     ) -> Tag<Result<(), Rejected<M, SendError>>> {
-        let to = self.resolve(&to);
-        let tag = self.tag();
-        let send = WaitingSend::of_process(self.pid, tag.id(), message);
-        self.push(Yield::SendTimeout(Box::new(SendRequest { to, limit, send })));
+        let (pid, recipient) = (self.resolve(&to), to.recipient().map(|recipient| recipient.route().clone()));
+        let tag: Tag<Result<(), Rejected<M, SendError>>> = self.tag();
+        let send = match recipient {
+            None => QueuedSend::of_process(self.pid, tag.id(), message),
+            Some(route) => QueuedSend::to_recipient(self.pid, tag.id(), message, route),
+        };
+        self.push(Yield::SendTimeout(Box::new(SendRequest { to: pid, limit, send })));
         tag
     }
 }

@@ -1,6 +1,8 @@
 //! Targets: the values with which calls name a process.
 
 use self::sealed::{Named, Resolve};
+pub(crate) use super::no_such_process::NoSuchProcessError;
+use super::recipient::Recipient;
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
 
@@ -10,7 +12,7 @@ use crate::primitives::Arc;
 ///
 /// - a [`Pid`];
 /// - an [`Address`];
-/// - a reference to a [`Handle`](crate::Handle);
+/// - a reference to a [`Handle`](crate::Handle), a [`ProcessRef`](crate::ProcessRef) or a [`Recipient`];
 /// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
@@ -19,19 +21,26 @@ use crate::primitives::Arc;
 /// same step has begun, because the process joins the group when the step has succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
-    note = "a target is a `Pid`, an `Address`, a `&Handle`, a name as `&str`, or a `Member` of a group"
+    note = "a target is a `Pid`, an `Address`, a `&Handle`, a `&Recipient`, a name as `&str`, or a `Member` of a group"
 )]
 pub trait Target: Resolve {}
 
 /// A [`Target`] to which messages of type `M` can be sent.
 ///
-/// For an [`Address`] and a handle, the compiler checks the type of the message. For a PID, a name and a [`Member`],
-/// the type is checked when the message is delivered.
+/// For an [`Address`], a handle and a [`Recipient`], the compiler checks the type of the message. For a PID, a name and
+/// a [`Member`], the type is checked when the message is delivered.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not take messages of type `{M}`",
     label = "takes messages of another type"
 )]
-pub trait Accepts<M>: Target {}
+pub trait Accepts<M>: Target {
+    /// The recipient that converts the messages, if the target is one.
+    #[doc(hidden)]
+    #[inline]
+    fn recipient(&self) -> Option<&Recipient<M>> {
+        None
+    }
+}
 
 /// A [`Target`]: one member of this group. Successive calls take the members in turn.
 ///
@@ -46,31 +55,6 @@ pub trait Accepts<M>: Target {}
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member<'a>(pub &'a str);
-
-/// The error of a call if there is no process at its [`Target`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum NoSuchProcessError {
-    /// The process has ended, or has never been in this runtime.
-    #[error("no such process: {0} (it has ended, or never was in this runtime)")]
-    Pid(Pid),
-    /// No process has the name.
-    #[error("no process has the name {0:?}")]
-    Name(Arc<str>),
-    /// The group has no members.
-    #[error("the group {0:?} has no members")]
-    Group(Arc<str>),
-}
-
-impl NoSuchProcessError {
-    /// The name, or the group, if the target was one.
-    pub(crate) fn name(&self) -> Option<&str> {
-        match self {
-            NoSuchProcessError::Pid(_) => None,
-            NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
-        }
-    }
-}
 
 pub(crate) mod sealed {
     use super::Pid;
@@ -88,7 +72,33 @@ pub(crate) mod sealed {
     }
 }
 
+/// A target that owns its name.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnedTarget {
+    Process(Pid),
+    Name(Arc<str>),
+    Group(Arc<str>),
+}
+
+impl OwnedTarget {
+    pub(crate) fn named(&self) -> Named<'_> {
+        match self {
+            OwnedTarget::Process(pid) => Named::Process(*pid),
+            OwnedTarget::Name(name) => Named::Name(name),
+            OwnedTarget::Group(group) => Named::Group(group),
+        }
+    }
+}
+
 impl Named<'_> {
+    pub(crate) fn into_owned(self) -> OwnedTarget {
+        match self {
+            Named::Process(pid) => OwnedTarget::Process(pid),
+            Named::Name(name) => OwnedTarget::Name(Arc::from(name)),
+            Named::Group(group) => OwnedTarget::Group(Arc::from(group)),
+        }
+    }
+
     /// The process at the target. It may have ended. `holder` looks up names, and `next_member` looks up groups.
     #[inline]
     pub(crate) fn find(
@@ -108,6 +118,22 @@ impl<M> Target for Address<M> {}
 impl<M> Accepts<M> for Address<M> {}
 
 impl<M> Resolve for Address<M> {
+    #[inline]
+    fn named(&self) -> Named<'_> {
+        Named::Process(self.pid())
+    }
+}
+
+impl<T> Target for &Recipient<T> {}
+
+impl<T> Accepts<T> for &Recipient<T> {
+    #[inline]
+    fn recipient(&self) -> Option<&Recipient<T>> {
+        Some(self)
+    }
+}
+
+impl<T> Resolve for &Recipient<T> {
     #[inline]
     fn named(&self) -> Named<'_> {
         Named::Process(self.pid())

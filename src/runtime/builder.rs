@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
+use super::access::Access;
 use super::dispatch::Core;
 use super::shutdown::Shutdown;
 use super::system::{Owner, Runtime};
@@ -26,6 +27,7 @@ use crate::primitives::{Arc, AtomicU64, Mutex};
 use crate::process::{self, Command, Handler, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::body::StepOutput;
+use crate::sched::polling::PollContext;
 use crate::sched::queue::{Queues, WorkerQueues};
 use crate::sched::road::Road;
 use crate::sched::stuck_steps::StuckSteps;
@@ -84,6 +86,7 @@ pub struct RuntimeBuilder {
     watchdog: Option<Watchdog>,
     observer: Option<Arc<dyn Observer>>,
     handlers: HashMap<TypeId, Arc<Handler>>,
+    context: Option<PollContext>,
     twice: Option<&'static str>,
 }
 
@@ -106,6 +109,7 @@ impl Runtime {
             watchdog: None,
             observer: None,
             handlers: HashMap::new(),
+            context: None,
             twice: None,
         }
     }
@@ -231,6 +235,23 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Surrounds each poll of a [future](crate::StepOutput::future), and each
+    /// [blocking closure](crate::StepOutput::blocking), with this code. It must call its argument once. So futures can
+    /// use an async runtime that expects to be entered:
+    ///
+    /// ```text
+    /// let handle = tokio::runtime::Handle::current();
+    /// let runtime = Runtime::builder().in_context(move |poll| { let _entered = handle.enter(); poll() }).start()?;
+    /// ```
+    ///
+    /// The code runs on the thread that polls, or runs the closure. If it panics, the command is answered with
+    /// [`CommandError::Panicked`](crate::CommandError::Panicked). If it does not call its argument, the command is
+    /// answered with [`CommandError::Dropped`](crate::CommandError::Dropped). A later call replaces an earlier one.
+    pub fn in_context(mut self, context: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> RuntimeBuilder {
+        self.context = Some(Arc::new(context));
+        self
+    }
+
     /// Sets the limit of a shutdown through the [shutdown node](Runtime::shutdown_node). A request to the node has no
     /// limit of its own. The default is [`DEFAULT_SHUTDOWN_LIMIT`].
     pub fn shutdown_limit(mut self, limit: Duration) -> RuntimeBuilder {
@@ -338,6 +359,7 @@ impl RuntimeBuilder {
             groups: Groups::default(),
             monitors: AtomicU64::new(0),
             handlers: self.handlers,
+            context: self.context,
             pool_steps: Mutex::default(),
             for_pool: Mutex::default(),
             me: me.clone(),
@@ -348,7 +370,8 @@ impl RuntimeBuilder {
         let watchdog_timer = watchdog
             .map(|(watchdog, _)| WatchdogTimer::new(watchdog, &core, &worker_threads, format!("{name}-watchdog")));
         let shutdown = Shutdown::new(core.clone(), worker_threads, watchdog_timer, self.shutdown_limit);
-        let runtime = Runtime { owner: Arc::new(Owner { host: Arc::new(core.clone()), core, shutdown }) };
+        let access = Arc::new(Access { host: Arc::new(core.clone()), core: core.clone() });
+        let runtime = Runtime { owner: Arc::new(Owner { core, access, shutdown }) };
         Ok((runtime, own_queues, seed))
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::timed::Timed;
 use crate::cancel::CancelToken;
-use crate::outcome::{Reason, contain, drop_contained};
+use crate::outcome::{Reason, drop_contained};
 use crate::primitives::Arc;
 use crate::process::duty::Entrust;
 use crate::process::handler::BoxedCommand;
 use crate::process::{CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
 use crate::sched::open_work::OpenWork;
+use crate::sched::polling::in_context;
 use crate::sched::road::Executor;
 
 impl Core {
@@ -102,6 +103,7 @@ impl Core {
             ask.give_up(CommandError::Cancelled(Reason::Cancelled));
         } else {
             self.cancel_timer(body, tag, executor);
+            self.drop_future(body, tag, Reason::Cancelled, executor);
         }
     }
 
@@ -152,7 +154,7 @@ impl BlockingJob {
             return drop_contained(work);
         }
         let answer = match self.core.over.check().and_then(|()| self.duty.cancel().check()) {
-            Ok(()) => contain(|| work(self.duty.cancel())).map_err(CommandError::Panicked),
+            Ok(()) => in_context(&*self.core, || work(self.duty.cancel())),
             Err(reason) => Err(CommandError::Cancelled(reason)),
         };
         self.duty.answer(answer);

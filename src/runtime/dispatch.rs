@@ -13,18 +13,19 @@ use crate::name_table::Names;
 use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
+use crate::process::command::why_dead;
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, DeadLetter, DeadLetterReason, Handler, NoSuchProcessError, Pid,
-    ProcessIdentity, Recovered, Relate, SpawnError, Target,
+    Answer, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason, Handler,
+    NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
 use crate::sched::body::{Head, Host, LimitedCommand, Ready, StepOutput, Yield};
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
+use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
-use crate::sched::waiting_sends::why_dead;
 use crate::timer::{TimerId, TimerSet};
 
 /// How many numbers for monitors a step output takes at once. All outputs share one counter. A larger share means
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) for_pool: Mutex<HashMap<u64, Ready>>,
     /// Cancelled when the limit of a shutdown is over. It cancels the blocking work of processes that are done.
     pub(crate) over: CancelToken,
+    /// Surrounds polls of futures, and blocking closures.
+    pub(crate) context: Option<PollContext>,
     pub(crate) me: Weak<Core>,
 }
 
@@ -121,7 +124,7 @@ impl Core {
         let counters = executor.counters();
         counters.add(&counters.accepted, 1);
         let mut is_refused = false;
-        let may_wait = head.has_waiting_sends();
+        let may_wait = head.has_queued_sends();
         if may_wait {
             outbox.lane(lane).set_ask(Some(ask.clone()));
         }
@@ -213,8 +216,8 @@ impl Engine for Core {
             Yield::Refused { tag, why } => self.road.answer_in_hand(executor, body, tag, Err(*why)),
             Yield::Reply(reply) => {
                 // The wakers of an asker outside may take long.
-                if let Some((to, tag, answer)) = reply.send(self, || executor.let_go()) {
-                    self.road.answer_from(executor, Some(pid), to, tag, answer);
+                if let Some((to, completion)) = reply.send(self, pid, || executor.let_go()) {
+                    self.road.complete(executor, to, completion);
                 }
             }
             Yield::Blocking { tag, work } => self.block(&mut body.head, tag, work, executor),
@@ -228,6 +231,9 @@ impl Engine for Core {
             Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
             Yield::Entrust { tag, entrust } => self.entrust(&mut body.head, tag, entrust),
             Yield::SendTimeout(request) => self.send_timeout(body, *request, executor),
+            Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit, executor),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, Arc::downgrade(&self.road) as _),
+            Yield::CancelFuture { tag } => self.drop_future(body, tag, Reason::Cancelled, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
                 let told = self.cancel(executor, to, reason, limit);
@@ -304,7 +310,7 @@ impl Engine for Core {
         let Some(rare) = head.rare.as_mut() else { return };
         self.take_work_back(head.pid, rare);
         // The answer is not delivered. A reply that comes from now on is late.
-        rare.asked.take().for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
+        rare.asked.take().for_each(|ask| drop(ask.decide(CommandError::Dropped)));
     }
 
     fn recovers<H: Executor>(&self, recovered: &Recovered, body: &Ready, executor: &mut H) -> bool {
@@ -319,6 +325,17 @@ impl Engine for Core {
         }
         self.take_work_back(head.pid, rare);
         rare.asked.take().for_each(|ask| ask.forget_timer());
+    }
+
+    fn in_context(&self, run: &mut dyn FnMut()) {
+        match &self.context {
+            Some(context) => context(run),
+            None => run(),
+        }
+    }
+
+    fn forget_limit(&self, timer: TimerId) {
+        drop(self.timers.cancel(timer));
     }
 
     fn to_pool(&self, ready: Ready) {
@@ -366,7 +383,7 @@ impl Core {
 
 impl Host for Core {
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer_from(&mut self.executor(), from, to, tag, answer);
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, pid: Pid) -> bool {

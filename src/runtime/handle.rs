@@ -6,12 +6,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::access::WeakAccess;
+use super::ask::AskFuture;
+use super::process_ref::ProcessRef;
+use super::send_future::SendFuture;
 use crate::clock::Clock;
 use crate::inside::WaitError;
 use crate::latch::LatchFuture;
-use crate::outcome::Exit;
+use crate::outcome::{Exit, Rejected};
 use crate::primitives::Arc;
-use crate::process::{Accepts, Address, Named, Pid, Process, Resolve, Target};
+use crate::process::{Accepts, Address, Named, Pid, Process, Reply, Resolve, SendError, Target};
 use crate::sched::machine::ExitLatch;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
@@ -21,12 +25,13 @@ use crate::sched::machine::ExitLatch;
 pub struct Handle<P: Process> {
     address: Address<P::Message>,
     exit: LatchFuture<Exit<Arc<P::Output>>>,
+    access: WeakAccess,
     clock: Clock,
 }
 
 impl<P: Process> Handle<P> {
-    pub(super) fn new(pid: Pid, exit: ExitLatch<P::Output>, clock: Clock) -> Handle<P> {
-        Handle { address: pid.typed(), exit: LatchFuture::new(exit), clock }
+    pub(super) fn new(pid: Pid, exit: ExitLatch<P::Output>, access: WeakAccess, clock: Clock) -> Handle<P> {
+        Handle { address: pid.typed(), exit: LatchFuture::new(exit), access, clock }
     }
 
     /// The PID.
@@ -37,6 +42,34 @@ impl<P: Process> Handle<P> {
     /// The address: the PID with the type of the messages.
     pub fn address(&self) -> Address<P::Message> {
         self.address
+    }
+
+    /// A reference to the process, with all calls that name a process. It does not depend on the type of the process,
+    /// but only on that of its messages.
+    pub fn process_ref(&self) -> ProcessRef<P::Message> {
+        ProcessRef::new(self.access.clone(), &self)
+    }
+
+    /// Sends a message. See [`Runtime::send`](crate::Runtime::send).
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::send`](crate::Runtime::send), or the runtime has ended. The message comes back.
+    pub fn send(&self, message: P::Message) -> Result<(), Rejected<P::Message, SendError>> {
+        self.access.send(&self, message)
+    }
+
+    /// Sends a message when there is room. See [`Runtime::send_timeout`](crate::Runtime::send_timeout).
+    pub fn send_timeout(&self, message: P::Message, limit: Duration) -> SendFuture<P::Message> {
+        self.access.send_timeout(&self, message, limit)
+    }
+
+    /// Asks the process. See [`Runtime::ask`](crate::Runtime::ask).
+    pub fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Reply<T>) -> P::Message,
+        limit: Duration,
+    ) -> AskFuture<T> {
+        self.access.ask(&self, question, limit)
     }
 
     /// Blocks the calling thread until the process has ended and was closed. Returns its exit. Any number of threads
@@ -80,7 +113,12 @@ impl<P: Process> Resolve for &Handle<P> {
 
 impl<P: Process> Clone for Handle<P> {
     fn clone(&self) -> Handle<P> {
-        Handle { address: self.address, exit: LatchFuture::new(self.exit.latch().clone()), clock: self.clock.clone() }
+        Handle {
+            address: self.address,
+            exit: LatchFuture::new(self.exit.latch().clone()),
+            access: self.access.clone(),
+            clock: self.clock.clone(),
+        }
     }
 }
 

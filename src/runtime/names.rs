@@ -1,14 +1,17 @@
 //! Changes and look-ups of names and groups, by steps and by calls from outside.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 
 use super::dispatch::Core;
 use super::system::Runtime;
 use crate::groups::Doer;
 use crate::outcome::{Failure, drop_contained, undo_if_panicking};
 use crate::primitives::Arc;
-use crate::process::{Answer, CommandError, NameError, Naming, Pid, SpawnError, Target};
+use crate::process::{
+    Address, AddressError, Answer, CommandError, NameError, Naming, NoSuchProcessError, Pid, SpawnError, Target,
+};
 use crate::sched::body::Rare;
+use crate::sched::cell::Missed;
 use crate::sched::road::Executor;
 
 impl Runtime {
@@ -30,6 +33,42 @@ impl Runtime {
     /// The PID of the process that has this name.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
         self.core().names.holder(name)
+    }
+
+    /// The typed address of the process at a target, for example at a name.
+    ///
+    /// The address is that of the process, and not that of the name: if another process gets the name, the address
+    /// does not change. A process that is [upgraded](crate::Step::Upgrade) may take other messages later.
+    ///
+    /// # Errors
+    /// There is no process at the target, or it takes messages of another type.
+    ///
+    /// ```
+    /// use procession::names::AddressError;
+    /// # use procession::prelude::*;
+    /// # struct Bank;
+    /// # impl Process for Bank {
+    /// #     type Message = u64;
+    /// #     type Output = ();
+    /// #     fn step(&mut self, _: &mut Events<u64>, _: &mut StepOutput) -> StepResult<()> { Ok(Step::Idle) }
+    /// # }
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// runtime.spawn_with(Bank, SpawnOptions::new().name("bank"))?;
+    /// let bank: Address<u64> = runtime.address("bank")?;
+    /// assert!(matches!(runtime.address::<String>("bank"), Err(AddressError::WrongType { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn address<M: Send + 'static>(&self, target: impl Target) -> Result<Address<M>, AddressError> {
+        let core = self.core();
+        let pid = core.resolve(&target)?;
+        match core.road.takes::<M>(pid) {
+            Ok(()) => Ok(pid.typed()),
+            Err(Missed::NoSuchProcess) => Err(NoSuchProcessError::Pid(pid).into()),
+            Err(Missed::WrongType(takes)) => {
+                Err(AddressError::WrongType { pid, takes: takes(), wanted: type_name::<M>() })
+            }
+        }
     }
 
     /// Adds a process to a group. A group exists while it has members. A process may be in many groups, and several
@@ -78,7 +117,7 @@ impl Runtime {
 
 impl Core {
     /// Gives a process a name.
-    fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), NameError> {
+    pub(super) fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), NameError> {
         let lives = || self.road.table.cell(pid).is_some_and(|cell| cell.relate(pid));
         self.names.register(name, pid, lives)
     }
@@ -109,7 +148,7 @@ impl Core {
         self.groups.join(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 
-    fn leave_group<H: Executor>(&self, group: &str, pid: Pid, by: Doer, executor: &mut H) -> bool {
+    pub(super) fn leave_group<H: Executor>(&self, group: &str, pid: Pid, by: Doer, executor: &mut H) -> bool {
         self.groups.leave(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 

@@ -1,13 +1,12 @@
-//! Sends of processes with a limit. `sched/waiting_sends.rs` has the protocol.
+//! Sends of processes with a limit. `sched/room_queue.rs` has the protocol.
 
 use std::time::Duration;
 
 use super::dispatch::Core;
-use super::timed::{SendLimit, Timed};
+use super::timed::{QueuedSendLimit, Timed};
 use crate::process::Pid;
 use crate::sched::body::{Rare, Ready, SendRequest};
 use crate::sched::road::Executor;
-use crate::sched::waiting_sends::Sender;
 
 impl Core {
     /// Sends a message that may wait for room.
@@ -19,7 +18,7 @@ impl Core {
             Err(why) => return self.road.answer_in_hand(executor, body, tag, send.handed_back(why.into())),
         };
         let may_wait = !limit.is_zero();
-        match self.road.offer_to_wait(executor, to, Sender::Process(from), send, may_wait) {
+        match self.road.offer_to_wait(executor, (from, to), send, may_wait) {
             Some((send, end)) => {
                 if let Some((_, tag, answer)) = send.end(to, end, &mut |_| ()) {
                     self.road.answer_in_hand(executor, body, tag, answer);
@@ -39,7 +38,7 @@ impl Core {
             return;
         }
         let Some((core, cell)) = self.shared().zip(self.road.table.cell(to)) else { return };
-        match self.timers.after(executor.number(), limit, Timed::Send(Box::new(SendLimit { to, from, tag }))) {
+        match self.timers.after(executor.number(), limit, Timed::Send(Box::new(QueuedSendLimit { to, from, tag }))) {
             Ok(None) => {}
             Ok(Some(key)) => {
                 if !cell.note_send_timer(to, from, tag, core, key.id()) {
@@ -47,13 +46,13 @@ impl Core {
                 }
             }
             // Without a timer, it must not wait.
-            Err(_) => _ = self.road.withdraw(executor, to, Sender::Process(from), tag),
+            Err(_) => _ = self.road.withdraw(executor, to, from, tag),
         }
     }
 
     /// Takes a message of this process out that waits for room. Returns whether there was one.
     pub(super) fn withdraw_send<H: Executor>(&self, from: Pid, rare: &Rare, tag: u64, executor: &mut H) -> bool {
         let receivers = rare.work.as_ref().map_or(&[][..], |work| work.receivers());
-        receivers.iter().any(|to| self.road.withdraw(executor, *to, Sender::Process(from), tag))
+        receivers.iter().any(|to| self.road.withdraw(executor, *to, from, tag))
     }
 }

@@ -3,22 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::access::{Access, WeakAccess};
 use super::dispatch::Core;
 use super::handle::Handle;
-use super::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, of_worker, state};
+use super::inspect::{ExitCounts, MessageCounts, ProcessInfo, Stats, of_worker};
 use super::report::{ShutdownError, ShutdownReport};
 use super::shutdown::Shutdown;
-use crate::inside::is_step;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason, Rejected, drop_contained};
-use crate::pool::PoolStats;
+use crate::outcome::{Exit, Rejected, drop_contained};
 use crate::primitives::Arc;
-use crate::process::{
-    Accepts, DeadLetterReason, NoSuchProcessError, Process, SendError, SpawnError, SpawnOptions, StuckStep, Target,
-    described_body,
-};
-use crate::sched::body::{CountedHost, Machine, Ready, Stage};
-use crate::sched::cell::{Birth, Missing, TRAPS};
+use crate::process::{DeadLetterReason, Process, SpawnError, SpawnOptions, StuckStep, described_body};
+use crate::sched::body::{Machine, Ready, Stage};
+use crate::sched::cell::{Birth, TRAPS};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::stuck_steps::{FoundStep, StuckSteps};
 use crate::sched::turn::{Engine, told_of_spawn};
@@ -40,8 +36,8 @@ pub struct Runtime {
 /// The part that all handles share. Its drop ends the runtime.
 pub(super) struct Owner {
     pub(super) core: Arc<Core>,
-    /// The core, for questions from outside.
-    pub(super) host: CountedHost,
+    /// The core, for references to processes. They do not keep the runtime alive.
+    pub(super) access: Arc<Access>,
     pub(super) shutdown: Arc<Shutdown>,
 }
 
@@ -115,111 +111,7 @@ impl Runtime {
         road.outside.add(&road.outside.spawned, 1);
         told_of_spawn(road, &ready);
         road.inject(ready);
-        Ok(Handle::new(pid, exit, road.clock.clone()))
-    }
-
-    /// Sends a message from outside. If this returns `Ok`, the message was accepted. Messages from one thread to one
-    /// receiver are stepped in the order in which they were sent.
-    ///
-    /// # Errors
-    /// The message comes back if there is no process at the target, if its mailbox refuses the message because it is
-    /// full, or if the process takes messages of another type. For an [`Address`](crate::Address) and a handle, the
-    /// compiler checks the type.
-    pub fn send<M: Send + 'static>(&self, to: impl Accepts<M>, message: M) -> Result<(), Rejected<M, SendError>> {
-        let core = self.core();
-        match core.resolve(&to) {
-            Ok(pid) => core.road.send(pid, message),
-            Err(why) => Err(Rejected::new(message, why.into())),
-        }
-    }
-
-    /// Sends a message. If the mailbox is full, the calling thread blocks until there is room, but not longer than
-    /// `limit`.
-    ///
-    /// # Errors
-    /// The errors of [`send`](Self::send). The message also comes back if there was no room in time. In a step the
-    /// call does not wait for room: it fails with [`SendError::InsideStep`], because a step must not block.
-    pub fn send_timeout<M: Send + 'static>(
-        &self,
-        to: impl Accepts<M>,
-        message: M,
-        limit: Duration,
-    ) -> Result<(), Rejected<M, SendError>> {
-        let pid = match self.core().resolve(&to) {
-            Ok(pid) => pid,
-            Err(why) => return Err(Rejected::new(message, why.into())),
-        };
-        let road = &self.core().road;
-        let deadline = road.clock.deadline(limit);
-        let message = match road.send(pid, message) {
-            Err(refused) if matches!(refused.reason(), SendError::Full { .. }) && !limit.is_zero() => {
-                refused.into_inner()
-            }
-            told => return told,
-        };
-        if is_step() {
-            return Err(Rejected::new(message, SendError::InsideStep { pid }));
-        }
-        let send = road.send_and_wait(pid, message);
-        if !send.result.wait_until(&road.clock, deadline) {
-            road.give_up_send(&send);
-            // Another thread may have taken the message out, and be about to set the result.
-            send.result.wait_until(&road.clock, road.clock.deadline(Duration::MAX));
-        }
-        // The result is set, and only this call takes it.
-        send.result.take().unwrap_or(Ok(()))
-    }
-
-    /// Asks a process to stop, with a reason. The process gets an [`Event::Cancel`](crate::Event::Cancel), and decides
-    /// how it responds. Returns `true` if the process lived, and `false` if it has ended.
-    ///
-    /// # Errors
-    /// There has never been a process with this PID, no process has the name, or the group has no members.
-    pub fn cancel(&self, target: impl Target, reason: impl Into<Reason>) -> Result<bool, NoSuchProcessError> {
-        self.cancel_request(target, reason.into(), None)
-    }
-
-    /// Asks a process to stop within `limit`. The event contains the deadline. If the process does not stop in time,
-    /// nothing happens.
-    ///
-    /// # Errors
-    /// The errors of [`cancel`](Self::cancel).
-    pub fn cancel_timeout(
-        &self,
-        target: impl Target,
-        reason: impl Into<Reason>,
-        limit: Duration,
-    ) -> Result<bool, NoSuchProcessError> {
-        self.cancel_request(target, reason.into(), Some(limit))
-    }
-
-    fn cancel_request(
-        &self,
-        target: impl Target,
-        reason: Reason,
-        limit: Option<Duration>,
-    ) -> Result<bool, NoSuchProcessError> {
-        let core = self.core();
-        let pid = core.resolve(&target)?;
-        core.cancel(&mut core.executor(), pid, reason, limit)
-    }
-
-    /// Terminates a process. If it is in a step, the step runs to its end. Then the process is closed, and its exit is
-    /// [`Exit::Terminated`]. If that step fails or panics, the exit says so instead. Returns `true` if the process
-    /// lived, and `false` if it has ended or is being ended.
-    ///
-    /// # Errors
-    /// There has never been a process with this PID, no process has the name, or the group has no members.
-    pub fn terminate(&self, target: impl Target) -> Result<bool, NoSuchProcessError> {
-        let core = self.core();
-        let pid = core.resolve(&target)?;
-        core.terminate(&mut core.executor(), pid, false)
-    }
-
-    /// Whether the process lives and was not terminated.
-    pub fn is_alive(&self, target: impl Target) -> bool {
-        let core = self.core();
-        core.resolve(&target).is_ok_and(|pid| core.road.is_alive(pid))
+        Ok(Handle::new(pid, exit, WeakAccess::of(&self.owner.access), road.clock.clone()))
     }
 
     /// The node of this runtime: the first number of its PIDs.
@@ -318,49 +210,6 @@ impl Runtime {
         self.core().processes()
     }
 
-    /// Describes one process. `None` if there is no process at the target, or if it has ended.
-    pub fn process(&self, target: impl Target) -> Option<ProcessInfo> {
-        let core = self.core();
-        let pid = core.resolve(&target).ok()?;
-        Some(core.info(pid, core.look(pid)?, core.names.of(pid), &core.running()))
-    }
-
-    /// The state of a process. It is [`ProcessState::Complete`] if the process has ended. `None` if there has never
-    /// been a process with this PID, if no process has the name, or if the group has no members.
-    pub fn process_state(&self, target: impl Target) -> Option<ProcessState> {
-        let core = self.core();
-        let pid = core.resolve(&target).ok()?;
-        let cell = core.road.table.cell(pid)?;
-        loop {
-            if let Some(look) = core.look(pid) {
-                return Some(state(look.rest, core.running().contains_key(&pid.to_word())));
-            }
-            match cell.check(pid) {
-                Err(Missing::Never) => return None,
-                // The process was spawned between the two looks.
-                _ if cell.is_live(pid) => {}
-                _ => return Some(ProcessState::Complete),
-            }
-        }
-    }
-
-    /// Whether the runtime is idle. Then no process is ready or being stepped, and no blocking work waits or runs. The
-    /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives.
-    pub fn is_idle(&self) -> bool {
-        let (road, pool) = (&self.core().road, &self.core().pool);
-        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
-        let before = pool.stats();
-        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
-        // them.
-        let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
-        let asleep = match &road.stuck_steps {
-            Some(stuck_steps) => stuck_steps.with_all(asleep),
-            None => asleep(road.workers),
-        };
-        let after = pool.stats();
-        asleep && still(&before) && still(&after) && before.submitted == after.submitted
-    }
-
     /// The steps that are stuck now, as far as the [`Watchdog`](crate::config::Watchdog) has found them. Without a
     /// watchdog the list is empty.
     pub fn stuck_steps(&self) -> Vec<StuckStep> {
@@ -410,7 +259,7 @@ impl Runtime {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::{Events, Overflow, Pid, Step, StepOutput, StepResult, Upgrade};
+    use crate::process::{Events, Pid, Step, StepOutput, StepResult, Upgrade};
     use crate::wait::wait;
 
     /// Waits in its first step until the gate opens. Then its successor replaces it, and is done.
@@ -461,28 +310,5 @@ mod tests {
         assert!(two.iter().all(Result::is_ok), "there is room for two, in slots of their own: {two:?}");
         assert!(matches!(runtime.spawn(held()).unwrap_err().reason(), SpawnError::Limit { limit: 2 }));
         gate.set(()).unwrap();
-    }
-
-    #[test]
-    fn senders_that_wait_at_an_upgraded_process_wait_on() {
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        let (begun, gate) = (Latch::new(), Latch::new());
-        let held = Held { begun: begun.clone(), gate: Some(gate.clone()) };
-        let process = runtime.spawn_with(held, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
-        wait(&begun);
-        let road = &runtime.core().road;
-        road.send(process.pid(), 1_u32).unwrap();
-        let sends = [(); 2].map(|()| road.send_and_wait(process.pid(), 2_u32).result);
-        assert!(sends.iter().all(|result| !result.is_set()));
-        gate.set(()).unwrap();
-        assert_eq!(**wait(&process).output().unwrap(), 1);
-        for result in &sends {
-            // Their process is done.
-            assert_eq!(
-                result.take().unwrap().unwrap_err().into_inner(),
-                2,
-                "the mailbox that they waited at is no more"
-            );
-        }
     }
 }

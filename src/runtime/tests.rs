@@ -68,7 +68,7 @@ impl Full {
         let waiting = (0..senders)
             .map(|_| {
                 let runtime = runtime.clone();
-                thread::spawn(move || runtime.send_timeout(to, 1, Duration::MAX))
+                thread::spawn(move || runtime.send_timeout(to, 1, Duration::MAX).wait())
             })
             .collect();
         let full = Full { runtime, to, taken, waiting };
@@ -168,7 +168,7 @@ fn waiting_senders_are_notified_when_a_step_gets_its_messages() {
     let (to, sender) = (slow.address(), runtime.clone());
     wait(&begun);
     runtime.send(to, 1).unwrap();
-    let waiting = thread::spawn(move || sender.send_timeout(to, 2, Duration::MAX));
+    let waiting = thread::spawn(move || sender.send_timeout(to, 2, Duration::MAX).wait());
     until("the sender waits", || runtime.core().road.table.cell(to.pid()).unwrap().waiting() == 1);
     first.set(()).unwrap();
     wait(waiting).unwrap().unwrap();
@@ -200,10 +200,18 @@ const MANY: usize = 2_000;
 fn nothing_is_kept_for_senders_that_have_given_up_waiting_for_room() {
     let full = Full::new(1, 0);
     for _ in 0..MANY {
-        assert!(full.runtime.send_timeout(full.to, 1, Duration::ZERO).is_err());
+        assert!(full.runtime.send_timeout(full.to, 1, Duration::ZERO).wait().is_err());
     }
-    // The latch of the last sender is dropped when the next one waits.
-    assert!(full.waiting() <= 1, "{}", full.waiting());
+    assert_eq!(full.waiting(), 0);
+    let mut futures: Vec<_> = (0..MANY).map(|_| full.runtime.send_timeout(full.to, 1, Duration::MAX)).collect();
+    for future in &mut futures {
+        assert!(Pin::new(future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(full.waiting(), MANY);
+    drop(futures);
+    assert_eq!((full.waiting(), full.runtime.core().timers.pending()), (0, 0));
+    let (kept, _thread) = full.runtime.core().timers.halt();
+    assert_eq!(kept.len(), 0, "what the timers keep for sends that are over");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::{Arc, Weak};
 use crate::process::{Ask, CommandError, Duty, Pid, TimerFired};
+use crate::sched::resident_waker::ResidentWaker;
 use crate::sched::road::{OutsideExecutor, Road};
-use crate::sched::waiting_sends::Sender;
+use crate::sched::waiting_send::{LimitedSend, Told};
 use crate::timer::Action;
 
 /// The work of a timer of a runtime.
@@ -13,12 +14,16 @@ pub(crate) enum Timed {
     Ask(Arc<Ask>),
     /// Ends the wait of an asker outside.
     OutsideAsk(OutsideLimit),
+    /// Ends the wait of a sender outside for room in a mailbox.
+    OutsideSend(SendLimit),
     /// Answers the timer of a process that has this tag.
     After(Pid, u64),
     /// Ends a command whose limit is over.
     Command(Weak<Duty>),
     /// Ends the wait of a message for room in a mailbox.
-    Send(Box<SendLimit>),
+    Send(Box<QueuedSendLimit>),
+    /// Ends a future of a process.
+    Future(Arc<ResidentWaker>),
     Run(Action),
 }
 
@@ -28,23 +33,25 @@ impl Timed {
         match self {
             Timed::Ask(ask) => ask.give_up(CommandError::TimedOut),
             Timed::OutsideAsk(limit) => limit.time_out(),
+            Timed::OutsideSend(limit) => limit.give_up(Told::TimedOut),
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
             Timed::Send(limit) => {
-                let SendLimit { to, from, tag } = *limit;
-                road.withdraw(&mut OutsideExecutor { road }, to, Sender::Process(from), tag);
+                let QueuedSendLimit { to, from, tag } = *limit;
+                road.withdraw(&mut OutsideExecutor { road }, to, from, tag);
             }
             Timed::Command(duty) => {
                 if let Some(duty) = duty.upgrade() {
                     duty.time_out();
                 }
             }
+            Timed::Future(waker) => waker.expire(),
             Timed::Run(action) => action(),
         }
     }
 }
 
 /// The message of a process that waits for room, by its receiver, its sender and the tag of its command.
-pub(crate) struct SendLimit {
+pub(crate) struct QueuedSendLimit {
     pub(super) to: Pid,
     pub(super) from: Pid,
     pub(super) tag: u64,
@@ -73,5 +80,29 @@ impl OutsideLimit {
 impl Drop for OutsideLimit {
     fn drop(&mut self) {
         self.give_up(CommandError::Cancelled(Reason::Shutdown));
+    }
+}
+
+/// Returns a message that waits for room to its sender when its time is over, or when the runtime ends and drops this
+/// together with the timer.
+pub(crate) struct SendLimit(Weak<dyn LimitedSend>);
+
+impl SendLimit {
+    pub(super) fn of(sender: Weak<dyn LimitedSend>) -> SendLimit {
+        SendLimit(sender)
+    }
+
+    fn give_up(&self, why: Told) {
+        if let Some(sender) = self.0.upgrade() {
+            sender.give_up(why);
+            // The sender may have dropped its future meanwhile. Then this drops the message.
+            drop_contained(sender);
+        }
+    }
+}
+
+impl Drop for SendLimit {
+    fn drop(&mut self) {
+        self.give_up(Told::RuntimeEnded);
     }
 }

@@ -6,12 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::access::WeakAccess;
 use super::dispatch::Core;
-use super::system::Runtime;
+use crate::clock::Clock;
 use crate::inside::WaitError;
 use crate::latch::{Latch, LatchFuture};
-use crate::primitives::{Arc, Weak};
-use crate::process::{Down, Monitor, Pid, Target};
+use crate::primitives::Weak;
+use crate::process::{Down, Monitor, Named, Pid, Target};
 use crate::sched::body::Host;
 
 /// Waits from outside for the end of a process. The process may have been spawned from outside or by a step. The
@@ -23,28 +24,35 @@ pub struct ExitWatcher {
     monitor: Monitor,
     core: Weak<Core>,
     down: LatchFuture<Down>,
-    clock: crate::clock::Clock,
+    clock: Clock,
 }
 
-impl Runtime {
-    /// Watches a process. The watcher gets the [`Down`] when the process has ended. If there is no such process, the
-    /// watcher gets one with [`Reason::NoSuchProcess`](crate::Reason::NoSuchProcess) at once.
-    ///
-    /// If no process has the name, or the group has no members, the PID of the watcher is one that no process has.
-    pub fn watch(&self, target: impl Target) -> ExitWatcher {
-        let core = self.core();
-        let pid = core.resolve(&target).unwrap_or_else(|_| core.nobody());
-        let numbers = core.monitor_numbers();
+impl Core {
+    /// Watches the process at a target from outside.
+    pub(super) fn watch(&self, target: &impl Target) -> ExitWatcher {
+        let pid = self.resolve(target).unwrap_or_else(|_| self.nobody());
+        let numbers = self.monitor_numbers();
         let monitor = Monitor::new(numbers.start, pid);
         let down = Latch::new();
-        let told = core.relations.watch(&*core.road, monitor, down.clone());
-        core.told(told, &mut core.executor());
-        ExitWatcher {
-            monitor,
-            core: Arc::downgrade(core),
-            down: LatchFuture::new(down),
-            clock: core.road.clock.clone(),
+        let told = self.relations.watch(&*self.road, monitor, down.clone());
+        self.told(told, &mut self.executor());
+        ExitWatcher { monitor, core: self.me.clone(), down: LatchFuture::new(down), clock: self.road.clock.clone() }
+    }
+}
+
+impl WeakAccess {
+    /// Watches the process at a target. If the runtime has ended, so has the process.
+    pub(super) fn watch(&self, target: &impl Target) -> ExitWatcher {
+        if let Ok(access) = self.get() {
+            return access.core.watch(target);
         }
+        let pid = match target.named() {
+            Named::Process(pid) => pid,
+            Named::Name(_) | Named::Group(_) => Pid::nobody(0).unwrap_or(Pid::FIRST),
+        };
+        let (monitor, down) = (Monitor::new(0, pid), Latch::new());
+        let _ = down.set(Down::nobody(monitor));
+        ExitWatcher { monitor, core: Weak::new(), down: LatchFuture::new(down), clock: Clock::system() }
     }
 }
 

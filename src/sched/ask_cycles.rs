@@ -62,11 +62,11 @@ impl Road {
     #[inline(never)]
     pub(super) fn came_to_rest<H: Executor>(&self, executor: &mut H, pid: Pid, asked: Pid) {
         let closed = closes_cycle(&|pid| self.table.cell(pid), &self.ask_cycles, pid, asked);
-        if let Some((cycle, Decided::Deliver { to, tag, answer })) = closed {
+        if let Some((cycle, Decided::Deliver { to, completion })) = closed {
             // A subscriber of the log may take long.
             executor.let_go();
             tell_log(|| tracing::warn!(%pid, %cycle, "asks form a cycle, and one of them is given up"));
-            self.answer(executor, to, tag, answer);
+            self.complete(executor, to, completion);
         }
     }
 }
@@ -125,6 +125,6 @@ pub(super) fn give_up<'a>(
     }
     let (_, first) = cycle.first()?;
     let told = Cycle::new(cycle.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
-    let decided = first.ask.decide(Err(CommandError::Cycle(told.clone())), || ());
+    let decided = first.ask.decide(CommandError::Cycle(told.clone()));
     Some((told, decided))
 }

@@ -6,29 +6,31 @@
 
 use std::any::{Any, TypeId};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bounded_mailbox::BoundedMailbox;
+use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::open_work::OpenWork;
 use super::orders::{Order, Orders};
 use super::outbox::Outbox;
+use super::residents::{BoxedFuture, Residents};
+use super::room_queue::QueuedSend;
 use super::timer_records::TimerRecords;
-use super::waiting_sends::WaitingSend;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Weak};
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::duty::{CommandCancel, Entrust};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
 use crate::process::names::PendingNames;
+use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::relation::{Bond, Relate};
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
-use crate::process::target::NoSuchProcessError;
 
 /// A process. Its owner may step it.
 pub(crate) struct Body<T: ?Sized = dyn Machine> {
@@ -38,6 +40,14 @@ pub(crate) struct Body<T: ?Sized = dyn Machine> {
 
 /// A body that may be stepped.
 pub(crate) type Ready = Box<Body>;
+
+impl Body {
+    /// Whether the last step has left items of feeds that it was not shown.
+    pub(crate) fn has_unseen_items(&mut self) -> bool {
+        let has_feeds = self.head.rare.as_ref().is_some_and(|rare| rare.has_feeds);
+        has_feeds && self.machine.feeds().is_some_and(|feeds| feeds.has_unseen())
+    }
+}
 
 /// The part of a body that is the same for every type of process.
 pub(crate) struct Head {
@@ -81,6 +91,13 @@ pub(crate) struct Rare {
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
+    pub(crate) residents: Option<Box<Residents>>,
+    /// Whether the process has feeds. They are with its state machine, because they have the type of its messages.
+    pub(crate) has_feeds: bool,
+    /// Whether the next turn begins with a look at woken futures and new items of feeds.
+    pub(crate) poll_requested: bool,
+    /// Whether that turn steps the process only if a future is ready, or a feed has a new item.
+    pub(crate) only_polls: bool,
     /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<BoundedMailbox>>,
     pub(crate) bound: Option<Bound>,
@@ -145,6 +162,22 @@ impl Head {
         self.bound().is_some()
     }
 
+    /// Returns the futures of the process, if it has had any.
+    pub(crate) fn residents(&mut self) -> Option<&mut Residents> {
+        self.rare.as_mut()?.residents.as_deref_mut()
+    }
+
+    /// Marks the body: the next turn begins with polls. `only` says that no step is due.
+    pub(crate) fn request_poll(&mut self, only: bool) {
+        let rare = self.rare();
+        (rare.poll_requested, rare.only_polls) = (true, only);
+    }
+
+    /// Whether the next turn begins with polls.
+    pub(crate) fn is_poll_requested(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.poll_requested)
+    }
+
     /// Returns the outstanding command, if there is exactly one and it is an open ask.
     pub(crate) fn only_ask(&self) -> Option<&Arc<Ask>> {
         if self.outstanding == 1 { self.rare.as_ref()?.asked.newest() } else { None }
@@ -156,9 +189,15 @@ impl Head {
     }
 
     /// Whether messages of this process may wait for room in a mailbox.
-    pub(crate) fn has_waiting_sends(&self) -> bool {
+    pub(crate) fn has_queued_sends(&self) -> bool {
         let work = self.rare.as_ref().and_then(|rare| rare.work.as_ref());
         work.is_some_and(|work| !work.receivers().is_empty())
+    }
+
+    /// The number of outstanding commands, without questions and without timers that are not due yet.
+    pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
+        let known = self.rare.as_ref().map_or(0, |rare| rare.timers.pending(now) + rare.asked.open());
+        (self.outstanding as usize).saturating_sub(known)
     }
 
     /// Begins the next incarnation of a failed process, with nothing outstanding. Returns its number, for its
@@ -222,6 +261,15 @@ pub(crate) trait Machine: Any + Send {
 
     /// Drops everything that is left. A panic of one value does not affect the others.
     fn clear(&mut self);
+
+    /// Attaches a feed that a step has made.
+    fn attach(&mut self, feed: Box<dyn AnyNewFeed>, host: Weak<dyn FeedHost>);
+
+    /// Returns the feeds, if there are any.
+    fn feeds(&mut self) -> Option<&mut dyn AnyFeeds>;
+
+    /// Takes the feeds, for a successor.
+    fn take_feeds(&mut self) -> Option<Box<dyn AnyFeeds>>;
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
@@ -396,6 +444,16 @@ pub(crate) enum Yield {
         tag: u64,
         entrust: Entrust,
     },
+    /// A future, with the limit of its time.
+    Future {
+        tag: u64,
+        future: BoxedFuture,
+        limit: Duration,
+    },
+    CancelFuture {
+        tag: u64,
+    },
+    Feed(Box<dyn AnyNewFeed>),
     Cancel {
         tag: u64,
         to: Pid,
@@ -425,7 +483,7 @@ pub(crate) struct LimitedCommand {
 pub(crate) struct SendRequest {
     pub(crate) to: Result<Pid, NoSuchProcessError>,
     pub(crate) limit: Duration,
-    pub(crate) send: WaitingSend,
+    pub(crate) send: QueuedSend,
 }
 
 /// A blocking closure and its result.
@@ -498,7 +556,7 @@ impl StepOutput {
     pub(crate) fn renounce(&self) {
         for one in &self.yields {
             if let Yield::Ask { ask, .. } = one {
-                drop(ask.decide(Err(CommandError::Dropped), || ()));
+                drop(ask.decide(CommandError::Dropped));
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
 use super::mailbox::{AnyMailbox, Bound, Envelope, Mailbox, Overflow};
-use super::waiting_sends::WaitingSends;
-use crate::process::dead_letter::DeadLetterReason;
+use super::room_queue::RoomQueue;
+use crate::primitives::Arc;
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 
 /// A mailbox that holds at most a given number of messages.
 ///
@@ -26,13 +27,34 @@ pub(crate) struct Bounds {
     pub(crate) held: usize,
     /// Whether a message has arrived since a step was last given its share.
     pub(crate) has_new: bool,
+    /// Places that were given to messages that have waited, and are not filled yet.
+    granted: usize,
+    /// Places that are kept for messages that are being converted.
+    reserved: usize,
     /// Messages that wait for room, if there are any.
-    pub(crate) waiting: Option<Box<WaitingSends>>,
+    pub(crate) waiting: Option<Box<RoomQueue<Arc<dyn WaitingSender>>>>,
+}
+
+/// A message that waits outside for room in a bounded mailbox.
+pub(crate) trait WaitingSender: Send + Sync {
+    /// Prepares the message, which has been given a place. This may run user code.
+    fn prepare(&self);
+
+    /// Puts the message into its place, under the lock of the cell. Returns 1, or 0 if the sender has given up. `None`
+    /// if the mailbox is for another type.
+    fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32>;
+
+    /// Tells the sender that the message is in the mailbox (`is_sent`), or that it must try again. A message that can
+    /// neither be sent nor be returned is shown to `grave`.
+    fn settle(&self, is_sent: bool, grave: &mut dyn FnMut(&DeadLetter<'_>));
+
+    /// Tells the sender to try again, because the process has ended or its mailbox was replaced.
+    fn try_again(&self);
 }
 
 impl BoundedMailbox {
     pub(crate) fn new(mailbox: Box<dyn AnyMailbox>, bound: Bound) -> Box<BoundedMailbox> {
-        Box::new(BoundedMailbox { mailbox, bounds: Bounds { bound, held: 0, has_new: false, waiting: None } })
+        Box::new(BoundedMailbox { mailbox, bounds: Bounds::new(bound) })
     }
 
     /// Returns the mailbox and its bounds.
@@ -42,6 +64,10 @@ impl BoundedMailbox {
 }
 
 impl Bounds {
+    pub(crate) fn new(bound: Bound) -> Bounds {
+        Bounds { bound, held: 0, has_new: false, granted: 0, reserved: 0, waiting: None }
+    }
+
     /// Offers a message to the mailbox of these bounds. Returns the message that has no place there: this one, or the
     /// oldest one.
     pub(crate) fn offer<M>(
@@ -62,10 +88,11 @@ impl Bounds {
         Some((oldest?, DeadLetterReason::DroppedOldest))
     }
 
-    /// The behaviour of the mailbox, if it is full with these messages.
+    /// The behaviour of the mailbox, if it is full with these messages. It is full for new messages while others wait.
     pub(crate) fn overflow(&self, messages: usize) -> Option<Overflow> {
         let is_full = match self.bound.overflow {
-            Overflow::Refuse | Overflow::DropNewest => !self.has_room(messages),
+            Overflow::Refuse => !self.has_room(messages) || self.is_promised(),
+            Overflow::DropNewest => !self.has_room(messages),
             // It takes the places of messages that a step has left.
             Overflow::DropOldest => messages >= self.bound.limit,
         };
@@ -75,14 +102,114 @@ impl Bounds {
     /// Admits so many messages if there is room for all of them beside those that wait.
     #[inline]
     pub(crate) fn admit(&mut self, count: usize, messages: usize) -> bool {
-        let has_room = self.held + messages + count <= self.bound.limit;
+        let has_room = self.taken() + messages + count <= self.bound.limit;
         self.has_new |= has_room;
         has_room
     }
 
     /// Whether there is room for another message beside these.
     pub(crate) fn has_room(&self, messages: usize) -> bool {
-        self.held + messages < self.bound.limit
+        self.taken() + messages < self.bound.limit
+    }
+
+    /// The places that are taken by messages elsewhere.
+    #[inline]
+    fn taken(&self) -> usize {
+        self.held + self.granted + self.reserved
+    }
+
+    /// Whether room is promised to messages that have waited longer.
+    fn is_promised(&self) -> bool {
+        self.granted > 0 || self.waiting.is_some()
+    }
+
+    /// Registers a message that waits for room. Returns the number of the registration. If there is room beside these
+    /// messages, and no message has waited longer, gives it a place instead.
+    pub(crate) fn wait_or_grant(&mut self, messages: usize, sender: &Arc<dyn WaitingSender>) -> Option<u64> {
+        if self.has_room(messages) && !self.is_promised() {
+            self.granted += 1;
+            return None;
+        }
+        Some(self.waiting.get_or_insert_default().register(sender.clone()))
+    }
+
+    /// Takes a registration out, if it is there.
+    pub(crate) fn unregister(
+        &mut self,
+        number: u64,
+        sender: &Arc<dyn WaitingSender>,
+    ) -> Option<Arc<dyn WaitingSender>> {
+        let waiting = self.waiting.as_mut()?;
+        // The numbers begin anew when no message waits.
+        let taken = waiting.unregister(number, |other| Arc::ptr_eq(other, sender));
+        self.forget_empty_queue();
+        taken
+    }
+
+    /// Drops the queue if no message waits.
+    pub(crate) fn forget_empty_queue(&mut self) {
+        self.waiting.take_if(|waiting| waiting.is_empty());
+    }
+
+    /// Whether the places that were given to messages from outside are filled.
+    pub(crate) fn are_grants_filled(&self) -> bool {
+        self.granted == 0
+    }
+
+    /// Gives a place to a message from outside, which fills it later.
+    pub(crate) fn give_place(&mut self) {
+        self.granted += 1;
+    }
+
+    /// Keeps a place for a message that is converted now.
+    pub(crate) fn keep_place(&mut self) {
+        self.reserved += 1;
+    }
+
+    /// Takes a place that was given to a waiting message. The caller fills it in the same critical section, or leaves
+    /// it free.
+    pub(crate) fn leave_grant(&mut self) {
+        self.granted = self.granted.saturating_sub(1);
+    }
+
+    /// Keeps a place beside these messages for a message that is being converted. A mailbox that drops messages needs
+    /// no places.
+    ///
+    /// # Errors
+    /// There is no room. The error is the bound.
+    pub(crate) fn reserve(&mut self, messages: usize) -> Result<(), usize> {
+        if self.bound.overflow != Overflow::Refuse {
+            return Ok(());
+        }
+        if !self.has_room(messages) || self.is_promised() {
+            return Err(self.bound.limit);
+        }
+        self.reserved += 1;
+        Ok(())
+    }
+
+    /// Takes a place that was kept for a message. The caller fills it in the same critical section, or leaves it free.
+    pub(crate) fn leave_reservation(&mut self) {
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    /// Puts a message into a place that was given to it.
+    pub(crate) fn put<M>(&mut self, mailbox: &mut Mailbox<M>, message: M) {
+        mailbox.messages.push_parts(None, message);
+        self.has_new = true;
+    }
+
+    /// Takes over the places that were given away before the mailbox was replaced, and the messages that wait.
+    pub(crate) fn inherit(&mut self, old: &mut Bounds) {
+        (self.granted, self.reserved) = (old.granted, old.reserved);
+        // In the same critical section, so that no later message of a waiting sender comes first.
+        self.waiting = old.waiting.take();
+    }
+
+    /// The number of messages that wait for room.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.as_ref().map_or(0, |waiting| waiting.len())
     }
 }
 

@@ -37,20 +37,24 @@
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
+mod polling;
 mod related;
 mod replacing;
 mod room;
+mod waiting;
 
 pub(crate) use self::asking::AskWait;
-use super::marks::{BOUNDED, FLAGS, HAS_FAILED, WAITS, doom};
+pub(crate) use self::waiting::Filled;
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, POLLS, WAITS, doom};
 pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::outcome::{LinkedExit, Reason};
-use crate::primitives::{Brief, BriefGuard, enter};
-use crate::process::{CancelRequest, Pid};
+use crate::primitives::{Arc, Brief, BriefGuard, enter};
+use crate::process::{CancelRequest, Completion, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
-use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds};
+use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds, WaitingSender};
+use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
-use crate::sched::waiting_sends::{EndedSends, WaitingSends};
+use crate::sched::room_queue::RoomQueue;
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,21 +86,21 @@ pub(crate) enum Settled {
     Ends(Ready),
 }
 
-/// Messages that a bounded mailbox has released.
+/// Messages and senders that a bounded mailbox has released.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Freed {
     /// Messages that were pushed out.
     pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
-    /// Messages that no longer wait for room.
-    pub(crate) sends: EndedSends,
+    /// Messages that have waited for room. The caller tells their senders, and fills their places.
+    pub(crate) told: ToldSends,
 }
 
 /// The inbox of a cell, taken out.
 pub(crate) struct Inbox {
     pub(crate) mailbox: Box<dyn AnyMailbox>,
     /// Messages that wait for room.
-    pub(crate) waiting: Option<Box<WaitingSends>>,
+    pub(crate) waiting: Option<Box<RoomQueue<Arc<dyn WaitingSender>>>>,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -273,16 +277,39 @@ impl Cell {
         enter(&self.inner).missing(pid).map_or(Ok(()), Err)
     }
 
-    /// Delivers a signal. A returned body has been woken. The answer to a command of an earlier incarnation is
-    /// refused.
+    /// Delivers a signal. A returned body has been woken.
     #[inline]
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) -> Result<Option<Ready>, (Missing, Signal)> {
+        let signal = match signal {
+            Signal::Completed(completion) => {
+                return self.complete(pid, completion).map_err(|refused| (Missing::Ended, Signal::Completed(refused)));
+            }
+            control => control,
+        };
         let mut inner = enter(&self.inner);
         match inner.missing(pid) {
-            None if inner.is_late(&signal) => Err((Missing::Ended, signal)),
             None => Ok(inner.signal(signal)),
             Some(missing) => Err((missing, signal)),
         }
+    }
+
+    /// Delivers a completion. A returned body has been woken. The answer to a command of an earlier incarnation is
+    /// refused.
+    #[inline]
+    pub(crate) fn complete(&self, pid: Pid, completion: Completion) -> Result<Option<Ready>, Completion> {
+        let mut inner = enter(&self.inner);
+        if inner.missing(pid).is_some() || inner.is_late(&completion) {
+            return Err(completion);
+        }
+        if let BodyState::Resting(body) = &mut inner.body {
+            body.head.answered(1);
+            body.machine.mailbox().complete(completion);
+            return Ok(inner.wake());
+        }
+        if let Some(inbox) = inner.make_inbox() {
+            inbox.complete(completion);
+        }
+        Ok(None)
     }
 
     /// Puts the body to rest after a step, unless there is an event for the process.
@@ -297,7 +324,7 @@ impl Cell {
             && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED | WAITS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
@@ -310,6 +337,21 @@ impl Cell {
 
     #[inline(never)]
     fn settle_otherwise(mut inner: BriefGuard<'_, Inner>, mut body: Ready, stepped: Stepped) -> Settled {
+        // The second most usual case: the process waits for an answer, and nothing has come.
+        if stepped.verdict == Verdict::Wait
+            && !stepped.signals
+            && !body.head.is_answered
+            && stepped.taken <= 1
+            && body.head.outstanding > 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
+            && matches!(inner.body, BodyState::Out(None))
+        {
+            body.head.waits = true;
+            inner.stamp |= WAITS;
+            let asked = body.head.waits_for();
+            std::mem::forget(std::mem::replace(&mut inner.body, BodyState::Resting(body)));
+            return asked.map_or(Settled::Resting, Settled::Asking);
+        }
         if inner.stamp & DOOMED != 0 {
             return Settled::Ends(body);
         }
@@ -329,6 +371,7 @@ impl Cell {
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
+            messages |= body.has_unseen_items();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,
@@ -338,7 +381,7 @@ impl Cell {
         };
         let waits = stepped.verdict == Verdict::Wait;
         body.head.waits = waits;
-        if again {
+        if inner.take_poll_request(&mut body, !again) || again {
             return Settled::Again(body);
         }
         if waits && body.head.outstanding == 0 {
@@ -389,7 +432,7 @@ impl Cell {
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);
-        Freed { oldest, sends: inner.let_in() }
+        Freed { oldest, told: inner.let_in() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
@@ -398,7 +441,7 @@ impl Cell {
         let oldest = inner.push_out(body);
         let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         bounded.bounds.held = body.machine.held();
-        Freed { oldest, sends: inner.let_in() }
+        Freed { oldest, told: inner.let_in() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -485,13 +528,7 @@ impl Cell {
     /// The number of messages that wait for room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
-        match &enter(&self.inner).body {
-            BodyState::Resting(body) => body.head.rare.as_ref().and_then(|rare| rare.bounded.as_ref()),
-            BodyState::OutBounded(bounded) => Some(bounded),
-            BodyState::Out(_) | BodyState::Vacant => None,
-        }
-        .and_then(|bounded| bounded.bounds.waiting.as_ref())
-        .map_or(0, |waiting| waiting.len())
+        enter(&self.inner).body.bounded().map_or(0, |bounded| bounded.bounds.waiting())
     }
 
     /// Returns the state of the process that lives here, if there is one.
@@ -567,7 +604,6 @@ impl Inner {
     fn signal(&mut self, signal: Signal) -> Option<Ready> {
         match &mut self.body {
             BodyState::Resting(body) => {
-                body.head.answered(u32::from(matches!(signal, Signal::Completed(_))));
                 body.machine.mailbox().signal(signal);
                 self.wake()
             }
@@ -605,6 +641,15 @@ impl BodyState {
             BodyState::Out(Some(inbox)) => Some((&mut **inbox, None)),
             BodyState::OutBounded(bounded) => Some(bounded.open()),
             BodyState::Out(None) | BodyState::Resting(_) | BodyState::Vacant => None,
+        }
+    }
+
+    /// Returns the bounded mailbox, if there is one.
+    fn bounded(&mut self) -> Option<&mut BoundedMailbox> {
+        match self {
+            BodyState::Resting(body) => body.head.rare.as_mut()?.bounded.as_deref_mut(),
+            BodyState::OutBounded(bounded) => Some(bounded),
+            BodyState::Out(_) | BodyState::Vacant => None,
         }
     }
 

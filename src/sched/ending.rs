@@ -3,13 +3,16 @@
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::engine::Engine;
 use super::marks::doom;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
-use crate::primitives::{AtomicUsize, Ordering};
-use crate::process::{CommandError, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
+use crate::primitives::{Arc, AtomicUsize, Ordering};
+use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
+use crate::sched::bounded_mailbox::WaitingSender;
+use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::AnyMailbox;
-use crate::sched::waiting_sends::{EndedSends, SendEnd};
+use crate::sched::room_queue::{RoomQueue, SendEnd};
 
 /// Reports to the log and the observer that a process was spawned.
 #[inline(always)]
@@ -40,6 +43,16 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     }
 }
 
+/// Gives back the messages that wait for room in the mailbox of a process that has ended.
+fn hand_back<H: Executor>(road: &Road, executor: &mut H, pid: Pid, waiting: RoomQueue<Arc<dyn WaitingSender>>) {
+    let (sends, outside) = waiting.take_all();
+    let ended = sends.into_iter().map(|send| (send, SendEnd::NoReceiver)).collect();
+    road.tell_senders(executor, pid, ToldSends { ended, ..ToldSends::default() });
+    // The senders outside may have wakers. They try again, and learn of the end then.
+    executor.let_go();
+    outside.into_iter().for_each(|sender| sender.try_again());
+}
+
 /// Reports every message in a mailbox that no step will see, and drops it.
 #[inline]
 pub(super) fn bury<H: Executor>(
@@ -66,12 +79,23 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     });
 }
 
+/// Ends the feeds of a process, and reports every item that no step has taken.
+#[cold]
+fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
+    executor.let_go();
+    let (all, counters) = (DeadLetter::new(body.head.pid, DeadLetterReason::Ended), executor.counters());
+    if let Some(feeds) = body.machine.feeds() {
+        feeds.bury(&mut |from, type_name, message| {
+            road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..all });
+        });
+    }
+}
+
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
     if let Some(waiting) = inbox.waiting.take() {
-        let ended = waiting.take_all().into_iter().map(|send| (send, SendEnd::NoReceiver)).collect();
-        road.end_sends(executor, pid, EndedSends { ended, entered: 0 });
+        hand_back(road, executor, pid, *waiting);
     }
     inbox.mailbox.drop_signals();
 }
@@ -102,11 +126,15 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
     if let Some(rare) = &mut body.head.rare {
         if let Some((parent, tag)) = rare.begun.take() {
-            road.answer_from(executor, Some(pid), parent, tag, Err(not_begun(pid, &exit)));
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
+        drop_futures(engine, executor, &mut body.head);
         engine.ended(&mut body.head);
     }
     bury(road, executor, pid, body.machine.left(), DeadLetterReason::Ended);
+    if body.head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
+        bury_feeds(road, executor, &mut body);
+    }
     if let Some(inbox) = vacated.into_inbox() {
         bury_inbox(road, executor, pid, inbox);
     }

@@ -7,6 +7,7 @@ use crate::process::{Bond, Pid, Recovered, Relate, SpawnError};
 use crate::sched::body::{Head, Ready, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
+use crate::timer::TimerId;
 
 /// Serves processes beyond messages: timers, the pool, handlers, names.
 pub(crate) trait Engine: Send + Sync + 'static {
@@ -58,6 +59,14 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     /// Releases everything else that an ended process had.
     fn ended(&self, head: &mut Head);
+
+    /// Calls `run`, a poll or a blocking closure, in the context that the builder was given.
+    fn in_context(&self, run: &mut dyn FnMut()) {
+        run();
+    }
+
+    /// Cancels the timer of a future that has ended.
+    fn forget_limit(&self, timer: TimerId);
 
     /// Runs the next step of this process on the pool.
     fn to_pool(&self, ready: Ready);

@@ -6,11 +6,12 @@ use std::marker::PhantomData;
 use super::body::{
     Body, Head, Kind, LARGEST_SPARE, LastWord, Machine, Ready, Spares, Stage, StepOutput, Stepped, Successor, Verdict,
 };
+use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost, Feeds, NewFeed};
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Weak};
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept};
@@ -34,11 +35,12 @@ struct TypedRare<P: Process> {
     output: Option<P::Output>,
     // Messages that steps have passed over.
     kept: Option<Kept<P::Message>>,
+    feeds: Option<Box<Feeds<P::Message>>>,
 }
 
 impl<P: Process> Default for TypedRare<P> {
     fn default() -> TypedRare<P> {
-        TypedRare { entry: None, exit: None, output: None, kept: None }
+        TypedRare { entry: None, exit: None, output: None, kept: None, feeds: None }
     }
 }
 
@@ -49,6 +51,7 @@ impl<P: Process> Drop for TypedRare<P> {
         drop_contained(self.entry.take());
         drop_contained(self.output.take());
         drop_contained(self.kept.take());
+        drop_contained(self.feeds.take());
         // Set already, unless a body was lost. No waiter may wait for ever.
         if let Some(exit) = self.exit.take().filter(Latch::is_shared) {
             drop_contained(
@@ -73,8 +76,8 @@ pub(crate) fn new_body<P: Process>(
     entry: Option<Box<EntryPoint>>,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<Typed<P>>> {
-    let rare =
-        (entry.is_some() || exit.is_some()).then(|| Box::new(TypedRare { entry, exit, output: None, kept: None }));
+    let rare = (entry.is_some() || exit.is_some())
+        .then(|| Box::new(TypedRare { entry, exit, output: None, kept: None, feeds: None }));
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
 }
 
@@ -112,10 +115,20 @@ impl<P: Process> Typed<P> {
         self.rare.get_or_insert_default()
     }
 
+    /// Puts the feeds back after a step. Returns whether they have items that the step was not shown.
+    #[cold]
+    fn step_is_over(&mut self, mut feeds: Box<Feeds<P::Message>>) -> bool {
+        feeds.end_step();
+        let has_unseen = feeds.has_unseen();
+        self.rare().feeds = Some(feeds);
+        has_unseen
+    }
+
     /// The verdict of a step that said `Idle` and changed nothing. A step after `Wait` was not offered the messages.
     #[cold]
     fn idle_untouched(&self, head: &Head) -> Verdict {
-        let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals();
+        let has_fed = || self.rare.as_ref().and_then(|rare| rare.feeds.as_ref()).is_some_and(|feeds| feeds.has_items());
+        let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals() || has_fed();
         if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
     }
 }
@@ -140,16 +153,19 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
-        let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
+        let (kept, feeds) = self.rare.as_mut().map_or((None, None), |rare| (rare.kept.take(), rare.feeds.take()));
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(&mut self.mailbox, kept, !head.waits, budget, sight);
+        let mut events = Events::new(&mut self.mailbox, kept, feeds, !head.waits, budget, sight);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
         let taken = events.taken();
-        if let Some(kept) = events.into_kept() {
-            self.rare().kept = Some(kept);
+        let (kept, feeds) = events.into_left();
+        if kept.is_some() {
+            self.rare().kept = kept;
         }
+        let has_unseen_items = feeds.is_some_and(|feeds| self.step_is_over(feeds));
+        let unseen = !self.mailbox.messages.is_empty() || has_unseen_items;
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
             Ok(Ok(Step::Idle)) if taken.is_nothing() => self.idle_untouched(head),
@@ -176,7 +192,7 @@ impl<P: Process> Machine for Typed<P> {
                 Verdict::Broken
             }
         };
-        let (unseen, signals) = (!self.mailbox.messages.is_empty(), self.mailbox.has_signals());
+        let signals = self.mailbox.has_signals();
         Stepped { verdict, unseen, signals, taken: taken.messages() }
     }
 
@@ -270,10 +286,32 @@ impl<P: Process> Machine for Typed<P> {
         self.mailbox.clear();
     }
 
+    fn attach(&mut self, mut feed: Box<dyn AnyNewFeed>, host: Weak<dyn FeedHost>) {
+        if let Some(NewFeed(shared)) = (&mut *feed as &mut dyn Any).downcast_mut::<NewFeed<P::Message>>() {
+            let feeds = self.rare().feeds.get_or_insert_with(|| Box::new(Feeds::new()));
+            shared.take().into_iter().for_each(|shared| feeds.attach(shared, host.clone()));
+        } else {
+            feed.refuse(type_name::<P::Message>);
+        }
+    }
+
+    fn feeds(&mut self) -> Option<&mut dyn AnyFeeds> {
+        Some(self.rare.as_mut()?.feeds.as_deref_mut()?)
+    }
+
+    fn take_feeds(&mut self) -> Option<Box<dyn AnyFeeds>> {
+        Some(self.rare.as_mut()?.feeds.take()?)
+    }
+
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         let exit = self.rare.as_mut()?.exit.take()?;
         Some(Box::new(exit))
     }
+}
+
+/// Whether these are feeds of a process of this type.
+fn is_of<P: Process>(feeds: &dyn AnyFeeds) -> bool {
+    (feeds as &dyn Any).is::<Feeds<P::Message>>()
 }
 
 /// Makes the body of the process that takes over from another.
@@ -284,11 +322,20 @@ fn succeed<P: Process>(
 ) -> (Ready, Option<Box<dyn AnyMailbox>>) {
     let exit = old.machine.take_exit().and_then(|exit| exit.downcast::<ExitLatch<P::Output>>().ok());
     let mut waiting = old.machine.take_mailbox();
+    let feeds = old.machine.take_feeds();
     let pid = old.head.pid;
     let head = std::mem::replace(&mut old.head, Head::new(pid));
     drop_contained(old);
     let mut new = new_body(process, pid, entry, exit.map(|exit| *exit));
     new.head = Head { waits: false, stage: Stage::New, is_answered: false, ..head };
+    match feeds.map(|feeds| if is_of::<P>(&*feeds) { Ok(feeds as Box<dyn Any>) } else { Err(feeds) }) {
+        Some(Ok(feeds)) => new.machine.rare().feeds = feeds.downcast().ok(),
+        Some(Err(mut feeds)) => {
+            feeds.refuse(type_name::<P::Message>, &mut *waiting);
+            new.head.rare().has_feeds = false;
+        }
+        None => {}
+    }
     // Completions that waited were counted when they arrived. They only change their place.
     new.machine.mailbox().absorb(&mut *waiting, usize::MAX);
     let refused = (waiting.messages() > 0).then_some(waiting);
@@ -321,8 +368,8 @@ impl<O> Upgrade<O> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::Completion;
     use crate::process::contract::StepResult;
+    use crate::process::reply::Completion;
     use crate::sched::body::MOST_SPARE;
     use crate::sched::mailbox::Signal;
 

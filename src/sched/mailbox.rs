@@ -9,6 +9,7 @@ use std::collections::{HashSet, VecDeque};
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
+use crate::process::reply::Completion;
 
 /// The behaviour of a full mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -211,6 +212,9 @@ pub(crate) type Grave<'a> = dyn FnMut(Option<Pid>, &'static str, &dyn Any) + 'a;
 pub(crate) trait AnyMailbox: Any + Send {
     fn signal(&mut self, signal: Signal);
 
+    /// As `signal`, for a completion.
+    fn complete(&mut self, completion: Completion);
+
     /// Moves the contents of `other`, a mailbox of the same type, behind the contents here. At most `limit` messages
     /// are moved. Returns how many completions were moved.
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32;
@@ -260,6 +264,11 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn signal(&mut self, signal: Signal) {
         let arrived = self.arrived();
         self.signals.get_or_insert_default().add(signal, arrived);
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        let arrived = self.arrived();
+        self.signals.get_or_insert_default().completions.push_back((arrived, completion));
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
@@ -330,7 +339,6 @@ impl<M: Send + 'static> Mailbox<M> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::Completion;
 
     fn envelope(message: u32) -> Envelope<u32> {
         Envelope { from: None, message }

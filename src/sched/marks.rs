@@ -32,6 +32,8 @@ pub(crate) const TRAPS: u64 = 1 << 6;
 pub(crate) const RELATED: u64 = 1 << 7;
 /// The process has recovered from a failure, or is about to. Linked processes may have been notified.
 pub(super) const HAS_FAILED: u64 = 1 << 8;
+/// A future of the process was woken while the body was out, and is to be polled.
+pub(super) const POLLS: u64 = 1 << 9;
 /// The bits of a word that are marks.
 pub(super) const FLAGS: u64 = 0x3ff;
 

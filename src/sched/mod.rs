@@ -6,16 +6,21 @@
 //! body to rest.
 
 mod marks;
+pub(crate) mod resident_waker;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
-pub(crate) mod waiting_sends;
+pub(crate) mod room_queue;
+pub(crate) mod feeds;
 pub(crate) mod bounded_mailbox;
 pub(crate) mod doorway;
 pub(crate) mod orders;
 pub(crate) mod outbox;
+pub(crate) mod waiting_send;
+mod routed_send;
 pub(crate) mod open_asks;
 pub(crate) mod open_work;
 pub(crate) mod timer_records;
+pub(crate) mod residents;
 pub(crate) mod body;
 pub(crate) mod machine;
 pub(crate) mod cell;
@@ -30,6 +35,7 @@ pub(crate) mod router;
 pub(crate) mod backpressure;
 mod ask_cycles;
 pub(crate) mod engine;
+pub(crate) mod polling;
 pub(crate) mod ending;
 mod replacing;
 pub(crate) mod turn;

@@ -4,14 +4,16 @@
 use super::ask_cycles::{LONGEST, closes_cycle, give_up};
 use super::cell::{Birth, Cell, Settled};
 use crate::outcome::Reason;
-use crate::primitives::{Arc, Mutex};
+use crate::primitives::{Arc, Mutex, thread};
 use crate::process::{
     Ask, CancelRequest, Clerk, CommandError, Completion, Decided, Events, Pid, Process, Reply, SpawnOptions, Step,
     StepOutput, StepResult, described_body,
 };
 use crate::sched::body::{Ready, Stepped, Verdict};
+use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
 use crate::sched::open_asks::OpenAsks;
+use crate::sched::waiting_send::{LimitedSend, Told, WaitingSend};
 
 struct Anybody;
 
@@ -219,7 +221,8 @@ impl Ring {
             let (cell, me) = (Cell::new(), pid(slot as u32));
             let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
             assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
-            let ask = |(tag, to): (usize, &u32)| Arc::new(Ask::of_process(Clerk::counted(), me, tag as u64, pid(*to)));
+            let ask =
+                |(tag, to): (usize, &u32)| Arc::new(Ask::of_process::<()>(Clerk::counted(), me, tag as u64, pid(*to)));
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
             asks.iter().for_each(|ask| body.head.rare().asked.note(ask.clone()));
             body.head.outstanding = asks.len() as u32;
@@ -246,11 +249,8 @@ impl Ring {
 
     /// Answers an open ask. Returns the asker's body, if that woke it.
     fn answer(&self, ask: &Ask) -> Option<Ready> {
-        let Decided::Deliver { to, tag, .. } = ask.decide(Err(CommandError::Dropped), || ()) else {
-            panic!("it is open")
-        };
-        let answer = Signal::Completed(Completion::from(None, tag, Ok(Box::new(()))));
-        self.find(to)?.signal(to, answer).ok()?
+        let Decided::Deliver { to, completion } = ask.decide(CommandError::Dropped) else { panic!("it is open") };
+        self.find(to)?.signal(to, Signal::Completed(completion)).ok()?
     }
 }
 
@@ -315,7 +315,7 @@ fn arrows_that_were_never_there_at_the_same_moment_are_no_cycle() {
                 // The first is stepped, and asks a process that does not ask.
                 first.machine.mailbox().drop_signals();
                 first.head.outstanding = 1;
-                let ask = Arc::new(Ask::of_process(Clerk::counted(), pid(0), 9, pid(9)));
+                let ask = Arc::new(Ask::of_process::<()>(Clerk::counted(), pid(0), 9, pid(9)));
                 first.head.rare().asked = OpenAsks::default();
                 first.head.rare().asked.note(ask);
                 two_is_told || ring.rest(0, first)
@@ -392,4 +392,90 @@ fn a_cycle_of_as_many_as_are_looked_at_is_found_and_a_longer_one_is_not() {
             assert_eq!(told.last(), Some(&(length == LONGEST)), "the last to rest closes the cycle");
         }
     });
+}
+
+/// A process with a bound of one and one message, with its body in hand. And messages that are to wait for room.
+fn full_with(senders: u32) -> (Arc<Cell>, Ready, Vec<Arc<WaitingSend<u32>>>) {
+    let (cell, body) = in_hand_with(SpawnOptions::new().mailbox(1, Overflow::Refuse));
+    assert!(send(&cell, 0).is_none());
+    (cell, body, (1..=senders).map(|message| Arc::new(WaitingSend::new(Pid::FIRST, message, None))).collect())
+}
+
+/// Registers a message, as its sender does.
+fn register(cell: &Cell, send: &Arc<WaitingSend<u32>>) {
+    let sender: Arc<dyn WaitingSender> = send.clone();
+    if cell.register(Pid::FIRST, &sender).unwrap().is_none() {
+        fill_places(cell, vec![sender]);
+    }
+}
+
+/// Fills the places of messages, and then those of others that have a turn, as an executor does.
+fn fill_places(cell: &Cell, mut granted: Vec<Arc<dyn WaitingSender>>) {
+    while !granted.is_empty() {
+        cell.fill_each(Pid::FIRST, granted, |_| ());
+        granted = cell.let_messages_in(Pid::FIRST).0.granted;
+    }
+}
+
+/// Gives the next step its share, as its executor does, and fills the places. Returns the messages in the body.
+fn share(cell: &Cell, body: &mut Ready) -> Vec<u32> {
+    fill_places(cell, cell.fill(body, 8).told.granted);
+    let mailbox = body.machine.mailbox() as &mut dyn std::any::Any;
+    let mailbox = mailbox.downcast_mut::<Mailbox<u32>>().unwrap();
+    std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect()
+}
+
+/// Fails if a sender registers without a look for room, or if the thread that gives places does not look again.
+#[test]
+fn no_message_waits_beside_room() {
+    loom::model(|| {
+        let (cell, mut body, sends) = full_with(2);
+        let registers = {
+            let (cell, sends) = (cell.clone(), sends.clone());
+            thread::spawn(move || sends.iter().for_each(|send| register(&cell, send)))
+        };
+        let mut taken = share(&cell, &mut body);
+        registers.join().unwrap();
+        while taken.len() < 3 {
+            let more = share(&cell, &mut body);
+            assert!(!more.is_empty(), "after {taken:?} there is room, and a message waits");
+            taken.extend(more);
+        }
+        assert_eq!(taken, [0, 1, 2], "in the order of the registrations");
+        assert!(sends.iter().all(|send| send.told().get() == Some(Told::Sent) && send.take_back().is_none()));
+    });
+}
+
+/// Fails if the end of a limit and the filling of a place do not decide under the lock of the slot.
+#[test]
+fn a_message_that_gets_room_at_its_limit_is_sent_or_comes_back() {
+    loom::model(|| {
+        let (cell, mut body, sends) = full_with(1);
+        let send = &sends[0];
+        register(&cell, send);
+        let times_out = {
+            let send = send.clone();
+            thread::spawn(move || {
+                send.give_up(Told::TimedOut);
+                // The sender waits for the news, and takes the message back.
+                (send.told().wait(), send.take_back())
+            })
+        };
+        let mut taken = share(&cell, &mut body);
+        taken.extend(share(&cell, &mut body));
+        match times_out.join().unwrap() {
+            (Told::Sent, None) => assert_eq!(taken, [0, 1]),
+            (Told::TimedOut, Some(1)) => assert_eq!(taken, [0]),
+            told => panic!("{told:?} and {taken:?}"),
+        }
+        // The place of a message that has come back is free.
+        assert!(send_to_room(&cell));
+    });
+}
+
+/// Whether there is room for a message.
+fn send_to_room(cell: &Cell) -> bool {
+    let send = Arc::new(WaitingSend::new(Pid::FIRST, 9, None));
+    register(cell, &send);
+    send.told().get() == Some(Told::Sent)
 }

@@ -41,12 +41,20 @@ impl SpareAsks {
         }
     }
 
-    /// Makes a question in the memory of an old one, if there is an unshared one.
+    /// Makes a question in the memory of an old one, if the newest or the one before it is unshared.
     #[inline]
-    pub(crate) fn renew(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<Ask>> {
+    pub(crate) fn renew<T: Send + 'static>(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<Ask>> {
         let mut ask = self.0.pop()?;
-        Arc::get_mut(&mut ask)?.renew(asker, tag, target);
-        Some(ask)
+        if let Some(unshared) = Arc::get_mut(&mut ask) {
+            unshared.renew::<T>(asker, tag, target);
+            return Some(ask);
+        }
+        // The step still has the completion of the newest one. It drops that when it returns.
+        let older = self.0.pop();
+        self.0.push(ask);
+        let mut older = older?;
+        Arc::get_mut(&mut older)?.renew::<T>(asker, tag, target);
+        Some(older)
     }
 }
 
@@ -86,6 +94,12 @@ impl OpenAsks {
         self.newest.iter().chain(older).find(|ask| ask.tag() == Some(tag))
     }
 
+    /// The number of questions that are open.
+    pub(crate) fn open(&self) -> usize {
+        let older = self.older.iter().flat_map(|older| &older.asks);
+        self.newest.iter().chain(older).filter(|ask| !ask.is_decided()).count()
+    }
+
     /// Takes out the questions that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Ask>> {
         let older = self.older.take().map(|older| older.asks);
@@ -107,16 +121,23 @@ impl Older {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::process::command::CommandError;
+    use crate::process::command::{CommandError, Tag};
     use crate::process::host::Clerk;
-    use crate::process::reply::{Decided, Reply};
+    use crate::process::reply::{Completion, Decided, Reply};
 
     fn ask(tag: u64) -> Arc<Ask> {
-        Arc::new(Ask::of_process(Clerk::counted(), Pid::FIRST, tag, Pid::FIRST))
+        Arc::new(Ask::of_process::<()>(Clerk::counted(), Pid::FIRST, tag, Pid::FIRST))
+    }
+
+    /// Answers a question as a step of another process of its runtime does.
+    fn answer<T: Send + 'static>(ask: Arc<Ask>, value: T) -> Option<Completion> {
+        let host = ask.host().clone();
+        let reply = Reply::new(ask).delegate().pending(value);
+        reply.send(&**host, Pid::FIRST, || ()).map(|(_, completion)| completion)
     }
 
     fn decide(ask: &Ask) {
-        assert!(matches!(ask.decide(Err(CommandError::Dropped), || ()), Decided::Deliver { .. }));
+        assert!(matches!(ask.decide(CommandError::Dropped), Decided::Deliver { .. }));
     }
 
     #[test]
@@ -125,19 +146,20 @@ mod tests {
         let old = ask(1);
         let memory = Arc::as_ptr(&old);
         old.refuse(CommandError::TimedOut);
-        let reply = Reply::<()>::new(old.clone()).delegate();
-        asked.note(old);
+        asked.note(old.clone());
         asked.forget_decided(&mut spares);
         assert!(spares.0.is_empty(), "it is open");
-        assert!(reply.send(()));
+        let done = answer(old, ()).unwrap();
         asked.forget_decided(&mut spares);
+        assert!(done.take(Tag::<()>::new(1)).is_some() && done.take(Tag::<()>::new(1)).is_none());
+        drop(done);
         let other = Pid::new(0, 7, 3).unwrap();
-        let new = spares.renew(other, 2, other).unwrap();
+        let new = spares.renew::<()>(other, 2, other).unwrap();
         assert_eq!((Arc::as_ptr(&new), new.tag(), new.waits_for()), (memory, Some(2), Some(other)));
         let why = new.abandoned();
         assert!(matches!(why, CommandError::Dropped), "why the old one was refused is forgotten: {why}");
-        let Decided::Deliver { to, tag, answer } = new.decide(Ok(Box::new(())), || ()) else { panic!("it is open") };
-        assert_eq!((to, tag, answer.is_ok()), (other, 2, true));
+        let Decided::Deliver { to, completion } = new.decide(CommandError::Dropped) else { panic!("it is open") };
+        assert_eq!((to, completion.tag(), completion.answered_by()), (other, 2, Some(other)));
     }
 
     #[test]
@@ -149,8 +171,28 @@ mod tests {
         asked.note(late);
         asked.forget_decided(&mut spares);
         assert_eq!(spares.0.len(), 1);
-        assert!(spares.renew(Pid::FIRST, 2, Pid::FIRST).is_none());
-        assert!(spares.0.is_empty() && !reply.send(()), "it comes too late for the question that it belongs to");
+        assert!(spares.renew::<()>(Pid::FIRST, 2, Pid::FIRST).is_none());
+        let free = ask(2);
+        let memory = Arc::as_ptr(&free);
+        spares.0.insert(0, free);
+        let new = spares.renew::<()>(Pid::FIRST, 3, Pid::FIRST).unwrap();
+        assert_eq!(Arc::as_ptr(&new), memory, "the one before it serves");
+        let held = Reply::<()>::new(new.clone());
+        spares.0.insert(0, new);
+        assert!(spares.renew::<()>(Pid::FIRST, 4, Pid::FIRST).is_none());
+        assert_eq!(spares.0.len(), 1, "of two whose replies are somewhere, the older one is dropped");
+        drop(held);
+        assert!(!reply.send(()), "it comes too late for the question that it belongs to");
+    }
+
+    #[test]
+    fn a_question_serves_again_for_an_answer_of_another_type() {
+        let mut spares = SpareAsks(vec![ask(1)]);
+        let memory = Arc::as_ptr(&spares.0[0]);
+        let new = spares.renew::<String>(Pid::FIRST, 2, Pid::FIRST).unwrap();
+        assert_eq!(Arc::as_ptr(&new), memory);
+        let done = answer(new, String::from("yes")).unwrap();
+        assert_eq!(done.take(Tag::<String>::new(2)).unwrap().unwrap(), "yes");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::iter::repeat_n;
 
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
-use super::waiting_sends::{Sender, WaitingSend};
+use super::room_queue::QueuedSend;
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -102,8 +102,13 @@ impl Outbox {
 pub(crate) trait Lane: Any + Send {
     /// Moves the first `count` messages, which all go to the same receiver, into its open mailbox. Returns by how many
     /// messages the mailbox has grown, or `None` if it is for another type.
-    fn fill(&mut self, count: u32, from: Pid, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>)
-    -> Option<u32>;
+    fn fill(
+        &mut self,
+        count: u32,
+        from: Option<Pid>,
+        mailbox: &mut dyn AnyMailbox,
+        bounds: Option<&mut Bounds>,
+    ) -> Option<u32>;
 
     /// Sets the question that the next message asks. The lane needs it only if the message must wait.
     fn set_ask(&mut self, ask: Option<Arc<Ask>>);
@@ -156,11 +161,11 @@ impl<M> LaneOf<M> {
 }
 
 impl<M: Send + 'static> LaneOf<M> {
-    /// As `fill`, for a sender whose earlier messages wait for room.
+    /// As `fill`, for a process whose earlier messages wait for room.
     #[cold]
     fn wait(&mut self, count: u32, from: Pid, bounds: &mut Bounds) -> u32 {
         for message in self.letters.drain(..count as usize) {
-            bounds.wait(Sender::Process(from), WaitingSend::plain(from, message, self.ask.take()));
+            bounds.wait(from, QueuedSend::plain(from, message, self.ask.take()));
         }
         self.waiting += count;
         0
@@ -171,20 +176,21 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
     fn fill(
         &mut self,
         count: u32,
-        from: Pid,
+        from: Option<Pid>,
         mailbox: &mut dyn AnyMailbox,
         bounds: Option<&mut Bounds>,
     ) -> Option<u32> {
         let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
         if let Some(bounds) = bounds {
-            if bounds.is_waiting(Sender::Process(from)) {
+            if let Some(from) = from
+                && bounds.is_waiting(from)
+            {
                 return Some(self.wait(count, from, bounds));
             }
             if !bounds.admit(count as usize, mailbox.messages.len()) {
-                return Some(self.offer(count, Some(from), mailbox, bounds));
+                return Some(self.offer(count, from, mailbox, bounds));
             }
         }
-        let from = Some(from);
         if count == 1 {
             if let Some(message) = self.letters.pop_front() {
                 mailbox.messages.push_parts(from, message);
@@ -257,7 +263,7 @@ mod tests {
             (0..100_000_u64).for_each(|n| assert_eq!(outbox.push(n), 0));
             let lane = outbox.lane(0);
             if is_taken {
-                assert_eq!(lane.fill(100_000, pid, &mut mailbox, None), Some(100_000));
+                assert_eq!(lane.fill(100_000, Some(pid), &mut mailbox, None), Some(100_000));
                 assert!(!lane.settle());
                 assert_eq!(mailbox.messages.len(), 100_000);
             } else {

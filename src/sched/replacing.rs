@@ -5,6 +5,7 @@
 use super::cell::{Cell, Freed, Inbox};
 use super::ending::{bury, bury_as, close, end};
 use super::engine::Engine;
+use super::polling::drop_futures;
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
@@ -49,6 +50,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     // The signals that the failed state machine has taken are not taken again.
     successor.given_back.drain(..).for_each(drop_contained);
     close(executor, &mut body);
+    drop_futures(engine, executor, &mut body.head);
     engine.abandons(&mut body.head);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = succeed(*successor, body);
@@ -138,12 +140,13 @@ pub(super) fn hold<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body
     tell_of_freed(road, executor, body, freed);
 }
 
-/// Reports messages that have lost their place in a bounded mailbox, and notifies senders that waited for room.
+/// Reports messages that have lost their place in a bounded mailbox, and puts messages that have waited into free
+/// places.
 pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &Ready, freed: Freed) {
     if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
-    road.end_sends(executor, body.head.pid, freed.sends);
+    road.tell_senders(executor, body.head.pid, freed.told);
 }
 
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.

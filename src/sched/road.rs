@@ -163,6 +163,11 @@ impl Road {
     /// Puts a ready process behind all others, from outside the workers.
     pub(crate) fn inject(&self, ready: Ready) {
         self.queues.push(ready);
+        self.injected();
+    }
+
+    /// Notifies a worker of a process that was put into the global queue, from outside the workers.
+    pub(crate) fn injected(&self) {
         if self.sleep.work_added() {
             self.outside.add(&self.outside.woke_others, 1);
         }

@@ -2,15 +2,43 @@
 
 use std::any::{Any, type_name};
 
-use super::cell::{Missed, Missing};
-use super::road::{Executor, Road};
+use super::cell::{Cell, Missed, Missing};
+use super::doorway::ToldSends;
+use super::feeds::FeedHost;
+use super::resident_waker::PollRequests;
+use super::road::{Executor, OutsideExecutor, Road};
 use crate::outcome::{Rejected, drop_contained};
-use crate::primitives::Ordering;
+use crate::primitives::{Arc, Ordering};
+use crate::process::recipient::Route;
 use crate::process::{Answer, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::body::Ready;
-use crate::sched::bounded_mailbox::Bounds;
+use crate::sched::bounded_mailbox::{Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
-use crate::sched::outbox::Lane;
+use crate::sched::outbox::{Lane, Outbox};
+
+impl PollRequests for Road {
+    fn request_poll(&self, pid: Pid) {
+        if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.request_poll(pid)) {
+            self.inject(ready);
+        }
+    }
+}
+
+impl FeedHost for Road {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        let woken = self.table.cell(pid)?.fed(pid)?;
+        let is_woken = woken.is_some();
+        woken.into_iter().for_each(|ready| self.queues.push(ready));
+        Some(is_woken)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        if is_woken {
+            self.injected();
+        }
+        self.outside.add(&self.outside.accepted, 1);
+    }
+}
 
 impl Road {
     /// Delivers the next `count` messages of a lane, all of them to one receiver. Those that do not reach it are dead
@@ -58,7 +86,7 @@ impl Road {
         let mut has_bound = false;
         let (ready, queued) = cell.post(to, |mailbox, bounds| {
             has_bound = bounds.is_some();
-            lane.fill(count, from, mailbox, bounds)
+            lane.fill(count, Some(from), mailbox, bounds)
         })?;
         executor.posted(queued);
         if let Some(ready) = ready {
@@ -114,7 +142,8 @@ impl Road {
         self.offer(to, message, || ())
     }
 
-    /// As `send`. `full` is called before a full mailbox that drops the newest drops the message.
+    /// Sends a message from outside the runtime. `full` is called before a full mailbox that drops the newest drops
+    /// the message.
     pub(crate) fn offer<M: Send + 'static>(
         &self,
         to: Pid,
@@ -167,6 +196,62 @@ impl Road {
         Ok(())
     }
 
+    /// Sends a message that a recipient converts. `dead` is called with the converted message, if it is dropped.
+    ///
+    /// A place is kept for the message while it is converted. So a message that is refused was not converted yet, and
+    /// is handed back.
+    pub(crate) fn send_converted<T>(
+        &self,
+        to: Pid,
+        message: T,
+        route: &dyn Route<T>,
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) -> Result<(), Rejected<T, SendError>> {
+        let mut full = None;
+        let reserve = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
+            full = bounds.and_then(|bounds| bounds.reserve(mailbox.messages()).err());
+            route.is_for(mailbox).then_some(0)
+        };
+        let found = self.table.cell(to).ok_or(Missed::NoSuchProcess);
+        let why = match found.and_then(|cell| cell.post(to, reserve).map(|_| cell)) {
+            Ok(cell) => match full {
+                None => {
+                    let place = ReservedPlace { road: self, cell, to };
+                    let mut outbox = Outbox::default();
+                    let lane = route.push(&mut outbox, message);
+                    place.fill(outbox.lane(lane), dead);
+                    return Ok(());
+                }
+                Some(limit) => SendError::Full { pid: to, limit },
+            },
+            Err(Missed::NoSuchProcess) => NoSuchProcessError::Pid(to).into(),
+            Err(Missed::WrongType(takes)) => SendError::WrongType { pid: to, takes: takes(), sent: route.type_name() },
+        };
+        Err(Rejected::new(message, why))
+    }
+
+    /// Checks that the PID's process lives and takes messages of this type.
+    pub(crate) fn takes<M: Send + 'static>(&self, pid: Pid) -> Result<(), Missed> {
+        let is_typed = |mailbox: &mut dyn AnyMailbox, _: Option<&mut Bounds>| {
+            (mailbox as &dyn Any).is::<Mailbox<M>>().then_some(0)
+        };
+        self.table.cell(pid).ok_or(Missed::NoSuchProcess)?.post(pid, is_typed).map(drop)
+    }
+
+    /// Has a message wait for room. Returns the number of its registration in the mailbox. If there is room, the
+    /// message gets it at once, and has no number. If the process has ended, the sender is told so.
+    pub(crate) fn wait_for_room(&self, to: Pid, sender: &Arc<dyn WaitingSender>) -> Option<u64> {
+        match self.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| cell.register(to, sender)) {
+            Ok(None) => {
+                let told = ToldSends { granted: vec![sender.clone()], ..ToldSends::default() };
+                self.tell_senders(&mut OutsideExecutor { road: self }, to, told);
+            }
+            Ok(number) => return number,
+            Err(_) => sender.try_again(),
+        }
+        None
+    }
+
     /// Delivers a signal.
     pub(crate) fn signal<H: Executor>(
         &self,
@@ -181,9 +266,9 @@ impl Road {
         Ok(())
     }
 
-    /// Delivers the answer to a command. If the process has ended, the answer is discarded and counted.
+    /// Delivers the answer to a command.
     pub(crate) fn answer<H: Executor>(&self, executor: &mut H, to: Pid, tag: u64, answer: Answer) {
-        self.answer_from(executor, None, to, tag, answer);
+        self.complete(executor, to, Completion::from(None, tag, answer));
     }
 
     /// Answers a command of the process in hand, whose body this is.
@@ -197,24 +282,23 @@ impl Road {
         }
         body.head.answered(1);
         body.head.is_answered = true;
-        body.machine.mailbox().signal(Signal::Completed(Completion::from(None, tag, answer)));
+        body.machine.mailbox().complete(Completion::from(None, tag, answer));
     }
 
-    /// As `answer`, for the answer of a process. It is delivered before that process's end is reported.
-    pub(crate) fn answer_from<H: Executor>(
-        &self,
-        executor: &mut H,
-        from: Option<Pid>,
-        to: Pid,
-        tag: u64,
-        answer: Answer,
-    ) {
-        if let Err((_, signal)) = self.signal(executor, to, Signal::Completed(Completion::from(from, tag, answer))) {
-            let counters = executor.counters();
-            counters.add(&counters.discarded_answers, 1);
-            executor.let_go();
-            drop_contained(signal);
-        }
+    /// Delivers a completion. If the process has ended, the answer is discarded and counted.
+    pub(crate) fn complete<H: Executor>(&self, executor: &mut H, to: Pid, completion: Completion) {
+        let refused = match self.table.cell(to) {
+            Some(cell) => match cell.complete(to, completion) {
+                Ok(None) => return,
+                Ok(Some(ready)) => return executor.woken(ready),
+                Err(refused) => refused,
+            },
+            None => completion,
+        };
+        let counters = executor.counters();
+        counters.add(&counters.discarded_answers, 1);
+        executor.let_go();
+        drop_contained(refused);
     }
 
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was
@@ -238,5 +322,48 @@ impl Road {
     /// Whether the PID's process lives, and is not about to be ended.
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
         self.table.cell(pid).is_some_and(|cell| cell.check(pid).is_ok())
+    }
+}
+
+/// A place in a mailbox that is kept for a message while it is converted. Dropping it gives the place back.
+struct ReservedPlace<'a> {
+    road: &'a Road,
+    cell: &'a Cell,
+    to: Pid,
+}
+
+impl ReservedPlace<'_> {
+    /// Puts the next message of a lane into the place. If the process has ended meanwhile, the message is dead.
+    fn fill(self, lane: &mut dyn Lane, dead: impl FnMut(&DeadLetter<'_>)) {
+        let ReservedPlace { road, cell, to } = self;
+        std::mem::forget(self);
+        road.outside.add(&road.outside.accepted, 1);
+        let posted = cell.post(to, |mailbox, mut bounds| {
+            bounds.iter_mut().for_each(|bounds| bounds.leave_reservation());
+            lane.fill(1, None, mailbox, bounds)
+        });
+        let missed = match posted {
+            Ok((ready, _)) => {
+                ready.into_iter().for_each(|ready| road.inject(ready));
+                None
+            }
+            Err(missed) => Some(missed),
+        };
+        if missed.is_some() || lane.settle() {
+            let reason = match missed {
+                Some(Missed::WrongType(_)) => DeadLetterReason::WrongType,
+                _ => DeadLetterReason::Ended,
+            };
+            let count = u32::from(missed.is_some());
+            road.bury(&mut OutsideExecutor { road }, lane, count, &DeadLetter::new(to, reason), dead);
+        }
+    }
+}
+
+impl Drop for ReservedPlace<'_> {
+    fn drop(&mut self) {
+        let (told, woken) = self.cell.give_place_back(self.to);
+        woken.into_iter().for_each(|ready| self.road.inject(ready));
+        self.road.tell_senders(&mut OutsideExecutor { road: self.road }, self.to, told);
     }
 }

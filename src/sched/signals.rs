@@ -9,9 +9,10 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
-use crate::process::command::{CancelRequest, Completion};
+use crate::process::command::CancelRequest;
 use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
+use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
 
 /// An event that overtakes messages, or does not count as a message.
@@ -155,9 +156,14 @@ pub(crate) trait Senders {
 
 impl Signals {
     pub(crate) fn is_empty(&self) -> bool {
-        self.control.is_empty()
-            && self.completions.is_empty()
-            && self.related.as_ref().is_none_or(|related| related.behind.is_empty() && related.killer.is_none())
+        self.completions.is_empty() && !self.has_control()
+    }
+
+    /// Whether anything but completions waits.
+    #[inline]
+    pub(crate) fn has_control(&self) -> bool {
+        !self.control.is_empty()
+            || self.related.as_ref().is_some_and(|related| !related.behind.is_empty() || related.killer.is_some())
     }
 
     /// Whether nothing waits, and nothing has to be remembered.

@@ -69,6 +69,16 @@ impl TimerRecords {
         }
     }
 
+    /// The number of timers that are not due yet.
+    pub(crate) fn pending(&self, now: Instant) -> usize {
+        let is_pending = |record: &&Record| match record.timer {
+            Recorded::Cancelled => false,
+            Recorded::Never => true,
+            Recorded::At(key) => key.moment() > now,
+        };
+        self.all.iter().filter(is_pending).count()
+    }
+
     /// Takes out all that may be pending.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = TimerKey> {
         std::mem::take(self).all.into_iter().filter_map(|record| match record.timer {

@@ -10,11 +10,12 @@ use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
+use super::polling::{begin_turn, poll_fresh, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
-use crate::process::{CommandError, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::orders::{Order, SLICE};
@@ -75,7 +76,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             executor.shows(StepActivity::Step);
         }
         if body.head.rare.is_some() {
-            prepare(road, executor, cell, &mut body, out);
+            if !prepare(engine, executor, cell, &mut body, out, in_a_row == 0) {
+                return rest_again(engine, executor, out, cell, body);
+            }
             executor.shows(StepActivity::Step);
         }
         let mut stepped = step(road, executor, out, &mut body);
@@ -107,8 +110,8 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
         }
         perform(engine, executor, out, &mut body);
-        if body.head.is_bounded() {
-            hold(road, executor, cell, &mut body);
+        if body.head.rare.is_some() {
+            performed(engine, executor, cell, &mut body);
         }
         match cell.settle(body, stepped) {
             Settled::Resting => return After::Nothing,
@@ -138,6 +141,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                         return After::Ready(ready);
                     }
                 }
+                if ready.head.is_poll_requested() {
+                    return After::Ready(ready);
+                }
                 in_a_row = u32::saturating_add(in_a_row, 1);
                 body = ready;
                 if !continues && in_a_row == H::STEPS_IN_A_ROW && allowed == H::STEPS_IN_A_ROW {
@@ -156,6 +162,29 @@ pub(crate) fn turn<E: Engine, H: Executor>(
     }
 }
 
+/// Puts a process to rest that was polled and is not to be stepped.
+#[inline(never)]
+fn rest_again<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    out: &mut StepOutput,
+    cell: &Cell,
+    body: Ready,
+) -> After {
+    let pid = body.head.pid;
+    match cell.settle_polled(body) {
+        Settled::Resting => {}
+        Settled::Asking(asked) => engine.road().came_to_rest(executor, pid, asked),
+        Settled::Again(body) => return After::Ready(body),
+        Settled::Ends(body) => {
+            let waits_for_nothing = || Exit::Failed(Failure::new(WaitedForNothing));
+            let exit = cell.doomed().map_or_else(waits_for_nothing, Exit::Terminated);
+            end(engine, executor, out, body, exit);
+        }
+    }
+    After::Nothing
+}
+
 fn enter<E: Engine>(engine: &E, body: &mut Ready) -> Result<(), Exit> {
     engine.begins(&mut body.head).map_err(|why| Exit::Failed(Failure::new(why)))?;
     body.head.stage = Stage::Open;
@@ -171,21 +200,43 @@ fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body: &mut Read
         engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
     if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().answer_from(executor, Some(pid), parent, tag, Ok(Box::new(())));
+        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
         // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }
 }
 
-/// Prepares a step of a process with rare fields.
+/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled, and its
+/// feeds are looked at. Returns whether the process is to be stepped.
 #[inline(never)]
-fn prepare<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, out: &mut StepOutput) {
+fn prepare<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    out: &mut StepOutput,
+    begins_turn: bool,
+) -> bool {
+    if begins_turn && !begin_turn(engine, executor, cell, body) {
+        return false;
+    }
     if body.head.is_bounded() {
-        fill(road, executor, cell, body);
+        fill(engine.road(), executor, cell, body);
     }
     if let Some(rare) = &mut body.head.rare {
         rare.asked.forget_decided(&mut out.spare_asks);
     }
+    true
+}
+
+/// Handles a process with rare fields when the yields of its step have been performed.
+#[inline(never)]
+fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
+    if body.head.is_bounded() {
+        hold(engine.road(), executor, cell, body);
+    }
+    settle_feeds(executor, body);
+    poll_fresh(engine, executor, cell, body);
 }
 
 #[inline]
@@ -246,7 +297,13 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
 
 #[inline(never)]
 fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    if out.orders.has_slices() {
+    // The second most usual case: a question, or the answer to one.
+    if let ([Order::Next], [Yield::Ask { .. } | Yield::Reply(_)]) = (out.orders.newest(), &out.yields[..]) {
+        out.orders.clear();
+        if let Some(one) = out.yields.pop() {
+            engine.perform(one, body, &mut out.outbox, executor);
+        }
+    } else if out.orders.has_slices() {
         perform_slices(engine, executor, out, body);
         out.performed();
         out.shrink();
@@ -305,7 +362,7 @@ fn perform_these<E: Engine, H: Executor>(
                     while let Some(&Order::Send { lane, count, to }) = orders.peek()
                         && to == child.head.pid
                         && !child.head.is_bounded()
-                        && outbox.lane(lane).fill(count, pid, child.machine.mailbox(), None).is_some()
+                        && outbox.lane(lane).fill(count, Some(pid), child.machine.mailbox(), None).is_some()
                     {
                         if count > 1 {
                             outbox.lane(lane).settle();
@@ -382,7 +439,8 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         drop_contained(child);
         if let Some((parent, tag)) = begun {
-            road.answer_from(executor, Some(pid), parent, tag, Err(CommandError::Cancelled(Reason::Shutdown)));
+            let why = CommandError::Cancelled(Reason::Shutdown);
+            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(why)));
         }
         if birth.marks & RELATED != 0 {
             engine.tell_related(pid, &Exit::Terminated(Reason::NoSuchProcess), executor);

@@ -457,7 +457,7 @@ impl Executor for Own {
         which(&self.view.counters).add_alone(by);
     }
 
-    #[inline]
+    #[inline(always)]
     fn woken(&mut self, ready: Ready) {
         if self.next.is_none() && (self.handed_off_in_a_row < HANDED_OFF_IN_A_ROW || self.hands_off_again()) {
             // The slot was empty. Forgetting the old value saves the check for what to drop.

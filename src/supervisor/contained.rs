@@ -1,16 +1,16 @@
-//! User values that a supervisor stores.
+//! User values that a supervisor or an actor stores.
 //!
-//! Their destructors run in the supervisor's steps. A destructor that panics must not end the supervisor.
+//! Their destructors run in its steps. A destructor that panics must not end the process.
 
 use std::any::{Any, type_name};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A value whose destructor may panic. The panic is caught.
-pub(super) struct Contained<T>(Option<T>);
+pub(crate) struct Contained<T>(Option<T>);
 
 impl<T> Contained<T> {
-    pub(super) fn new(value: T) -> Contained<T> {
+    pub(crate) fn new(value: T) -> Contained<T> {
         Contained(Some(value))
     }
 
@@ -21,7 +21,7 @@ impl<T> Contained<T> {
         }
     }
 
-    pub(super) fn into_inner(mut self) -> Option<T> {
+    pub(crate) fn into_inner(mut self) -> Option<T> {
         self.0.take()
     }
 }

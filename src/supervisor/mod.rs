@@ -48,7 +48,7 @@
 //! ```
 
 mod intensity;
-mod contained;
+pub(crate) mod contained;
 mod spec;
 mod backoff;
 mod message;

@@ -4,8 +4,9 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::engine::{Notes, TestEngine};
+use super::engine::TestEngine;
 use super::helpers::Helpers;
+use super::notes::Notes;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
@@ -16,10 +17,11 @@ use crate::process::{
 };
 use crate::sched::body::{Host, Machine as _, StepOutput};
 use crate::sched::cell::{Birth, Missed, Rest};
+use crate::sched::engine::Engine as _;
 use crate::sched::machine::ExitLatch;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::sched::room_queue::SendEnd;
 use crate::sched::turn::{After, turn};
-use crate::sched::waiting_sends::SendEnd;
 use crate::timer::TimerKey;
 
 /// The most steps that a process may take in a row before it is taken for an endless loop.
@@ -60,6 +62,11 @@ pub enum Status {
 pub enum Outstanding {
     /// A blocking closure.
     Blocking {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A future.
+    Future {
         /// The number of its tag.
         tag: u64,
     },
@@ -203,6 +210,9 @@ impl<P: Process> Driver<P> {
     }
 
     /// Steps the process once, even if it waits for other events. Does nothing after its end.
+    ///
+    /// First it polls the futures that were woken, at most 64. If the process was ready only because futures were
+    /// woken, and none of them is ready, the process is not stepped.
     pub fn step(&mut self) -> Status {
         self.run_helpers();
         let Some(body) = self.engine.take_body() else { return Status::Ended };
@@ -260,6 +270,12 @@ impl<P: Process> Driver<P> {
     /// Returns how the process ended, if it has.
     pub fn exit(&self) -> Option<Exit<Arc<P::Output>>> {
         self.exit.get()
+    }
+
+    /// The number of messages of the process that no step will take.
+    #[cfg(all(test, loom))]
+    pub(super) fn dead_letters(&self) -> u64 {
+        self.engine.road.outside.dead.iter().map(|count| count.get()).sum()
     }
 
     /// Returns the number of steps that the process has taken.
@@ -332,7 +348,7 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, commands, timers, asks, sends, retries, .. } = &self.notes;
+        let Notes { blocking, futures, commands, timers, asks, sends, retries, .. } = &self.notes;
         let now = self.clock.now();
         let blocking = blocking
             .iter()
@@ -342,6 +358,8 @@ impl<P: Process> Driver<P> {
             .iter()
             .filter(|(duty, _)| duty.is_open())
             .map(|(duty, command)| Outstanding::Command { tag: duty.tag(), name: command.name });
+        let futures =
+            futures.iter().filter(|waker| !waker.is_over()).map(|waker| Outstanding::Future { tag: waker.tag });
         let timers = timers
             .iter()
             .map(|(tag, key)| (*tag, key.map(TimerKey::moment)))
@@ -351,7 +369,8 @@ impl<P: Process> Driver<P> {
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
         let sends = sends.iter().filter(|noted| noted.is_open()).map(|noted| Outstanding::Send { tag: noted.tag });
         let retries = retries.iter().filter(|duty| duty.is_open()).map(|duty| Outstanding::Retry { tag: duty.tag() });
-        let mut all: Vec<_> = blocking.chain(commands).chain(timers).chain(asks).chain(retries).chain(sends).collect();
+        let mut all: Vec<_> =
+            blocking.chain(futures).chain(commands).chain(timers).chain(asks).chain(retries).chain(sends).collect();
         all.sort();
         all
     }
@@ -371,6 +390,25 @@ impl<P: Process> Driver<P> {
         let Some((duty, _)) = self.notes.blocking.pop_front() else { return false };
         duty.answer(answer.map(|value| Box::new(value) as _));
         self.run_helpers();
+        true
+    }
+
+    /// Answers a future in its place. `tag` is the number of its tag, as [`outstanding`](Self::outstanding) lists it.
+    /// The future is dropped, and is not polled again. Returns whether there was such a future.
+    pub fn answer_future<T: Send + 'static>(&mut self, tag: u64, answer: Result<T, CommandError>) -> bool {
+        let is_on_pool = self.status() == Status::ReadyOnPool;
+        if !self.notes.futures.iter().any(|waker| waker.tag == tag && !waker.is_over()) {
+            return false;
+        }
+        let Some(mut body) = self.engine.take_body() else { return false };
+        drop(body.head.residents().and_then(|residents| residents.remove(tag)));
+        self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        // The answer makes the process ready, if it was at rest.
+        if is_on_pool {
+            self.engine.to_pool(body)
+        } else {
+            self.engine.road.inject(body)
+        }
         true
     }
 

@@ -3,139 +3,37 @@
 //! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. There are no
 //! other processes. Messages, children and commands are recorded for the test.
 
-use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::notes::{NotedSend, Notes};
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
-use crate::outcome::{Exit, Failure, Reason};
+use crate::outcome::{Exit, Failure, Reason, drop_contained};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::process::handler::BoxedCommand;
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Duty, Monitor, NameError, Naming, Pid, Recovered, Relate,
-    SendError, SpawnError, Subscription, TimerFired,
+    Answer, Bond, CancelRequest, CommandError, Completion, Duty, NameError, Naming, Pid, Recovered, Relate, SendError,
+    SpawnError, TimerFired,
 };
-use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Stage, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
+use crate::sched::feeds::FeedHost;
 use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
+use crate::sched::polling::{attach_feed, drop_future};
 use crate::sched::queue::Queues;
+use crate::sched::resident_waker::PollRequests;
+use crate::sched::residents::{BoxedFuture, Residents};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
-use crate::sched::waiting_sends::WaitingSend;
-use crate::timer::{TimerId, TimerKey, Timers};
+use crate::timer::{TimerId, Timers};
 
 /// The number of PIDs for the children of one process. The PIDs for the next process's children follow.
 const CHILDREN: usize = 1_000;
-
-/// Yields of the process that the test has not taken.
-#[derive(Default)]
-pub(super) struct Notes {
-    /// Each message with its receiver and the name of its type.
-    pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
-    pub(super) spawned: VecDeque<Ready>,
-    pub(super) blocking: VecDeque<(Arc<Duty>, Work)>,
-    pub(super) commands: VecDeque<(Arc<Duty>, BoxedCommand)>,
-    /// Commands that the test has taken, and commands that were answered without the test.
-    pub(super) taken: Vec<Arc<Duty>>,
-    /// Messages that wait for room, and some that no longer do.
-    pub(super) sends: VecDeque<Arc<NotedSend>>,
-    /// Commands whose attempts helpers make.
-    pub(super) retries: Vec<Arc<Duty>>,
-    /// Helpers that the driver has not taken over.
-    pub(super) helpers: Vec<Ready>,
-    /// All timers, including those that have fired. A timer that is never due has no key.
-    pub(super) timers: HashMap<u64, Option<TimerKey>>,
-    /// All questions, including those that are decided.
-    pub(super) asks: Vec<Arc<Ask>>,
-    pub(super) cancelled: Vec<(Pid, CancelRequest)>,
-    pub(super) terminated: Vec<Pid>,
-    pub(super) monitors: Vec<Monitor>,
-    pub(super) links: Vec<Pid>,
-    pub(super) traps: bool,
-    pub(super) subscriptions: Vec<Subscription>,
-    /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
-    own_groups: Vec<Arc<str>>,
-}
-
-/// The commands and questions of a helper that the driver has taken over.
-#[derive(Default)]
-pub(super) struct Handed {
-    duties: Vec<Arc<Duty>>,
-    asks: Vec<Arc<Ask>>,
-}
-
-impl Handed {
-    pub(super) fn add(&mut self, mut other: Handed) {
-        self.duties.append(&mut other.duties);
-        self.asks.append(&mut other.asks);
-    }
-
-    /// Gives everything up, because the helper has ended.
-    pub(super) fn give_up(&mut self) {
-        self.duties.drain(..).for_each(|duty| _ = duty.give_up());
-        self.asks.drain(..).for_each(|ask| drop(ask.decide(Err(CommandError::Dropped), || ())));
-    }
-}
-
-/// A message that the process sends with a limit.
-pub(super) struct NotedSend {
-    pub(super) to: Pid,
-    pub(super) tag: u64,
-    /// Present until it is answered.
-    pub(super) send: Mutex<Option<WaitingSend>>,
-}
-
-impl NotedSend {
-    pub(super) fn is_open(&self) -> bool {
-        lock(&self.send).is_some()
-    }
-}
-
-impl Notes {
-    /// Sets commands aside that were answered without the test, for example by their limit.
-    pub(super) fn set_closed_aside(&mut self) {
-        let mut closed: Vec<_> = self.duties().filter(|duty| !duty.is_open()).cloned().collect();
-        self.blocking.retain(|(duty, _)| duty.is_open());
-        self.commands.retain(|(duty, _)| duty.is_open());
-        self.taken.retain(|duty| duty.is_open());
-        self.taken.append(&mut closed);
-    }
-
-    /// Returns the command with this tag.
-    pub(super) fn duty(&self, tag: u64) -> Option<Arc<Duty>> {
-        self.duties().find(|duty| duty.tag() == tag).cloned()
-    }
-
-    /// Returns the oldest message that waits for room, and forgets those that no longer wait.
-    pub(super) fn oldest_send(&mut self) -> Option<Arc<NotedSend>> {
-        self.sends.retain(|noted| noted.is_open());
-        self.sends.front().cloned()
-    }
-
-    fn duties(&self) -> impl Iterator<Item = &Arc<Duty>> {
-        let noted = self.blocking.iter().map(|(duty, _)| duty).chain(self.commands.iter().map(|(duty, _)| duty));
-        noted.chain(&self.taken).chain(&self.retries)
-    }
-
-    /// Takes the notes of a helper over. Its timers stay there.
-    pub(super) fn take_over(&mut self, helper: &mut Notes) -> Handed {
-        let handed = Handed { duties: helper.duties().cloned().collect(), asks: helper.asks.clone() };
-        self.sent.append(&mut helper.sent);
-        self.spawned.append(&mut helper.spawned);
-        self.blocking.append(&mut helper.blocking);
-        self.commands.append(&mut helper.commands);
-        self.sends.append(&mut helper.sends);
-        self.asks.append(&mut helper.asks);
-        self.cancelled.append(&mut helper.cancelled);
-        self.terminated.append(&mut helper.terminated);
-        handed
-    }
-}
 
 /// Steps one process without a runtime.
 pub(super) struct TestEngine {
@@ -188,7 +86,12 @@ impl TestEngine {
     pub(super) fn take_body(&self) -> Option<Ready> {
         let ready = self.road.queues.take_one().or_else(|| lock(&self.on_pool).take());
         let mut body = ready.or_else(|| self.cell().take_resting())?;
-        drop(self.cell().hand_over(&mut body));
+        if self.cell().hand_over(&mut body).is_some()
+            && let Some(rare) = &mut body.head.rare
+        {
+            // The turn does not find these events in the cell.
+            rare.only_polls = false;
+        }
         Some(body)
     }
 
@@ -221,6 +124,25 @@ impl TestEngine {
                 place.map(|place| members.remove(place));
                 Ok(Box::new(place.is_some()))
             }
+        }
+    }
+
+    /// Takes a future into the body in hand.
+    fn host_future(&self, body: &mut Ready, tag: u64, future: BoxedFuture, limit: Duration) {
+        if body.head.stage == Stage::Done {
+            return drop_contained(future);
+        }
+        let (pid, me) = (body.head.pid, self.me.clone());
+        let residents = body.head.rare().residents.get_or_insert_with(|| Box::new(Residents::new(pid, me)));
+        let waker = residents.admit(tag, future);
+        self.note(|notes| {
+            notes.futures.retain(|waker| !waker.is_over());
+            notes.futures.push(waker.clone());
+        });
+        if limit < Duration::MAX
+            && let Ok(Some(key)) = self.timers.after(limit, Box::new(move || waker.expire()))
+        {
+            residents.set_timer(key.id());
         }
     }
 
@@ -346,9 +268,8 @@ impl Engine for TestEngine {
         None
     }
 
-    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, _: &mut H) {
-        let head = &mut body.head;
-        let pid = head.pid;
+    fn perform<H: Executor>(&self, one: Yield, body: &mut Ready, outbox: &mut Outbox, executor: &mut H) {
+        let pid = body.head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => {
                 let late = ask.clone();
@@ -356,7 +277,7 @@ impl Engine for TestEngine {
                 if let Ok(Some(key)) = timer {
                     ask.set_timer(key.id());
                 }
-                head.rare().asked.note(ask.clone());
+                body.head.rare().asked.note(ask.clone());
                 self.note(|notes| notes.asks.push(ask));
                 self.send(outbox, lane, 1, to);
             }
@@ -364,8 +285,8 @@ impl Engine for TestEngine {
             Yield::SendNowhere { lane, .. } => self.send(outbox, lane, 1, Host::nobody(self)),
             Yield::Refused { tag, why } => self.answer(pid, tag, Err(*why)),
             Yield::Reply(reply) => {
-                if let Some((to, tag, answer)) = reply.send(self, || ()) {
-                    self.answer(to, tag, answer);
+                if let Some((to, completion)) = reply.send(self, pid, || ()) {
+                    self.road.complete(&mut self.executor(), to, completion);
                 }
             }
             Yield::Blocking { tag, work } => {
@@ -388,12 +309,26 @@ impl Engine for TestEngine {
                 let LimitedCommand { tag, command, limit } = *limited;
                 self.note_command(tag, command, limit);
             }
-            Yield::CancelCommand { tag } => self.cancel_command(tag),
+            Yield::CancelCommand { tag } => match body.head.residents().and_then(|residents| residents.remove(tag)) {
+                Some(future) => {
+                    drop_future(self, future);
+                    self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+                }
+                None => self.cancel_command(tag),
+            },
             Yield::SendTimeout(request) => self.note_send(*request),
             Yield::Entrust { tag, entrust } => {
                 let duty = self.duty(tag);
                 self.note(|notes| notes.retries.push(duty.clone()));
                 entrust(duty);
+            }
+            Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit),
+            Yield::Feed(feed) => attach_feed(executor, body, feed, self.me.clone()),
+            Yield::CancelFuture { tag } => {
+                if let Some(future) = body.head.residents().and_then(|residents| residents.remove(tag)) {
+                    drop_future(self, future);
+                    self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+                }
             }
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
@@ -462,7 +397,7 @@ impl Engine for TestEngine {
             self.timers.cancel(key);
         }
         for ask in gone.asks.drain(..) {
-            drop(ask.decide(Err(CommandError::Dropped), || ()));
+            drop(ask.decide(CommandError::Dropped));
         }
         for group in gone.own_groups.drain(..) {
             drop(self.name(Naming::Leave { group, pid: head.pid }));
@@ -479,14 +414,34 @@ impl Engine for TestEngine {
 
     fn ended(&self, _: &mut Head) {}
 
+    fn forget_limit(&self, timer: TimerId) {
+        drop(self.timers.take_back(timer));
+    }
+
     fn to_pool(&self, ready: Ready) {
         *lock(&self.on_pool) = Some(ready);
     }
 }
 
+impl PollRequests for TestEngine {
+    fn request_poll(&self, pid: Pid) {
+        self.road.request_poll(pid);
+    }
+}
+
+impl FeedHost for TestEngine {
+    fn fed(&self, pid: Pid) -> Option<bool> {
+        self.road.fed(pid)
+    }
+
+    fn announce(&self, is_woken: bool) {
+        self.road.announce(is_woken);
+    }
+}
+
 impl Host for TestEngine {
-    fn answer_from(&self, _: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
-        self.road.answer(&mut self.executor(), to, tag, answer);
+    fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, _: Pid) -> bool {

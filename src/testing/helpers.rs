@@ -1,7 +1,8 @@
 //! Processes that make the attempts of the driven process's retries. Each is driven by an engine of its own. Their
 //! messages and commands are recorded with those of the driven process.
 
-use super::engine::{Handed, Notes, TestEngine};
+use super::engine::TestEngine;
+use super::notes::{Handed, Notes};
 use crate::clock::ManualClock;
 use crate::outcome::Reason;
 use crate::primitives::{Arc, lock};

@@ -41,11 +41,14 @@
 //! assert_eq!(**patience.exit().unwrap().output().unwrap(), "gave up");
 //! ```
 
+mod notes;
 mod engine;
 mod helpers;
 mod question;
 mod driver;
 mod builder;
+#[cfg(all(test, loom))]
+mod models;
 
 pub use self::builder::DriverBuilder;
 pub use self::driver::{Driver, Outstanding, SentError, Status};

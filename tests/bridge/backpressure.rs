@@ -291,7 +291,7 @@ fn many_senders_at_once_lose_nothing_and_keep_their_order() {
         .map(|number| {
             let runtime = runtime.clone();
             std::thread::spawn(move || {
-                (0..EACH).for_each(|n| runtime.send_timeout(to, number * EACH + n, Duration::MAX).unwrap());
+                (0..EACH).for_each(|n| runtime.send_timeout(to, number * EACH + n, Duration::MAX).wait().unwrap());
             })
         })
         .collect();
@@ -303,5 +303,60 @@ fn many_senders_at_once_lose_nothing_and_keep_their_order() {
         assert!(seen.iter().copied().filter(|n| n / EACH == number).eq(number * EACH..(number + 1) * EACH));
     }
     assert_eq!((watcher.dead.len(), runtime.stats().timers), (0, 0));
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_message_to_a_recipient_is_converted_when_it_has_room() {
+    let (runtime, clock, watcher) = observed();
+    let (log, converted, told) = (Log::new(), Log::new(), Log::new());
+    let (receiver, blocker) = held(&runtime, bound(1), &log);
+    let (convert, tells) = (converted.clone(), told.clone());
+    let to = receiver.address().map(move |text: String| {
+        convert.push(text.clone());
+        text.parse::<u32>().expect("on purpose")
+    });
+    let mut sent = Vec::<Sent<String>>::new();
+    let sender = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if sent.is_empty() {
+            for text in ["0", "1", "none", "2"] {
+                sent.push(out.send_timeout(&to, text.to_string(), PATIENCE * 2));
+            }
+            sent.push(out.send_timeout(&to, "3".to_string(), PATIENCE));
+            sent.push(out.send_timeout(&to, "4".to_string(), Duration::ZERO));
+            out.send(to.pid(), 5_u32);
+            sent.push(out.send_timeout("nobody", "6".to_string(), PATIENCE));
+        }
+        for event in events {
+            if let Event::Completed(done) = event {
+                let result = sent.iter().find_map(|tag| done.take(*tag)).unwrap();
+                let text = result.map(|sent| sent.map_err(|back| back.into_inner()));
+                tells.push((done.tag(), text.map_err(|error| error.to_string())));
+            }
+        }
+        Ok(Step::<()>::Idle)
+    });
+    runtime.spawn(sender).unwrap();
+    until("three are answered", || told.len() == 3);
+    assert_eq!(told.take(), [(1, Ok(Ok(()))), (6, Ok(Err("4".into()))), (7, Ok(Err("6".into())))]);
+    clock.advance(PATIENCE);
+    until("its limit is over", || told.len() == 1);
+    assert_eq!(told.take(), [(5, Ok(Err("3".into())))]);
+    assert_eq!(converted.take(), ["0"], "the others were not converted");
+    blocker.release();
+    until("all are answered", || told.len() == 3);
+    assert_eq!(
+        told.take(),
+        [
+            (2, Ok(Ok(()))),
+            (3, Err("panicked: on purpose: ParseIntError { kind: InvalidDigit }".into())),
+            (4, Ok(Ok(())))
+        ]
+    );
+    until("all are stepped", || log.len() + watcher.dead.len() == 4);
+    let seen = log.take();
+    assert!(seen.starts_with(&[0, 1, 2]) && seen.is_sorted(), "{seen:?}");
+    assert_eq!(converted.take(), ["1", "none", "2"]);
+    assert_eq!(runtime.stats().timers, 0);
     assert_accounted(&runtime);
 }

@@ -13,7 +13,7 @@ fn a_message_comes_back_when_its_receiver_ends() {
     let ends: [fn(&Runtime, Pid); 3] = [
         |runtime, pid| assert!(runtime.cancel(pid, "be done").unwrap()),
         |runtime, pid| assert!(runtime.terminate(pid).unwrap()),
-        |runtime, pid| assert!(runtime.send_timeout(pid, FAILS, Duration::ZERO).is_err()),
+        |runtime, pid| assert!(runtime.send_timeout(pid, FAILS, Duration::ZERO).wait().is_err()),
     ];
     for (way, end) in ends.into_iter().enumerate() {
         let (runtime, _, watcher) = observed();
@@ -25,7 +25,7 @@ fn a_message_comes_back_when_its_receiver_ends() {
         tell(&runtime, sender, vec![Order::Timeout(1, PATIENCE), Order::Plain(2), Order::Timeout(3, Duration::MAX)]);
         let outside = std::thread::spawn({
             let (runtime, to) = (runtime.clone(), receiver.address());
-            move || runtime.send_timeout(to, 4, Duration::MAX)
+            move || runtime.send_timeout(to, 4, Duration::MAX).wait()
         });
         end(&runtime, receiver.pid());
         blocker.release();

@@ -1,8 +1,8 @@
-//! The bridge to code outside of processes against its contract, through the public interface.
-//! `docs/guarantees/bridge.md` says which test shows which statement.
+//! The bridge to async code, and simpler ways to write a process, against their contract. `docs/guarantees/bridge.md`
+//! says which test shows which statement.
 
 // Everything here is for this program alone; `pub` says what the modules share.
-#![allow(unreachable_pub)]
+#![allow(unreachable_pub, dead_code)]
 
 #[path = "../common/wait.rs"]
 mod wait;
@@ -12,7 +12,6 @@ mod blocker;
 mod panics;
 #[path = "../common/script.rs"]
 mod script;
-#[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
 mod senders;
@@ -21,3 +20,21 @@ mod backpressure;
 mod backpressure_ends;
 mod command_limits;
 mod retries;
+mod executors;
+mod idleness;
+mod process_refs;
+mod recipients;
+mod sending;
+mod puppet_future;
+
+mod futures;
+mod future_wakes;
+mod future_ends;
+mod future_context;
+mod driven_futures;
+mod feeds;
+mod actor_failures;
+#[cfg(feature = "macros")]
+mod actor_macro;
+mod actors;
+mod continuations;

@@ -102,7 +102,7 @@ fn after_a_shutdown_every_call_is_answered_and_refusals_hand_back() {
     let refused = runtime.send(process.address(), String::from("late")).unwrap_err();
     assert_eq!(refused.reason(), &SendError::NoSuchProcess(NoSuchProcessError::Pid(process.pid())));
     assert_eq!(refused.into_inner(), "late");
-    assert!(runtime.send_timeout(process.address(), String::new(), LIMIT).is_err());
+    assert!(runtime.send_timeout(process.address(), String::new(), LIMIT).wait().is_err());
     assert!(matches!(runtime.spawn(sink::<u32>()).unwrap_err().reason(), SpawnError::ShuttingDown));
     assert_eq!(runtime.cancel(process.pid(), "late"), Ok(false));
     assert_eq!(runtime.terminate(process.pid()), Ok(false));

@@ -100,15 +100,15 @@ fn a_sender_outside_can_wait_for_room_but_not_longer_than_its_limit() {
     let (log, blocker) = (Log::new(), Blocker::new());
     let bound = SpawnOptions::new().mailbox(1, Overflow::Refuse);
     let receiver = held(&runtime, bound, &log, &blocker);
-    runtime.send_timeout(receiver.address(), 1, Duration::ZERO).unwrap();
-    assert_eq!(runtime.send_timeout(receiver.address(), 2, Duration::ZERO).unwrap_err().into_inner(), 2);
+    runtime.send_timeout(receiver.address(), 1, Duration::ZERO).wait().unwrap();
+    assert_eq!(runtime.send_timeout(receiver.address(), 2, Duration::ZERO).wait().unwrap_err().into_inner(), 2);
     let sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let late = scope.spawn(|| runtime.send_timeout(receiver.address(), 3, Duration::from_secs(10)));
+        let late = scope.spawn(|| runtime.send_timeout(receiver.address(), 3, Duration::from_secs(10)).wait());
         advance_until("the limit is over", &manual, Duration::from_secs(1), || late.is_finished());
         assert_eq!(wait(late).unwrap().unwrap_err().into_inner(), 3);
         let patient = scope.spawn(|| {
-            let result = runtime.send_timeout(receiver.address(), 4, Duration::MAX);
+            let result = runtime.send_timeout(receiver.address(), 4, Duration::MAX).wait();
             sent.store(true, Ordering::Relaxed);
             result
         });

@@ -139,7 +139,7 @@ fn a_bound_keeps_each_senders_order_and_loses_no_waiting_send() {
             for sender in SENDERS / 2..SENDERS {
                 let runtime = &runtime;
                 scope.spawn(move || {
-                    (0..EACH).for_each(|number| runtime.send_timeout(to, (sender, number), LIMIT).unwrap());
+                    (0..EACH).for_each(|number| runtime.send_timeout(to, (sender, number), LIMIT).wait().unwrap());
                 });
             }
         });

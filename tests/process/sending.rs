@@ -182,9 +182,9 @@ fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
         let refused = [
             runtime.send(pid, 7_i64),
             runtime.send(pid.typed(), 7_i64),
-            runtime.send_timeout(pid.typed(), 7_i64, LIMIT),
+            runtime.send_timeout(pid.typed(), 7_i64, LIMIT).wait(),
             runtime.send("typed", 7_i64),
-            runtime.send_timeout("typed", 7_i64, LIMIT),
+            runtime.send_timeout("typed", 7_i64, LIMIT).wait(),
         ];
         for refused in refused {
             let refused = refused.unwrap_err();
@@ -208,7 +208,7 @@ fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
         assert_eq!((runtime.stats().messages.accepted, runtime.stats().messages.dead()), (1, 0));
         blocker.release();
         output(&holder);
-        runtime.send_timeout(receiver.address(), 2, LIMIT).unwrap();
+        runtime.send_timeout(receiver.address(), 2, LIMIT).wait().unwrap();
         until("the right ones are stepped", || log.len() == 2);
         assert_eq!(log.take(), [1, 2]);
         assert_accounted(&runtime);

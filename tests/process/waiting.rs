@@ -15,6 +15,7 @@ use procession::{
 };
 
 use crate::helpers::*;
+use crate::wait::Mutex;
 
 /// The errors of all that a step does, each with what it has called.
 type Errors = Vec<(&'static str, String)>;
@@ -60,8 +61,8 @@ fn asking_or_waiting_for_room_inside_a_step_is_refused() {
     let inner = runtime.clone();
     let errors = in_a_step(move || {
         let ask = inner.ask(asked.address(), |reply| reply, LIMIT).wait().unwrap_err();
-        let room = inner.send_timeout(full.address(), 1, LIMIT).unwrap_err();
-        let now = inner.send_timeout(full.address(), 2, Duration::ZERO).unwrap_err();
+        let room = inner.send_timeout(full.address(), 1, LIMIT).wait().unwrap_err();
+        let now = inner.send_timeout(full.address(), 2, Duration::ZERO).wait().unwrap_err();
         (matches!(ask, CommandError::InsideStep), room.into_parts(), now.into_parts())
     });
     let (ask, room, now) = &*errors;
@@ -150,7 +151,7 @@ fn a_step_that_waits_for_tasks_is_refused() {
         assert!(matches!(set.wait_next_timeout(LIMIT), Err(WaitError::InsideStep)));
         assert!(matches!(set.wait_next_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
         let left = inner.stop_and_join(LIMIT).err();
-        std::sync::Mutex::new(Some((set, left)))
+        Mutex::new(Some((set, left)))
     });
     let (mut set, left) = task.lock().unwrap().take().unwrap();
     // The closure may have returned before the step has looked.

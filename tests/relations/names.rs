@@ -147,7 +147,7 @@ fn every_call_takes_a_name_and_a_message_to_nobody_comes_back() {
     let runtime = runtime(1);
     let bank = runtime.spawn_with(bank(), SpawnOptions::new().name("bank")).unwrap();
     runtime.send("bank", Bank::Deposit(5)).unwrap();
-    runtime.send_timeout("bank", Bank::Deposit(2), LIMIT).unwrap();
+    runtime.send_timeout("bank", Bank::Deposit(2), LIMIT).wait().unwrap();
     assert_eq!(runtime.ask("bank", Bank::Read, LIMIT).wait().unwrap(), 7);
     assert!(runtime.is_alive("bank") && runtime.process_state("bank").is_some());
     assert_eq!(runtime.process("bank").unwrap().pid, bank.pid());
@@ -166,7 +166,7 @@ fn every_call_takes_a_name_and_a_message_to_nobody_comes_back() {
     assert_eq!(back.reason(), &SendError::NoSuchProcess(no.clone()));
     assert_eq!(back.to_string(), "no process has the name \"bank\"");
     assert_eq!(back.into_inner(), "hello");
-    assert_eq!(runtime.send_timeout("bank", 3_u8, LIMIT).unwrap_err().into_inner(), 3);
+    assert_eq!(runtime.send_timeout("bank", 3_u8, LIMIT).wait().unwrap_err().into_inner(), 3);
     let asked = runtime.ask("bank", Bank::Read, LIMIT).wait();
     assert!(matches!(asked, Err(CommandError::NoSuchProcess(why)) if why == no));
     assert_eq!((runtime.cancel("bank", "x"), runtime.terminate("bank")), (Err(no.clone()), Err(no.clone())));

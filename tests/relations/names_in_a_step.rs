@@ -1,6 +1,6 @@
 //! Names that a step gives and takes, looked up later in the same step.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use procession::testing::{Driver, Status};
 use procession::{
@@ -9,6 +9,7 @@ use procession::{
 
 use crate::helpers::*;
 use crate::support::node::*;
+use crate::wait::Mutex;
 
 fn named(name: &'static str) -> SpawnOptions {
     SpawnOptions::new().name(name)

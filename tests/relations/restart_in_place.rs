@@ -106,7 +106,7 @@ fn no_message_that_was_sent_during_restarts_in_place_is_lost() {
         let to: Address<u64> = boss.pid("fragile").typed();
         std::thread::scope(|scope| {
             for _ in 0..SENDERS {
-                scope.spawn(|| (0..EACH).for_each(|n| runtime.send_timeout(to, n, LIMIT).unwrap()));
+                scope.spawn(|| (0..EACH).for_each(|n| runtime.send_timeout(to, n, LIMIT).wait().unwrap()));
             }
         });
         until("all is stepped", || runtime.is_idle());

@@ -1,6 +1,6 @@
 //! The watchdog and user code: observers that shut down, destructors that are stuck, types that ask the runtime.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -11,6 +11,7 @@ use procession::{Events, Process, Runtime, ShutdownError, Step, StepOutput, Step
 
 use crate::helpers::*;
 use crate::support::stuck::*;
+use crate::wait::Mutex;
 
 /// Shuts the runtime down when it is told of the end of a stuck step.
 struct ShutsDown {

@@ -1,6 +1,6 @@
 //! B: shutting down one node.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -8,7 +8,7 @@ use procession::shutdown::{Job, Key};
 use procession::{Reason, ShutdownNode};
 
 use crate::support::{LIMIT, ZERO, job, named, shutdown, timed};
-use crate::wait::wait;
+use crate::wait::{Mutex, wait};
 
 #[test]
 fn a_new_job_is_neither_told_nor_done() {

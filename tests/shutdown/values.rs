@@ -1,11 +1,10 @@
 //! H: values.
 
-use std::sync::Mutex as StdMutex;
-
 use procession::ShutdownNode;
 use procession::shutdown::{JobGuard, Key};
 
 use crate::support::job;
+use crate::wait::Mutex;
 
 #[derive(PartialEq, Eq)]
 struct Port(&'static str);
@@ -69,7 +68,7 @@ fn keys_of_different_types_do_not_collide() {
 }
 
 /// A kind of state of our own: a place for a fatal error. A constructor reuses the one that its children have.
-struct Fatality(StdMutex<Option<String>>);
+struct Fatality(Mutex<Option<String>>);
 
 #[derive(PartialEq, Eq)]
 struct FatalityKey;
@@ -83,7 +82,7 @@ fn with_fatality(children: Vec<ShutdownNode>) -> (ShutdownNode, std::sync::Arc<F
     if let Some(there) = all.get(&FatalityKey) {
         return (all, there);
     }
-    let all = ShutdownNode::value(FatalityKey, Fatality(StdMutex::new(None)), [all]);
+    let all = ShutdownNode::value(FatalityKey, Fatality(Mutex::new(None)), [all]);
     let made = all.get(&FatalityKey).unwrap();
     (all, made)
 }

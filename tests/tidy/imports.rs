@@ -93,7 +93,7 @@ const ORDER: &[&str] = &[
     "tasklet/shutdown_node",
     "tasklet/models",
     "tasklet/mod",
-    "process/target",
+    "process/no_such_process",
     "process/names",
     "process/entry",
     "process/dead_letter",
@@ -108,17 +108,24 @@ const ORDER: &[&str] = &[
     "sched/open_work",
     "sched/timer_records",
     "sched/timer_records/tests",
+    "sched/resident_waker",
+    "sched/residents",
     "process/relation",
     "process/step_activity",
     "sched/signals",
     "sched/mailbox",
-    "sched/waiting_sends",
+    "sched/room_queue",
+    "sched/feeds",
     "sched/bounded_mailbox",
     "sched/doorway",
     "process/event_box",
     "process/event",
     "sched/orders",
     "sched/outbox",
+    "process/recipient",
+    "process/target",
+    "sched/waiting_send",
+    "sched/routed_send",
     "sched/body",
     "process/contract",
     "sched/machine",
@@ -126,6 +133,9 @@ const ORDER: &[&str] = &[
     "process/step_commands",
     "process/step_sends",
     "process/retry",
+    "process/future_output",
+    "process/feed",
+    "process/stream",
     "process/spawn",
     "process/retrying",
     "process/observer",
@@ -134,9 +144,11 @@ const ORDER: &[&str] = &[
     "sched/marks",
     "sched/cell",
     "sched/cell/asking",
+    "sched/cell/polling",
     "sched/cell/related",
     "sched/cell/replacing",
     "sched/cell/room",
+    "sched/cell/waiting",
     "sched/cell/tests",
     "sched/table",
     "sched/counters",
@@ -150,6 +162,7 @@ const ORDER: &[&str] = &[
     "sched/backpressure",
     "sched/ask_cycles",
     "sched/engine",
+    "sched/polling",
     "sched/ending",
     "sched/replacing",
     "sched/turn",
@@ -166,6 +179,7 @@ const ORDER: &[&str] = &[
     "runtime/dispatch",
     "runtime/command_work",
     "runtime/send_work",
+    "runtime/futures",
     "runtime/related",
     "runtime/inspect",
     "runtime/report",
@@ -173,10 +187,16 @@ const ORDER: &[&str] = &[
     "runtime/worker_threads",
     "runtime/watchdog",
     "runtime/shutdown",
-    "runtime/handle",
-    "runtime/system",
+    "runtime/access",
+    "runtime/send_future",
     "runtime/ask",
     "runtime/watch",
+    "runtime/process_ref",
+    "runtime/handle",
+    "runtime/system",
+    "runtime/weak",
+    "runtime/calls",
+    "runtime/idle",
     "runtime/names",
     "runtime/builder",
     "runtime/mod",
@@ -185,11 +205,11 @@ const ORDER: &[&str] = &[
     "command",
     "config",
     "exit",
+    "feed",
     "names",
     "observe",
     "spawn",
     "sync",
-    "prelude",
     "supervisor/intensity",
     "supervisor/contained",
     "supervisor/spec",
@@ -206,12 +226,21 @@ const ORDER: &[&str] = &[
     "supervisor/builder",
     "supervisor/tree",
     "supervisor/mod",
+    "actor/actions",
+    "actor/contract",
+    "actor/process",
+    "actor/reach",
+    "actor/mod",
+    "prelude",
+    "testing/notes",
     "testing/engine",
     "testing/question",
     "testing/helpers",
     "testing/driver",
     "testing/builder",
+    "testing/models",
     "testing/mod",
+    "guide",
     "idle_tests",
     "lib",
 ];
@@ -444,13 +473,15 @@ fn an_import_that_points_upward_is_seen_whatever_way_it_takes() {
 }
 
 /// Modules that a user of the library can import from.
-const PUBLIC_MODULES: [&str; 9] =
-    ["supervisor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
+const PUBLIC_MODULES: [&str; 10] =
+    ["supervisor", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
 
 #[test]
-fn supervisors_are_written_against_the_public_contract_only() {
+fn supervisors_and_actors_use_the_public_contract_only() {
     let sources = Sources::of_this_crate();
-    for name in sources.texts.keys().filter(|name| name.starts_with("supervisor/")) {
+    for name in
+        sources.texts.keys().filter(|name| ["supervisor/", "actor/"].iter().any(|folder| name.starts_with(folder)))
+    {
         for path in sources.imports(name) {
             let is_public = PUBLIC_MODULES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase);
             assert!(is_public, "{name}: {}: only what everybody can use", path.join("::"));

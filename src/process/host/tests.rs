@@ -7,6 +7,7 @@ use crate::primitives::{Mutex, lock};
 #[derive(Default)]
 pub(crate) struct Clerk {
     pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
+    pub(crate) late_replies: Mutex<u32>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
     pub(crate) discarded: Mutex<u64>,
     clock: Clock,
@@ -27,7 +28,9 @@ impl Host for Clerk {
         true
     }
 
-    fn late_reply(&self) {}
+    fn late_reply(&self) {
+        *lock(&self.late_replies) += 1;
+    }
 
     fn discarded_answer(&self) {
         *lock(&self.discarded) += 1;

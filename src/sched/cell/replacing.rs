@@ -8,6 +8,7 @@
 
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inbox, Inner, TRAPS};
 use crate::primitives::enter;
+use crate::process::Completion;
 use crate::sched::body::{Kind, Ready};
 use crate::sched::mailbox::Signal;
 
@@ -53,16 +54,14 @@ impl Cell {
 
 impl Inner {
     /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
-    fn replace(&mut self, kind: &'static Kind, fresh: BodyState, taken: u32) -> Option<Inbox> {
+    fn replace(&mut self, kind: &'static Kind, mut fresh: BodyState, taken: u32) -> Option<Inbox> {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
         self.kind = Some(kind);
-        let mut old = std::mem::replace(&mut self.body, fresh);
-        if let (BodyState::OutBounded(old), BodyState::OutBounded(new)) = (&mut old, &mut self.body) {
-            // In this critical section, so that no later message of a waiting sender comes first.
-            new.bounds.waiting = old.bounds.waiting.take();
+        if let (BodyState::OutBounded(old), BodyState::OutBounded(fresh)) = (&mut self.body, &mut fresh) {
+            fresh.bounds.inherit(&mut old.bounds);
         }
-        old.into_inbox()
+        std::mem::replace(&mut self.body, fresh).into_inbox()
     }
 
     #[inline]
@@ -72,7 +71,7 @@ impl Inner {
 
     /// Whether this is the answer to a command of an earlier incarnation.
     #[inline]
-    pub(super) fn is_late(&self, signal: &Signal) -> bool {
-        matches!(signal, Signal::Completed(completed) if completed.incarnation() != self.incarnation())
+    pub(super) fn is_late(&self, completion: &Completion) -> bool {
+        completion.incarnation() != self.incarnation()
     }
 }

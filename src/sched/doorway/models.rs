@@ -3,7 +3,6 @@
 use std::any::Any;
 
 use super::*;
-use crate::pid::Pid;
 use crate::primitives::{Mutex, lock, thread};
 use crate::process::{
     Clerk, DeadLetter, Events, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
@@ -14,7 +13,7 @@ use crate::sched::mailbox::Mailbox;
 use crate::sched::outbox::Outbox;
 use crate::timer::Place;
 
-const SENDER: Sender = Sender::Process(Pid::FIRST);
+const SENDER: Pid = Pid::FIRST;
 
 struct Anybody;
 
@@ -50,7 +49,7 @@ impl Receiver {
 
     /// Sends a message with a limit.
     fn offers(&self, tag: u64, message: u32) -> Option<Ready> {
-        let (mut send, mut placed) = (Some(WaitingSend::of_process(Pid::FIRST, tag, message)), None);
+        let (mut send, mut placed) = (Some(QueuedSend::of_process(Pid::FIRST, tag, message)), None);
         let posted = self.cell.post(Pid::FIRST, |mailbox, bounds| {
             let (grown, end) = put(send.take()?, SENDER, true, mailbox, bounds);
             placed = end;
@@ -67,7 +66,7 @@ impl Receiver {
         let mut outbox = Outbox::default();
         let lane = outbox.push(message);
         let fill = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
-            outbox.lane(lane).fill(1, Pid::FIRST, mailbox, bounds)
+            outbox.lane(lane).fill(1, Some(Pid::FIRST), mailbox, bounds)
         };
         let woken = self.cell.post(Pid::FIRST, fill).unwrap().0;
         let mut dead = false;
@@ -75,7 +74,7 @@ impl Receiver {
         (woken, dead)
     }
 
-    fn ends(&self, ended: Vec<(WaitingSend, SendEnd)>, accepted: u32) {
+    fn ends(&self, ended: Vec<(QueuedSend, SendEnd)>, accepted: u32) {
         for (mut send, end) in ended {
             let is_accepted = matches!(end, SendEnd::Accepted);
             let message = send.take_message().unwrap_or(accepted);
@@ -96,13 +95,13 @@ impl Receiver {
         let mut next = Some(body);
         while let Some(mut body) = next.take() {
             let freed = self.cell.fill(&mut body, 8);
-            self.ends(freed.sends.ended, 0);
+            self.ends(freed.told.ended, 0);
             let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u32>>().unwrap();
             let given: Vec<u32> = std::iter::from_fn(|| mailbox.pop_message()).map(|one| one.message).collect();
             let taken = given.len() as u32;
             lock(&self.taken).extend(given);
             let freed = self.cell.hold(&mut body);
-            self.ends(freed.sends.ended, 0);
+            self.ends(freed.told.ended, 0);
             let stepped = Stepped { verdict: Verdict::Idle, unseen: false, signals: false, taken };
             next = match self.cell.settle(body, stepped) {
                 Settled::Again(body) | Settled::Ends(body) => Some(body),
@@ -217,7 +216,7 @@ fn a_plain_message_does_not_overtake_while_the_receiver_is_replaced() {
         let mut old = inbox.mailbox;
         body.machine.mailbox().absorb(&mut *old, usize::MAX);
         let freed = receiver.cell.hold(&mut body);
-        receiver.ends(freed.sends.ended, 0);
+        receiver.ends(freed.told.ended, 0);
         receiver.steps(body);
         let (woken, _) = sender.join().unwrap();
         woken.into_iter().for_each(|body| receiver.steps(body));

@@ -125,7 +125,14 @@ impl User {
     }
 
     async fn live(mut self, actions: Actions, finished: UnboundedSender<()>) {
-        let Some(UserMessage::Begin) = self.inbox.recv().await else { return };
+        // A user that has begun may whisper to one that has not.
+        loop {
+            match self.inbox.recv().await {
+                Some(UserMessage::Begin) => break,
+                Some(UserMessage::Text(text)) => self.received += u64::from(!text.is_empty()),
+                Some(UserMessage::Count(_)) | None => return,
+            }
+        }
         let _ = self.home.send(RoomMessage::Join { user: self.number, to: self.me.clone() });
         if self.act(actions).await.is_none() {
             return;

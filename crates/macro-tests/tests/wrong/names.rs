@@ -1,0 +1,20 @@
+//! Names and visibilities that do not fit together.
+
+use procession::prelude::*;
+
+pub struct Shop;
+
+#[actor]
+impl Shop {
+    pub fn buy(&mut self) {}
+
+    fn helper(&mut self) {}
+
+    pub fn sell_all(&mut self) {}
+
+    pub fn sell__all(&mut self) {}
+
+    pub fn join(&mut self) {}
+}
+
+fn main() {}

@@ -1,0 +1,32 @@
+//! The error of a call if there is no process at its target.
+
+use crate::pid::Pid;
+use crate::primitives::Arc;
+
+/// The error of a call if there is no process at its [`Target`](super::Target).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoSuchProcessError {
+    /// The process has ended, or has never been in this runtime.
+    #[error("no such process: {0} (it has ended, or never was in this runtime)")]
+    Pid(Pid),
+    /// No process has the name.
+    #[error("no process has the name {0:?}")]
+    Name(Arc<str>),
+    /// The group has no members.
+    #[error("the group {0:?} has no members")]
+    Group(Arc<str>),
+    /// The runtime has ended, and all its processes with it.
+    #[error("the runtime has ended")]
+    RuntimeEnded,
+}
+
+impl NoSuchProcessError {
+    /// The name, or the group, if the target was one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            NoSuchProcessError::Pid(_) | NoSuchProcessError::RuntimeEnded => None,
+            NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
+        }
+    }
+}

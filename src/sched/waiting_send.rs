@@ -1,0 +1,170 @@
+//! One message that waits outside for room in a bounded mailbox.
+//!
+//! Several threads may want the message: the one that gives it a place, the timer of its limit, and its sender. The
+//! lock of the slot decides, and the decision is told through a latch:
+//!
+//! | the message is | a place is filled | the limit is over | the sender drops its future |
+//! |---|---|---|---|
+//! | **waiting** | it goes into the mailbox: *sent* | it stays for the sender: *back* | it is dropped: *gone* |
+//! | **sent**, or gone | the place stays free | — | — |
+//! | **back** | the place stays free | — | it is dropped |
+//!
+//! A sender that is told to try again (its process has ended, or the mailbox was replaced) takes the message out in
+//! the same way. So a message is in one place: in the mailbox, or in its sender's hands.
+
+use std::any::Any;
+
+use super::bounded_mailbox::{Bounds, WaitingSender};
+use super::mailbox::{AnyMailbox, Envelope, Mailbox};
+use super::outbox::Outbox;
+use crate::latch::Latch;
+use crate::outcome::{Panic, contain};
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, lock};
+use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
+use crate::process::recipient::Route;
+
+/// A message that waits for room, shared by its sender and the mailbox.
+pub(crate) struct WaitingSend<T> {
+    to: Pid,
+    /// Converts the message when it has a place.
+    route: Option<Arc<dyn Route<T>>>,
+    slot: Mutex<Slot<T>>,
+    told: Latch<Told>,
+}
+
+enum Slot<T> {
+    Waiting(T),
+    /// The sender has given up, and has not taken the message yet.
+    Back(T),
+    /// The message has a place and was converted, and is on this lane.
+    Converted(Outbox, u32),
+    /// The conversion panicked.
+    Panicked(Panic),
+    /// The message is in the mailbox, or the sender has taken it.
+    Gone,
+}
+
+/// The news for the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Sent,
+    /// The process has ended, or its mailbox was replaced.
+    TryAgain,
+    TimedOut,
+    /// The conversion of the message panicked.
+    Panicked,
+    /// No timer can end the wait, because the runtime has ended.
+    RuntimeEnded,
+}
+
+impl<T: Send + 'static> WaitingSend<T> {
+    pub(crate) fn new(to: Pid, message: T, route: Option<Arc<dyn Route<T>>>) -> WaitingSend<T> {
+        WaitingSend { to, route, slot: Mutex::new(Slot::Waiting(message)), told: Latch::new() }
+    }
+
+    /// The conversion of the message, if it has one.
+    pub(crate) fn route(&self) -> Option<&Arc<dyn Route<T>>> {
+        self.route.as_ref()
+    }
+
+    /// The latch that is set when the wait is over.
+    pub(crate) fn told(&self) -> &Latch<Told> {
+        &self.told
+    }
+
+    /// Takes the message back, if it was not sent.
+    pub(crate) fn take_back(&self) -> Option<T> {
+        match self.take_if(|slot| matches!(slot, Slot::Waiting(_) | Slot::Back(_))) {
+            Some(Slot::Waiting(message) | Slot::Back(message)) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The panic of the conversion.
+    pub(crate) fn panic(&self) -> Option<Panic> {
+        match self.take_if(|slot| matches!(slot, Slot::Panicked(_))) {
+            Some(Slot::Panicked(panic)) => Some(panic),
+            _ => None,
+        }
+    }
+
+    fn take_if(&self, is_wanted: impl FnOnce(&Slot<T>) -> bool) -> Option<Slot<T>> {
+        let mut slot = lock(&self.slot);
+        is_wanted(&slot).then(|| std::mem::replace(&mut *slot, Slot::Gone))
+    }
+}
+
+/// The wait of a sender, for the timer that ends it.
+pub(crate) trait LimitedSend: Send + Sync {
+    /// Ends the wait, unless the message was sent.
+    fn give_up(&self, why: Told);
+}
+
+impl<T: Send + 'static> LimitedSend for WaitingSend<T> {
+    fn give_up(&self, why: Told) {
+        {
+            let mut slot = lock(&self.slot);
+            *slot = match std::mem::replace(&mut *slot, Slot::Gone) {
+                Slot::Waiting(message) => Slot::Back(message),
+                other => {
+                    *slot = other;
+                    return;
+                }
+            };
+        }
+        let _ = self.told.set(why);
+    }
+}
+
+impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
+    fn prepare(&self) {
+        let Some(route) = &self.route else { return };
+        // Without the lock, because a conversion is user code.
+        let Some(Slot::Waiting(message)) = self.take_if(|slot| matches!(slot, Slot::Waiting(_))) else { return };
+        let mut outbox = Outbox::default();
+        *lock(&self.slot) = match contain(|| route.push(&mut outbox, message)) {
+            Ok(lane) => Slot::Converted(outbox, lane),
+            Err(panic) => Slot::Panicked(panic),
+        };
+    }
+
+    fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32> {
+        let mut slot = lock(&self.slot);
+        if let Slot::Converted(outbox, lane) = &mut *slot {
+            return outbox.lane(*lane).fill(1, None, mailbox, bounds);
+        }
+        let Slot::Waiting(_) = &*slot else { return Some(0) };
+        let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<T>>()?;
+        if let Slot::Waiting(message) = std::mem::replace(&mut *slot, Slot::Gone) {
+            match bounds {
+                Some(bounds) => bounds.put(mailbox, message),
+                None => mailbox.messages.push(Envelope { from: None, message }),
+            }
+        }
+        Some(1)
+    }
+
+    fn settle(&self, is_sent: bool, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
+        let converted = self.take_if(|slot| matches!(slot, Slot::Converted(..)));
+        let told = match (is_sent, &*lock(&self.slot)) {
+            (true, _) => Told::Sent,
+            (false, Slot::Waiting(_)) => Told::TryAgain,
+            (false, Slot::Panicked(_)) => Told::Panicked,
+            (false, _) if converted.is_some() => Told::Sent,
+            // The sender has given up.
+            (false, _) => return,
+        };
+        if let Some(Slot::Converted(mut outbox, lane)) = converted
+            && !is_sent
+        {
+            // It cannot be handed back, so it counts as accepted.
+            outbox.lane(lane).bury(1, &DeadLetter::new(self.to, DeadLetterReason::Ended), grave);
+        }
+        let _ = self.told.set(told);
+    }
+
+    fn try_again(&self) {
+        let _ = self.told.set(Told::TryAgain);
+    }
+}
