@@ -18,10 +18,10 @@ pub trait Reach<M: Send + 'static> {
     /// Sends a message.
     ///
     /// # Errors
-    /// The message comes back with the reason, as from [`Runtime::send`].
+    /// The message comes back with the reason, as from [`Runtime::send`](crate::Runtime::send).
     fn reach_send(&self, message: M) -> Result<(), Rejected<M, SendError>>;
 
-    /// Asks a question, as [`Runtime::ask`] does.
+    /// Asks a question, as [`Runtime::ask`](crate::Runtime::ask) does.
     fn reach_ask<T: Send + 'static>(&self, question: impl FnOnce(Reply<T>) -> M, limit: Duration) -> AskFuture<T>;
 }
 

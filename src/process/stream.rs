@@ -14,7 +14,7 @@ use crate::sched::feeds::NotFed;
 use crate::sched::residents::AnyFuture;
 
 impl StepOutput {
-    /// Polls a stream. Its items come as messages of the process, as those of a [`Feed`](crate::feed::Feed) do. When
+    /// Polls a stream. Its items come as messages of the process, as those of a [`Feed`] do. When
     /// the stream has ended, and the process has taken all items, the command is answered.
     ///
     /// At most `limit` items are untaken. The stream is not polled further ahead. If a poll panics, the answer is

@@ -168,3 +168,52 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
         let _ = self.told.set(Told::TryAgain);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::{Events, Overflow, Process, SpawnOptions, Step, StepOutput, StepResult, described_body};
+    use crate::sched::body::Ready;
+    use crate::sched::cell::{Birth, Cell};
+
+    struct Anybody;
+
+    impl Process for Anybody {
+        type Message = u32;
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+
+    /// A second message arrives while the first one has been given a place, and is not in it yet.
+    #[test]
+    fn a_place_that_is_given_and_not_filled_is_not_overtaken() {
+        let options = SpawnOptions::new().mailbox(2, Overflow::Refuse);
+        let (cell, bound) = (Cell::new(), options.bound);
+        let mut body: Ready = described_body(Anybody, Pid::FIRST, options, None);
+        assert!(cell.install(1, body.machine.kind(), Birth { bound, ..Birth::default() }, 0, || false));
+        let sends = [0_u32, 1, 2, 3, 4].map(|message| Arc::new(WaitingSend::new(Pid::FIRST, message, None)));
+        let senders = sends.clone().map(|send| send as Arc<dyn WaitingSender>);
+        let register = |sender: usize| cell.register(Pid::FIRST, &senders[sender]).unwrap();
+        for sender in [0, 1] {
+            assert_eq!(register(sender), None, "there is room");
+            cell.fill_each(Pid::FIRST, vec![senders[sender].clone()], |_| ());
+        }
+        assert!(register(2).is_some(), "it waits");
+        let granted = cell.fill(&mut body, 8).granted;
+        assert_eq!(granted.len(), 1);
+        // There is room for one more, but the message before it is on its way.
+        assert!(register(3).is_some() && register(4).is_some());
+        cell.fill_each(Pid::FIRST, granted, |_| ());
+        assert!(sends[..4].iter().all(|send| send.told().get() == Some(Told::Sent)));
+        assert!(!sends[4].told().is_set(), "the mailbox is full again");
+        let granted = cell.fill(&mut body, 8).granted;
+        cell.fill_each(Pid::FIRST, granted, |_| ());
+        drop(cell.fill(&mut body, 8));
+        let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u32>>().unwrap();
+        let taken: Vec<u32> = std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect();
+        assert_eq!(taken, [0, 1, 2, 3, 4]);
+    }
+}

@@ -62,10 +62,12 @@ impl Cell {
     }
 
     /// The number of commands of the process that are at work, if the process rests. Timers and questions do not count.
+    /// A process that does not rest counts as one: a thread may have woken it, and be about to put it into a queue.
     pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
         match &enter(&self.inner).body {
             BodyState::Resting(body) => body.head.commands_at_work(now),
-            BodyState::Out(_) | BodyState::OutBounded(_) | BodyState::Vacant => 0,
+            BodyState::Out(_) | BodyState::OutBounded(_) => 1,
+            BodyState::Vacant => 0,
         }
     }
 }
