@@ -65,8 +65,7 @@ impl Road {
             return free.or(send).map(|send| (send, end));
         }
         let Some(mut send) = free else {
-            let Some(cell) = self.table.cell(to) else { return None };
-            let (told, woken) = cell.let_messages_in(to);
+            let (told, woken) = self.table.cell(to)?.let_messages_in(to);
             woken.into_iter().for_each(|ready| executor.woken(ready));
             self.tell_senders(executor, to, told);
             if !may_wait {

@@ -338,7 +338,7 @@ mod tests {
         (0..3).for_each(|n| door.sends(second, u64::from(n) + 1, 10 + n));
         door.registers(21);
         let taken: Vec<u32> = std::iter::from_fn(|| door.takes()).collect();
-        assert_eq!(taken, [0, 1, 20, 10, 2, 21, 11, 3, 12]);
+        assert_eq!(taken, [0, 1, 20, 10, 21, 2, 11, 3, 12]);
         assert!(door.bounds.waiting.is_none());
     }
 
@@ -366,7 +366,7 @@ mod tests {
         door.sends(first, 1, 0);
         door.sends(first, 2, 1);
         door.sends(first, 3, 2);
-        (3..5).for_each(|n| door.bounds.wait(first, QueuedSend::plain(first, n, None)));
+        (3..5_u32).for_each(|n| door.bounds.wait(first, QueuedSend::plain(first, n, None)));
         door.sends(first, 4, 5);
         door.sends(second, 1, 10);
         assert_eq!((door.takes(), door.mailbox.messages.len()), (Some(0), 2));
