@@ -151,7 +151,7 @@ impl CancelToken {
     /// If the token is already cancelled, this call calls the callback. Dropping the [`CancelCallback`] removes the
     /// callback, unless the token was cancelled before.
     pub fn on_cancel(&self, callback: impl FnOnce(&Reason) + Send + 'static) -> CancelCallback {
-        CancelCallback { _callback: self.node.reason.on_set(callback) }
+        CancelCallback { _callback: self.node.reason.on_set(callback), _token: self.clone() }
     }
 }
 
@@ -198,6 +198,8 @@ impl fmt::Debug for CancelToken {
 #[must_use = "dropping this takes the callback back"]
 pub struct CancelCallback {
     _callback: LatchCallback<Reason>,
+    // Dropped with the callback and not before, so that a cancellation of a token above reaches it.
+    _token: CancelToken,
 }
 
 #[cfg(all(test, not(loom)))]
@@ -264,6 +266,18 @@ mod tests {
 
         let calm = CancelToken::with_clock(manual.clock());
         assert_eq!(calm.sleep(Duration::ZERO), Ok(()));
+    }
+
+    #[test]
+    fn a_callback_outlives_its_token() {
+        let (all, calls) = (CancelToken::new(), std::sync::Arc::new(AtomicUsize::new(0)));
+        let counted = calls.clone();
+        let callback = all.child().on_cancel(move |_| _ = counted.fetch_add(1, Ordering::SeqCst));
+        assert_eq!(all.children(), 1, "the callback keeps it");
+        all.cancel(Reason::Ended);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        drop(callback);
+        assert_eq!(all.child().reason(), Some(Reason::Ended));
     }
 
     #[test]

@@ -1,3 +1,3 @@
 //! Commands that the user defines, and the events of commands.
 
-pub use crate::process::{CancelRequest, Command, Cycle, Responder, TimerFired};
+pub use crate::process::{CancelRequest, Command, Cycle, Responder, Retry, TimerFired};

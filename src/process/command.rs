@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 use super::cycle::Cycle;
-use super::dead_letter::SendError;
+use super::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 use super::no_such_process::NoSuchProcessError;
 use crate::outcome::{BoxError, Exit, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
@@ -178,6 +178,18 @@ impl From<SendError> for CommandError {
             SendError::InsideStep { .. } => CommandError::InsideStep,
         }
     }
+}
+
+/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
+/// dropped to make room belongs to another sender.
+pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
+    let pid = letter.to;
+    Some(match (letter.reason, letter.takes) {
+        (DeadLetterReason::DroppedOldest, _) => return None,
+        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
+        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
+        _ => CommandError::Full(pid),
+    })
 }
 
 /// An answer before it is taken. Only the tag knows its type.

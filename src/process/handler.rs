@@ -4,47 +4,19 @@ use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::command::{Answer, Command, CommandError};
-use super::host::Host;
+use super::command::{Command, CommandError};
+use super::duty::Duty;
 use crate::cancel::CancelToken;
-use crate::outcome::{BoxError, Failure, contain, drop_contained};
+use crate::outcome::{BoxError, Failure, contain};
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicBool, Ordering};
+use crate::primitives::Arc;
 
 /// Answers one command. It may be moved to any thread or async runtime. If it is dropped without an answer, the
 /// command is answered with [`CommandError::Dropped`].
 #[must_use = "dropping this answers with `CommandError::Dropped`"]
 pub struct Responder<T> {
     duty: Arc<Duty>,
-    cancel: CancelToken,
     answers: PhantomData<fn(T)>,
-}
-
-/// The duty to answer one command. The responder and the call of the handler share it, because either may answer. A
-/// handler that returns an error or panics drops its responder before the error or the panic is known. The error or
-/// the panic must be the answer. So the drop of the responder does not answer. The drop of the last share does.
-struct Duty {
-    host: Arc<dyn Host>,
-    to: Pid,
-    tag: u64,
-    is_answered: AtomicBool,
-}
-
-impl Duty {
-    fn answer(&self, answer: Answer) {
-        // Ordering: AcqRel: one read-modify-write wins. The answer itself travels under the lock of the receiver.
-        if self.is_answered.swap(true, Ordering::AcqRel) {
-            drop_contained(answer);
-        } else {
-            self.host.answer(self.to, self.tag, answer);
-        }
-    }
-}
-
-impl Drop for Duty {
-    fn drop(&mut self) {
-        self.answer(Err(CommandError::Dropped));
-    }
 }
 
 impl<T: Send + 'static> Responder<T> {
@@ -66,21 +38,28 @@ impl<T: Send + 'static> Responder<T> {
         self.complete(Err(error));
     }
 
-    /// Returns the token of the command. It is cancelled when the process that waits has ended, or when its state
-    /// machine has failed. Nothing receives the answer then.
+    /// Returns the token of the command. It is cancelled when nothing receives the answer any more:
+    ///
+    /// - The process that waits has ended, or its state machine has failed. The reason is [`Reason::Ended`].
+    /// - The limit of the command is over. The reason is [`Reason::TimedOut`].
+    /// - The process has cancelled the command. The reason is [`Reason::Cancelled`].
+    ///
+    /// [`Reason::Ended`]: crate::Reason::Ended
+    /// [`Reason::TimedOut`]: crate::Reason::TimedOut
+    /// [`Reason::Cancelled`]: crate::Reason::Cancelled
     pub fn cancel(&self) -> &CancelToken {
-        &self.cancel
+        self.duty.cancel().token()
     }
 
     /// The process that waits.
     pub fn pid(&self) -> Pid {
-        self.duty.to
+        self.duty.pid()
     }
 }
 
 impl<T> fmt::Debug for Responder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Responder({} for {}, {})", self.duty.tag, self.duty.to, type_name::<T>())
+        write!(f, "Responder({} for {}, {})", self.duty.tag(), self.duty.pid(), type_name::<T>())
     }
 }
 
@@ -102,7 +81,7 @@ impl BoxedCommand {
 }
 
 /// A registered handler. The type of its command is erased. The command is answered once, however the call ends.
-pub(crate) type Handler = dyn Fn(Box<dyn Any + Send>, Arc<dyn Host>, Pid, u64, CancelToken) + Send + Sync;
+pub(crate) type Handler = dyn Fn(Box<dyn Any + Send>, Arc<Duty>) + Send + Sync;
 
 /// Makes the user's closure a [`Handler`].
 pub(crate) fn handler<C, F>(call: F) -> Arc<Handler>
@@ -110,12 +89,11 @@ where
     C: Command,
     F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
 {
-    Arc::new(move |command, host, to, tag, cancel| {
-        let duty = Arc::new(Duty { host, to, tag, is_answered: AtomicBool::new(false) });
+    Arc::new(move |command, duty| {
         // The registry is keyed by the type, so the command has this type. If it had not, the drop of the duty would
         // answer.
         let Ok(command) = command.downcast::<C>() else { return };
-        let responder = Responder { duty: duty.clone(), cancel, answers: PhantomData };
+        let responder = Responder { duty: duty.clone(), answers: PhantomData };
         match contain(|| call(*command, responder)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => duty.answer(Err(CommandError::Failed(Failure::from(error)))),
@@ -126,6 +104,7 @@ where
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::command::Answer;
     use super::super::host::Clerk;
     use super::*;
     use crate::primitives::{Mutex, lock};
@@ -148,7 +127,7 @@ mod tests {
         let clerk = Arc::new(Clerk::default());
         let handler = handler(call);
         let pid = "<0.1.1>".parse().unwrap();
-        handler(Box::new(Double(4)), clerk.clone(), pid, 9, CancelToken::new());
+        handler(Box::new(Double(4)), Duty::new(clerk.clone(), pid, 9, CancelToken::new()));
         drop(handler);
         answers_of(&clerk).into_iter().map(|(_, answer)| answer).collect()
     }
@@ -201,7 +180,7 @@ mod tests {
         });
         let pid = "<0.1.1>".parse().unwrap();
         for tag in [1, 2] {
-            handler(Box::new(Double(1)), clerk.clone(), pid, tag, CancelToken::new());
+            handler(Box::new(Double(1)), Duty::new(clerk.clone(), pid, tag, CancelToken::new()));
         }
         assert!(lock(&clerk.answers).is_empty());
         let second = lock(&kept).pop().unwrap();
@@ -230,7 +209,7 @@ mod tests {
             Err("no powder".into())
         });
         let pid = "<0.1.1>".parse().unwrap();
-        handler(Box::new(Make), clerk.clone(), pid, 1, CancelToken::new());
+        handler(Box::new(Make), Duty::new(clerk.clone(), pid, 1, CancelToken::new()));
         let late = lock(&kept).pop().unwrap();
         late.ok(Bomb);
         assert_eq!(lock(&clerk.answers).len(), 1, "the error of the handler is the answer");

@@ -25,6 +25,9 @@ pub(crate) trait Host: Send + Sync {
     /// Counts a reply that came too late.
     fn late_reply(&self);
 
+    /// Counts an answer to a command that was given up.
+    fn discarded_answer(&self);
+
     fn forget_timer(&self, timer: TimerId);
 
     /// A PID that no process has.

@@ -11,6 +11,7 @@ pub(crate) mod dead_letter;
 mod cycle;
 pub(crate) mod command;
 pub(crate) mod host;
+pub(crate) mod duty;
 pub(crate) mod handler;
 pub(crate) mod reply;
 pub(crate) mod output_answer;
@@ -23,12 +24,16 @@ pub(crate) mod recipient;
 pub(crate) mod target;
 mod own;
 mod step_output;
+mod step_commands;
+mod step_sends;
+mod retry;
 mod future_output;
 mod feed;
 #[cfg(feature = "stream")]
 mod stream;
 mod spawn;
 mod run;
+mod retrying;
 mod observer;
 
 pub use self::command::{CancelRequest, Command, CommandError, Tag, TimerFired};
@@ -47,6 +52,7 @@ pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
 pub use self::reply::{Completion, Reply};
+pub use self::retry::Retry;
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
 pub use self::target::{Accepts, Member, Target};
@@ -55,8 +61,9 @@ pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
 
 pub(crate) use self::command::Answer;
+pub(crate) use self::duty::Duty;
 pub(crate) use self::handler::{Handler, handler};
-#[cfg(all(test, loom))]
+#[cfg(test)]
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;
 pub(crate) use self::relation::{Bond, LinkedBy, Relate};

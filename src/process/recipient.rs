@@ -7,6 +7,7 @@ use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
 use crate::sched::mailbox::{AnyMailbox, Mailbox};
 use crate::sched::outbox::Outbox;
+use crate::sched::room_queue::QueuedSend;
 
 /// A target of messages of type `T`, whatever its process takes.
 ///
@@ -67,6 +68,9 @@ pub(crate) trait Route<T>: Send + Sync {
     /// Whether converted messages are for this mailbox.
     fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool;
 
+    /// Converts a message of a process that waits for room.
+    fn plain(&self, from: Pid, message: T) -> QueuedSend;
+
     /// The name of the type of converted messages.
     fn type_name(&self) -> &'static str;
 }
@@ -79,6 +83,10 @@ struct Converted<M, F> {
 impl<T, M: Send + 'static, F: Fn(T) -> M + Send + Sync> Route<T> for Converted<M, F> {
     fn push(&self, outbox: &mut Outbox, message: T) -> u32 {
         outbox.push((self.convert)(message))
+    }
+
+    fn plain(&self, from: Pid, message: T) -> QueuedSend {
+        QueuedSend::plain(from, (self.convert)(message), None)
     }
 
     fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool {

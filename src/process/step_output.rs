@@ -117,12 +117,12 @@ impl StepOutput {
     /// Runs a closure on the pool, where it may block. The answer is the value that the closure returns. If the
     /// closure panics, the answer is [`CommandError::Panicked`].
     pub fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Tag<T> {
-        self.blocking_with(move |_| work())
+        self.blocking_work(Box::new(move |_| Box::new(work()) as Box<dyn Any + Send>))
     }
 
     /// Runs a closure on the pool, and lends it a [`CancelToken`]. The token is cancelled when the process has ended,
-    /// or when its state machine has failed. Nothing receives the result then. If the closure has not begun by then,
-    /// it is not run.
+    /// when its state machine has failed, or when a step [cancels the command](Self::cancel_command). Nothing receives
+    /// the result then. If the closure has not begun by then, it is not run.
     ///
     /// A closure that is yielded with [`Step::Done`](super::Step::Done) is run all the same. Its token is cancelled
     /// when the limit of a shutdown is over.
@@ -130,8 +130,11 @@ impl StepOutput {
         &mut self,
         work: impl FnOnce(&CancelToken) -> T + Send + 'static,
     ) -> Tag<T> {
+        self.blocking_work(Box::new(move |cancel| Box::new(work(cancel.token())) as Box<dyn Any + Send>))
+    }
+
+    fn blocking_work<T>(&mut self, work: Work) -> Tag<T> {
         let tag = self.tag();
-        let work: Work = Box::new(move |cancel| Box::new(work(cancel)) as Box<dyn Any + Send>);
         self.push(Yield::Blocking { tag: tag.id(), work });
         tag
     }
@@ -200,7 +203,7 @@ impl StepOutput {
     }
 
     #[inline]
-    fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+    pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
         target.named().find(|name| self.whereis(name), |group| self.link.next_member(group))
     }
 

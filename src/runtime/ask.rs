@@ -15,9 +15,9 @@ use crate::inside::is_step;
 use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, thread};
+use crate::process::command::why_dead;
 use crate::process::{Accepts, Ask, CommandError, Pid, Reply};
 use crate::sched::body::Host;
-use crate::sched::router::why_dead;
 use crate::timer::TimerId;
 
 /// How often a waiting thread looks for the answer before it sleeps. Between two looks it yields the processor.

@@ -10,21 +10,21 @@ use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
-use crate::outcome::{Exit, Reason, contain, drop_contained};
+use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
+use crate::process::command::why_dead;
 use crate::process::{
     Answer, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason, Handler,
     NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
-use crate::sched::body::{Head, Host, Rare, Ready, Stage, StepOutput, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, StepOutput, Yield};
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 use crate::sched::outbox::Outbox;
-use crate::sched::polling::{PollContext, attach_feed, in_context};
+use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
-use crate::sched::router::why_dead;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerId, TimerSet};
 
@@ -126,12 +126,19 @@ impl Core {
         let counters = executor.counters();
         counters.add(&counters.accepted, 1);
         let mut is_refused = false;
+        let may_wait = head.has_queued_sends();
+        if may_wait {
+            outbox.lane(lane).set_ask(Some(ask.clone()));
+        }
         self.road.deliver(executor, outbox.lane(lane), 1, (head.pid, to), |letter| {
             if let Some(why) = why_dead(letter) {
                 is_refused = true;
                 ask.refuse(why);
             }
         });
+        if may_wait {
+            outbox.lane(lane).set_ask(None);
+        }
         // If it is not refused, the question is not read here. The process that answers it may be about to write it,
         // on another processor.
         if is_refused {
@@ -163,7 +170,7 @@ impl Core {
     }
 
     /// The reason why a job was refused or dropped. While the pool runs, the only reason is the lack of a thread.
-    fn why_no_job(&self) -> Reason {
+    pub(super) fn why_no_job(&self) -> Reason {
         if self.pool.status() == PoolStatus::Running { Reason::NoThread } else { Reason::Shutdown }
     }
 
@@ -177,39 +184,11 @@ impl Core {
         }
     }
 
-    fn cancel_timer<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
+    pub(super) fn cancel_timer<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
         let Some(key) = body.head.rare.as_mut().and_then(|rare| rare.timers.remove(tag)) else { return };
         // A timer that never fires has no key, and cannot have fired.
         if key.is_none_or(|key| self.timers.cancel(key.id()).is_some()) {
             self.road.answer_in_hand(executor, body, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
-        }
-    }
-
-    /// The token for the jobs and handlers of a process. It is cancelled when the process has ended, or when its
-    /// state machine has failed.
-    fn cancel_of(&self, head: &mut Head) -> CancelToken {
-        head.rare().cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone()
-    }
-
-    /// Cancels the timers of a process, and asks its jobs and handlers to stop.
-    fn take_work_back(&self, rare: &mut Rare) {
-        for key in rare.timers.take() {
-            self.timers.cancel(key.id());
-        }
-        if let Some(cancel) = rare.cancel.take() {
-            cancel.cancel(Reason::Ended);
-        }
-    }
-
-    fn block<H: Executor>(&self, head: &mut Head, tag: u64, work: Work, executor: &mut H) {
-        let Some(core) = self.shared() else { return };
-        // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
-        let cancel = if head.stage == Stage::Done { self.over.child() } else { self.cancel_of(head) };
-        let job = BlockingJob { core, pid: head.pid, tag, cancel, work: Some(work) };
-        // A job that is refused is dropped, and its drop answers.
-        if let Err(refused) = self.pool.execute(move || job.run()) {
-            executor.let_go();
-            drop(refused);
         }
     }
 }
@@ -246,25 +225,14 @@ impl Engine for Core {
             Yield::Blocking { tag, work } => self.block(&mut body.head, tag, work, executor),
             Yield::Timer { tag, delay } => self.set_timer(body, tag, delay, executor),
             Yield::CancelTimer { tag } => self.cancel_timer(body, tag, executor),
-            Yield::Command { tag, command } => {
-                match (self.handlers.get(&command.kind()), self.shared()) {
-                    (Some(handler), Some(core)) => {
-                        // The handler is user code on this thread.
-                        executor.let_go();
-                        handler(command.command, core, pid, tag, self.cancel_of(&mut body.head));
-                    }
-                    _ => {
-                        self.road.answer_in_hand(
-                            executor,
-                            body,
-                            tag,
-                            Err(CommandError::Unknown { name: command.name }),
-                        );
-                        executor.let_go();
-                        drop_contained(command.command);
-                    }
-                }
+            Yield::Command { tag, command } => self.command(body, tag, command, Duration::MAX, executor),
+            Yield::CommandTimeout(limited) => {
+                let LimitedCommand { tag, command, limit } = *limited;
+                self.command(body, tag, command, limit, executor);
             }
+            Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
+            Yield::Entrust { tag, entrust } => self.entrust(&mut body.head, tag, entrust),
+            Yield::SendTimeout(request) => self.send_timeout(body, *request, executor),
             Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit, executor),
             Yield::Feed(feed) => attach_feed(executor, body, feed, Arc::downgrade(&self.road) as _),
             Yield::CancelFuture { tag } => self.drop_future(body, tag, Reason::Cancelled, executor),
@@ -342,7 +310,7 @@ impl Engine for Core {
     #[cold]
     fn abandons(&self, head: &mut Head) {
         let Some(rare) = head.rare.as_mut() else { return };
-        self.take_work_back(rare);
+        self.take_work_back(head.pid, rare);
         // The answer is not delivered. A reply that comes from now on is late.
         rare.asked.take().for_each(|ask| drop(ask.decide(CommandError::Dropped)));
     }
@@ -357,7 +325,7 @@ impl Engine for Core {
         if rare.name.is_some() {
             self.names.ended(head.pid);
         }
-        self.take_work_back(rare);
+        self.take_work_back(head.pid, rare);
         rare.asked.take().for_each(|ask| ask.forget_timer());
     }
 
@@ -428,6 +396,10 @@ impl Host for Core {
         self.road.outside.add(&self.road.outside.late_replies, 1);
     }
 
+    fn discarded_answer(&self) {
+        self.road.outside.add(&self.road.outside.discarded_answers, 1);
+    }
+
     fn forget_timer(&self, timer: TimerId) {
         drop(self.timers.cancel(timer));
     }
@@ -483,35 +455,6 @@ impl Host for Core {
         // Ordering: Relaxed: the numbers only have to be unique.
         let first = self.monitors.fetch_add(MONITORS_AT_ONCE, Ordering::Relaxed);
         first..first + MONITORS_AT_ONCE
-    }
-}
-
-/// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.
-struct BlockingJob {
-    core: Arc<Core>,
-    pid: Pid,
-    tag: u64,
-    cancel: CancelToken,
-    work: Option<Work>,
-}
-
-impl BlockingJob {
-    fn run(mut self) {
-        let Some(work) = self.work.take() else { return };
-        let answer = match self.core.over.check().and_then(|()| self.cancel.check()) {
-            Ok(()) => in_context(&*self.core, || work(&self.cancel)),
-            Err(reason) => Err(CommandError::Cancelled(reason)),
-        };
-        self.core.answer(self.pid, self.tag, answer);
-    }
-}
-
-impl Drop for BlockingJob {
-    fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            drop_contained(work);
-            self.core.answer(self.pid, self.tag, Err(CommandError::Cancelled(self.core.why_no_job())));
-        }
     }
 }
 

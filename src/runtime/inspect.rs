@@ -78,8 +78,8 @@ pub struct Stats {
     pub ended: ExitCounts,
     /// Counts of messages.
     pub messages: MessageCounts,
-    /// The number of answers that were discarded. Their process had ended, or its state machine had failed and was
-    /// replaced.
+    /// The number of answers that were discarded. Their process had ended, its state machine had failed and was
+    /// replaced, or the command had timed out or was cancelled.
     pub discarded_answers: u64,
     /// The number of replies that came after the asker had stopped waiting.
     pub late_replies: u64,

@@ -2,6 +2,8 @@
 
 mod timed;
 mod dispatch;
+mod command_work;
+mod send_work;
 mod futures;
 mod related;
 mod inspect;

@@ -2,7 +2,7 @@
 
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::{Arc, Weak};
-use crate::process::{Ask, CommandError, Pid, TimerFired};
+use crate::process::{Ask, CommandError, Duty, Pid, TimerFired};
 use crate::sched::resident_waker::ResidentWaker;
 use crate::sched::road::{OutsideExecutor, Road};
 use crate::sched::waiting_send::{LimitedSend, Told};
@@ -18,6 +18,10 @@ pub(crate) enum Timed {
     OutsideSend(SendLimit),
     /// Answers the timer of a process that has this tag.
     After(Pid, u64),
+    /// Ends a command whose limit is over.
+    Command(Weak<Duty>),
+    /// Ends the wait of a message for room in a mailbox.
+    Send(Box<QueuedSendLimit>),
     /// Ends a future of a process.
     Future(Arc<ResidentWaker>),
     Run(Action),
@@ -31,10 +35,26 @@ impl Timed {
             Timed::OutsideAsk(limit) => limit.time_out(),
             Timed::OutsideSend(limit) => limit.give_up(Told::TimedOut),
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
+            Timed::Send(limit) => {
+                let QueuedSendLimit { to, from, tag } = *limit;
+                road.withdraw(&mut OutsideExecutor { road }, to, from, tag);
+            }
+            Timed::Command(duty) => {
+                if let Some(duty) = duty.upgrade() {
+                    duty.time_out();
+                }
+            }
             Timed::Future(waker) => waker.expire(),
             Timed::Run(action) => action(),
         }
     }
+}
+
+/// The message of a process that waits for room, by its receiver, its sender and the tag of its command.
+pub(crate) struct QueuedSendLimit {
+    pub(super) to: Pid,
+    pub(super) from: Pid,
+    pub(super) tag: u64,
 }
 
 /// Gives a question up when its time is over, or when the runtime ends and drops this together with the timer.

@@ -12,15 +12,17 @@ use super::bounded_mailbox::BoundedMailbox;
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
+use super::open_work::OpenWork;
 use super::orders::{Order, Orders};
 use super::outbox::Outbox;
 use super::residents::{BoxedFuture, Residents};
+use super::room_queue::QueuedSend;
 use super::timer_records::TimerRecords;
-use crate::cancel::CancelToken;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak};
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
+use crate::process::duty::{CommandCancel, Entrust};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
@@ -88,8 +90,8 @@ const _: () = assert!(size_of::<Head>() <= 32);
 #[derive(Default)]
 pub(crate) struct Rare {
     pub(crate) name: Option<Arc<str>>,
-    /// Cancelled when the process has ended. Its blocking closures and handlers use it.
-    pub(crate) cancel: Option<CancelToken>,
+    /// Its commands that handlers and the pool work on.
+    pub(crate) work: Option<Box<OpenWork>>,
     pub(crate) timers: TimerRecords,
     /// The most new events that one step is given, if the process has a limit of its own. Otherwise zero.
     pub(crate) step_events: u32,
@@ -108,6 +110,8 @@ pub(crate) struct Rare {
     pub(crate) bound: Option<Bound>,
     /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
+    /// Whether the process makes the attempts of a retry.
+    pub(crate) is_helper: bool,
     /// Whether the process has its name. It does not take the name again when its state machine is replaced.
     pub(crate) is_named: bool,
     pub(crate) given: Option<Box<Given>>,
@@ -203,6 +207,12 @@ impl Head {
     /// Returns the process that alone can answer that ask.
     pub(crate) fn waits_for(&self) -> Option<Pid> {
         self.only_ask()?.waits_for()
+    }
+
+    /// Whether messages of this process may wait for room in a mailbox.
+    pub(crate) fn has_queued_sends(&self) -> bool {
+        let work = self.rare.as_ref().and_then(|rare| rare.work.as_ref());
+        work.is_some_and(|work| !work.receivers().is_empty())
     }
 
     /// The number of outstanding commands, without questions and without timers that are not due yet.
@@ -473,6 +483,16 @@ pub(crate) enum Yield {
         tag: u64,
         command: BoxedCommand,
     },
+    CommandTimeout(Box<LimitedCommand>),
+    CancelCommand {
+        tag: u64,
+    },
+    SendTimeout(Box<SendRequest>),
+    /// A command whose duty is given to the next process that is spawned.
+    Entrust {
+        tag: u64,
+        entrust: Entrust,
+    },
     /// A future, with the limit of its time.
     Future {
         tag: u64,
@@ -503,8 +523,22 @@ pub(crate) enum Yield {
     Performed,
 }
 
+/// A command with a limit.
+pub(crate) struct LimitedCommand {
+    pub(crate) tag: u64,
+    pub(crate) command: BoxedCommand,
+    pub(crate) limit: Duration,
+}
+
+/// A message that is sent with a limit.
+pub(crate) struct SendRequest {
+    pub(crate) to: Result<Pid, NoSuchProcessError>,
+    pub(crate) limit: Duration,
+    pub(crate) send: QueuedSend,
+}
+
 /// A blocking closure and its result.
-pub(crate) type Work = Box<dyn FnOnce(&CancelToken) -> Box<dyn Any + Send> + Send>;
+pub(crate) type Work = Box<dyn FnOnce(&CommandCancel) -> Box<dyn Any + Send> + Send>;
 
 impl StepOutput {
     pub(crate) fn new(link: Arc<dyn Host>) -> StepOutput {

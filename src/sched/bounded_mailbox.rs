@@ -1,8 +1,7 @@
 //! Mailboxes with a bound: how many messages may wait, and what happens to one too many.
 
-use std::collections::BTreeMap;
-
 use super::mailbox::{AnyMailbox, Bound, Envelope, Mailbox, Overflow};
+use super::room_queue::RoomQueue;
 use crate::primitives::Arc;
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 
@@ -32,9 +31,8 @@ pub(crate) struct Bounds {
     granted: usize,
     /// Places that are kept for messages that are being converted.
     reserved: usize,
-    waiting: BTreeMap<u64, Arc<dyn WaitingSender>>,
-    /// The number of the next registration.
-    next: u64,
+    /// Messages that wait for room, if there are any.
+    pub(crate) waiting: Option<Box<RoomQueue<Arc<dyn WaitingSender>>>>,
 }
 
 /// A message that waits outside for room in a bounded mailbox.
@@ -63,27 +61,11 @@ impl BoundedMailbox {
     pub(crate) fn open(&mut self) -> (&mut dyn AnyMailbox, Option<&mut Bounds>) {
         (&mut *self.mailbox, Some(&mut self.bounds))
     }
-
-    /// Takes out the oldest registrations, and gives a place to each. There are none if there is no room, or if such
-    /// places are still being filled.
-    pub(crate) fn grant(&mut self) -> Vec<Arc<dyn WaitingSender>> {
-        let mut granted = Vec::new();
-        if self.bounds.granted > 0 || self.bounds.waiting.is_empty() {
-            return granted;
-        }
-        while self.bounds.has_room(self.mailbox.messages())
-            && let Some((_, sender)) = self.bounds.waiting.pop_first()
-        {
-            self.bounds.granted += 1;
-            granted.push(sender);
-        }
-        granted
-    }
 }
 
 impl Bounds {
     pub(crate) fn new(bound: Bound) -> Bounds {
-        Bounds { bound, held: 0, has_new: false, granted: 0, reserved: 0, waiting: BTreeMap::new(), next: 0 }
+        Bounds { bound, held: 0, has_new: false, granted: 0, reserved: 0, waiting: None }
     }
 
     /// Offers a message to the mailbox of these bounds. Returns the message that has no place there: this one, or the
@@ -95,19 +77,26 @@ impl Bounds {
     ) -> Option<(Envelope<M>, DeadLetterReason)> {
         let messages = mailbox.messages.len();
         let mut oldest = None;
-        match self.bound.overflow {
-            Overflow::Refuse if !self.has_room(messages) || self.is_promised() => {
-                return Some((envelope, DeadLetterReason::Full));
-            }
-            Overflow::DropNewest if !self.has_room(messages) => {
-                return Some((envelope, DeadLetterReason::DroppedNewest));
-            }
-            Overflow::DropOldest if messages >= self.bound.limit => oldest = mailbox.pop_message(),
-            Overflow::Refuse | Overflow::DropNewest | Overflow::DropOldest => {}
+        match self.overflow(messages) {
+            None => {}
+            Some(Overflow::Refuse) => return Some((envelope, DeadLetterReason::Full)),
+            Some(Overflow::DropNewest) => return Some((envelope, DeadLetterReason::DroppedNewest)),
+            Some(Overflow::DropOldest) => oldest = mailbox.pop_message(),
         }
         mailbox.messages.push(envelope);
         self.has_new = true;
         Some((oldest?, DeadLetterReason::DroppedOldest))
+    }
+
+    /// The behaviour of the mailbox, if it is full with these messages. It is full for new messages while others wait.
+    pub(crate) fn overflow(&self, messages: usize) -> Option<Overflow> {
+        let is_full = match self.bound.overflow {
+            Overflow::Refuse => !self.has_room(messages) || self.is_promised(),
+            Overflow::DropNewest => !self.has_room(messages),
+            // It takes the places of messages that a step has left.
+            Overflow::DropOldest => messages >= self.bound.limit,
+        };
+        is_full.then_some(self.bound.overflow)
     }
 
     /// Admits so many messages if there is room for all of them beside those that wait.
@@ -119,7 +108,7 @@ impl Bounds {
     }
 
     /// Whether there is room for another message beside these.
-    fn has_room(&self, messages: usize) -> bool {
+    pub(crate) fn has_room(&self, messages: usize) -> bool {
         self.taken() + messages < self.bound.limit
     }
 
@@ -131,7 +120,7 @@ impl Bounds {
 
     /// Whether room is promised to messages that have waited longer.
     fn is_promised(&self) -> bool {
-        self.granted > 0 || !self.waiting.is_empty()
+        self.granted > 0 || self.waiting.is_some()
     }
 
     /// Registers a message that waits for room. Returns the number of the registration. If there is room beside these
@@ -141,10 +130,7 @@ impl Bounds {
             self.granted += 1;
             return None;
         }
-        let number = self.next;
-        self.next += 1;
-        self.waiting.insert(number, sender.clone());
-        Some(number)
+        Some(self.waiting.get_or_insert_default().register(sender.clone()))
     }
 
     /// Takes a registration out, if it is there.
@@ -153,14 +139,31 @@ impl Bounds {
         number: u64,
         sender: &Arc<dyn WaitingSender>,
     ) -> Option<Arc<dyn WaitingSender>> {
-        // After a replacement of the mailbox, the number may be that of another registration.
-        let is_there = self.waiting.get(&number).is_some_and(|other| Arc::ptr_eq(other, sender));
-        if is_there { self.waiting.remove(&number) } else { None }
+        let waiting = self.waiting.as_mut()?;
+        // The numbers begin anew when no message waits.
+        let taken = waiting.unregister(number, |other| Arc::ptr_eq(other, sender));
+        self.forget_empty_queue();
+        taken
     }
 
-    /// Takes all registrations out, in order.
-    pub(crate) fn take_waiting(&mut self) -> Vec<Arc<dyn WaitingSender>> {
-        std::mem::take(&mut self.waiting).into_values().collect()
+    /// Drops the queue if no message waits.
+    pub(crate) fn forget_empty_queue(&mut self) {
+        self.waiting.take_if(|waiting| waiting.is_empty());
+    }
+
+    /// Whether the places that were given to messages from outside are filled.
+    pub(crate) fn are_grants_filled(&self) -> bool {
+        self.granted == 0
+    }
+
+    /// Gives a place to a message from outside, which fills it later.
+    pub(crate) fn give_place(&mut self) {
+        self.granted += 1;
+    }
+
+    /// Keeps a place for a message that is converted now.
+    pub(crate) fn keep_place(&mut self) {
+        self.reserved += 1;
     }
 
     /// Takes a place that was given to a waiting message. The caller fills it in the same critical section, or leaves
@@ -196,15 +199,17 @@ impl Bounds {
         self.has_new = true;
     }
 
-    /// Takes over the places that were given away before the mailbox was replaced.
-    pub(crate) fn inherit(&mut self, old: &Bounds) {
+    /// Takes over the places that were given away before the mailbox was replaced, and the messages that wait.
+    pub(crate) fn inherit(&mut self, old: &mut Bounds) {
         (self.granted, self.reserved) = (old.granted, old.reserved);
+        // In the same critical section, so that no later message of a waiting sender comes first.
+        self.waiting = old.waiting.take();
     }
 
     /// The number of messages that wait for room.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.as_ref().map_or(0, |waiting| waiting.len())
     }
 }
 

@@ -40,6 +40,7 @@ mod asking;
 mod polling;
 mod related;
 mod replacing;
+mod room;
 mod waiting;
 
 pub(crate) use self::asking::AskWait;
@@ -51,7 +52,9 @@ use crate::primitives::{Arc, Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Completion, Pid};
 use crate::sched::body::{Kind, Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::{BoundedMailbox, Bounds, WaitingSender};
+use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::{AnyMailbox, Bound, Control, Overflow, Signal};
+use crate::sched::room_queue::RoomQueue;
 
 /// Why a PID names no living process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,15 +92,15 @@ pub(crate) enum Settled {
 pub(crate) struct Freed {
     /// Messages that were pushed out.
     pub(crate) oldest: Option<Box<dyn AnyMailbox>>,
-    /// Messages that have waited for room, and have been given places. The caller fills the places.
-    pub(crate) granted: Vec<Arc<dyn WaitingSender>>,
+    /// Messages that have waited for room. The caller tells their senders, and fills their places.
+    pub(crate) told: ToldSends,
 }
 
 /// The inbox of a cell, taken out.
 pub(crate) struct Inbox {
     pub(crate) mailbox: Box<dyn AnyMailbox>,
     /// Messages that wait for room.
-    pub(crate) waiting: Vec<Arc<dyn WaitingSender>>,
+    pub(crate) waiting: Option<Box<RoomQueue<Arc<dyn WaitingSender>>>>,
 }
 
 /// The outcome of notifying a process of the end of a linked process.
@@ -429,7 +432,7 @@ impl Cell {
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);
-        Freed { oldest, granted: bounded.grant() }
+        Freed { oldest, told: inner.let_in() }
     }
 
     /// Lets the messages that such a step has left hold their places again.
@@ -438,7 +441,7 @@ impl Cell {
         let oldest = inner.push_out(body);
         let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         bounded.bounds.held = body.machine.held();
-        Freed { oldest, granted: bounded.grant() }
+        Freed { oldest, told: inner.let_in() }
     }
 
     /// Takes the body out, if it is at rest, for a step without an event.
@@ -654,9 +657,9 @@ impl BodyState {
     #[inline(never)]
     fn into_inbox(self) -> Option<Inbox> {
         match self {
-            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: Vec::new() }),
+            BodyState::Out(mailbox) => Some(Inbox { mailbox: mailbox?, waiting: None }),
             BodyState::OutBounded(mut bounded) => {
-                Some(Inbox { waiting: bounded.bounds.take_waiting(), mailbox: bounded.mailbox })
+                Some(Inbox { waiting: bounded.bounds.waiting.take(), mailbox: bounded.mailbox })
             }
             BodyState::Resting(_) | BodyState::Vacant => None,
         }

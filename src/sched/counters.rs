@@ -63,6 +63,12 @@ impl Counters {
         }
     }
 
+    /// Subtracts from one of these counts what this thread has just added to it.
+    #[cold]
+    pub(crate) fn take_back(&self, count: &Count, by: u64) {
+        self.add(count, by.wrapping_neg());
+    }
+
     #[cold]
     pub(crate) fn dead(&self, reason: DeadLetterReason, by: u64) {
         if let Some(place) = DeadLetterReason::ALL.iter().position(|one| *one == reason) {

@@ -10,7 +10,9 @@ use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
 use crate::sched::body::{Ready, Stage, StepOutput};
 use crate::sched::bounded_mailbox::WaitingSender;
+use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::AnyMailbox;
+use crate::sched::room_queue::{RoomQueue, SendEnd};
 
 /// Reports to the log and the observer that a process was spawned.
 #[inline(always)]
@@ -41,14 +43,14 @@ pub(super) fn close<H: Executor>(executor: &mut H, body: &mut Ready) {
     }
 }
 
-/// Notifies the senders of messages that wait for room in a mailbox. They try again. If the process has ended, they
-/// learn it then.
-pub(super) fn try_again<H: Executor>(executor: &mut H, waiting: Vec<Arc<dyn WaitingSender>>) {
-    if !waiting.is_empty() {
-        // The senders may have wakers.
-        executor.let_go();
-        waiting.into_iter().for_each(|sender| sender.try_again());
-    }
+/// Gives back the messages that wait for room in the mailbox of a process that has ended.
+fn hand_back<H: Executor>(road: &Road, executor: &mut H, pid: Pid, waiting: RoomQueue<Arc<dyn WaitingSender>>) {
+    let (sends, outside) = waiting.take_all();
+    let ended = sends.into_iter().map(|send| (send, SendEnd::NoReceiver)).collect();
+    road.tell_senders(executor, pid, ToldSends { ended, ..ToldSends::default() });
+    // The senders outside may have wakers. They try again, and learn of the end then.
+    executor.let_go();
+    outside.into_iter().for_each(|sender| sender.try_again());
 }
 
 /// Reports every message in a mailbox that no step will see, and drops it.
@@ -92,7 +94,9 @@ fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
 /// Reports and drops what has arrived for a process that has ended.
 fn bury_inbox<H: Executor>(road: &Road, executor: &mut H, pid: Pid, mut inbox: Inbox) {
     bury(road, executor, pid, &mut *inbox.mailbox, DeadLetterReason::Ended);
-    try_again(executor, inbox.waiting);
+    if let Some(waiting) = inbox.waiting.take() {
+        hand_back(road, executor, pid, *waiting);
+    }
     inbox.mailbox.drop_signals();
 }
 
@@ -111,7 +115,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
     let marks = vacated.marks;
-    if road.observer.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.cancel.is_some()) {
+    if road.observer.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.work.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();
     }

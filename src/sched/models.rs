@@ -405,14 +405,21 @@ fn full_with(senders: u32) -> (Arc<Cell>, Ready, Vec<Arc<WaitingSend<u32>>>) {
 fn register(cell: &Cell, send: &Arc<WaitingSend<u32>>) {
     let sender: Arc<dyn WaitingSender> = send.clone();
     if cell.register(Pid::FIRST, &sender).unwrap().is_none() {
-        cell.fill_each(Pid::FIRST, vec![sender], |_| ());
+        fill_places(cell, vec![sender]);
+    }
+}
+
+/// Fills the places of messages, and then those of others that have a turn, as an executor does.
+fn fill_places(cell: &Cell, mut granted: Vec<Arc<dyn WaitingSender>>) {
+    while !granted.is_empty() {
+        cell.fill_each(Pid::FIRST, granted, |_| ());
+        granted = cell.let_messages_in(Pid::FIRST).0.granted;
     }
 }
 
 /// Gives the next step its share, as its executor does, and fills the places. Returns the messages in the body.
 fn share(cell: &Cell, body: &mut Ready) -> Vec<u32> {
-    let granted = cell.fill(body, 8).granted;
-    cell.fill_each(Pid::FIRST, granted, |_| ());
+    fill_places(cell, cell.fill(body, 8).told.granted);
     let mailbox = body.machine.mailbox() as &mut dyn std::any::Any;
     let mailbox = mailbox.downcast_mut::<Mailbox<u32>>().unwrap();
     std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect()

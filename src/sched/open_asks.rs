@@ -88,6 +88,12 @@ impl OpenAsks {
         self.newest.as_ref().filter(|ask| !ask.is_decided())
     }
 
+    /// Returns the question with this tag, if it may be open.
+    pub(crate) fn find(&self, tag: u64) -> Option<&Arc<Ask>> {
+        let older = self.older.iter().flat_map(|older| &older.asks);
+        self.newest.iter().chain(older).find(|ask| ask.tag() == Some(tag))
+    }
+
     /// The number of questions that are open.
     pub(crate) fn open(&self) -> usize {
         let older = self.older.iter().flat_map(|older| &older.asks);

@@ -9,9 +9,12 @@ use std::iter::repeat_n;
 
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
+use super::room_queue::QueuedSend;
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
+use crate::process::reply::Ask;
 
 /// The lanes of one step output. They are kept from step to step, so that their buffers are reused.
 #[derive(Default)]
@@ -70,7 +73,10 @@ impl Outbox {
     fn find<M: Send + 'static>(&mut self) {
         let wanted = TypeId::of::<M>();
         self.last = self.lanes.iter().position(|(of, _)| *of == wanted).unwrap_or_else(|| {
-            self.lanes.push((wanted, Box::new(LaneOf::<M> { letters: VecDeque::new(), dead: Vec::new() })));
+            self.lanes.push((
+                wanted,
+                Box::new(LaneOf::<M> { letters: VecDeque::new(), dead: Vec::new(), waiting: 0, ask: None }),
+            ));
             self.lanes.len() - 1
         });
     }
@@ -104,7 +110,14 @@ pub(crate) trait Lane: Any + Send {
         bounds: Option<&mut Bounds>,
     ) -> Option<u32>;
 
-    /// Frees a large empty buffer. Returns whether messages have found no room. They are to be buried.
+    /// Sets the question that the next message asks. The lane needs it only if the message must wait.
+    fn set_ask(&mut self, ask: Option<Arc<Ask>>);
+
+    /// Takes the number of messages that wait behind others of their sender.
+    fn take_waiting(&mut self) -> u32;
+
+    /// Frees a large empty buffer. Returns whether messages have found no room, or wait. They are to be buried, or
+    /// counted.
     fn settle(&mut self) -> bool;
 
     /// Shows to `grave` the messages that have found no room, and the first `missed` messages, whose mailbox was not
@@ -122,6 +135,9 @@ struct LaneOf<M> {
     letters: VecDeque<M>,
     /// Messages that a mailbox with a bound has not taken, or has pushed out.
     dead: Vec<(Envelope<M>, DeadLetterReason)>,
+    /// The number of messages that wait behind others of their sender.
+    waiting: u32,
+    ask: Option<Arc<Ask>>,
 }
 
 /// The largest buffer, in bytes, that a lane keeps from one busy time to the next.
@@ -144,6 +160,18 @@ impl<M> LaneOf<M> {
     }
 }
 
+impl<M: Send + 'static> LaneOf<M> {
+    /// As `fill`, for a process whose earlier messages wait for room.
+    #[cold]
+    fn wait(&mut self, count: u32, from: Pid, bounds: &mut Bounds) -> u32 {
+        for message in self.letters.drain(..count as usize) {
+            bounds.wait(from, QueuedSend::plain(from, message, self.ask.take()));
+        }
+        self.waiting += count;
+        0
+    }
+}
+
 impl<M: Send + 'static> Lane for LaneOf<M> {
     fn fill(
         &mut self,
@@ -153,10 +181,15 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         bounds: Option<&mut Bounds>,
     ) -> Option<u32> {
         let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
-        if let Some(bounds) = bounds
-            && !bounds.admit(count as usize, mailbox.messages.len())
-        {
-            return Some(self.offer(count, from, mailbox, bounds));
+        if let Some(bounds) = bounds {
+            if let Some(from) = from
+                && bounds.is_waiting(from)
+            {
+                return Some(self.wait(count, from, bounds));
+            }
+            if !bounds.admit(count as usize, mailbox.messages.len()) {
+                return Some(self.offer(count, from, mailbox, bounds));
+            }
         }
         if count == 1 {
             if let Some(message) = self.letters.pop_front() {
@@ -174,7 +207,15 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         if self.letters.capacity() * size_of::<M>() > KEPT && self.letters.is_empty() {
             self.letters = VecDeque::new();
         }
-        !self.dead.is_empty()
+        !self.dead.is_empty() || self.waiting > 0
+    }
+
+    fn set_ask(&mut self, ask: Option<Arc<Ask>>) {
+        self.ask = ask;
+    }
+
+    fn take_waiting(&mut self) -> u32 {
+        std::mem::take(&mut self.waiting)
     }
 
     #[cold]

@@ -3,7 +3,7 @@
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
 use super::cell::{Cell, Freed, Inbox};
-use super::ending::{bury, bury_as, close, end, try_again};
+use super::ending::{bury, bury_as, close, end};
 use super::engine::Engine;
 use super::polling::drop_futures;
 use super::road::{Executor, Road};
@@ -119,10 +119,9 @@ fn take_over<H: Executor>(
     mut inbox: Option<Inbox>,
     refused: Option<Box<dyn AnyMailbox>>,
 ) {
-    if let Some(Inbox { mailbox, waiting }) = &mut inbox {
+    if let Some(Inbox { mailbox, .. }) = &mut inbox {
         let completions = body.machine.mailbox().absorb(&mut **mailbox, usize::MAX);
         body.head.answered(completions);
-        try_again(executor, std::mem::take(waiting));
     }
     let mut dead = 0;
     for mut mailbox in [refused, inbox.map(|inbox| inbox.mailbox)].into_iter().flatten() {
@@ -148,7 +147,7 @@ pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &R
     if let Some(mut oldest) = freed.oldest {
         bury(road, executor, body.head.pid, &mut *oldest, DeadLetterReason::DroppedOldest);
     }
-    road.fill_granted(body.head.pid, freed.granted, || executor.let_go());
+    road.tell_senders(executor, body.head.pid, freed.told);
 }
 
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.

@@ -2,32 +2,19 @@
 
 use std::any::{Any, type_name};
 
-use super::cell::{Cell, Filled, Missed, Missing};
+use super::cell::{Cell, Missed, Missing};
+use super::doorway::ToldSends;
 use super::feeds::FeedHost;
 use super::resident_waker::PollRequests;
 use super::road::{Executor, OutsideExecutor, Road};
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Ordering};
 use crate::process::recipient::Route;
-use crate::process::{
-    Answer, CommandError, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError,
-};
+use crate::process::{Answer, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::{Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Lane, Outbox};
-
-/// The error for a process whose question is this dead letter. `None` if the question is not dead: a message that was
-/// dropped to make room belongs to another sender.
-pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
-    let pid = letter.to;
-    Some(match (letter.reason, letter.takes) {
-        (DeadLetterReason::DroppedOldest, _) => return None,
-        (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
-        (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
-        _ => CommandError::Full(pid),
-    })
-}
 
 impl PollRequests for Road {
     fn request_poll(&self, pid: Pid) {
@@ -119,6 +106,12 @@ impl Road {
         missed: Option<Missed>,
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
+        let waiting = lane.take_waiting();
+        if waiting > 0 {
+            // They were counted as accepted, and are not yet.
+            let counters = executor.counters();
+            counters.take_back(&counters.accepted, u64::from(waiting));
+        }
         let mut letter = DeadLetter { from: Some(from), ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
         if let Some(Missed::WrongType(takes)) = missed {
             (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
@@ -249,29 +242,14 @@ impl Road {
     /// message gets it at once, and has no number. If the process has ended, the sender is told so.
     pub(crate) fn wait_for_room(&self, to: Pid, sender: &Arc<dyn WaitingSender>) -> Option<u64> {
         match self.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| cell.register(to, sender)) {
-            Ok(None) => self.fill_granted(to, vec![sender.clone()], || ()),
+            Ok(None) => {
+                let told = ToldSends { granted: vec![sender.clone()], ..ToldSends::default() };
+                self.tell_senders(&mut OutsideExecutor { road: self }, to, told);
+            }
             Ok(number) => return number,
             Err(_) => sender.try_again(),
         }
         None
-    }
-
-    /// Puts messages that have waited into the places that they were given, and then others into further free places.
-    /// `before` is called first, because this may run user code.
-    #[inline]
-    pub(crate) fn fill_granted(&self, pid: Pid, granted: Vec<Arc<dyn WaitingSender>>, before: impl FnOnce()) {
-        if granted.is_empty() {
-            return;
-        }
-        before();
-        let Some(cell) = self.table.cell(pid) else { return };
-        cell.fill_each(pid, granted, |filled| {
-            self.outside.add(&self.outside.accepted, 1);
-            match filled {
-                Filled::Accepted(ready) => ready.into_iter().for_each(|ready| self.inject(ready)),
-                Filled::Dead(letter) => self.dead_letter(&self.outside, letter),
-            }
-        });
     }
 
     /// Delivers a signal.
@@ -384,7 +362,8 @@ impl ReservedPlace<'_> {
 
 impl Drop for ReservedPlace<'_> {
     fn drop(&mut self) {
-        let granted = self.cell.give_place_back(self.to);
-        self.road.fill_granted(self.to, granted, || ());
+        let (told, woken) = self.cell.give_place_back(self.to);
+        woken.into_iter().for_each(|ready| self.road.inject(ready));
+        self.road.tell_senders(&mut OutsideExecutor { road: self.road }, self.to, told);
     }
 }

@@ -197,20 +197,25 @@ mod tests {
         let sends = [0_u32, 1, 2, 3, 4].map(|message| Arc::new(WaitingSend::new(Pid::FIRST, message, None)));
         let senders = sends.clone().map(|send| send as Arc<dyn WaitingSender>);
         let register = |sender: usize| cell.register(Pid::FIRST, &senders[sender]).unwrap();
+        let fill_places = |mut granted: Vec<Arc<dyn WaitingSender>>| {
+            while !granted.is_empty() {
+                cell.fill_each(Pid::FIRST, granted, |_| ());
+                granted = cell.let_messages_in(Pid::FIRST).0.granted;
+            }
+        };
         for sender in [0, 1] {
             assert_eq!(register(sender), None, "there is room");
-            cell.fill_each(Pid::FIRST, vec![senders[sender].clone()], |_| ());
+            fill_places(vec![senders[sender].clone()]);
         }
         assert!(register(2).is_some(), "it waits");
-        let granted = cell.fill(&mut body, 8).granted;
+        let granted = cell.fill(&mut body, 8).told.granted;
         assert_eq!(granted.len(), 1);
         // There is room for one more, but the message before it is on its way.
         assert!(register(3).is_some() && register(4).is_some());
-        cell.fill_each(Pid::FIRST, granted, |_| ());
+        fill_places(granted);
         assert!(sends[..4].iter().all(|send| send.told().get() == Some(Told::Sent)));
         assert!(!sends[4].told().is_set(), "the mailbox is full again");
-        let granted = cell.fill(&mut body, 8).granted;
-        cell.fill_each(Pid::FIRST, granted, |_| ());
+        fill_places(cell.fill(&mut body, 8).told.granted);
         drop(cell.fill(&mut body, 8));
         let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u32>>().unwrap();
         let taken: Vec<u32> = std::iter::from_fn(|| mailbox.pop_message()).map(|envelope| envelope.message).collect();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::spec::SpecError;
+use crate::command::Retry;
 
 /// Delays between the restarts of a child.
 ///
@@ -57,20 +58,21 @@ impl Backoff {
         Ok(())
     }
 
+    /// The delay after this many failures in a row, with jitter by the [seed](Self::seed). Without a seed it has no
+    /// jitter.
+    ///
+    /// A supervisor has a jitter of its own for each child. This is the delay of the first one.
+    pub fn delay(&self, failures: u32) -> Duration {
+        self.delay_of(failures, 0, || 0)
+    }
+
     /// The delay after this many failures in a row, for the child with this number. Without a seed, `draw` gives a
     /// random number.
-    pub(super) fn delay(&self, failures: u32, child: u64, draw: impl FnOnce() -> u64) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let full = self.first.saturating_mul(doubled).min(self.cap);
-        if self.jitter == 0.0 {
-            return full;
-        }
+    pub(super) fn delay_of(&self, failures: u32, child: u64, draw: impl FnOnce() -> u64) -> Duration {
+        let pauses = Retry::new().first_pause(self.first).factor(2.0).cap(self.cap).jitter(self.jitter);
         let of_seed = |seed| mix(seed ^ mix(child.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(failures)));
-        let mixed = self.seed.map_or_else(draw, of_seed);
-        // 53 random bits are a number from 0 to 1.
-        let random = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
-        // Subtracted from the full delay. A product could overflow if the delay is nearly `Duration::MAX`.
-        full.saturating_sub(full.mul_f64(self.jitter * random))
+        let random = if self.jitter == 0.0 { 0 } else { self.seed.map_or_else(draw, of_seed) };
+        pauses.jittered_pause(failures, random)
     }
 }
 
@@ -90,24 +92,28 @@ mod tests {
         let ms = Duration::from_millis;
         let none = || unreachable!("no number is drawn if there is a seed, or no jitter");
         let plain = Backoff::exponential(ms(100), ms(1_500));
-        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay(*n, 7, none)).collect();
+        let delays: Vec<_> = [1, 2, 3, 4, 5, 6, 40, u32::MAX].iter().map(|n| plain.delay_of(*n, 7, none)).collect();
         assert_eq!(delays, [100, 200, 400, 800, 1_500, 1_500, 1_500, 1_500].map(ms));
         let longest = Backoff::exponential(Duration::MAX, Duration::MAX);
-        assert_eq!(longest.delay(1, 7, none), Duration::MAX, "a child that is never to be restarted by itself");
-        assert!((0..100).all(|child| longest.clone().jitter(1.0).seed(0).delay(2, child, none) < Duration::MAX));
+        assert_eq!(longest.delay_of(1, 7, none), Duration::MAX, "a child that is never to be restarted by itself");
+        assert!((0..100).all(|child| longest.clone().jitter(1.0).seed(0).delay_of(2, child, none) < Duration::MAX));
         let jittered = plain.clone().jitter(0.5).seed(9);
-        let some: Vec<_> = (0..100).map(|child| jittered.delay(3, child, none)).collect();
+        let some: Vec<_> = (0..100).map(|child| jittered.delay_of(3, child, none)).collect();
         assert!(some.iter().all(|delay| *delay > ms(199) && *delay <= ms(400)));
         assert!(some.iter().any(|delay| *delay < ms(220)) && some.iter().any(|delay| *delay > ms(380)), "{some:?}");
         assert!(some.windows(2).any(|pair| pair[0] != pair[1]), "children differ");
-        assert_eq!(jittered.delay(3, 5, none), jittered.clone().delay(3, 5, none), "a seed gives the same delays");
+        assert_eq!(
+            jittered.delay_of(3, 5, none),
+            jittered.clone().delay_of(3, 5, none),
+            "a seed gives the same delays"
+        );
     }
 
     #[test]
     fn without_a_seed_the_jitter_is_drawn() {
         let ms = Duration::from_millis;
         let jittered = Backoff::exponential(ms(100), ms(100)).jitter(1.0);
-        let delays = [0, 1 << 63, u64::MAX].map(|number| jittered.delay(1, 7, || number));
+        let delays = [0, 1 << 63, u64::MAX].map(|number| jittered.delay_of(1, 7, || number));
         assert_eq!(delays[..2], [ms(100), ms(50)]);
         assert!(delays[2] < ms(1));
     }

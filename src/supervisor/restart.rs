@@ -73,7 +73,7 @@ impl Supervisor {
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
         child.is_up_no_more(now, Some(backoff.stable));
         child.failures = child.failures.saturating_add(1);
-        Some(backoff.delay(child.failures, key, || out.random()))
+        Some(backoff.delay_of(child.failures, key, || out.random()))
     }
 
     /// Restarts a child, together with the others that the strategy names.

@@ -4,20 +4,23 @@ use std::any::{Any, type_name};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::engine::{Notes, TestEngine};
+use super::engine::TestEngine;
+use super::helpers::Helpers;
+use super::notes::Notes;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason, contain};
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{
     Address, Answer, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy,
-    Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Subscription, Tag, described_body,
+    Monitor, Naming, Pid, Process, Recovered, RecoveredBy, SendError, SpawnOptions, Subscription, Tag, described_body,
 };
 use crate::sched::body::{Host, Machine as _, StepOutput};
 use crate::sched::cell::{Birth, Missed, Rest};
 use crate::sched::engine::Engine as _;
 use crate::sched::machine::{ExitLatch, Typed};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
+use crate::sched::room_queue::SendEnd;
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
 
@@ -29,8 +32,10 @@ pub struct Driver<P: Process> {
     engine: Arc<TestEngine>,
     out: StepOutput,
     notes: Notes,
+    helpers: Helpers,
     pid: Pid,
     clock: ManualClock,
+    step_events: u32,
     exit: ExitLatch<P::Output>,
 }
 
@@ -91,6 +96,17 @@ pub enum Outstanding {
         /// The child.
         pid: Pid,
     },
+    /// A retry: see [`StepOutput::retry`](crate::StepOutput::retry). The commands of its attempt are outstanding, too.
+    /// Their tags are not tags of the process.
+    Retry {
+        /// The number of its tag.
+        tag: u64,
+    },
+    /// A message that waits for room: see [`StepOutput::send_timeout`](crate::StepOutput::send_timeout).
+    Send {
+        /// The number of its tag.
+        tag: u64,
+    },
 }
 
 /// Why [`Driver::sent`](Driver::sent) returns no message.
@@ -123,7 +139,16 @@ impl<P: Process> Driver<P> {
         let body = described_body(process, pid, options, Some(exit.clone()));
         engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
         engine.road.inject(body);
-        Driver { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), pid, clock, exit }
+        Driver {
+            out: StepOutput::new(engine.clone()),
+            engine,
+            notes: Notes::default(),
+            helpers: Helpers::default(),
+            pid,
+            clock,
+            step_events,
+            exit,
+        }
     }
 
     /// Returns the PID of the process.
@@ -187,6 +212,7 @@ impl<P: Process> Driver<P> {
     /// Moves the clock. Commands whose timer or time limit is over then are answered.
     pub fn advance(&mut self, by: Duration) -> &mut Driver<P> {
         self.clock.advance(by);
+        self.run_helpers();
         self
     }
 
@@ -198,6 +224,7 @@ impl<P: Process> Driver<P> {
     /// First it polls the futures that were woken, at most 64. If the process was ready only because futures were
     /// woken, and none of them is ready, the process is not stepped.
     pub fn step(&mut self) -> Status {
+        self.run_helpers();
         let Some(body) = self.engine.take_body() else { return Status::Ended };
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
@@ -209,7 +236,8 @@ impl<P: Process> Driver<P> {
         if status == Status::Ended {
             self.engine.cancel_token().cancel(Reason::Ended);
         }
-        status
+        self.run_helpers();
+        self.status()
     }
 
     /// Steps the process until it has nothing more to do.
@@ -218,6 +246,7 @@ impl<P: Process> Driver<P> {
     /// Panics after 100,000 steps in a row. Such a process always returns
     /// [`Step::Continue`](crate::Step::Continue), or always sends messages to itself.
     pub fn run(&mut self) -> Status {
+        self.run_helpers();
         let before = self.steps();
         while matches!(self.status(), Status::Ready | Status::ReadyOnPool) {
             assert!(self.steps() - before < MANY_STEPS, "{} comes to no rest in {MANY_STEPS} steps", type_name::<P>());
@@ -287,6 +316,30 @@ impl<P: Process> Driver<P> {
         self.notes.sent.len()
     }
 
+    /// Accepts the oldest message that waits for room, as a mailbox with room does. Returns the message and its
+    /// receiver. The order of such messages and those of [`sent`](Self::sent) is not kept.
+    ///
+    /// # Errors
+    /// No message waits, or the oldest one has another type. A message of another type stays.
+    pub fn accept_send<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
+        let noted = self.notes.oldest_send().ok_or(SentError::Nothing)?;
+        let (to, mut place) = (noted.to, lock(&noted.send));
+        let message = place.as_mut().ok_or(SentError::Nothing)?.take_message();
+        let message = message.map_err(|found| SentError::OtherType { to, found, expected: type_name::<M>() })?;
+        let send = place.take();
+        drop(place);
+        if let Some((_, tag, answer)) = send.and_then(|send| send.end(to, SendEnd::Accepted, &mut |_| ())) {
+            self.answer_tag(tag, answer);
+        }
+        Ok((to, message))
+    }
+
+    /// Hands the oldest message that waits for room back to the process, with this reason. Returns whether there was
+    /// one. If the clock reaches the limit of a message, it comes back by itself, with [`SendError::Full`].
+    pub fn refuse_send(&mut self, why: SendError) -> bool {
+        self.notes.oldest_send().is_some_and(|noted| self.engine.refuse_send(&noted, why))
+    }
+
     /// Takes the oldest child that the process has spawned: its PID, and the name of its type.
     pub fn spawned(&mut self) -> Option<(Pid, &'static str)> {
         let child = self.notes.spawned.pop_front()?;
@@ -305,12 +358,18 @@ impl<P: Process> Driver<P> {
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
-        let Notes { blocking, futures, commands, timers, asks, runs, .. } = &self.notes;
+        let Notes { blocking, futures, commands, timers, asks, sends, retries, runs, .. } = &self.notes;
         let now = self.clock.now();
-        let blocking = blocking.iter().map(|(tag, _)| Outstanding::Blocking { tag: *tag });
+        let blocking = blocking
+            .iter()
+            .filter(|(duty, _)| duty.is_open())
+            .map(|(duty, _)| Outstanding::Blocking { tag: duty.tag() });
+        let commands = commands
+            .iter()
+            .filter(|(duty, _)| duty.is_open())
+            .map(|(duty, command)| Outstanding::Command { tag: duty.tag(), name: command.name });
         let futures =
             futures.iter().filter(|waker| !waker.is_over()).map(|waker| Outstanding::Future { tag: waker.tag });
-        let commands = commands.iter().map(|(tag, name, _)| Outstanding::Command { tag: *tag, name });
         let timers = timers
             .iter()
             .map(|(tag, key)| (*tag, key.map(TimerKey::moment)))
@@ -318,25 +377,30 @@ impl<P: Process> Driver<P> {
             .map(|(tag, due)| Outstanding::Timer { tag, due });
         let asks =
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
+        let sends = sends.iter().filter(|noted| noted.is_open()).map(|noted| Outstanding::Send { tag: noted.tag });
+        let retries = retries.iter().filter(|duty| duty.is_open()).map(|duty| Outstanding::Retry { tag: duty.tag() });
         let runs = runs.iter().map(|(tag, pid)| Outstanding::Child { tag: *tag, pid: *pid });
         let of_process = blocking.chain(futures).chain(commands).chain(timers);
-        let mut all: Vec<_> = of_process.chain(asks).chain(runs).collect();
+        let mut all: Vec<_> = of_process.chain(asks).chain(runs).chain(retries).chain(sends).collect();
         all.sort();
         all
     }
 
     /// Runs the oldest blocking closure on this thread, and answers with its result. Returns whether there was one.
     pub fn run_blocking(&mut self) -> bool {
-        let Some((tag, work)) = self.notes.blocking.pop_front() else { return false };
-        let answer = contain(|| work(&self.engine.cancel_token())).map_err(CommandError::Panicked);
-        self.answer_tag(tag, answer);
+        self.notes.set_closed_aside();
+        let Some((duty, work)) = self.notes.blocking.pop_front() else { return false };
+        duty.answer(contain(|| work(duty.cancel())).map_err(CommandError::Panicked));
+        self.run_helpers();
         true
     }
 
     /// Answers the oldest blocking closure without running it. Returns whether there was one.
     pub fn answer_blocking<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
-        let Some((tag, _)) = self.notes.blocking.pop_front() else { return false };
-        self.answer_tag(tag, answer.map(|value| Box::new(value) as _));
+        self.notes.set_closed_aside();
+        let Some((duty, _)) = self.notes.blocking.pop_front() else { return false };
+        duty.answer(answer.map(|value| Box::new(value) as _));
+        self.run_helpers();
         true
     }
 
@@ -361,9 +425,12 @@ impl<P: Process> Driver<P> {
 
     /// Takes the oldest outstanding command of this type. Answer it with [`answer`](Self::answer).
     pub fn command<C: Command>(&mut self) -> Option<(Tag<C::Output>, C)> {
-        let place = self.notes.commands.iter().position(|(_, _, command)| command.is::<C>())?;
-        let (tag, _, command) = self.notes.commands.remove(place)?;
-        command.downcast::<C>().ok().map(|command| (Tag::new(tag), *command))
+        self.notes.set_closed_aside();
+        let place = self.notes.commands.iter().position(|(_, command)| command.command.is::<C>())?;
+        let (duty, command) = self.notes.commands.remove(place)?;
+        let tag = Tag::new(duty.tag());
+        self.notes.taken.push(duty);
+        command.command.downcast::<C>().ok().map(|command| (tag, *command))
     }
 
     /// Takes the oldest child of this type that the process [runs](StepOutput::run). Answer the command with
@@ -382,14 +449,26 @@ impl<P: Process> Driver<P> {
     }
 
     /// Answers a command that was taken with [`command`](Self::command), or a child that was taken with
-    /// [`child`](Self::child).
+    /// [`child`](Self::child). If the command has an answer already, because its limit is over or the process has
+    /// cancelled it, this answer is late. Then this has no effect.
     pub fn answer<T: Send + 'static>(&mut self, tag: Tag<T>, answer: Result<T, CommandError>) -> &mut Driver<P> {
         self.answer_tag(tag.id(), answer.map(|value| Box::new(value) as _));
         self
     }
 
+    /// Steps the processes that make the attempts of retries.
+    fn run_helpers(&mut self) {
+        self.helpers.run(&mut self.notes, &self.clock, self.step_events);
+    }
+
     fn answer_tag(&mut self, tag: u64, answer: Answer) {
-        self.engine.answer(self.pid, tag, answer);
+        match self.notes.duty(tag) {
+            Some(duty) => {
+                duty.answer(answer);
+                self.run_helpers();
+            }
+            None => self.engine.answer(self.pid, tag, answer),
+        }
     }
 
     /// Returns the monitors of the process, oldest first. They include monitors of its children.

@@ -3,22 +3,23 @@
 //! The process is stepped by the runtime's own turn (`src/sched/turn.rs`), and its body rests in a cell. There are no
 //! other processes. Messages, children and commands are recorded for the test.
 
-use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::notes::{NotedSend, Notes};
 use crate::cancel::CancelToken;
 use crate::clock::{Clock, ManualClock};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Failure, Reason, drop_contained};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, lock};
+use crate::process::handler::BoxedCommand;
 use crate::process::output_answer::OutputAnswer;
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Completion, Monitor, NameError, Naming, Pid, Recovered, Relate,
-    SpawnError, Subscription, TimerFired,
+    Answer, Bond, CancelRequest, CommandError, Completion, Duty, NameError, Naming, Pid, Recovered, Relate, SendError,
+    SpawnError, TimerFired,
 };
-use crate::sched::body::{Head, Host, Ready, Stage, Work, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Stage, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
 use crate::sched::feeds::FeedHost;
@@ -26,40 +27,14 @@ use crate::sched::mailbox::Unwanted;
 use crate::sched::outbox::Outbox;
 use crate::sched::polling::{attach_feed, drop_future};
 use crate::sched::queue::Queues;
-use crate::sched::resident_waker::{PollRequests, ResidentWaker};
+use crate::sched::resident_waker::PollRequests;
 use crate::sched::residents::{BoxedFuture, Residents};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::table::Table;
-use crate::timer::{TimerId, TimerKey, Timers};
+use crate::timer::{TimerId, Timers};
 
 /// The number of PIDs for the children of one process. The PIDs for the next process's children follow.
 const CHILDREN: usize = 1_000;
-
-/// Yields of the process that the test has not taken.
-#[derive(Default)]
-pub(super) struct Notes {
-    /// Each message with its receiver and the name of its type.
-    pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
-    pub(super) spawned: VecDeque<Ready>,
-    /// The children that the process runs, with the numbers of the commands.
-    pub(super) runs: Vec<(u64, Pid)>,
-    pub(super) blocking: VecDeque<(u64, Work)>,
-    pub(super) commands: VecDeque<(u64, &'static str, Box<dyn Any + Send>)>,
-    /// The wakers of all futures, including those that have ended.
-    pub(super) futures: Vec<Arc<ResidentWaker>>,
-    /// All timers, including those that have fired. A timer that is never due has no key.
-    pub(super) timers: HashMap<u64, Option<TimerKey>>,
-    /// All questions, including those that are decided.
-    pub(super) asks: Vec<Arc<Ask>>,
-    pub(super) cancelled: Vec<(Pid, CancelRequest)>,
-    pub(super) terminated: Vec<Pid>,
-    pub(super) monitors: Vec<Monitor>,
-    pub(super) links: Vec<Pid>,
-    pub(super) traps: bool,
-    pub(super) subscriptions: Vec<Subscription>,
-    /// The groups that the process has joined by itself. A group is listed as often as the process has joined it.
-    own_groups: Vec<Arc<str>>,
-}
 
 /// Steps one process without a runtime.
 pub(super) struct TestEngine {
@@ -186,6 +161,74 @@ impl TestEngine {
         });
     }
 
+    fn duty(&self, tag: u64) -> Arc<Duty> {
+        let host = self.me.upgrade().expect("the engine lives while it performs yields");
+        Duty::new(host, self.pid, tag, self.cancel_token())
+    }
+
+    fn note_command(&self, tag: u64, command: BoxedCommand, limit: Duration) {
+        let duty = self.duty(tag);
+        let late = Arc::downgrade(&duty);
+        let time_out = move || late.upgrade().into_iter().for_each(|duty| duty.time_out());
+        if let Ok(Some(key)) = self.timers.after(limit, Box::new(time_out)) {
+            duty.set_timer(key.id());
+        }
+        self.note(|notes| notes.commands.push_back((duty, command)));
+    }
+
+    fn note_send(&self, request: SendRequest) {
+        let SendRequest { to, limit, send } = request;
+        let tag = send.number();
+        let to = match to {
+            Ok(to) => to,
+            Err(why) => return self.answer(self.pid, tag, send.handed_back(why.into())),
+        };
+        let noted = Arc::new(NotedSend { to, tag, send: Mutex::new(Some(send)) });
+        let (late, engine) = (Arc::downgrade(&noted), self.me.clone());
+        let time_out = move || {
+            if let (Some(noted), Some(engine)) = (late.upgrade(), engine.upgrade()) {
+                engine.refuse_send(&noted, SendError::Full { pid: noted.to, limit: 0 });
+            }
+        };
+        drop(self.timers.after(limit, Box::new(time_out)));
+        self.note(|notes| notes.sends.push_back(noted));
+    }
+
+    /// Hands a message that waits for room back to the process. Returns whether it waited.
+    pub(super) fn refuse_send(&self, noted: &NotedSend, why: SendError) -> bool {
+        let send = lock(&noted.send).take();
+        send.map(|send| self.answer(self.pid, noted.tag, send.handed_back(why))).is_some()
+    }
+
+    fn cancel_command(&self, tag: u64) {
+        let send = self.note(|notes| notes.sends.iter().find(|noted| noted.tag == tag).cloned());
+        if let Some(noted) = send {
+            self.refuse_send(&noted, SendError::Full { pid: noted.to, limit: 0 });
+            return;
+        }
+        let (duty, ask) = self.note(|notes| {
+            let ask = notes.asks.iter().find(|ask| ask.tag() == Some(tag)).cloned();
+            (notes.duty(tag), ask)
+        });
+        let cancelled = CommandError::Cancelled(Reason::Cancelled);
+        match (duty, ask) {
+            (Some(duty), _) if duty.give_up() => {
+                self.answer(self.pid, tag, Err(cancelled));
+                duty.cancel().cancel(Reason::Cancelled);
+            }
+            (Some(_), _) => {}
+            (None, Some(ask)) => ask.give_up(cancelled),
+            (None, None) => self.cancel_timer(tag),
+        }
+    }
+
+    fn cancel_timer(&self, tag: u64) {
+        let key = self.note(|notes| notes.timers.remove(&tag));
+        if key.is_some_and(|key| key.is_none_or(|key| self.timers.cancel(key).is_some())) {
+            self.answer(self.pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
+        }
+    }
+
     fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
         let sent =
             (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|(message, type_name)| (to, message, type_name));
@@ -205,6 +248,10 @@ impl Engine for TestEngine {
     /// Records a child. The child is never stepped. A process that waits for the child's `init` goes on.
     fn spawned(&self, child: Ready) -> Option<Ready> {
         let pid = child.head.pid;
+        if child.head.rare.as_ref().is_some_and(|rare| rare.is_helper) {
+            self.note(|notes| notes.helpers.push(child));
+            return None;
+        }
         if let Some(name) = child.head.name() {
             drop(self.name(Naming::Register { name: name.clone(), pid }));
         }
@@ -247,7 +294,10 @@ impl Engine for TestEngine {
                     self.road.complete(&mut self.executor(), to, completion);
                 }
             }
-            Yield::Blocking { tag, work } => self.note(|notes| notes.blocking.push_back((tag, work))),
+            Yield::Blocking { tag, work } => {
+                let duty = self.duty(tag);
+                self.note(|notes| notes.blocking.push_back((duty, work)));
+            }
             Yield::Timer { tag, delay } => {
                 let engine = self.me.clone();
                 let fire = move || {
@@ -258,14 +308,24 @@ impl Engine for TestEngine {
                 let key = self.timers.after(delay, Box::new(fire)).ok().flatten();
                 self.note(|notes| notes.timers.insert(tag, key));
             }
-            Yield::CancelTimer { tag } => {
-                let key = self.note(|notes| notes.timers.remove(&tag));
-                if key.is_some_and(|key| key.is_none_or(|key| self.timers.cancel(key).is_some())) {
+            Yield::CancelTimer { tag } => self.cancel_timer(tag),
+            Yield::Command { tag, command } => self.note_command(tag, command, Duration::MAX),
+            Yield::CommandTimeout(limited) => {
+                let LimitedCommand { tag, command, limit } = *limited;
+                self.note_command(tag, command, limit);
+            }
+            Yield::CancelCommand { tag } => match body.head.residents().and_then(|residents| residents.remove(tag)) {
+                Some(future) => {
+                    drop_future(self, future);
                     self.answer(pid, tag, Err(CommandError::Cancelled(Reason::Cancelled)));
                 }
-            }
-            Yield::Command { tag, command } => {
-                self.note(|notes| notes.commands.push_back((tag, command.name, command.command)));
+                None => self.cancel_command(tag),
+            },
+            Yield::SendTimeout(request) => self.note_send(*request),
+            Yield::Entrust { tag, entrust } => {
+                let duty = self.duty(tag);
+                self.note(|notes| notes.retries.push(duty.clone()));
+                entrust(duty);
             }
             Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit),
             Yield::Feed(feed) => attach_feed(executor, body, feed, self.me.clone()),
@@ -337,6 +397,7 @@ impl Engine for TestEngine {
             std::mem::swap(&mut notes.cancelled, &mut gone.cancelled);
             std::mem::swap(&mut notes.terminated, &mut gone.terminated);
         });
+        gone.duties().for_each(|duty| _ = duty.give_up());
         for key in gone.timers.drain().filter_map(|(_, key)| key) {
             self.timers.cancel(key);
         }
@@ -393,6 +454,8 @@ impl Host for TestEngine {
     }
 
     fn late_reply(&self) {}
+
+    fn discarded_answer(&self) {}
 
     fn forget_timer(&self, timer: TimerId) {
         drop(self.timers.take_back(timer));

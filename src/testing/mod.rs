@@ -41,7 +41,9 @@
 //! assert_eq!(**patience.exit().unwrap().output().unwrap(), "gave up");
 //! ```
 
+mod notes;
 mod engine;
+mod helpers;
 mod question;
 mod driver;
 mod builder;

@@ -14,7 +14,12 @@ mod panics;
 mod script;
 #[path = "../process/helpers.rs"]
 mod helpers;
+mod senders;
 
+mod backpressure;
+mod backpressure_ends;
+mod command_limits;
+mod retries;
 mod executors;
 mod idleness;
 mod process_refs;

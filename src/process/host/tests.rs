@@ -9,6 +9,7 @@ pub(crate) struct Clerk {
     pub(crate) answers: Mutex<Vec<(u64, Answer)>>,
     pub(crate) late_replies: Mutex<u32>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
+    pub(crate) discarded: Mutex<u64>,
     clock: Clock,
 }
 
@@ -29,6 +30,10 @@ impl Host for Clerk {
 
     fn late_reply(&self) {
         *lock(&self.late_replies) += 1;
+    }
+
+    fn discarded_answer(&self) {
+        *lock(&self.discarded) += 1;
     }
 
     fn forget_timer(&self, timer: TimerId) {

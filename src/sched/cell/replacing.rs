@@ -58,8 +58,8 @@ impl Inner {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
         self.kind = Some(kind);
-        if let (BodyState::OutBounded(old), BodyState::OutBounded(fresh)) = (&self.body, &mut fresh) {
-            fresh.bounds.inherit(&old.bounds);
+        if let (BodyState::OutBounded(old), BodyState::OutBounded(fresh)) = (&mut self.body, &mut fresh) {
+            fresh.bounds.inherit(&mut old.bounds);
         }
         std::mem::replace(&mut self.body, fresh).into_inbox()
     }

@@ -35,7 +35,7 @@ fn a_mailbox_with_a_bound_keeps_no_large_buffer_at_rest() {
         });
         assert!(posted.is_ok_and(|(woken, _)| woken.is_none()));
     }
-    assert!(cell.fill(&mut body, BURST).granted.is_empty());
+    assert!(cell.fill(&mut body, BURST).told.is_empty());
     // The step takes them all. Settling exchanges the two empty queues, and the grown one comes into the cell.
     let mailbox = (body.machine.mailbox() as &mut dyn Any).downcast_mut::<Mailbox<u64>>().unwrap();
     assert_eq!(std::iter::from_fn(|| mailbox.pop_message()).count(), BURST as usize);

@@ -6,7 +6,7 @@ use super::{BodyState, Cell, Missed};
 use crate::primitives::{Arc, enter};
 use crate::process::{DeadLetter, Pid};
 use crate::sched::body::Ready;
-use crate::sched::bounded_mailbox::{BoundedMailbox, WaitingSender};
+use crate::sched::bounded_mailbox::WaitingSender;
 
 /// The outcome for a message that was given a place.
 pub(crate) enum Filled<'a> {
@@ -42,30 +42,22 @@ impl Cell {
         inner.body.bounded()?.bounds.unregister(number, sender)
     }
 
-    /// Puts messages into the places that they were given, and then others into further free places.
+    /// Puts messages into the places that they were given. Then other messages may have a turn.
     #[cold]
-    pub(crate) fn fill_each(
-        &self,
-        pid: Pid,
-        mut granted: Vec<Arc<dyn WaitingSender>>,
-        mut filled: impl FnMut(Filled<'_>),
-    ) {
-        while !granted.is_empty() {
-            for sender in granted {
-                sender.prepare();
-                let mut is_filled = false;
-                let posted = self.post(pid, |mailbox, mut bounds| {
-                    bounds.iter_mut().for_each(|bounds| bounds.leave_grant());
-                    let more = sender.fill(mailbox, bounds)?;
-                    is_filled = more > 0;
-                    Some(more)
-                });
-                if is_filled {
-                    filled(Filled::Accepted(posted.ok().and_then(|(ready, _)| ready)));
-                }
-                sender.settle(is_filled, &mut |letter| filled(Filled::Dead(letter)));
+    pub(crate) fn fill_each(&self, pid: Pid, granted: Vec<Arc<dyn WaitingSender>>, mut filled: impl FnMut(Filled<'_>)) {
+        for sender in granted {
+            sender.prepare();
+            let mut is_filled = false;
+            let posted = self.post(pid, |mailbox, mut bounds| {
+                bounds.iter_mut().for_each(|bounds| bounds.leave_grant());
+                let more = sender.fill(mailbox, bounds)?;
+                is_filled = more > 0;
+                Some(more)
+            });
+            if is_filled {
+                filled(Filled::Accepted(posted.ok().and_then(|(ready, _)| ready)));
             }
-            granted = self.grant(pid);
+            sender.settle(is_filled, &mut |letter| filled(Filled::Dead(letter)));
         }
     }
 
@@ -77,26 +69,5 @@ impl Cell {
             BodyState::Out(_) | BodyState::OutBounded(_) => 1,
             BodyState::Vacant => 0,
         }
-    }
-
-    /// Gives back a place that was kept for a message. Returns the messages that have waited for it.
-    pub(crate) fn give_place_back(&self, pid: Pid) -> Vec<Arc<dyn WaitingSender>> {
-        let mut inner = enter(&self.inner);
-        if inner.missing(pid).is_some() {
-            return Vec::new();
-        }
-        inner.body.bounded().map_or_else(Vec::new, |bounded| {
-            bounded.bounds.leave_reservation();
-            bounded.grant()
-        })
-    }
-
-    /// Gives free places to messages that wait for room.
-    fn grant(&self, pid: Pid) -> Vec<Arc<dyn WaitingSender>> {
-        let mut inner = enter(&self.inner);
-        if inner.missing(pid).is_some() {
-            return Vec::new();
-        }
-        inner.body.bounded().map_or_else(Vec::new, BoundedMailbox::grant)
     }
 }

@@ -1,0 +1,173 @@
+//! Commands of processes that handlers and the pool work on: they are begun, limited and cancelled.
+
+use std::time::Duration;
+
+use super::dispatch::Core;
+use super::timed::Timed;
+use crate::cancel::CancelToken;
+use crate::outcome::{Reason, drop_contained};
+use crate::primitives::Arc;
+use crate::process::duty::Entrust;
+use crate::process::handler::BoxedCommand;
+use crate::process::{CommandError, Duty, Pid};
+use crate::sched::body::{Head, Rare, Ready, Stage, Work};
+use crate::sched::open_work::OpenWork;
+use crate::sched::polling::in_context;
+use crate::sched::road::Executor;
+
+impl Core {
+    /// The work of a process that others do for it. Its token is cancelled when the process has ended, or when its
+    /// state machine has failed.
+    fn work_of<'a>(&self, head: &'a mut Head) -> (&'a mut OpenWork, CancelToken) {
+        let work = head.rare().work.get_or_insert_default();
+        let cancel = work.cancel.get_or_insert_with(|| CancelToken::with_clock(self.road.clock.clone())).clone();
+        (work, cancel)
+    }
+
+    /// Cancels the timers of a process, and asks its jobs and handlers to stop.
+    pub(super) fn take_work_back(&self, pid: Pid, rare: &mut Rare) {
+        for key in rare.timers.take() {
+            self.timers.cancel(key.id());
+        }
+        if let Some(mut work) = rare.work.take() {
+            work.take_commands().for_each(|duty| duty.forget_timer());
+            if let Some(cancel) = &work.cancel {
+                cancel.cancel(Reason::Ended);
+            }
+            for to in work.receivers() {
+                self.road.withdraw_all(&mut self.executor(), *to, pid);
+            }
+        }
+    }
+
+    /// Gives a command to its handler.
+    pub(super) fn command<H: Executor>(
+        &self,
+        body: &mut Ready,
+        tag: u64,
+        command: BoxedCommand,
+        limit: Duration,
+        executor: &mut H,
+    ) {
+        let refused = match (self.handlers.get(&command.kind()), self.shared()) {
+            (Some(handler), Some(core)) => {
+                let pid = body.head.pid;
+                let (work, cancel) = self.work_of(&mut body.head);
+                let duty = Duty::new(core, pid, tag, cancel);
+                work.note(&duty);
+                match self.limit_command(&duty, limit, executor) {
+                    Ok(()) => {
+                        // The handler is user code on this thread.
+                        executor.let_go();
+                        return handler(command.command, duty);
+                    }
+                    Err(why) => {
+                        duty.give_up();
+                        why
+                    }
+                }
+            }
+            _ => CommandError::Unknown { name: command.name },
+        };
+        self.road.answer_in_hand(executor, body, tag, Err(refused));
+        executor.let_go();
+        drop_contained(command.command);
+    }
+
+    fn limit_command<H: Executor>(&self, duty: &Arc<Duty>, limit: Duration, executor: &H) -> Result<(), CommandError> {
+        // Without a limit there is no timer, and the clock is not read.
+        if limit < Duration::MAX {
+            match self.timers.after(executor.number(), limit, Timed::Command(Arc::downgrade(duty))) {
+                Ok(Some(key)) => duty.set_timer(key.id()),
+                Ok(None) => {}
+                Err(_) => return Err(CommandError::Cancelled(self.why_no_timer())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers an open command with `Cancelled`.
+    pub(super) fn cancel_command<H: Executor>(&self, body: &mut Ready, tag: u64, executor: &mut H) {
+        let Some(rare) = &body.head.rare else { return };
+        let cancelled = || Err(CommandError::Cancelled(Reason::Cancelled));
+        if let Some(duty) = rare.work.as_ref().and_then(|work| work.command(tag)) {
+            if duty.give_up() {
+                self.road.answer_in_hand(executor, body, tag, cancelled());
+                // The callbacks of the token are user code.
+                executor.let_go();
+                duty.cancel().cancel(Reason::Cancelled);
+            }
+        } else if self.withdraw_send(body.head.pid, rare, tag, executor) {
+            // Its message comes back with the answer.
+        } else if let Some(ask) = rare.asked.find(tag).cloned() {
+            ask.give_up(CommandError::Cancelled(Reason::Cancelled));
+        } else {
+            self.cancel_timer(body, tag, executor);
+            self.drop_future(body, tag, Reason::Cancelled, executor);
+        }
+    }
+
+    /// Gives the duty to answer a command to a process that makes the attempts of a retry.
+    pub(super) fn entrust(&self, head: &mut Head, tag: u64, entrust: Entrust) {
+        let Some(core) = self.shared() else { return };
+        let pid = head.pid;
+        let (work, cancel) = self.work_of(head);
+        let duty = Duty::new(core, pid, tag, cancel);
+        work.note(&duty);
+        entrust(duty);
+    }
+
+    /// Runs a blocking closure of a process on the pool.
+    pub(super) fn block<H: Executor>(&self, head: &mut Head, tag: u64, work: Work, executor: &mut H) {
+        let Some(core) = self.shared() else { return };
+        // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
+        let duty = if head.stage == Stage::Done {
+            Duty::new(core.clone(), head.pid, tag, self.over.child())
+        } else {
+            let pid = head.pid;
+            let (work, cancel) = self.work_of(head);
+            let duty = Duty::new(core.clone(), pid, tag, cancel);
+            work.note(&duty);
+            duty
+        };
+        let job = BlockingJob { core, duty, work: Some(work) };
+        // A job that is refused is dropped, and its drop answers.
+        if let Err(refused) = self.pool.execute(move || job.run()) {
+            executor.let_go();
+            drop(refused);
+        }
+    }
+}
+
+/// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.
+struct BlockingJob {
+    core: Arc<Core>,
+    duty: Arc<Duty>,
+    work: Option<Work>,
+}
+
+impl BlockingJob {
+    fn run(mut self) {
+        let Some(work) = self.work.take() else { return };
+        if !self.duty.is_open() {
+            // The command was cancelled, and has its answer.
+            return drop_contained(work);
+        }
+        let answer = match self.core.over.check().and_then(|()| self.duty.cancel().check()) {
+            Ok(()) => in_context(&*self.core, || work(self.duty.cancel())),
+            Err(reason) => Err(CommandError::Cancelled(reason)),
+        };
+        self.duty.answer(answer);
+    }
+}
+
+impl Drop for BlockingJob {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            drop_contained(work);
+            if self.duty.is_open() {
+                self.duty.answer(Err(CommandError::Cancelled(self.core.why_no_job())));
+            }
+        }
+    }
+}
