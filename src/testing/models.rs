@@ -212,7 +212,9 @@ impl Process for Fed {
 fn an_item_is_put_while_its_process_comes_to_rest() {
     model(3, || {
         let (mut driver, feed) = Fed::driven();
-        let putter = thread::spawn(move || assert!(feed.try_put(()).is_ok()));
+        // The drop of the last handle would make a request of its own.
+        let other = feed.clone();
+        let putter = thread::spawn(move || assert!(other.try_put(()).is_ok()));
         driver.message(());
         driver.step();
         putter.join().unwrap();
