@@ -238,8 +238,7 @@ where
             }
             Some(Err(error)) => error,
         };
-        let random = random_of(out, work.attempts);
-        match self.retry.next_pause(work.attempts, &error, random) {
+        match self.retry.next_pause(work.attempts, &error, out.random()) {
             Some(pause) if work.has_time_for(pause, out.now()) => {
                 work.pause = Some(out.after(pause));
                 false
@@ -257,17 +256,4 @@ impl<T> Work<T> {
     fn has_time_for(&self, pause: Duration, now: Instant) -> bool {
         self.end.is_none_or(|end| now.checked_add(pause).is_some_and(|next| next < end))
     }
-}
-
-/// A number that decides the jitter of one pause. It depends on the PID, and so on the node, which is drawn from the
-/// seed of the runtime.
-fn random_of(out: &StepOutput, attempt: u32) -> u64 {
-    mix(out.pid().to_word() ^ mix(u64::from(attempt)))
-}
-
-/// The finishing step of SplitMix64: every bit of the result depends on every bit of the seed.
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }

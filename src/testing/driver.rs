@@ -36,6 +36,7 @@ pub struct Driver<P: Process> {
     pid: Pid,
     clock: ManualClock,
     step_events: u32,
+    seed: u64,
     exit: ExitLatch<P::Output>,
 }
 
@@ -147,6 +148,7 @@ impl<P: Process> Driver<P> {
             pid,
             clock,
             step_events,
+            seed,
             exit,
         }
     }
@@ -458,7 +460,7 @@ impl<P: Process> Driver<P> {
 
     /// Steps the processes that make the attempts of retries.
     fn run_helpers(&mut self) {
-        self.helpers.run(&mut self.notes, &self.clock, self.step_events);
+        self.helpers.run(&mut self.notes, &self.clock, (self.step_events, self.seed));
     }
 
     fn answer_tag(&mut self, tag: u64, answer: Answer) {

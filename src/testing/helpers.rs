@@ -30,21 +30,22 @@ struct Helper {
 const TAGS: u64 = 1 << 32;
 
 impl Helpers {
-    /// Takes the helpers over that the driven process has spawned, and steps all helpers that are ready.
-    pub(super) fn run(&mut self, notes: &mut Notes, clock: &ManualClock, step_events: u32) {
+    /// Takes the helpers over that the driven process has spawned, and steps all helpers that are ready. `options` are
+    /// the most events of a step, and the seed.
+    pub(super) fn run(&mut self, notes: &mut Notes, clock: &ManualClock, options: (u32, u64)) {
         for mut body in notes.helpers.drain(..) {
             self.count += 1;
             body.head.tags = self.count * TAGS;
-            self.all.push(Helper::new(body, clock, step_events));
+            self.all.push(Helper::new(body, clock, options));
         }
         self.all.retain_mut(|helper| helper.run(notes));
     }
 }
 
 impl Helper {
-    fn new(body: Ready, clock: &ManualClock, step_events: u32) -> Helper {
+    fn new(body: Ready, clock: &ManualClock, (step_events, seed): (u32, u64)) -> Helper {
         let pid = body.head.pid;
-        let engine = TestEngine::new(clock, pid, step_events, 0);
+        let engine = TestEngine::new(clock, pid, step_events, seed);
         engine.cell().install(pid.generation(), body.machine.kind(), Birth::default(), 0, || false);
         engine.road.inject(body);
         Helper { out: StepOutput::new(engine.clone()), engine, notes: Notes::default(), handed: Handed::default() }

@@ -339,6 +339,28 @@ fn a_test_drives_the_attempts_of_a_retry() {
     assert!(driver.command::<Fetch>().is_none());
 }
 
+/// The length of the first pause, in milliseconds, of a driven process with this seed.
+fn first_pause(seed: u64) -> u32 {
+    let retry = Retry::new().first_pause(PAUSE).jitter(1.0).attempts(2);
+    let mut driver = Driver::builder().seed(seed).build(fetches(retry));
+    driver.run();
+    let (tag, _) = driver.command::<Fetch>().expect("the first attempt");
+    driver.answer(tag, Err(CommandError::Dropped)).run();
+    let mut waited = 0;
+    while driver.command::<Fetch>().is_none() {
+        assert!(waited < 2_000, "there is no second attempt");
+        waited += 1;
+        driver.advance(Duration::from_millis(1)).run();
+    }
+    waited
+}
+
+#[test]
+fn the_jitter_of_a_pause_is_drawn_from_the_seed() {
+    assert_eq!(first_pause(1), first_pause(1));
+    assert!((2..20).any(|seed| first_pause(seed).abs_diff(first_pause(1)) > 100));
+}
+
 #[test]
 fn the_delays_of_restarts_are_public() {
     let backoff = Backoff::exponential(PAUSE, PAUSE * 5);
