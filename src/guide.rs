@@ -25,17 +25,35 @@ pub mod actors {}
 #[doc = include_str!("../docs/guide/supervision.md")]
 pub mod supervision {}
 
+/// Commands and their answers, futures, feeds, and calls from async code.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/guide/commands.md")]
+pub mod commands {}
+
 /// Names, groups and targets: how processes find each other.
 ///
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/guide/names.md")]
 pub mod names {}
 
+/// A chat server in five steps.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/guide/tutorial.md")]
+pub mod tutorial {}
+
 /// Timers, limits and clocks.
 ///
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/guide/time.md")]
 pub mod time {}
+
+/// Processes that are written as an `async fn`.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/guide/async.md")]
+pub mod async_processes {}
 
 /// Bounded mailboxes, and senders that are faster than their receivers.
 ///

@@ -22,6 +22,11 @@ pub(crate) fn is_step() -> bool {
     STEPS.get()
 }
 
+/// A number of the calling thread. No two threads that run at the same time have the same.
+pub(crate) fn thread_number() -> usize {
+    STEPS.with(|mark| std::ptr::from_ref(mark).addr())
+}
+
 /// Refuses a call that would block a step.
 pub(crate) fn refuse_step() -> Result<(), WaitError> {
     if is_step() { Err(WaitError::InsideStep) } else { Ok(()) }

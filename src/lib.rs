@@ -179,7 +179,9 @@ pub mod observe;
 pub mod spawn;
 pub mod sync;
 pub mod supervisor;
+pub mod router;
 pub mod actor;
+pub mod async_process;
 pub mod prelude;
 pub mod testing;
 #[cfg(doc)]
@@ -194,6 +196,7 @@ extern crate self as procession;
 #[path = "../tests/common/wait.rs"]
 mod wait;
 
+pub use self::async_process::async_process;
 pub use self::cancel::CancelToken;
 pub use self::inside::WaitError;
 pub use self::outcome::{BoxError, Exit, ExitError, Reason, Rejected};

@@ -78,6 +78,13 @@ impl<T> NumberedList<T> {
         Some(removed)
     }
 
+    /// Removes the first entry.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        // There is no gap in front.
+        let (first, _) = self.entries.front()?;
+        self.remove(*first)
+    }
+
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.entries.retain(|(_, entry)| entry.as_ref().is_some_and(&keep));
         self.present = self.entries.len();
@@ -144,10 +151,11 @@ mod tests {
         let mut list = NumberedList::new();
         (0..100_000).for_each(|number| assert_eq!(list.push(number), number));
         for number in 0..100_000 {
-            assert_eq!(list.remove(number), Some(number));
+            assert_eq!(if number % 2 == 0 { list.pop() } else { list.remove(number) }, Some(number));
             assert_eq!(list.entries.len(), list.len(), "no gap is left in front");
             assert!(list.entries.capacity() <= 4 * list.len() + 4 * GAPS || number < 70_000);
         }
+        assert_eq!(list.pop(), None);
     }
 
     #[test]

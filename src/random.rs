@@ -35,6 +35,11 @@ impl Draws {
         (number, !std::mem::replace(&mut self.is_new, true))
     }
 
+    /// Whether these are the draws of this process.
+    pub(crate) fn are_of(&self, pid: Pid) -> bool {
+        self.by == pid
+    }
+
     /// Returns the count, if the step in hand has drawn.
     #[inline]
     pub(crate) fn take_new(&mut self) -> Option<u64> {

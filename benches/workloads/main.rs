@@ -18,6 +18,7 @@ mod pubsub;
 mod pipeline;
 mod timers;
 mod actors;
+mod bridge;
 mod chat;
 mod chat_shape;
 mod jobs;
@@ -31,6 +32,7 @@ mod command;
 use std::process::ExitCode;
 
 use self::actors::ACTORS;
+use self::bridge::BRIDGE;
 use self::command::Suite;
 use self::list::{GENERAL, JOBS, WORKLOADS};
 use self::lookups::LOOKUPS;
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         name: "workloads",
         about: "Runs workloads, all of them where none is named, and prints what each took: in all, and for one \
                 operation.",
-        workloads: [&WORKLOADS[..], &GENERAL, &JOBS, &RELATIONS, &TRACED, &LOOKUPS, &ACTORS].concat(),
+        workloads: [&WORKLOADS[..], &GENERAL, &JOBS, &RELATIONS, &TRACED, &LOOKUPS, &ACTORS, &BRIDGE].concat(),
         refuses,
     })
 }

@@ -25,6 +25,8 @@ pub(crate) const SUBSCRIBERS: u64 = 1_000;
 /// The number of processes through which an item passes, and the bound of the mailbox of each.
 pub(crate) const STAGES: u64 = 8;
 pub(crate) const STAGE_BOUND: usize = 128;
+/// The limit of a feed, or of a channel that takes its place.
+pub(crate) const FEED: usize = 64;
 /// The number of receivers of a burst.
 pub(crate) const RECEIVERS: u64 = 25;
 /// The number of timers that a process sets, one after the other.

@@ -1,34 +1,34 @@
-//! A typed actor layer on top of processes, used for a small bank whose accounts crash at random.
+//! A small bank of actors that crash at random.
 //!
 //! Try it: `cargo run --release --example actor_system -- --seed 7`
 //!
+//! Accounts panic and fail, as a seed decides. A supervisor restarts each of them in place: it has the same PID and
+//! mailbox, and a new state. A transfer is repeated until it is answered. At the end, the sum of all accounts is the
+//! same as before.
+//!
 //! Ctrl-C ends the example after the current transfer, and the sums are still compared. The exit code is 0 if they
 //! agree, 1 if not, 2 for invalid options, and 130 after Ctrl-C.
-//!
-//! `actors.rs` is the layer: `Actor`, `Handler<M>`, and a name with `tell` and `ask`. `bank.rs` uses it: accounts
-//! that panic and fail by seed, each restarted in place by a supervisor. A transfer is repeated until it is answered.
-//! At the end, the sum of all accounts is the same as before.
 
-mod actors;
 #[path = "../arguments/mod.rs"]
 mod arguments;
 mod bank;
 
-use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use indicatif::ProgressBar;
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
-use procession::supervisor::{SupervisorMessage, Tree};
-use procession::{BoxError, Runtime};
+use procession::supervisor::SupervisorMessage;
+use procession::{BoxError, ProcessRef, Runtime};
 
-use self::bank::{Balance, Crash, Luck, Move, Store, account, bank};
+use self::bank::{AccountCalls as _, AccountMessage, Move, Store, bank, name};
 
+/// So long that only a broken bank reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// The balance of each account at the beginning.
 const EACH: u64 = 1_000;
 
 const USAGE: &str = "\
@@ -67,56 +67,48 @@ struct Outcome {
     restarts: u64,
 }
 
-/// Moves money from one account to another. Returns whether the balance was sufficient, and how often the request was
-/// repeated.
-fn transfer(runtime: &Runtime, number: u64, from: usize, to: usize, amount: u64) -> (bool, u64) {
-    let mut again = 0;
-    let mut until_answered = |number_of_account: usize, out: bool| {
-        loop {
-            let step = Move { transfer: number, amount, out };
-            // A crash is answered with an error at once. It may have happened before or after the money was moved.
-            match account(number_of_account).ask(runtime, step, LIMIT) {
-                Ok(enough) => return enough,
-                Err(_) => again += 1,
-            }
+/// Has an account move an amount, and repeats this until there is an answer. Counts the repetitions.
+fn until_answered(account: &ProcessRef<AccountMessage>, step: Move, asked_again: &mut u64) -> bool {
+    loop {
+        // A crash is answered with an error at once. It may have happened before or after the money was moved.
+        match account.apply(step).timeout(LIMIT).wait() {
+            Ok(enough) => return enough,
+            Err(_) => *asked_again += 1,
         }
-    };
-    let enough = until_answered(from, true) && until_answered(to, false);
-    (enough, again)
+    }
 }
 
 fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError> {
-    let runtime = Runtime::start()?;
-    let (store, luck) = (Store::default(), Luck::new(options.seed));
-    (0..options.accounts).for_each(|number| store.open(number, EACH));
+    let runtime = Runtime::builder().seed(options.seed).start()?;
+    let store = Store::default();
+    (0..options.accounts).for_each(|number| store.with(number, |stored| stored.balance = EACH));
     let before = store.sum();
-    let supervisor = runtime.spawn(bank(options.accounts, &store, &luck)?)?;
-    runtime.ask(supervisor.address(), SupervisorMessage::started, LIMIT).wait()?;
-    let (mut refused, mut asked_again) = (0, 0);
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(options.transfers) } else { ProgressBar::hidden() };
-    for number in 0..options.transfers {
-        // The check is between two transfers, so that none is left half done.
-        if interrupted.load(Ordering::Relaxed) {
-            break;
+    let supervisor = runtime.spawn(bank(options.accounts, &store)?)?;
+    runtime.ask(&supervisor, SupervisorMessage::started, LIMIT).wait()?;
+    let accounts: Vec<_> = (0..options.accounts).map(|number| runtime.process_ref(name(number))).collect();
+    let (mut refused, mut asked_again, mut random) = (0, 0, options.seed);
+    let mut below = |limit: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % limit
+    };
+    // The check is between two transfers, so that none is left half done.
+    for transfer in (0..options.transfers).take_while(|_| !interrupted.load(Ordering::Relaxed)) {
+        let mut any = || &accounts[below(options.accounts as u64) as usize];
+        let (from, to) = (any(), any());
+        let amount = below(EACH);
+        let enough = until_answered(from, Move { transfer, amount, is_out: true }, &mut asked_again);
+        if enough {
+            until_answered(to, Move { transfer, amount, is_out: false }, &mut asked_again);
         }
-        bar.set_position(number);
-        let accounts = options.accounts as u64;
-        let (from, to) = (luck.below(accounts) as usize, luck.below(accounts) as usize);
-        if luck.below(50) == 0 {
-            account(from).tell(&runtime, Crash)?;
-        }
-        let (enough, again) = transfer(&runtime, number, from, to, luck.below(EACH));
         refused += u64::from(!enough);
-        asked_again += again;
     }
-    bar.finish_and_clear();
     let mut after = 0;
-    for number in 0..options.accounts {
-        after += account(number).ask(&runtime, Balance, LIMIT)?;
+    for account in &accounts {
+        after += account.balance().timeout(LIMIT).wait()?;
     }
-    let tree = Tree::of(&runtime, supervisor.address(), LIMIT)?;
-    let restarts = tree.children.iter().map(|(info, _)| info.restarts).sum();
-    runtime.cancel(supervisor.pid(), "closing time")?;
+    let children = runtime.ask(&supervisor, SupervisorMessage::children, LIMIT).wait()?;
+    let restarts = children.iter().map(|child| child.restarts).sum();
+    runtime.cancel(&supervisor, "closing time")?;
     supervisor.join()?.into_result()?;
     runtime.shutdown(LIMIT)?;
     Ok(Outcome { before, after, refused, asked_again, restarts })
@@ -163,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_interrupted_leaves_no_transfer_half_done() {
+    fn an_interruption_leaves_no_transfer_half_done() {
         let outcome = run(&Options { seed: 1, accounts: 8, transfers: u64::MAX }, &AtomicBool::new(true)).unwrap();
         assert_eq!((outcome.before, outcome.after, outcome.restarts), (8_000, 8_000, 0));
     }
 
     #[test]
-    fn wrong_arguments_are_told() {
+    fn wrong_arguments_are_refused() {
         for arguments in [vec!["--seed"], vec!["--seed", "x"], vec!["--accounts", "1"], vec!["--speed", "9"]] {
             assert!(parse(&mut Parser::from_args(arguments)).is_err());
         }

@@ -53,7 +53,9 @@ pub use self::reach::{CALL_LIMIT, Reach};
 /// # Messages
 ///
 /// Each method is a message. Put helpers into another `impl` block. All methods must have the same visibility, which
-/// the enum and the trait have, too. If the type of the actor is public, its methods must be public.
+/// the enum and the trait have, too. If the type of the actor is public, its methods must be public. Without methods
+/// that handle messages, neither is written, and the type of the messages is
+/// [`Infallible`](std::convert::Infallible).
 ///
 /// | method | the call |
 /// |---|---|
@@ -70,7 +72,10 @@ pub use self::reach::{CALL_LIMIT, Reach};
 ///   [`then`](crate::Tag::then).
 /// - If a method returns a `Result`, the `Result` is the answer. With `#[fails]`, an error ends the actor, and only the
 ///   value of `Ok` is the answer. The error must convert to [`BoxError`](crate::BoxError) with `?`.
-/// - Names of methods of a [`Handle`](crate::Handle) are refused, for example `join`, because they would hide the call.
+/// - Names of methods of a [`Handle`](crate::Handle) or a [`ProcessRef`](crate::ProcessRef) are refused, because those
+///   methods would hide the call: `address`, `ask`, `cancel`, `cancel_timeout`, `clone`, `exit`, `info`, `is_alive`,
+///   `is_finished`, `join`, `join_group`, `join_timeout`, `leave_group`, `map`, `pid`, `poll`, `process_ref`,
+///   `register`, `send`, `send_timeout`, `state`, `terminate`, `watch`.
 /// - Documentation and `#[cfg]` are carried over to the message and the call.
 ///
 /// # Callbacks

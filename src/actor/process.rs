@@ -25,7 +25,7 @@ use crate::{BoxError, Event, Events, Exit, Process, Step, StepOutput, StepResult
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn actor<A: Actor>(actor: A) -> ActorProcess<A> {
-    ActorProcess { actor, waiting: Continuations::NONE, is_started: false }
+    ActorProcess { actor, waiting: Continuations::NONE, first: First::Handles }
 }
 
 /// An [`Actor`] as a [`Process`], made with [`actor`](actor()).
@@ -34,7 +34,26 @@ pub fn actor<A: Actor>(actor: A) -> ActorProcess<A> {
 pub struct ActorProcess<A: Actor> {
     actor: A,
     waiting: Continuations<A>,
-    is_started: bool,
+    first: First,
+}
+
+/// The task of the first step, after the actor's `start`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// It handles events, as every other step does.
+    Handles,
+    /// It waits, because a continuation holds messages back. A step that is not after a `Wait` is given messages.
+    Waits,
+    /// It ends the actor.
+    Stops,
+}
+
+impl<A: Actor> ActorProcess<A> {
+    /// The actor. [`ChildSpec::in_place_with`](crate::supervisor::ChildSpec::in_place_with) lends the process of a
+    /// failed actor. With this, the next actor takes a part of its state.
+    pub fn actor_mut(&mut self) -> &mut A {
+        &mut self.actor
+    }
 }
 
 impl<A: Actor> Process for ActorProcess<A> {
@@ -42,13 +61,22 @@ impl<A: Actor> Process for ActorProcess<A> {
     type Output = A::Output;
 
     #[inline]
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        let mut out = Actions::new(out, &mut self.waiting);
+        self.actor.start(&mut out)?;
+        if out.is_last_of_step() {
+            self.first = if out.stops { First::Stops } else { First::Waits };
+        }
+        Ok(())
+    }
+
+    #[inline]
     fn step(&mut self, events: &mut Events<'_, A::Message>, out: &mut StepOutput) -> StepResult<A::Output> {
         let mut out = Actions::new(out, &mut self.waiting);
-        if !self.is_started {
-            // In a step of its own, so that a failing message does not undo the start.
-            self.is_started = true;
-            self.actor.start(&mut out)?;
-            return after(&mut self.actor, &mut out, Step::Continue);
+        if self.first != First::Handles {
+            out.stops = self.first == First::Stops;
+            self.first = First::Handles;
+            return after(&mut self.actor, &mut out, Step::Idle);
         }
         for _ in 0..A::MESSAGES_A_STEP.max(1) {
             match events.next() {

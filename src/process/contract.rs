@@ -136,7 +136,7 @@ pub trait Process: Sized + Send + 'static {
     /// - If this method returns `None`, the runtime calls the function given to
     ///   [`SpawnOptions::recover_with`](super::SpawnOptions::recover_with). If there is none, the process ends with
     ///   the failure.
-    /// - If this method panics, the process ends with the failure of the step.
+    /// - If this method panics, the panic is logged, and counts as `None`.
     ///
     /// The process keeps everything that other processes hold of it:
     ///

@@ -60,10 +60,12 @@ pub enum DeadLetterReason {
     Ended,
     /// The step that had taken it failed or panicked.
     StepFailed,
+    /// An async process sent it outside of its steps. See [`Context`](crate::async_process::Context).
+    OutsideStep,
 }
 
 impl DeadLetterReason {
-    pub(crate) const ALL: [DeadLetterReason; 8] = [
+    pub(crate) const ALL: [DeadLetterReason; 9] = [
         DeadLetterReason::NoSuchProcess,
         DeadLetterReason::NoSuchName,
         DeadLetterReason::WrongType,
@@ -72,6 +74,7 @@ impl DeadLetterReason {
         DeadLetterReason::DroppedNewest,
         DeadLetterReason::Ended,
         DeadLetterReason::StepFailed,
+        DeadLetterReason::OutsideStep,
     ];
 }
 
@@ -86,6 +89,7 @@ impl fmt::Display for DeadLetterReason {
             DeadLetterReason::DroppedNewest => "dropped by a full mailbox",
             DeadLetterReason::Ended => "the receiver has ended",
             DeadLetterReason::StepFailed => "the step that had taken it failed",
+            DeadLetterReason::OutsideStep => "sent outside of a step",
         })
     }
 }

@@ -11,6 +11,9 @@
 //!
 //! Both arrows out of *open* are one compare-and-exchange. So the process gets one answer. The timer and the list of
 //! the process hold the duty weakly. So a responder that is dropped is the last owner, and answers.
+//!
+//! The duty to answer with the output of a child (`output_answer.rs`) is of this kind as well. The child has it in the
+//! place of a handler. A duty that is given up ends the child in the place of a cancelled token.
 
 use super::command::{Answer, CommandError};
 use super::host::Host;
@@ -33,15 +36,24 @@ pub(crate) struct Duty {
     tag: u64,
     state: AtomicU64,
     cancel: CommandCancel,
-    /// The timer of the limit. Set before the duty has a second owner.
+    /// The timer of the limit. Set before another thread can answer.
     timer: OnceLock<TimerId>,
+    /// The child whose output is the answer, if there is one.
+    child: Option<Pid>,
 }
 
 impl Duty {
     /// The duty to answer the command `tag` of process `to`, whose commands are cancelled with this token.
     pub(crate) fn new(host: Arc<dyn Host>, to: Pid, tag: u64, of_process: CancelToken) -> Arc<Duty> {
         let (state, cancel) = (AtomicU64::new(OPEN), CommandCancel::below(of_process));
-        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new() })
+        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child: None })
+    }
+
+    /// The duty to answer the command `tag` of process `to` with the output of this child.
+    pub(crate) fn of_run(host: Arc<dyn Host>, to: Pid, tag: u64, child: Pid) -> Arc<Duty> {
+        let cancel = CommandCancel::below(CancelToken::with_clock(host.clock().clone()));
+        let (state, child) = (AtomicU64::new(OPEN), Some(child));
+        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -80,21 +92,31 @@ impl Duty {
 
     /// Answers, if the command is open. A late answer is dropped, and counted if the command was given up.
     pub(crate) fn answer(&self, answer: Answer) {
+        if self.claim(true) {
+            self.host.answer(self.to, self.tag, answer);
+        } else {
+            drop_contained(answer);
+        }
+    }
+
+    /// Takes the right to answer, if the command is open. The caller answers. If the command was given up, the late
+    /// answer is counted, unless it `counts` for nothing.
+    pub(crate) fn claim(&self, counts: bool) -> bool {
         match self.leaves_open(ANSWERED) {
             Ok(_) => {
                 self.forget_timer();
-                self.host.answer(self.to, self.tag, answer);
+                true
             }
             Err(state) => {
-                if state == GIVEN_UP {
+                if counts && state == GIVEN_UP {
                     self.host.discarded_answer();
                 }
-                drop_contained(answer);
+                false
             }
         }
     }
 
-    /// Gives the command up, if it is open. The caller delivers the error, and then cancels the token.
+    /// Gives the command up, if it is open. The caller delivers the error, and then stops the work.
     pub(crate) fn give_up(&self) -> bool {
         let is_first = self.leaves_open(GIVEN_UP).is_ok();
         if is_first {
@@ -107,7 +129,15 @@ impl Duty {
     pub(crate) fn time_out(&self) {
         if self.leaves_open(GIVEN_UP).is_ok() {
             self.host.answer(self.to, self.tag, Err(CommandError::TimedOut));
-            self.cancel.cancel(Reason::TimedOut);
+            self.stop_work(Reason::TimedOut);
+        }
+    }
+
+    /// Stops the work for a command that was given up: cancels its token, or ends its child.
+    pub(crate) fn stop_work(&self, reason: Reason) {
+        match self.child {
+            Some(child) => self.host.end_run(child, reason),
+            None => self.cancel.cancel(reason),
         }
     }
 }
@@ -191,6 +221,20 @@ mod tests {
         assert_eq!(answers, [(1, true), (2, false), (4, false)]);
         assert_eq!(*lock(&clerk.discarded), 1, "an answer that comes late is counted, a drop is not");
     }
+
+    #[test]
+    fn a_run_that_is_given_up_ends_its_child_and_claims_nothing() {
+        let clerk = Arc::new(Clerk::default());
+        let duty = |tag| Duty::of_run(clerk.clone(), Pid::FIRST, tag, Pid::FIRST);
+        let (claimed, late) = (duty(1), duty(2));
+        assert!(claimed.claim(true) && !claimed.claim(true));
+        claimed.time_out();
+        assert!(lock(&clerk.ended_runs).is_empty());
+        late.time_out();
+        assert!(!late.claim(true) && !late.claim(false));
+        assert_eq!(*lock(&clerk.ended_runs), [(Pid::FIRST, Reason::TimedOut)]);
+        assert_eq!((lock(&clerk.answers).len(), *lock(&clerk.discarded)), (1, 1));
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -213,6 +257,22 @@ mod models {
             assert_eq!(answers.len(), 1);
             let discarded = *lock(&clerk.discarded);
             assert_eq!(discarded, u64::from(answers[0].1.is_err()), "a late answer is counted");
+        });
+    }
+
+    /// A child ends while the limit of its run is over. Fails if either looks first and writes afterwards.
+    #[test]
+    fn a_run_whose_child_ends_while_it_times_out_has_one_answer() {
+        loom::model(|| {
+            let clerk = Arc::new(Clerk::default());
+            let duty = Duty::of_run(clerk.clone(), Pid::FIRST, 1, Pid::FIRST);
+            let late = duty.clone();
+            let timer = thread::spawn(move || late.time_out());
+            let is_claimed = duty.claim(true);
+            timer.join().unwrap();
+            let timed_out = lock(&clerk.answers).len();
+            assert_eq!(usize::from(is_claimed) + timed_out, 1);
+            assert_eq!((lock(&clerk.ended_runs).len(), *lock(&clerk.discarded)), (timed_out, timed_out as u64));
         });
     }
 }

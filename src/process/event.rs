@@ -1,5 +1,7 @@
 //! Events, and the order in which a step takes them.
 
+mod lent;
+
 use std::collections::VecDeque;
 
 use super::command::CancelRequest;
@@ -11,6 +13,8 @@ use super::step_activity::{Sight, StepActivity};
 use crate::pid::{Address, Pid};
 use crate::sched::feeds::Feeds;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
+
+pub(crate) use self::lent::LentEvents;
 
 /// An event that a process receives.
 ///
@@ -78,13 +82,8 @@ impl<M> Event<M> {
 /// stepped again when a new event arrives.
 pub struct Events<'a, M> {
     mailbox: &'a mut Mailbox<M>,
-    // Messages that earlier steps passed over. They are older than everything in the mailbox. Boxed, because most
-    // steps have none.
-    kept: Option<Kept<M>>,
-    // Messages that this step has passed over.
-    passed: Option<Kept<M>>,
-    // Taken out of the body for the step.
-    feeds: Option<Box<Feeds<M>>>,
+    // Taken out of the body for the step. Boxed, because most steps have none.
+    kept: Option<Box<Kept<M>>>,
     messages: bool,
     budget: u32,
     // The bits of a `Taken`. The field is wider than the budget. Otherwise the compiler would read both with one wide
@@ -121,22 +120,56 @@ impl Taken {
     }
 }
 
-/// Messages that were passed over, in order; at least one.
-pub(crate) type Kept<M> = Box<VecDeque<Envelope<M>>>;
+/// The messages that were passed over, and the feeds. Most processes have neither.
+///
+/// Both are in one box. So a step without them checks for them once, and drops one field.
+pub(crate) struct Kept<M> {
+    /// Messages that earlier steps passed over. They are older than everything in the mailbox.
+    pub(crate) older: VecDeque<Envelope<M>>,
+    /// Messages that this step has passed over. Empty between the steps.
+    passed: VecDeque<Envelope<M>>,
+    pub(crate) feeds: Option<Box<Feeds<M>>>,
+}
+
+impl<M> Default for Kept<M> {
+    fn default() -> Kept<M> {
+        Kept { older: VecDeque::new(), passed: VecDeque::new(), feeds: None }
+    }
+}
+
+impl<M> Kept<M> {
+    /// Records that the step is over. The next one is shown what this one has passed over, before the messages that it
+    /// has not reached.
+    pub(crate) fn end_step(&mut self) {
+        self.offer_again();
+        self.feeds.iter_mut().for_each(|feeds| feeds.end_step());
+    }
+
+    fn offer_again(&mut self) {
+        if !self.passed.is_empty() {
+            self.passed.append(&mut self.older);
+            std::mem::swap(&mut self.passed, &mut self.older);
+        }
+    }
+
+    /// Whether there is nothing to keep.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.older.is_empty() && self.feeds.is_none()
+    }
+}
 
 impl<'a, M> Events<'a, M> {
     #[inline]
     pub(crate) fn new(
         pid: Pid,
         mailbox: &'a mut Mailbox<M>,
-        kept: Option<Kept<M>>,
-        feeds: Option<Box<Feeds<M>>>,
+        kept: Option<Box<Kept<M>>>,
         messages: bool,
         budget: u32,
         sight: Option<&'a Sight>,
     ) -> Events<'a, M> {
-        let plain = messages && kept.is_none() && feeds.is_none() && sight.is_none();
-        Events { mailbox, kept, passed: None, feeds, messages, budget, taken: 0, sender: None, pid, sight, plain }
+        let plain = messages && kept.is_none() && sight.is_none();
+        Events { mailbox, kept, messages, budget, taken: 0, sender: None, pid, sight, plain }
     }
 
     /// The address of the process being stepped. Give it to other processes, so that they can send messages to this
@@ -151,18 +184,10 @@ impl<'a, M> Events<'a, M> {
         Taken(self.taken)
     }
 
-    /// The messages that stay for the next step, and the feeds. This step has passed these messages over, or an
-    /// earlier step has passed them over and this step has not reached them.
+    /// The messages that were passed over, and the feeds.
     #[inline]
-    pub(crate) fn into_left(self) -> (Option<Kept<M>>, Option<Box<Feeds<M>>>) {
-        let kept = match (self.passed, self.kept) {
-            (Some(mut passed), Some(mut kept)) => {
-                passed.append(&mut kept);
-                Some(passed)
-            }
-            (passed, kept) => passed.or(kept),
-        };
-        (kept, self.feeds)
+    pub(crate) fn into_kept(self) -> Option<Box<Kept<M>>> {
+        self.kept
     }
 
     /// The sender of the message that was taken last. `None` if that message was sent from outside.
@@ -181,7 +206,7 @@ impl<'a, M> Events<'a, M> {
 
     fn pass(&mut self, envelope: Envelope<M>) {
         self.taken |= MORE;
-        self.passed.get_or_insert_default().push_back(envelope);
+        self.kept.get_or_insert_default().passed.push_back(envelope);
     }
 
     #[inline]
@@ -220,51 +245,69 @@ impl<'a, M> Events<'a, M> {
     /// Decides which event is next, and passes over messages that are not `wanted`. The predicate is called before a
     /// message is moved. So if it panics, no message is lost.
     #[inline(never)]
-    fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
+    fn look(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
         let has_signals = self.mailbox.has_signals();
         if has_signals && let Some(control) = self.control() {
             return Next::Told(Box::new(control));
         }
-        let Some(feeds_first) = self.feeds.as_ref().filter(|_| self.messages).map(|feeds| feeds.is_next) else {
-            return self.look_into_mailbox(has_signals, wanted);
+        if self.kept.is_some() && self.messages {
+            return self.look_into_kept(has_signals, wanted);
+        }
+        self.look_into_mailbox(has_signals, wanted)
+    }
+
+    /// As `look`, for a process with messages that were passed over, or with feeds.
+    #[cold]
+    #[inline(never)]
+    fn look_into_kept(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        let Some(feeds_first) = self.feeds().map(|feeds| feeds.is_next) else {
+            return self.look_into_messages(has_signals, wanted);
         };
         // The two take turns, if both have something.
         if feeds_first && self.look_into_feeds(&mut wanted) {
-            return Next::Fed;
+            return Next::Kept;
         }
-        let next = self.look_into_mailbox(has_signals, &mut wanted);
+        let next = self.look_into_messages(has_signals, &mut wanted);
         if !matches!(next, Next::Nothing) {
-            self.feeds.iter_mut().for_each(|feeds| feeds.is_next = true);
+            self.feeds().into_iter().for_each(|feeds| feeds.is_next = true);
             return next;
         }
-        if !feeds_first && self.look_into_feeds(&mut wanted) { Next::Fed } else { Next::Nothing }
+        if !feeds_first && self.look_into_feeds(&mut wanted) { Next::Kept } else { Next::Nothing }
     }
 
-    /// Looks for the next item of a feed, and passes over those that are not `wanted`.
+    fn feeds(&mut self) -> Option<&mut Feeds<M>> {
+        self.kept.as_mut()?.feeds.as_deref_mut()
+    }
+
+    /// Looks for the next item of a feed, and passes over those that are not `wanted`. Makes the item the oldest kept
+    /// message. The caller takes it at once.
     fn look_into_feeds(&mut self, wanted: impl FnMut(&M) -> bool) -> bool {
-        let Some(feeds) = &mut self.feeds else { return false };
+        let Some(Kept { older, feeds: Some(feeds), .. }) = self.kept.as_deref_mut() else { return false };
         let (is_found, has_passed) = feeds.look(&mut self.budget, wanted);
         self.taken |= if has_passed { MORE } else { 0 };
-        if is_found {
-            self.note(StepActivity::Message { from: None });
-        }
-        is_found
+        let Some(message) = (if is_found { feeds.take() } else { None }) else { return false };
+        older.push_front(Envelope { from: None, message });
+        self.budget = self.budget.saturating_sub(1);
+        self.note(StepActivity::Message { from: None });
+        true
     }
 
-    #[inline]
-    fn look_into_mailbox(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
-        if self.messages {
-            while let Some(oldest) = self.kept.as_mut().and_then(|kept| kept.front()) {
-                let from = oldest.from;
-                if wanted(&oldest.message) {
-                    self.note(StepActivity::Message { from });
-                    return Next::Kept;
-                }
-                let passed = self.kept.as_mut().and_then(|kept| kept.pop_front());
-                passed.into_iter().for_each(|envelope| self.pass(envelope));
+    /// Looks among the messages that earlier steps passed over, and then in the mailbox.
+    fn look_into_messages(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        while let Some(oldest) = self.kept.as_ref().and_then(|kept| kept.older.front()) {
+            let from = oldest.from;
+            if wanted(&oldest.message) {
+                self.note(StepActivity::Message { from });
+                return Next::Kept;
             }
-            self.kept = None;
+            let passed = self.kept.as_mut().and_then(|kept| kept.older.pop_front());
+            passed.into_iter().for_each(|envelope| self.pass(envelope));
         }
+        self.look_into_mailbox(has_signals, wanted)
+    }
+
+    #[inline(always)]
+    fn look_into_mailbox(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
         while self.budget > 0 {
             if has_signals && let Some(completed) = self.completion() {
                 return Next::Completed(completed);
@@ -295,13 +338,8 @@ impl<'a, M> Events<'a, M> {
                 Some(self.take(envelope))
             }
             Next::Kept => {
-                let envelope = self.kept.as_mut()?.pop_front()?;
+                let envelope = self.kept.as_mut()?.older.pop_front()?;
                 Some(self.take(envelope))
-            }
-            Next::Fed => {
-                let message = self.feeds.as_mut()?.take()?;
-                self.budget = self.budget.saturating_sub(1);
-                Some(self.take(Envelope { from: None, message }))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
             Next::Told(control) => Some(control.into()),
@@ -315,10 +353,8 @@ impl<'a, M> Events<'a, M> {
 enum Next {
     /// The next message of the mailbox, if there is one.
     Message,
-    /// The oldest message that was passed over.
+    /// The oldest of the messages that are kept.
     Kept,
-    /// The next item of a feed.
-    Fed,
     Completed(Completion),
     Told(Box<Control>),
     Nothing,
@@ -338,7 +374,7 @@ impl<M> Iterator for Events<'_, M> {
 impl<M> std::fmt::Debug for Events<'_, M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Events")
-            .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.len()) + self.mailbox.messages.len()))
+            .field("messages", &(self.kept.as_ref().map_or(0, |kept| kept.older.len()) + self.mailbox.messages.len()))
             .field("taken", &self.taken().messages())
             .finish()
     }
@@ -364,6 +400,13 @@ mod tests {
         Signal::Control(Control::Cancel(CancelRequest { reason: Reason::Cancelled, deadline: None }))
     }
 
+    /// Ends the step. Returns what it has left.
+    fn kept_of(events: Events<'_, u32>) -> Option<Box<Kept<u32>>> {
+        let mut kept = events.into_kept();
+        kept.iter_mut().for_each(|kept| kept.end_step());
+        kept
+    }
+
     fn names(events: &mut Events<'_, u32>) -> Vec<String> {
         events
             .map(|event| match event {
@@ -384,7 +427,7 @@ mod tests {
         mailbox.signal(completed(7));
         mailbox.messages.push(Envelope { from: None, message: 3 });
         mailbox.signal(cancel());
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert_eq!(names(&mut events), ["cancel", "1", "2", "c7", "3"]);
         assert_eq!(events.taken().messages(), 3);
     }
@@ -394,7 +437,7 @@ mod tests {
         let mut mailbox = filled([1]);
         mailbox.signal(completed(7));
         mailbox.signal(cancel());
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, false, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, false, 100, None);
         assert_eq!(names(&mut events), ["cancel", "c7"]);
         assert_eq!(mailbox.messages.len(), 1);
     }
@@ -402,12 +445,12 @@ mod tests {
     #[test]
     fn what_is_passed_over_stays_in_order_in_front_of_what_comes_later() {
         let mut mailbox = filled(1..=6);
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 5, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 5, None);
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(2))));
         assert!(matches!(events.select(|n| n % 2 == 0), Some(Event::Message(4))));
         assert_eq!(events.taken().messages(), 2);
-        let kept = events.into_left().0;
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, None, true, 5, None);
+        let kept = kept_of(events);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 5, None);
         assert_eq!(names(&mut events), ["1", "3", "5", "6"]);
     }
 
@@ -417,8 +460,9 @@ mod tests {
             let mut mailbox = filled([1]);
             mailbox.signal(completed(7));
             mailbox.signal(cancel());
-            let kept = Some(Box::new(VecDeque::from([Envelope { from: None, message: 0 }])));
-            let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, None, true, 100, None);
+            let older = VecDeque::from([Envelope { from: None, message: 0 }]);
+            let kept = Some(Box::new(Kept { older, ..Kept::default() }));
+            let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 100, None);
             deal(&mut events);
             !events.taken().is_nothing()
         }
@@ -427,18 +471,18 @@ mod tests {
         assert!(touches(|events| drop(events.next())), "a signal");
         // Each kind by itself.
         let mut mailbox = filled([]);
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(events.next().is_none() && events.select(|_| true).is_none() && events.taken().is_nothing());
         mailbox.signal(completed(7));
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Completed(_))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "that is no message");
         let mut mailbox = filled([1, 2]);
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 100, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 100, None);
         assert!(events.select(|_| false).is_none() && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 0, "none was taken");
-        let kept = events.into_left().0;
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, None, true, 100, None);
+        let kept = kept_of(events);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 100, None);
         assert!(matches!(events.next(), Some(Event::Message(1))) && !events.taken().is_nothing());
         assert_eq!(events.taken().messages(), 1);
     }
@@ -446,11 +490,11 @@ mod tests {
     #[test]
     fn the_bound_counts_what_is_new_so_that_what_was_left_cannot_hide_it() {
         let mut mailbox = filled(0..10);
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, None, true, 4, None);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, None, true, 4, None);
         assert!(events.select(|_| false).is_none());
-        let kept = events.into_left().0;
-        assert_eq!(kept.as_ref().unwrap().len(), 4);
-        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, None, true, 4, None);
+        let kept = kept_of(events);
+        assert_eq!(kept.as_ref().unwrap().older.len(), 4);
+        let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 4, None);
         assert_eq!(names(&mut events), ["0", "1", "2", "3", "4", "5", "6", "7"]);
         assert_eq!(mailbox.messages.len(), 2);
     }

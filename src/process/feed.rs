@@ -1,4 +1,4 @@
-//! Feeds: queues with backpressure, by which code outside gives messages to a process.
+//! Feeds: queues with backpressure, by which futures, threads and tasks give messages to a process.
 
 use std::fmt;
 use std::future::Future;
@@ -12,15 +12,15 @@ use crate::primitives::Arc;
 use crate::sched::body::{StepOutput, Yield};
 use crate::sched::feeds::{FeedShared, NewFeed, NotFed};
 
-/// A queue of a process, with a limit at which those who put items wait.
+/// A bounded queue by which other code gives messages to a process.
 ///
 /// A step makes a feed with [`StepOutput::feed`], and gives it to a future, a thread or a task of an async runtime. The
 /// items come to the process as messages, beside its mailbox. A clone is another handle of the same feed.
 ///
 /// - Items of one handle come in the order in which they were put. Messages of the mailbox and items of feeds have no
-///   order among each other. Where both wait, they come in turns, and several feeds do so, too.
-/// - An item counts as untaken until a step takes it. While there are as many as the limit allows, [`put`](Self::put)
-///   waits. The bound of the mailbox does not count items.
+///   order among each other. If both wait, they come in turns. Several feeds come in turns, too.
+/// - An item counts as untaken until a step takes it. [`put`](Self::put) waits while the limit of untaken items is
+///   reached. The bound of the mailbox does not count items.
 /// - When the process has ended, no item is accepted any longer. Items that no step has taken are dead letters. The
 ///   feed stays when the state machine is replaced by an upgrade or a recovery.
 /// - When the last handle is dropped, the items that are left still come.
@@ -142,7 +142,7 @@ impl<M: Send + 'static> fmt::Debug for Feed<M> {
 pub struct PutFuture<M: Send + 'static> {
     feed: Feed<M>,
     item: Option<M>,
-    /// Its place among those that wait for room.
+    /// Its place in the queue of the puts that wait for room.
     ticket: Option<u64>,
 }
 
@@ -177,7 +177,7 @@ impl<M: Send + 'static> Future for PutFuture<M> {
 }
 
 impl<M: Send + 'static> PutFuture<M> {
-    /// Gives its place up.
+    /// Leaves the queue of the puts that wait for room.
     fn leave(&mut self) {
         self.feed.shared().give_up(&mut self.ticket);
     }

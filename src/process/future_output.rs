@@ -8,8 +8,8 @@ use crate::sched::body::{StepOutput, Yield};
 
 /// Futures.
 ///
-/// A future that a step yields lives in the process. No executor is needed: the thread that steps the process polls
-/// the future, too. Like a message, a wake makes the process ready. A poll that is not ready is no step.
+/// A future that a step yields lives in the process. No executor is needed: the thread that steps the process polls the
+/// future, too. Like a message, a wake makes the process ready. A poll that does not end the future causes no step.
 ///
 /// - The future is polled for the first time after its step has returned `Ok`. It is never polled during a step of the
 ///   process. If the step fails, the future is dropped without a poll.

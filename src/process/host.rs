@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::command::Answer;
+use super::dead_letter::DeadLetter;
 use crate::clock::Clock;
-use crate::outcome::{Failure, Panic};
+use crate::outcome::{Failure, Panic, Reason};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::timer::TimerId;
@@ -25,10 +26,21 @@ pub(crate) trait Host: Send + Sync {
     /// Counts a reply that came too late.
     fn late_reply(&self);
 
+    /// Counts a message that was sent outside of a step as accepted, and as a dead letter.
+    fn bury_unsent(&self, letter: &DeadLetter<'_>);
+
+    /// Calls `run`, a poll, in the context that the builder was given.
+    fn surround(&self, run: &mut dyn FnMut()) {
+        run();
+    }
+
     /// Counts an answer to a command that was given up.
     fn discarded_answer(&self);
 
     fn forget_timer(&self, timer: TimerId);
+
+    /// Ends a child whose output no longer is the answer to a command.
+    fn end_run(&self, child: Pid, reason: Reason);
 
     /// A PID that no process has.
     fn nobody(&self) -> Pid;

@@ -13,6 +13,8 @@ pub(crate) mod command;
 pub(crate) mod host;
 pub(crate) mod duty;
 pub(crate) mod handler;
+mod permits;
+pub(crate) mod async_handler;
 pub(crate) mod reply;
 pub(crate) mod output_answer;
 pub(crate) mod relation;
@@ -26,6 +28,7 @@ mod own;
 mod step_output;
 mod step_commands;
 mod step_sends;
+mod lent_output;
 mod retry;
 mod future_output;
 mod feed;
@@ -60,9 +63,10 @@ pub use crate::pid::{Address, ParsePidError, Pid};
 pub use crate::sched::body::StepOutput;
 pub use crate::sched::mailbox::Overflow;
 
+pub(crate) use self::async_handler::{AnyHandler, AsyncHandler};
 pub(crate) use self::command::Answer;
 pub(crate) use self::duty::Duty;
-pub(crate) use self::handler::{Handler, handler};
+pub(crate) use self::handler::handler;
 #[cfg(test)]
 pub(crate) use self::host::Clerk;
 pub(crate) use self::names::Naming;

@@ -124,7 +124,7 @@ impl StepOutput {
     #[inline]
     pub(crate) fn note_draws(&mut self, head: &mut Head) {
         if let Some(count) = self.draws.take_new() {
-            head.rare().draws = count;
+            head.prepared().draws = count;
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::sched::mailbox::{AnyMailbox, Mailbox};
 use crate::sched::outbox::Outbox;
 use crate::sched::room_queue::QueuedSend;
 
-/// A target of messages of type `T`, whatever its process takes.
+/// A target that takes messages of type `T` and converts them for its process.
 ///
 /// [`Address::map`] makes a recipient of an address and a conversion. A recipient hides the type of the messages of its
 /// process. So a module can send to a process without knowledge of that type, and two modules need not know each
@@ -20,7 +20,7 @@ use crate::sched::room_queue::QueuedSend;
 ///
 /// The conversion runs in the step or in the call that sends. If a message of
 /// [`send_timeout`](crate::Runtime::send_timeout) waits for room, the conversion runs when there is room, on the thread
-/// that makes room. It should be short, like that of the example. If it panics, the caller panics.
+/// that makes room. So the conversion should be short. If it panics, the caller panics.
 ///
 /// ```
 /// use procession::prelude::*;
@@ -65,7 +65,7 @@ pub(crate) trait Route<T>: Send + Sync {
     /// Converts a message, and puts it on the lane for its type. Returns the number of the lane.
     fn push(&self, outbox: &mut Outbox, message: T) -> u32;
 
-    /// Whether converted messages are for this mailbox.
+    /// Whether this mailbox takes the type of the converted messages.
     fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool;
 
     /// Converts a message of a process that waits for room.
@@ -99,7 +99,7 @@ impl<T, M: Send + 'static, F: Fn(T) -> M + Send + Sync> Route<T> for Converted<M
 }
 
 impl<M: Send + 'static> Address<M> {
-    /// A target of messages of type `T`, which `convert` makes messages of this process. See [`Recipient`].
+    /// Makes a target that takes messages of type `T`, and converts each with `convert`. See [`Recipient`].
     ///
     /// `convert` is mostly a variant of the message type: `address.map(RoomMessage::Line)`.
     pub fn map<T: 'static>(self, convert: impl Fn(T) -> M + Send + Sync + 'static) -> Recipient<T> {

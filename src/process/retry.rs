@@ -1,4 +1,4 @@
-//! When a failed attempt is made again.
+//! The plan by which a failed command is attempted again.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// The default.
+    /// Returns the default: 5 attempts, with pauses from 100 ms to 30 s.
     pub const fn new() -> Retry {
         Retry {
             first: Duration::from_millis(100),
@@ -66,13 +66,13 @@ impl Retry {
     }
 
     /// Makes each pause shorter by a random part of it, which is at most `part`: a number from 0 to 1. So processes
-    /// that failed together do not try again together.
+    /// that failed together do not try again together. `NaN` counts as 0.
     pub const fn jitter(mut self, part: f64) -> Retry {
-        self.jitter = part.clamp(0.0, 1.0);
+        self.jitter = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
         self
     }
 
-    /// Sets the number of attempts, with the first one. [`u32::MAX`] is no limit. With 0 there is one attempt, too.
+    /// Sets the number of attempts, including the first one. [`u32::MAX`] is no limit. 0 counts as 1.
     pub const fn attempts(mut self, attempts: u32) -> Retry {
         self.attempts = attempts;
         self
@@ -173,6 +173,7 @@ mod tests {
         let shortest = pause(u64::MAX);
         assert!(shortest >= Duration::from_secs(5) && shortest < Duration::from_millis(5_001), "{shortest:?}");
         assert_eq!(retry.jitter(9.0).jitter, 1.0);
+        assert_eq!(retry.jitter(f64::NAN).jittered_pause(1, 1 << 63), Duration::from_secs(10));
     }
 
     #[test]

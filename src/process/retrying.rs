@@ -63,6 +63,13 @@ impl StepOutput {
     /// If no attempt succeeds, it is the error of the last one. [`Retry`] says how often and when. Give each attempt a
     /// limit of its own, for example with [`command_timeout`](Self::command_timeout).
     ///
+    /// An attempt fails if its answer is a [`CommandError`]. A value that is itself an `Err` is a success. So a
+    /// [`future`](Self::future) or a [closure](Self::blocking) that returns an `Err` is not attempted again. An error
+    /// of a handler is, and so is the failure of a child that an attempt [runs](Self::run). To repeat a future that
+    /// returns a `Result`, use a command with
+    /// [`handler_async`](crate::config::RuntimeBuilder::handler_async), or run an
+    /// [async process](crate::async_process()).
+    ///
     /// If [`total_time`](Retry::total_time) is over during an attempt, the attempt is given up, and the answer is
     /// [`CommandError::TimedOut`]. If it would be over before the next attempt, the answer is the last error, at once.
     ///
@@ -70,6 +77,10 @@ impl StepOutput {
     /// [`pid`](Self::pid) is the PID of that process, asks come from it, and no order holds between it and this
     /// process. A panic in `attempt` is the answer. The attempts end with this process, with its state machine if it
     /// fails, or when a step [cancels](Self::cancel_command) the tag. The attempt at work is given up then.
+    ///
+    /// A shutdown of the runtime does not end the attempts, but it asks the processes that they use to stop. Then an
+    /// ask fails, for example with [`CommandError::Dropped`]. This error is not final, so the next attempt follows. A
+    /// new child is refused. End this process when it is asked to stop: this ends its attempts.
     ///
     /// ```
     /// use procession::command::{Command, Retry};
@@ -182,6 +193,10 @@ where
     /// Makes the first attempt. Returns whether it was made.
     fn begins(&mut self, out: &mut StepOutput) -> bool {
         let Slot::Full(duty) = std::mem::replace(&mut *lock(&self.slot), Slot::Empty) else { return false };
+        if !duty.is_open() || duty.cancel().check().is_err() {
+            // It was cancelled before this process had its first turn.
+            return false;
+        }
         let (cancelled, host, me) = (out.tag::<()>(), out.link.clone(), out.pid());
         let callback = move |_: &_| host.answer(me, cancelled.id(), Ok(Box::new(())));
         let _callback = duty.cancel().token().on_cancel(callback);

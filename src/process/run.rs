@@ -1,7 +1,10 @@
 //! Children whose output is the answer to a command.
 
+use std::time::Duration;
+
 use super::command::{CommandError, Tag};
 use super::contract::Process;
+use super::duty::Duty;
 use super::output_answer::OutputAnswer;
 use super::relation::Bond;
 use super::spawn::{SpawnOptions, described_body};
@@ -18,10 +21,10 @@ impl StepOutput {
     ///
     /// The child ends with this process. However this process ends, the child is terminated with
     /// [`Reason::Linked`](crate::Reason::Linked). The same happens if this process recovers from a failure. A child
-    /// that [traps exits](SpawnOptions::trap_exits) is not terminated. It gets an
-    /// [`Event::Exit`](super::Event::Exit) with the PID and the exit of this process, and should end soon. An upgrade
-    /// changes nothing. So a child that is to outlive this process, or that is yielded with
-    /// [`Step::Done`](super::Step::Done), is spawned with [`spawn`](Self::spawn).
+    /// that [traps exits](SpawnOptions::trap_exits) is not terminated. It gets an [`Event::Exit`](super::Event::Exit)
+    /// with the PID and the exit of this process, and should end soon. An upgrade of this process does not end the
+    /// child. To make a child that outlives this process, or that is yielded with [`Step::Done`](super::Step::Done),
+    /// use [`spawn`](Self::spawn). A step may [cancel](Self::cancel_command) the command before the child has ended.
     ///
     /// This process may return [`Step::Wait`](super::Step::Wait) until the child has ended. Then it takes no messages.
     /// So the child must not ask it.
@@ -72,8 +75,23 @@ impl StepOutput {
 
     /// As [`run`](Self::run), with options for the child. The options that relate a child to its parent
     /// ([`link`](SpawnOptions::link), [`monitor`](SpawnOptions::monitor),
-    /// [`report_started`](SpawnOptions::report_started)) are refused: the command relates them.
+    /// [`report_started`](SpawnOptions::report_started)) are refused, because the command itself relates the two: the
+    /// answer is a [`SpawnError`](super::SpawnError) in a [`CommandError::Failed`], and the child is dropped.
     pub fn run_with<P: Process>(&mut self, process: P, options: SpawnOptions) -> Tag<P::Output> {
+        self.run_child(process, options, Duration::MAX)
+    }
+
+    /// As [`run`](Self::run), with a limit by the runtime's clock. When the limit is over, the command is answered with
+    /// [`CommandError::TimedOut`] at once. Then the child is ended as if a step had
+    /// [cancelled](Self::cancel_command) the command, with [`Reason::TimedOut`](crate::Reason::TimedOut).
+    ///
+    /// [`Duration::MAX`] is no limit. The limit begins when the yields of the step are performed. If the runtime has no
+    /// thread for its timers, the child does not start, and the answer is [`CommandError::Cancelled`] with the reason.
+    pub fn run_timeout<P: Process>(&mut self, process: P, limit: Duration) -> Tag<P::Output> {
+        self.run_child(process, SpawnOptions::new(), limit)
+    }
+
+    fn run_child<P: Process>(&mut self, process: P, options: SpawnOptions, limit: Duration) -> Tag<P::Output> {
         let checked = options.check_unrelated().and_then(|()| options.check::<P>());
         let pid = match checked.and_then(|()| self.vacancy()) {
             Ok(pid) => pid,
@@ -89,9 +107,12 @@ impl StepOutput {
         body.machine.keep_output();
         let tag: Tag<P::Output> = self.tag();
         let run = Some(self.new_number());
+        let duty = Duty::of_run((*self.link).clone(), self.pid, tag.id(), pid);
         let rare = body.head.rare();
         rare.bond = Some(Bond { parent: self.pid, monitor: None, link: false, run });
-        rare.given.get_or_insert_default().answer = Some(OutputAnswer::new(self.link.clone(), self.pid, tag.id()));
+        rare.given.get_or_insert_default().answer = Some(OutputAnswer::new(duty.clone()));
+        // Performed before the spawn, so that the limit is set before the child can answer.
+        self.push(Yield::BeginRun { duty, limit });
         self.push(Yield::Spawn(body));
         tag
     }

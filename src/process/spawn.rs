@@ -235,6 +235,7 @@ pub(crate) fn described_body<P: Process>(
     let mut body = new_body(process, pid, entry, exit);
     if name.is_some() || bound.is_some() || traps || step_events.is_some() || given.is_some() {
         let rare = body.head.rare();
+        rare.is_prepared = bound.is_some() || step_events.is_some();
         rare.step_events = step_events.map_or(0, |events| u32::try_from(events).unwrap_or(u32::MAX));
         (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
     }

@@ -25,13 +25,18 @@ impl StepOutput {
     }
 
     /// Cancels a command of this process: a [`command`](Self::command), a [blocking closure](Self::blocking), a timer,
-    /// an [`ask`](Self::ask), a [future](Self::future) or a [retry](Self::retry). The command is answered with
-    /// [`CommandError::Cancelled`](crate::CommandError::Cancelled) at once. The reason is
+    /// an [`ask`](Self::ask), a [future](Self::future), a [retry](Self::retry) or a [`run`](Self::run). The command is
+    /// answered with [`CommandError::Cancelled`](crate::CommandError::Cancelled) at once. The reason is
     /// [`Reason::Cancelled`](crate::Reason::Cancelled). If the command is already answered, this has no effect.
     ///
     /// Then the [`CancelToken`](crate::CancelToken) of the handler or the closure is cancelled, with the same reason. A
     /// closure that has not begun is not run. An answer that comes later is discarded and
-    /// [counted](crate::observe::Stats::discarded_answers). An asked process is not notified. Its reply is late.
+    /// [counted](crate::observe::Stats::discarded_answers). An asked process is not notified. Its reply is late. The
+    /// future of a command is dropped.
+    ///
+    /// A child that the process [runs](Self::run) is terminated. A child that [traps
+    /// exits](crate::SpawnOptions::trap_exits) is asked to stop instead. It gets an
+    /// [`Event::Cancel`](crate::Event::Cancel) with the reason, and should end soon.
     ///
     /// Other commands are not affected, because they take no time: for example those that register a name.
     pub fn cancel_command<T>(&mut self, command: Tag<T>) {

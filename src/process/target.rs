@@ -13,7 +13,7 @@ use crate::primitives::Arc;
 /// - a [`Pid`];
 /// - an [`Address`];
 /// - a reference to a [`Handle`](crate::Handle), a [`ProcessRef`](crate::ProcessRef) or a [`Recipient`];
-/// - a name, as `&str`, `&String`, `Arc<str>` or `&Arc<str>`;
+/// - a name, as `&str`, `String`, `&String`, `Arc<str>` or `&Arc<str>`;
 /// - a [`Member`] of a group.
 ///
 /// Each call looks up a name or a group again. In a step, the look-up happens when the yield is written. The look-up
@@ -21,7 +21,7 @@ use crate::primitives::Arc;
 /// same step has begun, because the process joins the group when the step has succeeded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no target",
-    note = "a target is a `Pid`, an `Address`, a `&Handle`, a `&Recipient`, a name as `&str`, or a `Member` of a group"
+    note = "a target is a `Pid`, an `Address`, a `&Handle`, a `&Recipient`, a name as a string, or a `Member`"
 )]
 pub trait Target: Resolve {}
 
@@ -160,6 +160,7 @@ targets!(
     Member<'_>: |member| Named::Group(member.0),
     &str: |name| Named::Name(name),
     &String: |name| Named::Name(name),
+    String: |name| Named::Name(name),
     &Arc<str>: |name| Named::Name(name),
     Arc<str>: |name| Named::Name(name),
 );

@@ -2,6 +2,7 @@
 
 use std::any::{TypeId, type_name};
 use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
@@ -24,7 +25,7 @@ use crate::name_table::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::primitives::{Arc, AtomicU64, Mutex};
-use crate::process::{self, Command, Handler, Observer, Pid, Responder};
+use crate::process::{self, AnyHandler, AsyncHandler, Command, Observer, Pid, Responder};
 use crate::relations::Relations;
 use crate::sched::body::StepOutput;
 use crate::sched::polling::PollContext;
@@ -85,7 +86,11 @@ pub struct RuntimeBuilder {
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
     observer: Option<Arc<dyn Observer>>,
-    handlers: HashMap<TypeId, Arc<Handler>>,
+    handlers: HashMap<TypeId, AnyHandler>,
+    /// The command of the newest handler that makes futures.
+    newest_async: Option<TypeId>,
+    /// Why a limit of such a handler was refused.
+    bad_limit: Option<BuildError>,
     context: Option<PollContext>,
     twice: Option<&'static str>,
 }
@@ -109,6 +114,8 @@ impl Runtime {
             watchdog: None,
             observer: None,
             handlers: HashMap::new(),
+            newest_async: None,
+            bad_limit: None,
             context: None,
             twice: None,
         }
@@ -225,12 +232,104 @@ impl RuntimeBuilder {
     /// Registers the handler for a type of command. Workers call it, so it must not block. It should only start the
     /// action. The [`Responder`] may answer later, from any thread or async runtime. If the handler returns an error,
     /// panics, or drops the responder without an answer, the command is answered with an error.
-    pub fn handler<C, F>(mut self, handler: F) -> RuntimeBuilder
+    pub fn handler<C, F>(self, handler: F) -> RuntimeBuilder
     where
         C: Command,
         F: Fn(C, Responder<C::Output>) -> Result<(), BoxError> + Send + Sync + 'static,
     {
-        if self.handlers.insert(TypeId::of::<C>(), process::handler(handler)).is_some() {
+        self.add_handler::<C>(AnyHandler::Call(process::handler(handler)))
+    }
+
+    /// Registers the handler for a type of command, which answers with the output of a future.
+    ///
+    /// The handler makes a future from each command. That future is a
+    /// [future of the process](crate::StepOutput::future) that has yielded the command. So no executor is needed:
+    ///
+    /// - The thread that has the process calls the handler and polls the future. Both run in the
+    ///   [context](Self::in_context) of polls. They must not block.
+    /// - The answer is the output of the future. If the handler or a poll panics, the answer is
+    ///   [`CommandError::Panicked`](crate::CommandError::Panicked).
+    /// - The future is dropped when a step [cancels](crate::StepOutput::cancel_command) the command, when the
+    ///   [limit](crate::StepOutput::command_timeout) of the command is over, when the process ends, and when its state
+    ///   machine has failed. A command that is yielded with [`Step::Done`](crate::Step::Done) is not performed.
+    ///
+    /// [`at_most`](Self::at_most) limits the number of futures that run at once.
+    ///
+    /// ```
+    /// use procession::command::Command;
+    /// use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
+    ///
+    /// struct Fetch(u32);
+    ///
+    /// impl Command for Fetch {
+    ///     type Output = String;
+    /// }
+    ///
+    /// # async fn get(page: u32) -> std::io::Result<String> {
+    /// #     Ok(format!("page {page}"))
+    /// # }
+    /// struct Reader { page: Option<Tag<String>> }
+    ///
+    /// impl Process for Reader {
+    ///     type Message = ();
+    ///     type Output = String;
+    ///
+    ///     fn step(&mut self, events: &mut Events<()>, out: &mut StepOutput) -> StepResult<String> {
+    ///         let page = *self.page.get_or_insert_with(|| out.command(Fetch(7)));
+    ///         for event in events {
+    ///             if let Event::Completed(done) = event && let Some(page) = done.take(page) {
+    ///                 return Ok(Step::Done(page?));
+    ///             }
+    ///         }
+    ///         Ok(Step::Wait)
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .handler_async(|Fetch(page)| async move { Ok(get(page).await?) })
+    ///     .at_most(8)
+    ///     .start()?;
+    /// assert_eq!(**runtime.spawn(Reader { page: None })?.join()?.output().unwrap(), "page 7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn handler_async<C, F, T>(mut self, handler: F) -> RuntimeBuilder
+    where
+        C: Command,
+        F: Fn(C) -> T + Send + Sync + 'static,
+        T: Future<Output = Result<C::Output, BoxError>> + Send + 'static,
+    {
+        self.newest_async = Some(TypeId::of::<C>());
+        self.add_handler::<C>(AnyHandler::Async(Arc::new(AsyncHandler::new(handler))))
+    }
+
+    /// Limits the handler that [`handler_async`](Self::handler_async) has registered last: at most so many of its
+    /// futures run at once, in the whole runtime. The minimum is 1. Without a call there is no limit.
+    ///
+    /// Further commands wait. Their futures begin in the order in which the commands were performed. A command that
+    /// waits is a command at work: its [limit](crate::StepOutput::command_timeout) counts from the yield, it can be
+    /// [cancelled](crate::StepOutput::cancel_command), and its process's end takes it out of the queue. However a
+    /// future ends, the next one may begin as soon as it is dropped.
+    ///
+    /// The next future begins when its process is not in a step. So a step that takes long keeps a place that others
+    /// could use.
+    pub fn at_most(mut self, most: usize) -> RuntimeBuilder {
+        let handler = self.newest_async.and_then(|newest| self.handlers.get_mut(&newest));
+        match handler {
+            Some(AnyHandler::Async(handler)) if most > 0 => {
+                // No other reference exists before the start.
+                Arc::get_mut(handler).into_iter().for_each(|handler| handler.limit(most));
+            }
+            Some(_) => {
+                let allowed = 1..=usize::MAX;
+                self.bad_limit = Some(BuildError::OutOfRange { option: "at_most", given: most, allowed });
+            }
+            None => self.bad_limit = Some(BuildError::NothingToLimit),
+        }
+        self
+    }
+
+    fn add_handler<C: Command>(mut self, handler: AnyHandler) -> RuntimeBuilder {
+        if self.handlers.insert(TypeId::of::<C>(), handler).is_some() {
             self.twice = Some(type_name::<C>());
         }
         self
@@ -269,6 +368,7 @@ impl RuntimeBuilder {
     /// - The name of the threads contains a NUL byte.
     /// - The stack size of the threads is larger than any memory.
     /// - Two handlers were registered for one command.
+    /// - [`at_most`](Self::at_most) was called without a handler that it could limit.
     /// - The operating system refuses a thread.
     pub fn start(self) -> Result<Runtime, BuildError> {
         let name = self.thread_name.clone();
@@ -315,6 +415,9 @@ impl RuntimeBuilder {
         let spares = if watchdog.is_some() { spares } else { 0 };
         if !threads::is_name(&self.thread_name) {
             return Err(BuildError::ThreadName { given: self.thread_name });
+        }
+        if let Some(error) = self.bad_limit {
+            return Err(error);
         }
         if let Some(command) = self.twice {
             return Err(BuildError::TwoHandlers { command });
@@ -430,6 +533,9 @@ pub enum BuildError {
         /// The type of the command.
         command: &'static str,
     },
+    /// [`RuntimeBuilder::at_most`] was called before [`RuntimeBuilder::handler_async`].
+    #[error("`at_most` limits the handler that was registered last with `handler_async`, and there is none")]
+    NothingToLimit,
     /// The [`Watchdog`] has a limit of zero.
     #[error("a watchdog has to allow a step some time, and this one allows none")]
     NoLimit,

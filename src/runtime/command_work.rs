@@ -9,7 +9,7 @@ use crate::outcome::{Reason, drop_contained};
 use crate::primitives::Arc;
 use crate::process::duty::Entrust;
 use crate::process::handler::BoxedCommand;
-use crate::process::{CommandError, Duty, Pid};
+use crate::process::{AnyHandler, CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
 use crate::sched::open_work::OpenWork;
 use crate::sched::polling::in_context;
@@ -50,7 +50,11 @@ impl Core {
         executor: &mut H,
     ) {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
-            (Some(handler), Some(core)) => {
+            (Some(AnyHandler::Async(handler)), _) => {
+                let future = handler.future(command.command);
+                return self.host_future(body, tag, future, limit, executor);
+            }
+            (Some(AnyHandler::Call(handler)), Some(core)) => {
                 let pid = body.head.pid;
                 let (work, cancel) = self.work_of(&mut body.head);
                 let duty = Duty::new(core, pid, tag, cancel);
@@ -95,7 +99,7 @@ impl Core {
                 self.road.answer_in_hand(executor, body, tag, cancelled());
                 // The callbacks of the token are user code.
                 executor.let_go();
-                duty.cancel().cancel(Reason::Cancelled);
+                duty.stop_work(Reason::Cancelled);
             }
         } else if self.withdraw_send(body.head.pid, rare, tag, executor) {
             // Its message comes back with the answer.
@@ -104,6 +108,26 @@ impl Core {
         } else {
             self.cancel_timer(body, tag, executor);
             self.drop_future(body, tag, Reason::Cancelled, executor);
+        }
+    }
+
+    /// Sets the limit of a child that the process runs. The child is spawned next.
+    pub(super) fn begin_run<H: Executor>(&self, body: &mut Ready, duty: Arc<Duty>, limit: Duration, executor: &mut H) {
+        body.head.rare().work.get_or_insert_default().note(&duty);
+        if let Err(why) = self.limit_command(&duty, limit, executor)
+            && duty.give_up()
+        {
+            self.road.answer_in_hand(executor, body, duty.tag(), Err(why));
+        }
+    }
+
+    /// Ends a child whose output is not wanted any more.
+    pub(super) fn end_child(&self, child: Pid, reason: Reason) {
+        let executor = &mut self.executor();
+        if self.road.table.cell(child).is_some_and(|cell| cell.traps_exits(child)) {
+            drop(self.cancel(executor, child, reason, None));
+        } else {
+            drop(self.terminate(executor, child, false));
         }
     }
 

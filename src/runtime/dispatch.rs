@@ -15,7 +15,7 @@ use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
 use crate::process::command::why_dead;
 use crate::process::{
-    Answer, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason, Handler,
+    Answer, AnyHandler, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason,
     NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
 };
 use crate::relations::Relations;
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub(crate) seed: u64,
     /// The number of the next monitor.
     pub(crate) monitors: AtomicU64,
-    pub(crate) handlers: HashMap<TypeId, Arc<Handler>>,
+    pub(crate) handlers: HashMap<TypeId, AnyHandler>,
     /// Blocking steps by packed PID, with the time of their beginning and their thread.
     pub(crate) pool_steps: Mutex<HashMap<u64, (Instant, ThreadId)>>,
     /// Bodies that wait for a thread of the pool, by packed PID. A termination takes them back from here.
@@ -232,6 +232,7 @@ impl Engine for Core {
             }
             Yield::CancelCommand { tag } => self.cancel_command(body, tag, executor),
             Yield::Entrust { tag, entrust } => self.entrust(&mut body.head, tag, entrust),
+            Yield::BeginRun { duty, limit } => self.begin_run(body, duty, limit, executor),
             Yield::SendTimeout(request) => self.send_timeout(body, *request, executor),
             Yield::Future { tag, future, limit } => self.host_future(body, tag, future, limit, executor),
             Yield::Feed(feed) => attach_feed(executor, body, feed, Arc::downgrade(&self.road) as _),
@@ -326,7 +327,8 @@ impl Engine for Core {
             self.names.ended(head.pid);
         }
         self.take_work_back(head.pid, rare);
-        rare.asked.take().for_each(|ask| ask.forget_timer());
+        // Nobody waits for the answers any more. A reply that comes from now on is late.
+        rare.asked.take().for_each(|ask| drop(ask.decide(CommandError::Dropped)));
     }
 
     fn in_context(&self, run: &mut dyn FnMut()) {
@@ -396,12 +398,26 @@ impl Host for Core {
         self.road.outside.add(&self.road.outside.late_replies, 1);
     }
 
+    #[cold]
+    fn bury_unsent(&self, letter: &DeadLetter<'_>) {
+        self.road.outside.add(&self.road.outside.accepted, 1);
+        self.road.dead_letter(&self.road.outside, letter);
+    }
+
+    fn surround(&self, run: &mut dyn FnMut()) {
+        self.in_context(run);
+    }
+
     fn discarded_answer(&self) {
         self.road.outside.add(&self.road.outside.discarded_answers, 1);
     }
 
     fn forget_timer(&self, timer: TimerId) {
         drop(self.timers.cancel(timer));
+    }
+
+    fn end_run(&self, child: Pid, reason: Reason) {
+        self.end_child(child, reason);
     }
 
     fn nobody(&self) -> Pid {

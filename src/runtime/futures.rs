@@ -29,7 +29,7 @@ impl Core {
         }
         let pid = body.head.pid;
         let new = || Box::new(Residents::new(pid, Arc::downgrade(&self.road) as _));
-        let residents = body.head.rare().residents.get_or_insert_with(new);
+        let residents = body.head.prepared().residents.get_or_insert_with(new);
         let waker = residents.admit(tag, future);
         if limit == Duration::MAX {
             return;

@@ -9,7 +9,7 @@ use super::system::Runtime;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::pool::PoolStats;
-use crate::primitives::thread;
+use crate::primitives::{Ordering, thread};
 
 /// How often a wait looks, and yields its processor, before it pauses between looks.
 const LOOKS: u32 = 32;
@@ -70,7 +70,8 @@ fn name(f: &mut fmt::Formatter<'_>, all: impl ExactSizeIterator<Item = String>) 
 
 impl Runtime {
     /// Whether the runtime is idle. Then no process is ready or being stepped, and no blocking work waits or runs. The
-    /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives.
+    /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives. A
+    /// runtime that was shut down is idle when all its processes have ended.
     pub fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -158,6 +159,9 @@ impl Core {
             Some(stuck_steps) => stuck_steps.with_all(asleep),
             None => asleep(road.workers),
         };
+        // After the end of the runtime, no worker is left that could sleep.
+        let is_over = || road.stopped.load(Ordering::Acquire) && road.roll.empty().is_set();
+        let asleep = asleep || is_over();
         let after = pool.stats();
         asleep && still(&before) && still(&after) && before.submitted == after.submitted
     }

@@ -14,7 +14,7 @@ use crate::outcome::Rejected;
 use crate::primitives::thread::JoinHandle;
 use crate::primitives::{Arc, AtomicUsize, Ordering, lock, thread};
 use crate::process::{
-    Address, Command, Event, Events, Handler, Monitor, NoSuchProcessError, Overflow, Pid, Process, Reply, SendError,
+    Address, AnyHandler, Command, Event, Events, Monitor, NoSuchProcessError, Overflow, Pid, Process, Reply, SendError,
     SpawnOptions, Step, StepOutput, StepResult, Subscription, Tag, TimerFired, Upgrade,
 };
 use crate::wait::{until, wait};
@@ -476,6 +476,6 @@ fn handlers_are_looked_up_in_a_map_without_a_lock() {
         type Output = ();
     }
     let runtime = Runtime::builder().workers(1).handler(|_: Question, _| Ok(())).start().unwrap();
-    let handlers: &HashMap<TypeId, Arc<Handler>> = &runtime.core().handlers;
+    let handlers: &HashMap<TypeId, AnyHandler> = &runtime.core().handlers;
     assert!(handlers.contains_key(&TypeId::of::<Question>()));
 }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use super::handle::Handle;
 use super::system::{Owner, Runtime};
 use crate::primitives::{Arc, Weak};
+
+use crate::{Process, Rejected, SpawnError, SpawnOptions};
 
 /// A handle that does not keep its runtime alive, made with [`Runtime::downgrade`].
 ///
@@ -38,6 +41,32 @@ impl WeakRuntime {
     /// runtime down.
     pub fn upgrade(&self) -> Option<Runtime> {
         Some(Runtime { owner: self.owner.upgrade()? })
+    }
+
+    /// Spawns a process, if the runtime is alive. See [`Runtime::spawn`].
+    ///
+    /// A task that spawns a process for each connection should hold a `WeakRuntime`. A `Runtime` that the task holds
+    /// while it waits would keep the runtime alive.
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::spawn`]. If the runtime has ended, the error is [`SpawnError::ShuttingDown`].
+    pub fn spawn<P: Process>(&self, process: P) -> Result<Handle<P>, Rejected<P, SpawnError>> {
+        self.spawn_with(process, SpawnOptions::new())
+    }
+
+    /// Spawns a process with options, if the runtime is alive. See [`Runtime::spawn_with`].
+    ///
+    /// # Errors
+    /// The errors of [`Runtime::spawn_with`]. If the runtime has ended, the error is [`SpawnError::ShuttingDown`].
+    pub fn spawn_with<P: Process>(
+        &self,
+        process: P,
+        options: SpawnOptions,
+    ) -> Result<Handle<P>, Rejected<P, SpawnError>> {
+        match self.upgrade() {
+            Some(runtime) => runtime.spawn_with(process, options),
+            None => Err(Rejected::new(process, SpawnError::ShuttingDown)),
+        }
     }
 }
 

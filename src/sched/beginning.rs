@@ -3,7 +3,6 @@
 //! Most processes have no rare fields, no `start`, and no watchdog. One call does all that is to be done for them. The
 //! others begin in stages: see [`Begun`].
 
-use super::cell::Cell;
 use super::ending::end;
 use super::engine::Engine;
 use super::road::Executor;
@@ -44,15 +43,6 @@ fn enter_shown<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut R
             out.failure = Some(exit);
             Begun::NotEntered
         }
-    }
-}
-
-/// Gives a process, before its first step, what has arrived.
-#[inline(always)]
-pub(super) fn hand_over(cell: &Cell, body: &mut Ready) {
-    // Mostly there is only the one message with which it was spawned. Then nothing else need be searched for.
-    if body.machine.mailbox().messages() != 1 {
-        drop(cell.hand_over(body));
     }
 }
 

@@ -22,7 +22,7 @@ use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak};
 use crate::process::command::{CommandError, INCARNATION_SHIFT};
-use crate::process::duty::{CommandCancel, Entrust};
+use crate::process::duty::{CommandCancel, Duty, Entrust};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
 use crate::process::names::Naming;
@@ -98,6 +98,9 @@ pub(crate) struct Rare {
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
+    /// Whether the process has, or has had, futures, feeds, a bound, a limit of events, or random numbers. Only then is
+    /// there anything to do before and after its steps. Set with the first of them, and never reset.
+    pub(crate) is_prepared: bool,
     pub(crate) residents: Option<Box<Residents>>,
     /// Whether the process has feeds. They are with its state machine, because they have the type of its messages.
     pub(crate) has_feeds: bool,
@@ -170,6 +173,12 @@ impl Head {
         self.rare.as_ref().and_then(|rare| rare.given.as_ref()).is_some_and(|given| given.answer.is_some())
     }
 
+    /// Whether the process is run by another, which still waits for the answer.
+    pub(crate) fn is_answer_wanted(&self) -> bool {
+        let answer = self.rare.as_ref().and_then(|rare| rare.given.as_ref()?.answer.as_ref());
+        answer.is_some_and(OutputAnswer::is_open)
+    }
+
     /// Takes the duty to answer the parent.
     pub(crate) fn take_answer(&mut self) -> Option<OutputAnswer> {
         self.rare.as_mut()?.given.as_mut()?.answer.take()
@@ -183,6 +192,19 @@ impl Head {
         self.bound().is_some()
     }
 
+    /// As `rare`, for fields that matter before or after each step.
+    pub(crate) fn prepared(&mut self) -> &mut Rare {
+        let rare = self.rare();
+        rare.is_prepared = true;
+        rare
+    }
+
+    /// Whether there may be something to do before and after each step.
+    #[inline]
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.is_prepared)
+    }
+
     /// Returns the futures of the process, if it has had any.
     pub(crate) fn residents(&mut self) -> Option<&mut Residents> {
         self.rare.as_mut()?.residents.as_deref_mut()
@@ -190,7 +212,7 @@ impl Head {
 
     /// Marks the body: the next turn begins with polls. `only` says that no step is due.
     pub(crate) fn request_poll(&mut self, only: bool) {
-        let rare = self.rare();
+        let rare = self.prepared();
         (rare.poll_requested, rare.only_polls) = (true, only);
     }
 
@@ -373,7 +395,6 @@ impl Spares {
         self.0.pop()
     }
 
-    #[cfg(all(test, not(loom)))]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -440,6 +461,8 @@ pub struct StepOutput {
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
     pub(crate) successor: Option<Box<Successor>>,
+    /// Takes the place of this output while it is lent.
+    pub(crate) spare_output: Option<Box<StepOutput>>,
 }
 
 /// A yield other than a sent message.
@@ -488,6 +511,11 @@ pub(crate) enum Yield {
         tag: u64,
     },
     SendTimeout(Box<SendRequest>),
+    /// A command that is answered with the output of the process that is spawned next. Its limit begins.
+    BeginRun {
+        duty: Arc<Duty>,
+        limit: Duration,
+    },
     /// A command whose duty is given to the next process that is spawned.
     Entrust {
         tag: u64,
@@ -557,6 +585,7 @@ impl StepOutput {
             output: None,
             failure: None,
             successor: None,
+            spare_output: None,
             link: Arc::new(link),
         }
     }

@@ -172,13 +172,18 @@ impl Bounds {
         self.granted = self.granted.saturating_sub(1);
     }
 
+    /// Whether messages wait for places here. A mailbox that drops messages needs no places.
+    pub(crate) fn keeps_places(&self) -> bool {
+        self.bound.overflow == Overflow::Refuse
+    }
+
     /// Keeps a place beside these messages for a message that is being converted. A mailbox that drops messages needs
     /// no places.
     ///
     /// # Errors
     /// There is no room. The error is the bound.
     pub(crate) fn reserve(&mut self, messages: usize) -> Result<(), usize> {
-        if self.bound.overflow != Overflow::Refuse {
+        if !self.keeps_places() {
             return Ok(());
         }
         if !self.has_room(messages) || self.is_promised() {

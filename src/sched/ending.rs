@@ -187,12 +187,11 @@ pub(crate) fn vacate(dooms: &AtomicUsize, cell: &Cell, body: &mut Ready, exit: &
 /// Returns the answer to the parent that runs this process, with the command.
 #[cold]
 fn take_output(body: &mut Ready, exit: &Exit) -> Option<Box<(Pid, Completion)>> {
-    let answer = body.head.take_answer()?;
+    let (parent, tag) = body.head.take_answer()?.take(matches!(exit, Exit::Done(())))?;
     let output = match exit {
         Exit::Done(()) => body.machine.take_output().ok_or(CommandError::Dropped),
         exit => Err(CommandError::ChildExit { pid: body.head.pid, exit: exit.clone() }),
     };
-    let (parent, tag) = answer.take();
     Some(Box::new((parent, Completion::from(Some(body.head.pid), tag, output))))
 }
 

@@ -313,6 +313,8 @@ struct BodyFeed<M> {
     /// The oldest first. Those that this step has passed over are in front.
     items: VecDeque<M>,
     passed: usize,
+    /// The number of items in front that earlier steps have passed over. They do not count as new.
+    old: usize,
     /// The number of items that steps have taken, and that still count as untaken.
     taken: usize,
     is_closed: bool,
@@ -362,7 +364,7 @@ impl<M> Feeds<M> {
         if is_closed {
             self.changed.push(number);
         }
-        self.all.push(BodyFeed { number, shared, items: VecDeque::new(), passed: 0, taken: 0, is_closed });
+        self.all.push(BodyFeed { number, shared, items: VecDeque::new(), passed: 0, old: 0, taken: 0, is_closed });
         wake_all(waiters);
     }
 
@@ -382,28 +384,30 @@ impl<M> Feeds<M> {
         unseen.extend(seen.drain(..));
         for number in unseen {
             if let Ok(place) = all.binary_search_by_key(number, |feed| feed.number) {
-                all[place].passed = 0;
+                let feed = &mut all[place];
+                feed.old = feed.old.max(std::mem::take(&mut feed.passed));
             }
         }
     }
 
-    /// Looks for the next item that is wanted, and passes over the others. Each that is passed over costs one of the
-    /// budget. Returns whether there is one, and whether any was passed over.
+    /// Looks for the next item that is wanted, and passes over the others. Each that is passed over for the first time
+    /// costs one of the budget. Otherwise items that were left could hide newer ones. Returns whether there is one, and
+    /// whether any was passed over.
     pub(crate) fn look(&mut self, budget: &mut u32, mut wanted: impl FnMut(&M) -> bool) -> (bool, bool) {
         let mut has_passed = false;
-        while *budget > 0
-            && let Some(number) = self.unseen.front().copied()
-        {
+        while let Some(number) = self.unseen.front().copied() {
             if let Some(place) = self.place(number) {
                 let feed = &mut self.all[place];
-                while *budget > 0
-                    && let Some(item) = feed.items.get(feed.passed)
-                {
+                while let Some(item) = feed.items.get(feed.passed) {
+                    let is_old = feed.passed < feed.old;
+                    if *budget == 0 && !is_old {
+                        break;
+                    }
                     if wanted(item) {
                         return (true, has_passed);
                     }
                     feed.passed += 1;
-                    *budget -= 1;
+                    *budget -= u32::from(!is_old);
                     has_passed = true;
                 }
                 if feed.passed < feed.items.len() {
@@ -424,6 +428,7 @@ impl<M> Feeds<M> {
         let place = self.place(number)?;
         let feed = &mut self.all[place];
         let item = feed.items.remove(feed.passed)?;
+        feed.old -= usize::from(feed.passed < feed.old);
         feed.taken += 1;
         if feed.taken == 1 {
             self.changed.push(number);

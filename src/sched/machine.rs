@@ -36,14 +36,12 @@ struct TypedRare<P: Process> {
     // Whether somebody wants the output: a joiner, or the parent that runs the process.
     keeps_output: bool,
     output: Option<P::Output>,
-    // Messages that steps have passed over.
-    kept: Option<Kept<P::Message>>,
-    feeds: Option<Box<Feeds<P::Message>>>,
+    kept: Option<Box<Kept<P::Message>>>,
 }
 
 impl<P: Process> Default for TypedRare<P> {
     fn default() -> TypedRare<P> {
-        TypedRare { entry: None, exit: None, keeps_output: false, output: None, kept: None, feeds: None }
+        TypedRare { entry: None, exit: None, keeps_output: false, output: None, kept: None }
     }
 }
 
@@ -53,8 +51,11 @@ impl<P: Process> Drop for TypedRare<P> {
     fn drop(&mut self) {
         drop_contained(self.entry.take());
         drop_contained(self.output.take());
-        drop_contained(self.kept.take());
-        drop_contained(self.feeds.take());
+        if let Some(kept) = self.kept.take() {
+            let Kept { older, feeds, .. } = *kept;
+            drop_contained(older);
+            drop_contained(feeds);
+        }
         // Set already, unless a body was lost. No waiter may wait for ever.
         if let Some(exit) = self.exit.take().filter(Latch::is_shared) {
             drop_contained(
@@ -81,7 +82,7 @@ pub(crate) fn new_body<P: Process>(
 ) -> Box<Body<Typed<P>>> {
     let keeps_output = exit.is_some();
     let rare = (entry.is_some() || keeps_output)
-        .then(|| Box::new(TypedRare { entry, exit, keeps_output, output: None, kept: None, feeds: None }));
+        .then(|| Box::new(TypedRare { entry, exit, keeps_output, output: None, kept: None }));
     Box::new(Body { head: Head::new(pid), machine: Typed { mailbox: Mailbox::new(), rare, process: Some(process) } })
 }
 
@@ -141,19 +142,27 @@ impl<P: Process> Typed<P> {
         self.rare.get_or_insert_default()
     }
 
-    /// Puts the feeds back after a step. Returns whether they have items that the step was not shown.
+    fn kept(&mut self) -> &mut Kept<P::Message> {
+        self.rare().kept.get_or_insert_default()
+    }
+
+    /// Puts back what a step has left. Returns whether there are items of feeds that the step was not shown.
     #[cold]
-    fn step_is_over(&mut self, mut feeds: Box<Feeds<P::Message>>) -> bool {
-        feeds.end_step();
-        let has_unseen = feeds.has_unseen();
-        self.rare().feeds = Some(feeds);
-        has_unseen
+    #[inline(never)]
+    fn put_back(&mut self, mut kept: Box<Kept<P::Message>>) -> bool {
+        kept.end_step();
+        let has_unseen_items = kept.feeds.as_ref().is_some_and(|feeds| feeds.has_unseen());
+        if !kept.is_empty() {
+            self.rare().kept = Some(kept);
+        }
+        has_unseen_items
     }
 
     /// The verdict of a step that said `Idle` and changed nothing. A step after `Wait` was not offered the messages.
     #[cold]
     fn idle_untouched(&self, head: &Head) -> Verdict {
-        let has_fed = || self.rare.as_ref().and_then(|rare| rare.feeds.as_ref()).is_some_and(|feeds| feeds.has_items());
+        let kept = || self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
+        let has_fed = || kept().and_then(|kept| kept.feeds.as_ref()).is_some_and(|feeds| feeds.has_items());
         let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals() || has_fed();
         if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
     }
@@ -201,18 +210,14 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
-        let (kept, feeds) = self.rare.as_mut().map_or((None, None), |rare| (rare.kept.take(), rare.feeds.take()));
+        let kept = self.rare.as_mut().and_then(|rare| rare.kept.take());
         let Some(process) = &mut self.process else { return Stepped::OF_NOBODY };
-        let mut events = Events::new(head.pid, &mut self.mailbox, kept, feeds, !head.waits, budget, sight);
+        let mut events = Events::new(head.pid, &mut self.mailbox, kept, !head.waits, budget, sight);
         out.begin(head);
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
         let taken = events.taken();
-        let (kept, feeds) = events.into_left();
-        if kept.is_some() {
-            self.rare().kept = kept;
-        }
-        let has_unseen_items = feeds.is_some_and(|feeds| self.step_is_over(feeds));
+        let has_unseen_items = events.into_kept().is_some_and(|kept| self.put_back(kept));
         let unseen = !self.mailbox.messages.is_empty() || has_unseen_items;
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
@@ -246,7 +251,7 @@ impl<P: Process> Machine for Typed<P> {
 
     fn held(&self) -> usize {
         let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
-        kept.map_or(0, |kept| kept.len()) + self.mailbox.messages.len()
+        kept.map_or(0, |kept| kept.older.len()) + self.mailbox.messages.len()
     }
 
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>> {
@@ -257,7 +262,7 @@ impl<P: Process> Machine for Typed<P> {
         let mut out = Mailbox::new();
         for _ in 0..too_many {
             let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
-            let oldest = kept.and_then(|kept| kept.pop_front()).or_else(|| self.mailbox.pop_message());
+            let oldest = kept.and_then(|kept| kept.older.pop_front()).or_else(|| self.mailbox.pop_message());
             oldest.into_iter().for_each(|oldest| out.messages.push(oldest));
         }
         Some(Box::new(out))
@@ -312,13 +317,14 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn left(&mut self) -> &mut dyn AnyMailbox {
-        if let Some(kept) = self.rare.as_mut().and_then(|rare| rare.kept.take()) {
+        let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
+        if let Some(older) = kept.map(|kept| std::mem::take(&mut kept.older)).filter(|older| !older.is_empty()) {
             // Messages that were passed over are older than all in the mailbox. Completions find their place behind
             // them.
             if let Some(signals) = &mut self.mailbox.signals {
-                signals.shift(kept.len() as u64);
+                signals.shift(older.len() as u64);
             }
-            let mut all = Queue::Many(*kept);
+            let mut all = Queue::Many(older);
             all.append(&mut self.mailbox.messages);
             self.mailbox.messages = all;
         }
@@ -341,7 +347,7 @@ impl<P: Process> Machine for Typed<P> {
 
     fn attach(&mut self, mut feed: Box<dyn AnyNewFeed>, host: Weak<dyn FeedHost>) {
         if let Some(NewFeed(shared)) = (&mut *feed as &mut dyn Any).downcast_mut::<NewFeed<P::Message>>() {
-            let feeds = self.rare().feeds.get_or_insert_with(|| Box::new(Feeds::new()));
+            let feeds = self.kept().feeds.get_or_insert_with(|| Box::new(Feeds::new()));
             shared.take().into_iter().for_each(|shared| feeds.attach(shared, host.clone()));
         } else {
             feed.refuse(type_name::<P::Message>);
@@ -349,11 +355,11 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn feeds(&mut self) -> Option<&mut dyn AnyFeeds> {
-        Some(self.rare.as_mut()?.feeds.as_deref_mut()?)
+        Some(self.rare.as_mut()?.kept.as_mut()?.feeds.as_deref_mut()?)
     }
 
     fn take_feeds(&mut self) -> Option<Box<dyn AnyFeeds>> {
-        Some(self.rare.as_mut()?.feeds.take()?)
+        Some(self.rare.as_mut()?.kept.as_mut()?.feeds.take()?)
     }
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
@@ -385,7 +391,7 @@ fn succeed<P: Process>(
     }
     new.head = Head { waits: false, stage: Stage::New, is_answered: false, ..head };
     match feeds.map(|feeds| if is_of::<P>(&*feeds) { Ok(feeds as Box<dyn Any>) } else { Err(feeds) }) {
-        Some(Ok(feeds)) => new.machine.rare().feeds = feeds.downcast().ok(),
+        Some(Ok(feeds)) => new.machine.kept().feeds = feeds.downcast().ok(),
         Some(Err(mut feeds)) => {
             feeds.refuse(type_name::<P::Message>, &mut *waiting);
             new.head.rare().has_feeds = false;

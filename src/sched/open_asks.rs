@@ -41,6 +41,10 @@ impl SpareAsks {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Makes a question in the memory of an old one, if the newest or the one before it is unshared.
     #[inline]
     pub(crate) fn renew<T: Send + 'static>(&mut self, asker: Pid, tag: u64, target: Pid) -> Option<Arc<Ask>> {

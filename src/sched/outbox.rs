@@ -110,6 +110,14 @@ pub(crate) trait Lane: Any + Send {
         bounds: Option<&mut Bounds>,
     ) -> Option<u32>;
 
+    /// As `fill`, for one message from outside that was given a place, or for which one was kept. The place is there,
+    /// even if a step has left messages since.
+    fn fill_place(&mut self, mailbox: &mut dyn AnyMailbox, bounds: &mut Bounds) -> Option<u32> {
+        let more = self.fill(1, None, mailbox, None)?;
+        bounds.has_new = true;
+        Some(more)
+    }
+
     /// Sets the question that the next message asks. The lane needs it only if the message must wait.
     fn set_ask(&mut self, ask: Option<Arc<Ask>>);
 
@@ -207,7 +215,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         if self.letters.capacity() * size_of::<M>() > KEPT && self.letters.is_empty() {
             self.letters = VecDeque::new();
         }
-        !self.dead.is_empty() || self.waiting > 0
+        self.dead.len() + self.waiting as usize > 0
     }
 
     fn set_ask(&mut self, ask: Option<Arc<Ask>>) {

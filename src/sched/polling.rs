@@ -60,7 +60,7 @@ pub(crate) fn attach_feed<H: Executor>(
         return drop_contained(feed);
     }
     body.machine.attach(feed, host);
-    body.head.rare().has_feeds = body.machine.feeds().is_some();
+    body.head.prepared().has_feeds = body.machine.feeds().is_some();
 }
 
 /// Makes room in the feeds from which a step has taken items.

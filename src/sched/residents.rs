@@ -143,11 +143,18 @@ impl Residents {
     }
 
     /// Takes out the next future to poll in this turn. The caller puts it back if it is not ready.
+    ///
+    /// New futures and woken ones take turns. Otherwise many futures that always wake themselves would keep a new one
+    /// from its first poll.
     pub(crate) fn next_due(&mut self) -> Option<Resident> {
         while self.polls_left > 0 {
-            let next = match self.due.pop_front() {
-                Some(tag) => self.pending.remove(&tag),
-                None => Some(self.fresh.pop_front()?),
+            let is_fresh_next = self.due.is_empty() || self.polls_left.is_multiple_of(2);
+            let next = match self.fresh.pop_front_if(|_| is_fresh_next) {
+                Some(fresh) => Some(fresh),
+                None => {
+                    let tag = self.due.pop_front()?;
+                    self.pending.remove(&tag)
+                }
             };
             if next.is_some() {
                 self.polls_left -= 1;

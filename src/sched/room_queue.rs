@@ -286,7 +286,7 @@ impl QueuedSend {
     }
 
     /// The answer for a message that is in a mailbox, or could not be converted.
-    pub(super) fn answer_converted(mut self, panic: Option<Panic>, to: Pid) -> Option<(Pid, u64, Answer)> {
+    pub(crate) fn answer_converted(mut self, panic: Option<Panic>, to: Pid) -> Option<(Pid, u64, Answer)> {
         self.forget_timer();
         let (from, tag, answer) = self.message.end(to, SendEnd::Accepted, &mut |_| ())?;
         Some((from, tag, panic.map_or(answer, |panic| Err(CommandError::Panicked(panic)))))
@@ -326,6 +326,21 @@ impl QueuedSend {
     ) -> Option<(Pid, u64, Answer)> {
         self.forget_timer();
         self.message.end(to, end, grave)
+    }
+
+    /// Converts the message of a process, if it is to be converted and the result has type `M`, for a test that accepts
+    /// it. Otherwise returns the name of the type that it has or would have. The outer result has the message in its
+    /// place.
+    pub(crate) fn take_converted<M: Send + 'static>(&mut self) -> Result<Result<M, Panic>, &'static str> {
+        if !self.is_converted() {
+            return self.take_message().map(Ok);
+        }
+        if !self.is_for(&Mailbox::<M>::new()) {
+            return Err(self.message.type_name());
+        }
+        let converted = self.convert();
+        let panic = |_| Panic::new(Box::new("the message was taken before"));
+        Ok(converted.and_then(|mut converted| converted.take_message().map_err(panic)))
     }
 
     /// Takes the message, for a test that inspects yields. If it has another type, returns the name of that type.
@@ -397,6 +412,11 @@ pub(super) trait AnyMessage: Send {
 
     /// The message, which is an `Option`, and the name of its type.
     fn message(&mut self) -> (&mut dyn Any, &'static str);
+
+    /// The name of the type of the message, when it is converted.
+    fn type_name(&mut self) -> &'static str {
+        self.message().1
+    }
 
     fn bury(self: Box<Self>, letter: &DeadLetter<'_>, grave: &mut dyn FnMut(&DeadLetter<'_>));
 }

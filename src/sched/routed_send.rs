@@ -77,6 +77,10 @@ impl<T: Send + 'static> AnyMessage for RoutedMessage<T> {
         (&mut self.message, type_name::<T>())
     }
 
+    fn type_name(&mut self) -> &'static str {
+        self.route.type_name()
+    }
+
     fn bury(self: Box<Self>, letter: &DeadLetter<'_>, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
         let shown = self.message.as_ref().map(|message| message as &dyn Any);
         grave(&DeadLetter { from: Some(self.from), type_name: type_name::<T>(), message: shown, ..*letter });

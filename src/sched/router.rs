@@ -209,8 +209,11 @@ impl Road {
     ) -> Result<(), Rejected<T, SendError>> {
         let mut full = None;
         let reserve = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
+            if !route.is_for(mailbox) {
+                return None;
+            }
             full = bounds.and_then(|bounds| bounds.reserve(mailbox.messages()).err());
-            route.is_for(mailbox).then_some(0)
+            Some(0)
         };
         let found = self.table.cell(to).ok_or(Missed::NoSuchProcess);
         let why = match found.and_then(|cell| cell.post(to, reserve).map(|_| cell)) {
@@ -250,6 +253,12 @@ impl Road {
             Err(_) => sender.try_again(),
         }
         None
+    }
+
+    /// Tells the senders of messages that have got a place, and queues the process if that woke it.
+    fn tell_of_places(&self, to: Pid, (told, woken): (ToldSends, Option<Ready>)) {
+        woken.into_iter().for_each(|ready| self.inject(ready));
+        self.tell_senders(&mut OutsideExecutor { road: self }, to, told);
     }
 
     /// Delivers a signal.
@@ -338,9 +347,12 @@ impl ReservedPlace<'_> {
         let ReservedPlace { road, cell, to } = self;
         std::mem::forget(self);
         road.outside.add(&road.outside.accepted, 1);
-        let posted = cell.post(to, |mailbox, mut bounds| {
-            bounds.iter_mut().for_each(|bounds| bounds.leave_reservation());
-            lane.fill(1, None, mailbox, bounds)
+        let posted = cell.post(to, |mailbox, bounds| match bounds {
+            Some(bounds) if bounds.keeps_places() => {
+                bounds.leave_reservation();
+                lane.fill_place(mailbox, bounds)
+            }
+            bounds => lane.fill(1, None, mailbox, bounds),
         });
         let missed = match posted {
             Ok((ready, _)) => {
@@ -357,13 +369,15 @@ impl ReservedPlace<'_> {
             let count = u32::from(missed.is_some());
             road.bury(&mut OutsideExecutor { road }, lane, count, &DeadLetter::new(to, reason), dead);
         }
+        if missed.is_some() {
+            // The place is free. The process may have been upgraded, and messages of its new type may wait for it.
+            road.tell_of_places(to, cell.let_messages_in(to));
+        }
     }
 }
 
 impl Drop for ReservedPlace<'_> {
     fn drop(&mut self) {
-        let (told, woken) = self.cell.give_place_back(self.to);
-        woken.into_iter().for_each(|ready| self.road.inject(ready));
-        self.road.tell_senders(&mut OutsideExecutor { road: self.road }, self.to, told);
+        self.road.tell_of_places(self.to, self.cell.give_place_back(self.to));
     }
 }

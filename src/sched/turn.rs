@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::beginning::{end_initialised, enter, entered, hand_over, start};
+use super::beginning::{end_initialised, enter, entered, start};
 use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
@@ -16,7 +16,6 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
-use crate::process::output_answer::OutputAnswer;
 use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Begun, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
@@ -63,7 +62,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         if is_first {
             let begun = enter(engine, executor, out, &mut body);
             if begun == Begun::Plain {
-                hand_over(cell, &mut body);
+                drop(cell.hand_over(&mut body));
             } else {
                 body = match begin_otherwise(engine, executor, cell, out, (body, begun)) {
                     Ok(body) => body,
@@ -113,7 +112,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
             }
         }
         perform(engine, executor, out, &mut body);
-        if body.head.rare.is_some() {
+        if body.head.is_prepared() {
             performed(engine, executor, cell, &mut body);
         }
         match cell.settle(body, stepped) {
@@ -220,17 +219,36 @@ fn begin_otherwise<E: Engine, H: Executor>(
         body = started(engine, executor, out, body)?;
     }
     if is_new {
-        hand_over(cell, &mut body);
+        drop(cell.hand_over(&mut body));
     }
     executor.shows(StepActivity::Step);
     Ok(body)
 }
 
-/// Prepares a step of a process with rare fields. At the beginning of a turn its woken futures are polled, and its
-/// feeds are looked at. Returns the most new events that the step is given, or nothing if the process is not to be
-/// stepped.
+/// Prepares a step of a process with rare fields. Returns the most new events that the step is given, or nothing if the
+/// process is not to be stepped.
 #[inline(never)]
 fn prepare<E: Engine, H: Executor>(
+    engine: &E,
+    executor: &mut H,
+    cell: &Cell,
+    body: &mut Ready,
+    out: &mut StepOutput,
+    begins_turn: bool,
+) -> Option<u32> {
+    match &mut body.head.rare {
+        Some(rare) if !rare.is_prepared => {
+            rare.asked.forget_decided(&mut out.spare_asks);
+            Some(engine.road().budget)
+        }
+        _ => prepare_more(engine, executor, cell, body, out, begins_turn),
+    }
+}
+
+/// As `prepare`, for a process that needs more. At the beginning of a turn its woken futures are polled, and its feeds
+/// are looked at.
+#[inline(never)]
+fn prepare_more<E: Engine, H: Executor>(
     engine: &E,
     executor: &mut H,
     cell: &Cell,
@@ -255,7 +273,7 @@ fn prepare<E: Engine, H: Executor>(
     Some(budget)
 }
 
-/// Handles a process with rare fields when the yields of its step have been performed.
+/// Handles a process for which `prepare_more` was called when the yields of its step have been performed.
 #[inline(never)]
 fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) {
     if body.head.is_bounded() {
@@ -468,7 +486,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
-    let mut has_name = false;
+    let (mut has_name, mut is_run) = (false, false);
     if let Some(rare) = &mut child.head.rare {
         has_name = rare.name.is_some();
         birth.bound = rare.bound;
@@ -477,6 +495,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
         if let Some(answer) = rare.given.as_mut().and_then(|given| given.answer.as_mut()) {
             answer.begin();
+            is_run = true;
         }
     }
     let installed = road.table.cell(pid).is_some_and(|cell| {
@@ -489,7 +508,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         bury(road, executor, pid, child.machine.mailbox(), DeadLetterReason::NoSuchProcess);
         road.table.give_back_after(pid);
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
-        let output = child.head.take_answer().map(OutputAnswer::take);
+        let output = child.head.take_answer().and_then(|answer| answer.take(false));
         drop_contained(child);
         for (parent, tag) in begun.into_iter().chain(output) {
             let why = CommandError::Cancelled(Reason::Shutdown);
@@ -504,6 +523,10 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         // It can be found from now on, as it could in the step. If the name is taken and still taken when the child
         // begins, that is the child's exit.
         drop_contained(engine.begins(&mut child.head));
+    }
+    if is_run && !child.head.is_answer_wanted() {
+        // The limit was over before the child was in the table, so nobody has ended it.
+        _ = road.terminate(executor, pid, 0);
     }
     executor.count(|counters| &counters.spawned, 1);
     if road.observer.is_some() {

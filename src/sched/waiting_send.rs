@@ -132,7 +132,11 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
     fn fill(&self, mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>) -> Option<u32> {
         let mut slot = lock(&self.slot);
         if let Slot::Converted(outbox, lane) = &mut *slot {
-            return outbox.lane(*lane).fill(1, None, mailbox, bounds);
+            let lane = outbox.lane(*lane);
+            return match bounds {
+                Some(bounds) => lane.fill_place(mailbox, bounds),
+                None => lane.fill(1, None, mailbox, None),
+            };
         }
         let Slot::Waiting(_) = &*slot else { return Some(0) };
         let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<T>>()?;

@@ -189,6 +189,9 @@ pub enum SpecError {
     /// The limit of children is zero.
     #[error("the limit of children is 0; at least one must find room")]
     NoRoom,
+    /// A [router](crate::router::Router) has no children.
+    #[error("a router with 0 children has nobody to pass its messages on to")]
+    NoChildren,
     /// There are more children than the limit allows.
     #[error("there are {children} children, and the limit is {limit}")]
     TooMany {

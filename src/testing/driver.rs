@@ -9,7 +9,7 @@ use super::helpers::Helpers;
 use super::notes::Notes;
 use crate::clock::ManualClock;
 use crate::latch::Latch;
-use crate::outcome::{Exit, Reason, contain};
+use crate::outcome::{Exit, Panic, Reason, contain};
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{
     Address, Answer, CancelRequest, Command, CommandError, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy,
@@ -20,7 +20,6 @@ use crate::sched::cell::{Birth, Missed, Rest};
 use crate::sched::engine::Engine as _;
 use crate::sched::machine::{ExitLatch, Typed};
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Signal};
-use crate::sched::room_queue::SendEnd;
 use crate::sched::turn::{After, turn};
 use crate::timer::TimerKey;
 
@@ -126,6 +125,14 @@ pub enum SentError {
         found: &'static str,
         /// The requested type.
         expected: &'static str,
+    },
+    /// The conversion of a message to a [`Recipient`](crate::Recipient) has panicked.
+    #[error("the conversion of a message to {to} has panicked: {message}")]
+    Panicked {
+        /// The receiver of the message.
+        to: Pid,
+        /// The message of the panic.
+        message: Arc<str>,
     },
 }
 
@@ -321,19 +328,25 @@ impl<P: Process> Driver<P> {
     /// Accepts the oldest message that waits for room, as a mailbox with room does. Returns the message and its
     /// receiver. The order of such messages and those of [`sent`](Self::sent) is not kept.
     ///
+    /// A message to a [`Recipient`](crate::Recipient) is converted by this call. So `M` is the type that the receiver
+    /// takes, as for [`sent`](Self::sent).
+    ///
     /// # Errors
-    /// No message waits, or the oldest one has another type. A message of another type stays.
-    pub fn accept_send<M: 'static>(&mut self) -> Result<(Pid, M), SentError> {
+    /// No message waits, or the oldest one has another type. A message of another type stays. If the conversion panics,
+    /// the error says so, and the command is answered with [`CommandError::Panicked`].
+    pub fn accept_send<M: Send + 'static>(&mut self) -> Result<(Pid, M), SentError> {
         let noted = self.notes.oldest_send().ok_or(SentError::Nothing)?;
         let (to, mut place) = (noted.to, lock(&noted.send));
-        let message = place.as_mut().ok_or(SentError::Nothing)?.take_message();
+        let message = place.as_mut().ok_or(SentError::Nothing)?.take_converted();
         let message = message.map_err(|found| SentError::OtherType { to, found, expected: type_name::<M>() })?;
         let send = place.take();
         drop(place);
-        if let Some((_, tag, answer)) = send.and_then(|send| send.end(to, SendEnd::Accepted, &mut |_| ())) {
+        let panic = message.as_ref().err().cloned();
+        if let Some((_, tag, answer)) = send.and_then(|send| send.answer_converted(panic, to)) {
             self.answer_tag(tag, answer);
         }
-        Ok((to, message))
+        let panicked = |panic: Panic| SentError::Panicked { to, message: panic.message().into() };
+        message.map(|message| (to, message)).map_err(panicked)
     }
 
     /// Hands the oldest message that waits for room back to the process, with this reason. Returns whether there was
@@ -381,7 +394,10 @@ impl<P: Process> Driver<P> {
             asks.iter().filter(|ask| !ask.is_decided()).filter_map(|ask| Some(Outstanding::Ask { tag: ask.tag()? }));
         let sends = sends.iter().filter(|noted| noted.is_open()).map(|noted| Outstanding::Send { tag: noted.tag });
         let retries = retries.iter().filter(|duty| duty.is_open()).map(|duty| Outstanding::Retry { tag: duty.tag() });
-        let runs = runs.iter().map(|(tag, pid)| Outstanding::Child { tag: *tag, pid: *pid });
+        let runs = runs
+            .iter()
+            .filter(|(duty, _)| duty.is_open())
+            .map(|(duty, pid)| Outstanding::Child { tag: duty.tag(), pid: *pid });
         let of_process = blocking.chain(futures).chain(commands).chain(timers);
         let mut all: Vec<_> = of_process.chain(asks).chain(runs).chain(retries).chain(sends).collect();
         all.sort();
@@ -436,18 +452,22 @@ impl<P: Process> Driver<P> {
     }
 
     /// Takes the oldest child of this type that the process [runs](StepOutput::run). Answer the command with
-    /// [`answer`](Self::answer). The test may drive the child with a driver of its own.
+    /// [`answer`](Self::answer). The test may drive the child with a driver of its own. A child whose command was
+    /// cancelled, or whose limit is over, is not listed.
     pub fn child<C: Process>(&mut self) -> Option<(Tag<C::Output>, C)> {
-        let Notes { runs, spawned, .. } = &mut self.notes;
+        self.notes.set_closed_aside();
+        let Notes { runs, spawned, taken, .. } = &mut self.notes;
         let mut children = spawned.iter_mut().enumerate();
-        let (place, tag, child) = children.find_map(|(place, child)| {
-            let (tag, _) = *runs.iter().find(|(_, pid)| *pid == child.head.pid)?;
+        let (place, run, child) = children.find_map(|(place, child)| {
+            let run = runs.iter().position(|(_, pid)| *pid == child.head.pid)?;
             let typed = (&mut child.machine as &mut dyn Any).downcast_mut::<Typed<C>>()?;
-            Some((place, tag, typed.take_process()?))
+            Some((place, run, typed.take_process()?))
         })?;
         spawned.remove(place);
-        runs.retain(|(one, _)| *one != tag);
-        Some((Tag::new(tag), child))
+        let (duty, _) = runs.remove(run);
+        let tag = Tag::new(duty.tag());
+        taken.push(duty);
+        Some((tag, child))
     }
 
     /// Answers a command that was taken with [`command`](Self::command), or a child that was taken with

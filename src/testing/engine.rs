@@ -16,8 +16,8 @@ use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering, Weak, loc
 use crate::process::handler::BoxedCommand;
 use crate::process::output_answer::OutputAnswer;
 use crate::process::{
-    Answer, Bond, CancelRequest, CommandError, Completion, Duty, NameError, Naming, Pid, Recovered, Relate, SendError,
-    SpawnError, TimerFired,
+    Answer, Bond, CancelRequest, CommandError, Completion, DeadLetter, Duty, NameError, Naming, Pid, Recovered, Relate,
+    SendError, SpawnError, TimerFired,
 };
 use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Stage, Yield};
 use crate::sched::cell::Cell;
@@ -136,7 +136,7 @@ impl TestEngine {
             return drop_contained(future);
         }
         let (pid, me) = (body.head.pid, self.me.clone());
-        let residents = body.head.rare().residents.get_or_insert_with(|| Box::new(Residents::new(pid, me)));
+        let residents = body.head.prepared().residents.get_or_insert_with(|| Box::new(Residents::new(pid, me)));
         let waker = residents.admit(tag, future);
         self.note(|notes| {
             notes.futures.retain(|waker| !waker.is_over());
@@ -168,12 +168,16 @@ impl TestEngine {
 
     fn note_command(&self, tag: u64, command: BoxedCommand, limit: Duration) {
         let duty = self.duty(tag);
-        let late = Arc::downgrade(&duty);
+        self.set_limit(&duty, limit);
+        self.note(|notes| notes.commands.push_back((duty, command)));
+    }
+
+    fn set_limit(&self, duty: &Arc<Duty>, limit: Duration) {
+        let late = Arc::downgrade(duty);
         let time_out = move || late.upgrade().into_iter().for_each(|duty| duty.time_out());
         if let Ok(Some(key)) = self.timers.after(limit, Box::new(time_out)) {
             duty.set_timer(key.id());
         }
-        self.note(|notes| notes.commands.push_back((duty, command)));
     }
 
     fn note_send(&self, request: SendRequest) {
@@ -214,7 +218,7 @@ impl TestEngine {
         match (duty, ask) {
             (Some(duty), _) if duty.give_up() => {
                 self.answer(self.pid, tag, Err(cancelled));
-                duty.cancel().cancel(Reason::Cancelled);
+                duty.stop_work(Reason::Cancelled);
             }
             (Some(_), _) => {}
             (None, Some(ask)) => ask.give_up(cancelled),
@@ -246,7 +250,7 @@ impl Engine for TestEngine {
     }
 
     /// Records a child. The child is never stepped. A process that waits for the child's `init` goes on.
-    fn spawned(&self, child: Ready) -> Option<Ready> {
+    fn spawned(&self, mut child: Ready) -> Option<Ready> {
         let pid = child.head.pid;
         if child.head.rare.as_ref().is_some_and(|rare| rare.is_helper) {
             self.note(|notes| notes.helpers.push(child));
@@ -258,9 +262,9 @@ impl Engine for TestEngine {
         let rare = child.head.rare.as_ref();
         let bond = rare.and_then(|rare| rare.bond);
         let begun = rare.and_then(|rare| rare.begun).map(|(_, tag)| tag);
-        let run = rare.and_then(|rare| rare.given.as_ref()?.answer.as_ref()).map(OutputAnswer::tag);
+        let run = child.head.take_answer().and_then(OutputAnswer::hand_over);
         self.note(|notes| {
-            notes.runs.extend(run.map(|tag| (tag, pid)));
+            notes.runs.extend(run.map(|duty| (duty, pid)));
             if let Some(bond) = bond {
                 notes.monitors.extend(bond.monitor);
                 notes.links.extend(bond.link.then_some(pid));
@@ -321,6 +325,7 @@ impl Engine for TestEngine {
                 }
                 None => self.cancel_command(tag),
             },
+            Yield::BeginRun { duty, limit } => self.set_limit(&duty, limit),
             Yield::SendTimeout(request) => self.note_send(*request),
             Yield::Entrust { tag, entrust } => {
                 let duty = self.duty(tag);
@@ -453,6 +458,11 @@ impl Host for TestEngine {
         true
     }
 
+    fn bury_unsent(&self, letter: &DeadLetter<'_>) {
+        self.road.outside.add(&self.road.outside.accepted, 1);
+        self.road.dead_letter(&self.road.outside, letter);
+    }
+
     fn late_reply(&self) {}
 
     fn discarded_answer(&self) {}
@@ -469,6 +479,9 @@ impl Host for TestEngine {
     fn next_member(&self, group: &str) -> Option<Pid> {
         self.group(group).first().copied()
     }
+
+    // Does nothing. Children are not stepped.
+    fn end_run(&self, _: Pid, _: Reason) {}
 
     fn nobody(&self) -> Pid {
         Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)

@@ -17,8 +17,8 @@ pub(super) struct Notes {
     /// Each message with its receiver and the name of its type.
     pub(super) sent: VecDeque<(Pid, Box<dyn Any + Send>, &'static str)>,
     pub(super) spawned: VecDeque<Ready>,
-    /// The children that the process runs, with the numbers of the commands.
-    pub(super) runs: Vec<(u64, Pid)>,
+    /// The children that the process runs.
+    pub(super) runs: Vec<(Arc<Duty>, Pid)>,
     pub(super) blocking: VecDeque<(Arc<Duty>, Work)>,
     pub(super) commands: VecDeque<(Arc<Duty>, BoxedCommand)>,
     /// Commands that the test has taken, and commands that were answered without the test.
@@ -86,6 +86,8 @@ impl Notes {
         self.blocking.retain(|(duty, _)| duty.is_open());
         self.commands.retain(|(duty, _)| duty.is_open());
         self.taken.retain(|duty| duty.is_open());
+        self.retries.retain(|duty| duty.is_open());
+        self.runs.retain(|(duty, _)| duty.is_open());
         self.taken.append(&mut closed);
     }
 
@@ -102,7 +104,7 @@ impl Notes {
 
     pub(super) fn duties(&self) -> impl Iterator<Item = &Arc<Duty>> {
         let noted = self.blocking.iter().map(|(duty, _)| duty).chain(self.commands.iter().map(|(duty, _)| duty));
-        noted.chain(&self.taken).chain(&self.retries)
+        noted.chain(&self.taken).chain(&self.retries).chain(self.runs.iter().map(|(duty, _)| duty))
     }
 
     /// Takes the notes of a helper over. Its timers stay there.

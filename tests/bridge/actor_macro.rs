@@ -164,6 +164,34 @@ mod elsewhere {
     }
 }
 
+/// An actor that has no messages can be as visible as it likes, and names of the program hide nothing.
+mod without_messages {
+    use procession::actor::{Actions, actor};
+
+    #[allow(dead_code)]
+    enum Status {
+        Ok,
+        Err,
+    }
+    #[allow(unused_imports)]
+    use Status::*;
+
+    pub struct Once;
+
+    #[actor]
+    impl Once {
+        #[on(start)]
+        fn begin(&mut self, out: &mut Actions<Self>) {
+            out.stop();
+        }
+    }
+}
+
+#[test]
+fn an_actor_may_have_no_messages() {
+    assert_eq!(*output(&runtime(1).spawn(actor(without_messages::Once)).unwrap()), ());
+}
+
 use elsewhere::{Keeper, KeeperCalls as _, KeeperMessage};
 
 #[test]

@@ -376,6 +376,42 @@ fn select_passes_items_over_like_messages() {
     assert_eq!((of(0), of(1)), (vec![0, 2, 4], vec![0, 2, 4, 6]));
 }
 
+/// A step is given one new event. Items that earlier steps have passed over are not new.
+#[test]
+fn items_that_were_passed_over_hide_nothing() {
+    let (given, seen) = (Log::new(), Log::new());
+    let (feeds, log, mut is_first) = (given.clone(), seen.clone(), true);
+    let process = script(move |events: &mut Events<'_, Put>, out: &mut StepOutput| {
+        if std::mem::take(&mut is_first) {
+            (0..2).for_each(|_| feeds.push(out.feed(100)));
+            out.after(Duration::from_secs(1));
+        }
+        while let Some(event) = events.select(|(_, n)| *n == 7) {
+            match event {
+                Event::Message(item) => log.push(item),
+                Event::Completed(_) => log.push((8, 8)),
+                _ => {}
+            }
+        }
+        Ok(Step::<()>::Idle)
+    });
+    let mut driver = Driver::builder().step_events(1).build(process);
+    driver.run();
+    let feeds: Vec<Feed<Put>> = given.take();
+    for n in [0, 1, 2, 7, 3] {
+        feeds[0].try_put((1, n)).unwrap();
+        feeds[1].try_put((2, n)).unwrap();
+    }
+    driver.advance(Duration::from_secs(1)).message((0, 7));
+    assert_eq!(driver.run(), Status::Idle, "it rests when it has passed over the others");
+    let mut came = seen.take();
+    came.sort_unstable();
+    assert_eq!(came, [(0, 7), (1, 7), (2, 7), (8, 8)]);
+    feeds[0].try_put((1, 7)).unwrap();
+    driver.run();
+    assert_eq!(seen.take(), [(1, 7)]);
+}
+
 #[test]
 fn an_item_that_was_left_is_given_again_with_the_next() {
     let (given, mut steps) = (Log::new(), 0);

@@ -95,6 +95,39 @@ fn a_future_that_is_woken_twice_is_polled_once() {
     assert_eq!(strings.polls(), 3);
 }
 
+/// More futures than a turn polls always wake themselves.
+#[test]
+fn a_new_future_is_polled_beside_many_that_wake_themselves() {
+    let (answers, mut tag) = (Log::new(), None);
+    let log = answers.clone();
+    let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if tag.is_none() {
+            for _ in 0..200 {
+                out.future(poll_fn(|context| {
+                    context.waker().wake_by_ref();
+                    Poll::<()>::Pending
+                }));
+            }
+        }
+        for event in events {
+            match event {
+                Event::Message(()) => tag = Some(out.future(std::future::ready(5))),
+                Event::Completed(done) => {
+                    log.push(done.take(tag).unwrap().unwrap());
+                    return Ok(Step::Done(()));
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let runtime = runtime(1);
+    let handle = runtime.spawn(process).unwrap();
+    handle.send(()).unwrap();
+    output(&handle);
+    assert_eq!(answers.take(), [5]);
+}
+
 #[test]
 fn a_waker_may_outlive_its_future_its_process_and_its_runtime() {
     let (runtime, strings) = (runtime(1), Strings::default());

@@ -160,3 +160,17 @@ fn who_would_wait_for_itself_is_refused() {
     runtime.wait_idle_timeout(LIMIT).unwrap();
     assert_eq!(reasons.take(), [WaitError::Inside]);
 }
+
+#[test]
+fn a_runtime_that_was_shut_down_is_idle() {
+    let runtime = runtime(2);
+    let (holder, blocker) = hold_up(&runtime);
+    let waits = runtime.clone();
+    let waiter = thread::spawn(move || waits.wait_idle_timeout(LIMIT));
+    blocker.release();
+    output(&holder);
+    runtime.shutdown(LIMIT).unwrap();
+    wait(waiter).unwrap().unwrap();
+    assert!(runtime.is_idle());
+    runtime.wait_idle_timeout(LIMIT).unwrap();
+}

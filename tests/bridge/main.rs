@@ -16,10 +16,12 @@ mod script;
 mod helpers;
 mod senders;
 
+mod async_handlers;
 mod backpressure;
 mod backpressure_ends;
 mod command_limits;
 mod retries;
+mod run_limits;
 mod executors;
 mod idleness;
 mod process_refs;
@@ -36,5 +38,12 @@ mod feeds;
 mod actor_failures;
 #[cfg(feature = "macros")]
 mod actor_macro;
+mod actor_start;
 mod actors;
 mod continuations;
+mod async_support;
+mod async_processes;
+mod async_events;
+mod async_answers;
+mod async_stops;
+mod async_wakers;

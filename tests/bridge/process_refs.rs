@@ -7,8 +7,8 @@ use procession::names::{AddressError, NameError, NoSuchProcessError};
 use procession::observe::ProcessState;
 use procession::spawn::Overflow;
 use procession::{
-    CommandError, Event, Events, Handle, Process, ProcessRef, Reason, Reply, Runtime, SendError, SpawnOptions, Step,
-    StepOutput,
+    CommandError, Event, Events, Handle, Process, ProcessRef, Reason, Reply, Runtime, SendError, SpawnError,
+    SpawnOptions, Step, StepOutput,
 };
 
 use crate::helpers::*;
@@ -194,10 +194,14 @@ fn a_weak_handle_gives_a_handle_while_there_is_one() {
     let third = weak.clone().upgrade().unwrap();
     drop(again);
     assert!(weak.upgrade().is_some());
+    let spawned = weak.spawn(sink::<u8>()).unwrap();
+    third.send(String::from("bank"), Bank::Deposit(1)).unwrap();
     drop(third);
     assert!(weak.upgrade().is_none());
-    // The runtime has ended, and with it the process.
+    // The runtime has ended, and with it the processes.
     wait(&bank);
+    wait(&spawned);
+    assert!(matches!(weak.spawn(sink::<u8>()).unwrap_err().reason(), SpawnError::ShuttingDown));
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use procession::names::NoSuchProcessError;
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
-use procession::testing::Driver;
+use procession::testing::{Driver, SentError};
 use procession::{CommandError, Event, Events, Process, Recipient, Reply, SendError, SpawnOptions, Step, StepOutput};
 
 use crate::helpers::*;
@@ -208,6 +209,123 @@ fn a_conversion_that_panics_costs_nobody_a_place() {
     assert!(matches!(wait(&runtime.spawn(sends).unwrap()), procession::Exit::Panicked(_)));
 }
 
+#[test]
+fn a_message_of_a_wrong_type_keeps_no_place() {
+    let runtime = runtime(1);
+    let room = runtime.spawn_with(picky(&Log::new(), 1), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    let to: Recipient<u32> = room.pid().typed::<String>().map(|n: u32| n.to_string());
+    let refused = runtime.send(&to, 1).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::WrongType { .. }));
+    assert_eq!(refused.into_inner(), 1);
+    room.send(Room::Line(Line(1))).unwrap();
+}
+
+/// Passes over everything until it is asked to stop. Its second step says that it has begun, and waits.
+fn passes(blocked: Blocked, taken: &Log<u32>) -> impl Process<Message = u32, Output = ()> {
+    let (taken, mut steps, mut takes) = (taken.clone(), 0, false);
+    script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+        steps += 1;
+        if steps == 2 {
+            blocked.wait();
+        }
+        while let Some(event) = events.select(|_| takes) {
+            match event {
+                Event::Message(n) => taken.push(n),
+                _ => takes = true,
+            }
+        }
+        Ok(if takes && taken.len() == 3 { Step::Done(()) } else { Step::Idle })
+    })
+}
+
+/// A step leaves its messages while another message is converted, for which there was room when they were in the step.
+/// That message is accepted, whether it keeps a place (the first) or has waited for it (the last).
+#[test]
+fn a_place_is_kept_while_a_step_leaves_messages() {
+    let (runtime, taken, blocker) = (runtime(2), Log::new(), Blocker::new());
+    let bound = SpawnOptions::new().mailbox(2, Overflow::Refuse);
+    let to = runtime.spawn_with(passes(blocker.blocked(), &taken), bound).unwrap();
+    until("the first step is over", || runtime.process(to.pid()).is_some_and(|process| process.steps == 1));
+    to.send(1).unwrap();
+    blocker.wait_begun();
+    let conversion = Blocker::new();
+    let blocked = conversion.blocked();
+    let slow: Recipient<u32> = to.address().map(move |_| {
+        blocked.wait();
+        panic!("on purpose")
+    });
+    let sender = runtime.clone();
+    let thread = thread::spawn(move || {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(sender.send(&slow, 9)))).unwrap_err();
+    });
+    conversion.wait_begun();
+    to.send(2).unwrap();
+    // It gets the place that the conversion gives back. The steps are over when it is converted itself.
+    let (pid, inside, blocker) = (to.pid(), runtime.clone(), Mutex::new(Some(blocker)));
+    let last: Recipient<u32> = to.address().map(move |n| {
+        blocker.lock().unwrap().take().unwrap().release();
+        until("it has left them", || inside.process(pid).is_some_and(|process| process.steps == 3) && inside.is_idle());
+        n
+    });
+    let waits = runtime.send_timeout(&last, 3, LIMIT);
+    conversion.release();
+    waits.wait().unwrap();
+    wait(thread).unwrap();
+    runtime.cancel(to.pid(), "take").unwrap();
+    wait(&to);
+    assert_eq!(taken.take(), [1, 2, 3]);
+    assert_accounted(&runtime);
+}
+
+#[test]
+fn a_message_that_keeps_a_place_is_accepted() {
+    let (runtime, taken, blocker) = (runtime(2), Log::new(), Blocker::new());
+    let bound = SpawnOptions::new().mailbox(2, Overflow::Refuse);
+    let to = runtime.spawn_with(passes(blocker.blocked(), &taken), bound).unwrap();
+    until("the first step is over", || runtime.process(to.pid()).is_some_and(|process| process.steps == 1));
+    runtime.send_timeout(&to, 1, LIMIT).wait().unwrap();
+    blocker.wait_begun();
+    to.send(2).unwrap();
+    let (pid, inside, blocker) = (to.pid(), runtime.clone(), Mutex::new(Some(blocker)));
+    let last: Recipient<u32> = to.address().map(move |n| {
+        blocker.lock().unwrap().take().unwrap().release();
+        until("it has left them", || inside.process(pid).is_some_and(|process| process.steps == 3));
+        n
+    });
+    runtime.send(&last, 3).unwrap();
+    runtime.cancel(to.pid(), "take").unwrap();
+    wait(&to);
+    assert_eq!(taken.take(), [1, 2, 3]);
+    assert_accounted(&runtime);
+}
+
+/// The receiver takes messages of another type when the message is converted. Its place goes to one that waits.
+#[test]
+fn a_place_that_is_kept_for_nothing_goes_to_the_next() {
+    let watcher = Watcher::new();
+    let (runtime, lines) = (builder().workers(1).observer(watcher.clone()).start().unwrap(), Log::new());
+    let mut next = Some(room(&lines));
+    let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| match events.next() {
+        Some(Event::Cancel(_)) => Ok(Step::Upgrade(procession::Upgrade::to(next.take().unwrap()))),
+        _ => Ok(Step::Idle),
+    });
+    let old = runtime.spawn_with(process, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    let (pid, inside, waits) = (old.pid(), runtime.clone(), Arc::new(Mutex::new(None)));
+    let waiting = waits.clone();
+    let to: Recipient<u32> = old.address().map(move |n| {
+        assert!(inside.cancel(pid, "upgrade").unwrap());
+        until("it is upgraded", || inside.address::<Room>(pid).is_ok() && inside.is_idle());
+        *waiting.lock().unwrap() = Some(inside.send_timeout(pid.typed(), Room::Line(Line(2)), LIMIT));
+        n
+    });
+    runtime.send(&to, 1).unwrap();
+    let waits = waits.lock().unwrap().take().unwrap();
+    waits.wait().unwrap();
+    until("it was taken", || lines.len() == 1);
+    assert_eq!(watcher.dead.take(), [(pid, None, DeadLetterReason::WrongType)]);
+    assert_accounted(&runtime);
+}
+
 /// A receiver that ends while the message is converted: the message was accepted, and is a dead letter.
 #[test]
 fn a_receiver_that_ends_during_the_conversion_has_a_dead_letter() {
@@ -225,6 +343,41 @@ fn a_receiver_that_ends_during_the_conversion_has_a_dead_letter() {
     assert_accounted(&runtime);
 }
 
+/// A step leaves a message while another one, which was given its place, is converted.
+#[test]
+fn a_step_that_leaves_a_message_takes_no_promised_place() {
+    let (runtime, lines, blocker) = (runtime(1), Log::new(), Arc::new(Blocker::new()));
+    let (blocked, told, mut steps, mut takes) = (blocker.blocked(), lines.clone(), 0, false);
+    let picky = script(move |events: &mut Events<'_, Room>, _: &mut StepOutput| {
+        steps += 1;
+        if steps == 2 {
+            blocked.wait();
+        }
+        while let Some(event) = events.select(|_| takes) {
+            match event {
+                Event::Message(Room::Line(Line(n))) => told.push(n),
+                _ => takes = true,
+            }
+        }
+        Ok(if takes { Step::Done(()) } else { Step::Idle })
+    });
+    let room = runtime.spawn_with(picky, SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    until("its first step is over", || runtime.is_idle());
+    room.send(Room::Line(Line(1))).unwrap();
+    blocker.wait_begun();
+    let inside = runtime.downgrade();
+    let to = room.address().map(move |line| {
+        blocker.release();
+        until("the first message was left", || inside.upgrade().unwrap().is_idle());
+        Room::Line(line)
+    });
+    runtime.send(&to, Line(2)).unwrap();
+    assert!(runtime.cancel(&to, "take").unwrap());
+    wait(&room);
+    assert_eq!(lines.take(), [1, 2]);
+    assert_accounted(&runtime);
+}
+
 /// A test of a process sees converted messages.
 #[test]
 fn a_driver_shows_what_was_sent_to_a_recipient() {
@@ -237,4 +390,43 @@ fn a_driver_shows_what_was_sent_to_a_recipient() {
     driver.step();
     let (to, Room::Line(line)) = driver.sent::<Room>().unwrap() else { panic!("another message") };
     assert_eq!((to, line), (pid, Line(1)));
+}
+
+/// A message that waits is converted when the test accepts it, and not before.
+#[test]
+fn a_driver_accepts_what_waits_for_a_recipient_converted() {
+    let pid = "<0.7.1>".parse::<procession::Pid>().unwrap();
+    let (converted, answers) = (Log::new(), Log::new());
+    let (converts, tells) = (converted.clone(), answers.clone());
+    let to: Recipient<Line> = pid.typed::<Room>().map(move |line: Line| {
+        converts.push(line.0);
+        assert!(line.0 != 2, "no such line");
+        Room::Line(line)
+    });
+    let mut tags = Vec::new();
+    let mut driver = Driver::new(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if tags.is_empty() {
+            tags.extend((1..=3).map(|n| out.send_timeout(&to, Line(n), Duration::MAX)));
+        }
+        for event in events {
+            if let Event::Completed(done) = event {
+                let answer = tags.iter().find_map(|tag| done.take(*tag)).unwrap();
+                tells.push((done.tag(), answer.map(|sent| sent.is_ok()).map_err(|error| error.to_string())));
+            }
+        }
+        Ok(Step::<()>::Idle)
+    }));
+    driver.run();
+    let Err(SentError::OtherType { found, .. }) = driver.accept_send::<Line>() else { panic!("it takes rooms") };
+    assert!(found.ends_with("Room") && converted.len() == 0, "{found}");
+    assert!(matches!(driver.accept_send::<Room>(), Ok((to, Room::Line(Line(1)))) if to == pid));
+    assert_eq!(converted.to_vec(), [1]);
+    let Err(SentError::Panicked { to, message }) = driver.accept_send::<Room>() else { panic!("it panics") };
+    assert_eq!((to, &*message), (pid, "no such line"));
+    assert!(driver.refuse_send(SendError::Full { pid, limit: 4 }));
+    driver.run();
+    assert_eq!(converted.take(), [1, 2], "what comes back is not converted");
+    let answers = answers.take();
+    assert_eq!(answers, [(1, Ok(true)), (2, Err("panicked: no such line".into())), (3, Ok(false))]);
+    assert!(driver.outstanding().is_empty());
 }

@@ -216,7 +216,7 @@ fn a_retry_ends_with_its_process_and_with_a_failed_state_machine() {
 }
 
 #[test]
-fn asks_and_closures_are_attempted_again_as_well() {
+fn asks_futures_and_closures_are_attempted_again() {
     let clock = ManualClock::new();
     let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
     let quick = Retry::new().first_pause(Duration::ZERO).attempts(3);
@@ -240,6 +240,15 @@ fn asks_and_closures_are_attempted_again_as_well() {
     let asks = runtime.spawn(asks).unwrap();
     advance_until("it is answered", &clock, PAUSE, || asks.is_finished());
     assert_eq!(*output(&asks), Ok(7));
+    // Futures, each with a limit of its own. The first two are never ready.
+    let polls = yields(move |out: &mut StepOutput| {
+        out.retry(quick, |out, attempt| {
+            out.future_timeout(PAUSE, async move { if attempt < 3 { std::future::pending().await } else { attempt } })
+        })
+    });
+    let polls = runtime.spawn(polls).unwrap();
+    advance_until("it is answered", &clock, PAUSE, || polls.is_finished());
+    assert_eq!(*output(&polls), Ok(3));
     let blocks = yields(move |out: &mut StepOutput| {
         out.retry(quick, |out, attempt| {
             out.blocking(move || {
@@ -337,6 +346,20 @@ fn a_test_drives_the_attempts_of_a_retry() {
     driver.run();
     driver.terminate();
     assert!(driver.command::<Fetch>().is_none());
+}
+
+#[test]
+fn a_retry_that_is_cancelled_at_once_makes_no_attempt() {
+    let kept = Kept::new();
+    let process = yields(|out| {
+        let tag = out.retry(retry(), |out, attempt| out.command(Fetch(attempt)));
+        out.cancel_command(tag);
+        tag
+    });
+    let answer = output(&kept.runtime.spawn(process).unwrap());
+    assert_eq!(*answer, Err(CommandError::Cancelled(Reason::Cancelled).to_string()));
+    kept.wait_for_end(0);
+    assert_eq!(kept.calls.len(), 0);
 }
 
 /// The length of the first pause, in milliseconds, of a driven process with this seed.

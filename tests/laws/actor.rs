@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::helpers::Mutex;
 use crate::relations::Relations;
 use procession::command::Command;
+use procession::exit::ExitSignal;
 use procession::spawn::Overflow;
 use procession::{
-    EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput,
+    Down, EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput,
     StepResult, Tag, Upgrade,
 };
 
@@ -99,9 +100,19 @@ pub struct Letter {
 /// The numbers of letters, in order, by receiver and sender.
 pub type Letters = HashMap<(Pid, Option<Pid>), Vec<u64>>;
 
+/// How the processes of a program are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum WrittenAs {
+    #[default]
+    Machine,
+    AsyncProcess,
+    Actor,
+}
+
 /// The records of all processes.
 #[derive(Default)]
 pub struct World {
+    pub written_as: WrittenAs,
     pub plans: Vec<Plan>,
     pub known: Mutex<Vec<Pid>>,
     pub sent: Mutex<Letters>,
@@ -134,27 +145,28 @@ impl World {
 }
 
 pub struct Actor {
-    world: Arc<World>,
+    pub world: Arc<World>,
     plan: usize,
-    at: usize,
-    me: Option<Pid>,
+    pub at: usize,
+    pub me: Option<Pid>,
     inside: AtomicBool,
     // Plain fields: law 1 says that no lock is needed.
     steps_begun: u64,
     steps_ended: u64,
-    outstanding: HashMap<u64, Pending>,
+    pub outstanding: HashMap<u64, Pending>,
     /// Of its birth, whatever plan it has now.
     traps: bool,
-    recovers: usize,
+    pub recovers: usize,
     /// Those of which it was told nothing yet.
     monitors: Vec<Monitor>,
     /// Those that can have sent nothing that it has not been given.
     ended: HashSet<Pid>,
     /// The last step has said `Wait`, so this one is given no messages.
-    waited: bool,
+    pub waited: bool,
 }
 
-enum Pending {
+#[derive(Clone, Copy)]
+pub enum Pending {
     Number(Tag<u32>),
     Truth(Tag<bool>),
     Time(Tag<procession::command::TimerFired>),
@@ -182,57 +194,80 @@ impl Actor {
     fn take(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput, got: &mut Vec<Letter>) -> bool {
         let mut cancelled = false;
         while let Some(event) = events.next() {
-            match event {
-                Event::Message(letter) => {
-                    if letter.to != out.pid() || letter.from != events.sender() {
-                        self.world.violated(format!("law 5: a letter to {} came to {}", letter.to, out.pid()));
-                    }
-                    if letter.from.is_some_and(|from| self.ended.contains(&from)) {
-                        self.world.violated(format!("monitors: a letter of {:?} came behind its end", letter.from));
-                    }
-                    got.push(letter);
-                }
-                Event::Completed(done) => {
-                    let taken = match self.outstanding.remove(&done.tag()) {
-                        Some(Pending::Number(tag)) => done.take(tag).is_some(),
-                        Some(Pending::Truth(tag)) => done.take(tag).is_some(),
-                        Some(Pending::Time(tag)) => done.take(tag).is_some(),
-                        None => false,
-                    };
-                    if !taken {
-                        self.world.violated(format!("law 6: tag {} of {} answered twice", done.tag(), out.pid()));
-                    }
-                    self.world.answered.lock().unwrap().push((out.pid(), done.tag()));
-                }
-                Event::Cancel(_) => cancelled = true,
-                event => self.related(&event, out.pid()),
-            }
+            cancelled |= self.take_one(event, events.sender(), out.pid(), got);
         }
         cancelled
     }
 
+    /// Takes an event. Returns whether it is a request to stop.
+    pub fn take_one(&mut self, event: Event<Letter>, sender: Option<Pid>, me: Pid, got: &mut Vec<Letter>) -> bool {
+        match event {
+            Event::Message(letter) => {
+                if letter.to != me || letter.from != sender {
+                    self.world.violated(format!("law 5: a letter to {} came to {me}", letter.to));
+                }
+                if letter.from.is_some_and(|from| self.ended.contains(&from)) {
+                    self.world.violated(format!("monitors: a letter of {:?} came behind its end", letter.from));
+                }
+                got.push(letter);
+            }
+            Event::Completed(done) => {
+                let taken = match self.outstanding.remove(&done.tag()) {
+                    Some(Pending::Number(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Truth(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Time(tag)) => done.take(tag).is_some(),
+                    None => false,
+                };
+                self.answered(done.tag(), taken, me);
+            }
+            Event::Cancel(_) => return true,
+            event => self.related(&event, me),
+        }
+        false
+    }
+
+    /// A command was answered, and the answer was taken or not.
+    pub fn answered(&mut self, tag: u64, taken: bool, me: Pid) {
+        if !taken {
+            self.world.violated(format!("law 6: tag {tag} of {me} answered twice"));
+        }
+        self.world.answered.lock().unwrap().push((me, tag));
+    }
+
     /// Something is told of another process.
     fn related(&mut self, event: &Event<Letter>, me: Pid) {
-        let relations = &self.world.relations;
         match event {
-            Event::Down(down) => {
-                let Some(at) = self.monitors.iter().position(|monitor| *monitor == down.monitor) else {
-                    self.world.violated(format!("monitors: {me} was told of {} twice, or unasked", down.pid));
-                    return;
-                };
-                self.monitors.swap_remove(at);
-                // Of one that waited the messages come behind all signals.
-                if !self.waited {
-                    self.ended.insert(down.pid);
-                }
-                relations.down(me, down.monitor, &down.exit);
+            Event::Down(down) => self.down(down, me),
+            Event::Exit(exit) => self.exit(exit, me),
+            Event::Recovered(recovered) => {
+                self.traps(me);
+                self.world.relations.recovery(me, recovered.pid);
             }
-            Event::Exit(_) | Event::Recovered(_) if !self.traps => {
-                self.world.violated(format!("links: {me} does not trap exits, and was told of one"));
-            }
-            Event::Exit(exit) => relations.exit(me, exit.pid, &exit.exit),
-            Event::Recovered(recovered) => relations.recovery(me, recovered.pid),
             _ => {}
+        }
+    }
+
+    pub fn down(&mut self, down: &Down, me: Pid) {
+        let Some(at) = self.monitors.iter().position(|monitor| *monitor == down.monitor) else {
+            self.world.violated(format!("monitors: {me} was told of {} twice, or unasked", down.pid));
+            return;
+        };
+        self.monitors.swap_remove(at);
+        // Of one that waited the messages come behind all signals.
+        if !self.waited {
+            self.ended.insert(down.pid);
+        }
+        self.world.relations.down(me, down.monitor, &down.exit);
+    }
+
+    pub fn exit(&mut self, exit: &ExitSignal, me: Pid) {
+        self.traps(me);
+        self.world.relations.exit(me, exit.pid, &exit.exit);
+    }
+
+    fn traps(&self, me: Pid) {
+        if !self.traps {
+            self.world.violated(format!("links: {me} does not trap exits, and was told of one"));
         }
     }
 
@@ -265,13 +300,22 @@ impl Actor {
                     if self.world.known.lock().unwrap().len() > 60 {
                         continue;
                     }
-                    let (child, options) = (Actor::new(&self.world, plan), self.world.plans[plan].options());
+                    let options = self.world.plans[plan].options();
                     let options = match born {
                         Born::Alone => options,
                         Born::Linked => options.link(),
                         Born::Monitored => options.monitor(),
                     };
-                    let child = out.spawn_with(child, options).ok().map(|child| {
+                    let child = Actor::new(&self.world, plan);
+                    let child = match self.world.written_as {
+                        WrittenAs::Machine => out.spawn_with(child, options).ok(),
+                        WrittenAs::AsyncProcess => {
+                            let (child, options) = child.into_async(options);
+                            out.spawn_with(child, options).ok()
+                        }
+                        WrittenAs::Actor => out.spawn_with(child.into_actor(), options).ok(),
+                    };
+                    let child = child.map(|child| {
                         child.monitor.into_iter().for_each(|monitor| self.monitor(monitor, effective, me));
                         child.address
                     });
@@ -369,6 +413,27 @@ impl Process for Actor {
     }
 
     fn step(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput) -> StepResult<()> {
+        let ending = self.step_with(out, |actor, out, got| actor.take(events, out, got));
+        self.end_of_step(ending)
+    }
+
+    /// It goes on with its plan, and with nothing else.
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        self.recovered().map(Upgrade::to)
+    }
+
+    fn close(&mut self) {
+        self.world.closes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Actor {
+    /// Takes events, and does what its plan says. Returns how the plan ends the step.
+    pub fn step_with(
+        &mut self,
+        out: &mut StepOutput,
+        take: impl FnOnce(&mut Actor, &mut StepOutput, &mut Vec<Letter>) -> bool,
+    ) -> Ending {
         if self.inside.swap(true, Ordering::Relaxed) || self.steps_begun != self.steps_ended {
             self.world.violated(format!("law 1: {} is stepped twice at once", out.pid()));
         }
@@ -381,7 +446,7 @@ impl Process for Actor {
         let me = *self.me.get_or_insert(out.pid());
         assert_eq!(me, out.pid());
         let mut got = Vec::new();
-        let cancelled = self.take(events, out, &mut got);
+        let cancelled = take(self, out, &mut got);
         self.waited = false;
         // After its plan, a process does nothing but listen.
         let next = self.world.plans[self.plan].steps.get(self.at).cloned();
@@ -415,6 +480,10 @@ impl Process for Actor {
         }
         self.steps_ended += 1;
         self.inside.store(false, Ordering::Relaxed);
+        ending
+    }
+
+    fn end_of_step(&mut self, ending: Ending) -> StepResult<()> {
         match ending {
             Ending::Continue => Ok(Step::Continue),
             Ending::Idle => Ok(Step::Idle),
@@ -439,8 +508,8 @@ impl Process for Actor {
         }
     }
 
-    /// It goes on with its plan, and with nothing else.
-    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+    /// The one that goes on after a failure.
+    pub fn recovered(&mut self) -> Option<Actor> {
         let recovers = self.recovers.checked_sub(1)?;
         let mut next = Actor::new(&self.world, self.plan);
         (next.at, next.me, next.traps, next.recovers) = (self.at, self.me, self.traps, recovers);
@@ -450,10 +519,6 @@ impl Process for Actor {
         let abandoned: Vec<_> = asked.extract_if(|question| question.0 == me).collect();
         world.abandoned.lock().unwrap().extend(abandoned);
         drop(asked);
-        Some(Upgrade::to(next))
-    }
-
-    fn close(&mut self) {
-        self.world.closes.fetch_add(1, Ordering::SeqCst);
+        Some(next)
     }
 }

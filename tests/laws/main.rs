@@ -19,6 +19,7 @@ mod panics;
 mod script;
 mod actor;
 mod bounded;
+mod otherwise;
 mod relations;
 #[path = "../common/seeded.rs"]
 mod seeded;
@@ -38,7 +39,7 @@ use procession::{BoxError, Pid, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::actor::{Act, Actor, Born, Do, Ending, Letter, Outcome, Plan, World};
+use crate::actor::{Act, Actor, Born, Do, Ending, Letter, Outcome, Plan, World, WrittenAs};
 use crate::helpers::*;
 use crate::seeded::random_programs;
 
@@ -68,7 +69,7 @@ fn handler(command: Do, done: Responder<u32>) -> Result<(), BoxError> {
     Ok(())
 }
 
-fn run(program: &Program) -> Result<(), String> {
+fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     let (manual, watcher) = (ManualClock::new(), Watcher::new());
     let runtime = builder()
         .workers(program.workers)
@@ -79,12 +80,19 @@ fn run(program: &Program) -> Result<(), String> {
         .handler(handler)
         .start()
         .map_err(|error| error.to_string())?;
-    let world = Arc::new(World { plans: program.plans.clone(), ..World::default() });
+    let world = Arc::new(World { written_as, plans: program.plans.clone(), ..World::default() });
     for plan in &program.roots {
         let plan = plan % program.plans.len();
-        let process = runtime.spawn_with(Actor::new(&world, plan), program.plans[plan].options());
-        let handle = process.map_err(|why| why.to_string())?;
-        world.known.lock().unwrap().push(handle.pid());
+        let (process, options) = (Actor::new(&world, plan), program.plans[plan].options());
+        let pid = match written_as {
+            WrittenAs::Machine => runtime.spawn_with(process, options).map(|handle| handle.pid()).ok(),
+            WrittenAs::AsyncProcess => {
+                let (process, options) = process.into_async(options);
+                runtime.spawn_with(process, options).map(|handle| handle.pid()).ok()
+            }
+            WrittenAs::Actor => runtime.spawn_with(process.into_actor(), options).map(|handle| handle.pid()).ok(),
+        };
+        world.known.lock().unwrap().push(pid.ok_or("a spawn was refused")?);
     }
     for (which, terminates) in &program.outside {
         let Some(to) = world.choose(*which) else { continue };
@@ -254,5 +262,15 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn random_programs_keep_the_laws() {
-    random_programs(400, Config::default(), program(), run);
+    random_programs(400, Config::default(), program(), |program| run(program, WrittenAs::Machine));
+}
+
+#[test]
+fn random_programs_of_async_processes_keep_the_laws() {
+    random_programs(150, Config::default(), program(), |program| run(program, WrittenAs::AsyncProcess));
+}
+
+#[test]
+fn random_programs_of_actors_keep_the_laws() {
+    random_programs(150, Config::default(), program(), |program| run(program, WrittenAs::Actor));
 }

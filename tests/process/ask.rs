@@ -204,6 +204,31 @@ fn a_late_reply_whose_destructor_panics_disturbs_nobody() {
 }
 
 #[test]
+fn a_reply_to_an_asker_that_has_ended_is_late() {
+    let runtime = runtime(1);
+    let (kept, replies) = std::sync::mpsc::channel();
+    let keeper = script(move |events: &mut Events<'_, Reply<u32>>, _: &mut StepOutput| {
+        for event in events {
+            if let Event::Message(reply) = event {
+                kept.send(reply).unwrap();
+            }
+        }
+        Ok::<Step<()>, _>(Step::Idle)
+    });
+    let to = runtime.spawn(keeper).unwrap().address();
+    let asker = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+        out.ask(to, |reply| reply, LIMIT);
+        Ok(Step::<()>::Wait)
+    });
+    let asker = runtime.spawn(asker).unwrap();
+    let reply = wait(&replies).unwrap();
+    assert!(runtime.terminate(&asker).unwrap());
+    join(&asker);
+    assert!(!reply.send(1), "nobody waits for it");
+    assert_eq!((runtime.stats().late_replies, runtime.stats().timers), (1, 0));
+}
+
+#[test]
 fn a_reply_may_be_kept_forwarded_or_taken_to_another_thread() {
     let runtime = runtime(2);
     let (first, second) = (runtime.spawn(oracle()).unwrap().address(), runtime.spawn(oracle()).unwrap().address());

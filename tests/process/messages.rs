@@ -312,7 +312,7 @@ fn teller(told: std::sync::mpsc::Sender<Vec<String>>) -> impl Process<Message = 
 #[test]
 fn a_cancel_request_overtakes_messages_also_before_the_first_step() {
     let runtime = runtime(1);
-    for messages in [0, 2, 1_000] {
+    for messages in [0, 1, 2, 1_000] {
         let (tell, told) = std::sync::mpsc::channel();
         let parent = script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
             let child = out.spawn(teller(tell.clone()))?;

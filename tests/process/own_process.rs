@@ -1,4 +1,4 @@
-//! Beside the contract of the bridge: the address of the process being stepped, and its random numbers.
+//! Beyond the statements of the bridge: the address of the process being stepped, and its random numbers.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Beside the contract of the bridge: children whose output is the answer to a command.
+//! Beyond the statements of the bridge: children whose output is the answer to a command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -201,7 +201,9 @@ fn a_shutdown_of_many_processes_does_not_take_slow_for_hanging() {
     let report = shut_down(&runtime, Duration::ZERO);
     // A machine that is too busy to run a thread for 250 ms makes its exit look like a hang.
     assert!(matches!(report.hangs, None | Some(ShutdownStage::Threads)) && report.stuck.is_empty(), "{report}");
-    assert_eq!(report.ended + report.terminated, processes.len());
+    // Such a thread may still be ending a process.
+    let counted = report.ended + report.terminated;
+    assert!(counted <= processes.len() && counted + report.ending >= processes.len(), "{report}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Beside the contract of the bridge: `Process::start`, the beginning that can yield.
+//! Beyond the statements of the bridge: `Process::start`, the beginning that can yield.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -256,7 +256,7 @@ fn a_process_recovers_from_a_failing_start_with_nothing_of_it() {
 }
 
 #[test]
-fn a_request_to_stop_that_is_there_already_comes_with_the_first_step() {
+fn a_request_to_stop_that_is_there_does_not_prevent_the_start() {
     let (runtime, log) = (runtime(1), Log::new());
     let (_holder, blocker) = hold_up(&runtime);
     let process = runtime.spawn(starter("a", &log)).unwrap();

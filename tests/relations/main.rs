@@ -34,6 +34,7 @@ mod recovery_events;
 mod recovery_untaken_events;
 mod restart_delays;
 mod restart_in_place;
+mod router;
 mod spare_workers;
 mod supervisor_at_shutdown;
 mod supervisor_stop;

@@ -369,6 +369,35 @@ fn a_process_that_is_terminated_while_its_step_fails_does_not_recover() {
     assert_eq!(linked.hears(1), [Heard::Exit(frail.pid(), "panicked: held".into())]);
 }
 
+/// Fails, and panics in `recover`.
+struct Helpless;
+
+impl Process for Helpless {
+    type Message = Order;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, Order>, _: &mut StepOutput) -> StepResult<()> {
+        Err("helpless".into())
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        panic!("in `recover`")
+    }
+}
+
+#[test]
+fn a_panic_in_recover_counts_as_no_successor() {
+    quiet_panics();
+    let (runtime, heard) = (runtime(1), Log::new());
+    let alone = runtime.spawn(Helpless).unwrap();
+    assert_eq!(join(&alone).without_output().to_string(), "failed: helpless", "the failure, and not the panic");
+    let log = heard.clone();
+    let options = SpawnOptions::new().recover_with(move |_| Some(Upgrade::to(Frail::new(1, &log))));
+    let helped = runtime.spawn_with(Helpless, options).unwrap();
+    assert!(runtime.ask(helped.pid(), Order::Answer, LIMIT).wait().is_ok(), "the function of the options is asked");
+    assert!(!helped.is_finished());
+}
+
 #[test]
 fn recover_with_is_used_after_recover_and_survives_upgrades() {
     let (runtime, heard, asked) = (runtime(1), Log::new(), Log::new());

@@ -104,6 +104,7 @@ const ORDER: &[&str] = &[
     "process/host/tests",
     "process/duty",
     "process/handler",
+    "process/permits",
     "process/reply",
     "sched/open_asks",
     "sched/open_work",
@@ -112,6 +113,7 @@ const ORDER: &[&str] = &[
     "process/output_answer",
     "sched/resident_waker",
     "sched/residents",
+    "process/async_handler",
     "process/relation",
     "process/step_activity",
     "sched/signals",
@@ -122,6 +124,7 @@ const ORDER: &[&str] = &[
     "sched/doorway",
     "process/event_box",
     "process/event",
+    "process/event/lent",
     "sched/orders",
     "sched/outbox",
     "process/recipient",
@@ -135,6 +138,7 @@ const ORDER: &[&str] = &[
     "process/step_output",
     "process/step_commands",
     "process/step_sends",
+    "process/lent_output",
     "process/retry",
     "process/future_output",
     "process/feed",
@@ -231,11 +235,21 @@ const ORDER: &[&str] = &[
     "supervisor/builder",
     "supervisor/tree",
     "supervisor/mod",
+    "router/rendezvous",
+    "router/process",
+    "router/mod",
     "actor/actions",
     "actor/contract",
     "actor/process",
     "actor/reach",
     "actor/mod",
+    "async_process/wake_flag",
+    "async_process/state",
+    "async_process/context",
+    "async_process/waits",
+    "async_process/calls",
+    "async_process/process",
+    "async_process/mod",
     "prelude",
     "testing/notes",
     "testing/engine",
@@ -245,6 +259,7 @@ const ORDER: &[&str] = &[
     "testing/builder",
     "testing/models",
     "testing/mod",
+    "async_process/models",
     "guide",
     "idle_tests",
     "lib",
@@ -478,14 +493,16 @@ fn an_import_that_points_upward_is_seen_whatever_way_it_takes() {
 }
 
 /// Modules that a user of the library can import from.
-const PUBLIC_MODULES: [&str; 10] =
-    ["supervisor", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
+const PUBLIC_MODULES: [&str; 11] =
+    ["supervisor", "router", "actor", "command", "config", "exit", "names", "observe", "spawn", "sync", "prelude"];
 
 #[test]
 fn supervisors_and_actors_use_the_public_contract_only() {
     let sources = Sources::of_this_crate();
-    for name in
-        sources.texts.keys().filter(|name| ["supervisor/", "actor/"].iter().any(|folder| name.starts_with(folder)))
+    for name in sources
+        .texts
+        .keys()
+        .filter(|name| ["supervisor/", "router/", "actor/"].iter().any(|folder| name.starts_with(folder)))
     {
         for path in sources.imports(name) {
             let is_public = PUBLIC_MODULES.contains(&path[0].as_str()) || path[0].starts_with(char::is_uppercase);

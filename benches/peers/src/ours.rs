@@ -1,8 +1,12 @@
 //! Procession's programs: the same files as in `cargo bench --bench workloads`, so that each exists only once. The
 //! modules that they share with the programs of other libraries (the shape, the measuring) are here, too.
 
+#[path = "../../workloads/actors.rs"]
+pub(crate) mod actors;
 #[path = "../../workloads/births.rs"]
 mod births;
+#[path = "../../workloads/bridge.rs"]
+pub(crate) mod bridge;
 #[path = "../../workloads/chat.rs"]
 mod chat;
 #[path = "../../workloads/chat_shape.rs"]

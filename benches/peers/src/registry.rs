@@ -2,6 +2,8 @@
 //! further group or program is added only here.
 
 use crate::jobs;
+use crate::ours::actors::ACTORS;
+use crate::ours::bridge::BRIDGE;
 use crate::ours::list::{GENERAL, JOBS, WORKLOADS};
 use crate::ours::measure::{Measured, Outcome, Setting, Workload};
 use crate::peers::{with_actix, with_kameo, with_ractor, with_tokio, with_xtra};
@@ -59,8 +61,8 @@ const BOUNDED: &str = "the channel is bounded, and who finds it full waits";
 pub(crate) fn peers() -> Vec<Peer> {
     let here = |name, lists: &[&[Program]]| Peer { name, programs: Programs::Here(lists.concat()), notes: NOTHING };
     let script = |name, notes| Peer { name, programs: Programs::Script, notes };
-    let ours: Vec<_> =
-        WORKLOADS.iter().chain(&JOBS).chain(&GENERAL).map(|one| Program::new(one.name, one.run)).collect();
+    let ours = WORKLOADS.iter().chain(&JOBS).chain(&GENERAL).chain(&ACTORS).chain(&BRIDGE);
+    let ours: Vec<_> = ours.map(|one| Program::new(one.name, one.run)).collect();
     vec![
         here(US, &[&ours, &savina::ours::programs()]),
         here("tokio", &[with_tokio::PROGRAMS, savina::with_tokio::PROGRAMS, jobs::with_tokio::PROGRAMS]),
@@ -151,7 +153,11 @@ pub(crate) fn groups() -> Vec<Group> {
         bars: vec![Bar { against: Against::One("tokio"), limit: Limit::AtMost(0.7) }],
         peak_limit: None,
     });
-    vec![usual, Group { name: "savina", title: "The Savina suite", rows: rows.collect() }, jobs, general]
+    let savina = Group { name: "savina", title: "The Savina suite", rows: rows.collect() };
+    // The peers have one kind of actor. So their rows here are those of `pingpong`, once more.
+    let rows = ACTORS.iter().take(1).chain(&BRIDGE).map(row).collect();
+    let bridge = Group { name: "bridge", title: "Actors and async code", rows };
+    vec![usual, savina, jobs, general, bridge]
 }
 
 /// Procession's bars, and the limit of memory in MB.
@@ -181,6 +187,8 @@ fn expected(workload: &str) -> (Vec<Bar>, Option<f64>) {
         "pubsub_group" => (vec![of_tokio(1.0)], None),
         "pipeline" => (vec![of_tokio(0.25)], None),
         "burst" => (vec![of_tokio(0.7)], Some(15.0)),
+        "actor_pingpong" => (vec![at_most(Against::Ourselves("pingpong"), 1.1)], None),
+        "async_pingpong" => (vec![at_most(Against::Ourselves("pingpong"), 2.6)], None),
         "senders_10000" => (vec![at_most(Against::Ourselves("senders_100"), 3.0)], None),
         _ => (Vec::new(), None),
     }

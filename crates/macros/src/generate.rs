@@ -11,7 +11,10 @@ use super::parse::{Arguments, Block};
 pub(crate) fn code(arguments: &Arguments, block: &Block, actor: &Actor<'_>) -> TokenStream {
     let same = same_block(block);
     let writer = Writer { block, actor, generics: message_generics(block, actor) };
-    let (message, of_actor, calls) = (writer.message(arguments), writer.actor(arguments), writer.calls());
+    let of_actor = writer.actor(arguments);
+    // An enum without variants would have no method from which to take its visibility.
+    let reached = (!actor.messages.is_empty()).then(|| [writer.message(arguments), writer.calls()]);
+    let [message, calls] = reached.unwrap_or_default();
     quote!(#same #message #of_actor #calls)
 }
 
@@ -35,6 +38,13 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// The type of the messages.
+    fn message_type(&self) -> TokenStream {
+        let Actor { message, messages, .. } = self.actor;
+        let (_, arguments, _) = self.generics.split_for_impl();
+        if messages.is_empty() { quote!(::core::convert::Infallible) } else { quote!(#message #arguments) }
+    }
+
     fn message(&self, arguments: &Arguments) -> TokenStream {
         let Actor { message, visibility, messages, .. } = self.actor;
         let (derives, cfgs) = (&arguments.derives, self.cfgs());
@@ -68,9 +78,9 @@ impl Writer<'_> {
 
     fn actor(&self, arguments: &Arguments) -> TokenStream {
         let Block { generics, self_type, .. } = self.block;
-        let Actor { message, messages, callbacks, .. } = self.actor;
+        let Actor { messages, callbacks, .. } = self.actor;
         let (impl_generics, _, where_clause) = generics.split_for_impl();
-        let (_, message_arguments, _) = self.generics.split_for_impl();
+        let message_type = self.message_type();
         let cfgs = self.cfgs();
         let finish = callbacks.iter().find(|callback| callback.event.name == "finish");
         let output = finish.and_then(|finish| finish.output).map_or_else(|| quote!(()), |output| self.named(output));
@@ -82,14 +92,14 @@ impl Writer<'_> {
             let result = quote!(::core::result::Result<(), ::procession::BoxError>);
             quote! {
                 fn finish(&mut self, _: &mut ::procession::actor::Actions<Self>) -> #result {
-                    Ok(())
+                    ::core::result::Result::Ok(())
                 }
             }
         });
         quote! {
             #(#cfgs)*
             impl #impl_generics ::procession::actor::Actor for #self_type #where_clause {
-                type Message = #message #message_arguments;
+                type Message = #message_type;
                 type Output = #output;
                 #step
                 #receive
@@ -100,8 +110,7 @@ impl Writer<'_> {
     }
 
     fn receive(&self, messages: &[Message<'_>]) -> TokenStream {
-        let message_type = &self.actor.message;
-        let (_, arguments, _) = self.generics.split_for_impl();
+        let (message_enum, message_type) = (&self.actor.message, self.message_type());
         let takes_out = |one: &Message<'_>| one.parameters.iter().any(|one| matches!(one, Parameter::Actions));
         let uses_out = messages.iter().any(|one| takes_out(one) || one.answer.is_some());
         let (out, message, reply, answer) = (local("out"), local("message"), local("reply"), local("answer"));
@@ -117,19 +126,19 @@ impl Writer<'_> {
             let call = quote_spanned!(Span::mixed_site()=> Self::#method(self, #(#given),*) #fails);
             let call = without_last_comma(call);
             match one.answer {
-                None => quote!(#(#cfgs)* #message_type::#variant #fields => #call,),
-                Some(_) => quote!(#(#cfgs)* #message_type::#variant #fields => {
+                None => quote!(#(#cfgs)* #message_enum::#variant #fields => #call,),
+                Some(_) => quote!(#(#cfgs)* #message_enum::#variant #fields => {
                     let #answer = #call;
                     #out.reply(#reply, #answer);
                 }),
             }
         });
         let this = quote_spanned!(Span::mixed_site()=> &mut self);
-        let success = (!messages.is_empty()).then(|| quote!(Ok(())));
+        let success = (!messages.is_empty()).then(|| quote!(::core::result::Result::Ok(())));
         quote! {
             fn receive(
                 #this,
-                #message: #message_type #arguments,
+                #message: #message_type,
                 #out_name: &mut ::procession::actor::Actions<Self>
             ) -> ::core::result::Result<(), ::procession::BoxError> {
                 match #message { #(#arms)* }
@@ -159,8 +168,8 @@ impl Writer<'_> {
         let call = without_last_comma(quote_spanned!(Span::mixed_site()=> Self::#method(self, #(#given),*) #fails));
         let output = callback.output.map_or_else(|| quote!(()), |output| self.named(output));
         let body = match callback.output {
-            Some(_) => quote!(Ok(#call)),
-            None => quote!(#call; Ok(())),
+            Some(_) => quote!(::core::result::Result::Ok(#call)),
+            None => quote!(#call; ::core::result::Result::Ok(())),
         };
         let cfgs = callback.method.attributes.iter().filter(|attribute| is_cfg(attribute));
         let this = quote_spanned!(Span::mixed_site()=> &mut self);

@@ -10,6 +10,7 @@ pub(crate) struct Clerk {
     pub(crate) late_replies: Mutex<u32>,
     pub(crate) taken_back: Mutex<Vec<TimerId>>,
     pub(crate) discarded: Mutex<u64>,
+    pub(crate) ended_runs: Mutex<Vec<(Pid, Reason)>>,
     clock: Clock,
 }
 
@@ -28,6 +29,8 @@ impl Host for Clerk {
         true
     }
 
+    fn bury_unsent(&self, _: &DeadLetter<'_>) {}
+
     fn late_reply(&self) {
         *lock(&self.late_replies) += 1;
     }
@@ -38,6 +41,10 @@ impl Host for Clerk {
 
     fn forget_timer(&self, timer: TimerId) {
         lock(&self.taken_back).push(timer);
+    }
+
+    fn end_run(&self, child: Pid, reason: Reason) {
+        lock(&self.ended_runs).push((child, reason));
     }
 
     fn nobody(&self) -> Pid {

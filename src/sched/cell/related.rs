@@ -34,6 +34,12 @@ impl Cell {
         }
     }
 
+    /// Whether the exits of linked processes are events for this one.
+    pub(crate) fn traps_exits(&self, pid: Pid) -> bool {
+        let inner = enter(&self.inner);
+        inner.is_live(pid) && inner.stamp & TRAPS != 0
+    }
+
     /// Notifies this process that a linked process has ended, or has recovered from a failure. If this one traps
     /// exits, it gets an event. Otherwise it ends if there is a `killer`.
     #[inline]

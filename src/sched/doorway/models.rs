@@ -115,8 +115,8 @@ impl Receiver {
     }
 }
 
-/// A message begins to wait while the receiver makes room and comes to rest. Fails if `fill` or `hold` leaves a message
-/// outside although there is room, or if what is let in does not count as new.
+/// A message begins to wait while the receiver makes room and comes to rest. Fails if neither `fill` nor `hold` lets it
+/// in, or if it begins to wait although there is room.
 #[test]
 fn a_message_begins_to_wait_while_its_receiver_comes_to_rest() {
     loom::model(|| {
@@ -131,7 +131,8 @@ fn a_message_begins_to_wait_while_its_receiver_comes_to_rest() {
     });
 }
 
-/// The limit of a message is over while the receiver makes room. Fails if both take the message.
+/// The limit of a message is over while the receiver makes room. Fails if both take the message, or if one that
+/// is taken out is not told.
 #[test]
 fn a_message_that_is_let_in_while_its_limit_is_over_ends_once() {
     loom::model(|| {
@@ -150,8 +151,8 @@ fn a_message_that_is_let_in_while_its_limit_is_over_ends_once() {
     });
 }
 
-/// A plain message is sent behind one that waits, while the receiver makes room and the limit is over. Fails if the
-/// plain message is put into the mailbox although a message of its sender waits, or if it stays behind.
+/// A plain message is sent behind one that waits, while the receiver makes room and the limit is over. Fails if one of
+/// them is lost or comes twice, for example because the one that is taken out is not told.
 #[test]
 fn a_plain_message_stays_behind_and_does_not_stay_for_ever() {
     loom::model(|| {
@@ -177,7 +178,8 @@ fn a_plain_message_stays_behind_and_does_not_stay_for_ever() {
     });
 }
 
-/// The timer of a limit is noted while the message is let in. Fails if the timer is left behind.
+/// The timer of a limit is noted while the message is let in. Fails if the timer is left behind: if it is noted with a
+/// message that is in already, or if the end of the wait does not cancel it.
 #[test]
 fn the_timer_of_a_message_goes_with_its_wait() {
     loom::model(|| {
@@ -202,7 +204,8 @@ fn the_timer_of_a_message_goes_with_its_wait() {
 }
 
 /// The state machine of the receiver is replaced while a plain message is sent behind one that waits. Fails if the
-/// messages that wait are not in the new mailbox in the same critical section.
+/// messages that wait are not in the new mailbox in the same critical section, if the plain message does not look
+/// whether its sender waits, or if `hold` lets none in afterwards.
 #[test]
 fn a_plain_message_does_not_overtake_while_the_receiver_is_replaced() {
     loom::model(|| {

@@ -148,7 +148,7 @@ where
             }
             QueueMessage::Reset => Self::reset(self),
         }
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn start(
@@ -156,7 +156,7 @@ where
         out: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::start(self, out);
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn stop(
@@ -165,7 +165,7 @@ where
         out: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::asked_to_stop(self, out, event);
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn down(
@@ -174,7 +174,7 @@ where
         _: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::somebody_ended(self, event)?;
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn exit(
@@ -183,7 +183,7 @@ where
         _: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::linked(self, event);
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn group(
@@ -192,7 +192,7 @@ where
         out: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::group(self, event, out);
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn other(
@@ -201,14 +201,14 @@ where
         _: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(), ::procession::BoxError> {
         Self::rest(self, event);
-        Ok(())
+        ::core::result::Result::Ok(())
     }
 
     fn finish(
         &mut self,
         _: &mut ::procession::actor::Actions<Self>,
     ) -> ::core::result::Result<(Option<Pid>, Vec<&'static str>), ::procession::BoxError> {
-        Ok(Self::total(self)?)
+        ::core::result::Result::Ok(Self::total(self)?)
     }
 }
 

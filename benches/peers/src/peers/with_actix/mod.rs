@@ -18,6 +18,8 @@ use crate::registry::Program;
 
 pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("pingpong", messages::pingpong),
+    Program::new("actor_pingpong", messages::pingpong),
+    Program::new("async_pingpong", messages::pingpong),
     Program::new("ring", messages::ring),
     Program::new("counting", messages::counting),
     Program::new("fanin", messages::fanin),

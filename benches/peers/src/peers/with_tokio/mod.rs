@@ -13,11 +13,14 @@ mod pubsub;
 mod pipeline;
 mod timers;
 mod chat;
+mod bridge;
 
 use crate::registry::Program;
 
 pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("pingpong", messages::pingpong),
+    Program::new("actor_pingpong", messages::pingpong),
+    Program::new("async_pingpong", messages::pingpong),
     Program::new("ring", messages::ring),
     Program::new("counting", messages::counting),
     Program::new("fanin", messages::fanin),
@@ -37,4 +40,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("senders_100", messages::senders::<100>),
     Program::new("senders_10000", messages::senders::<10_000>),
     Program::new("mixed", chat::mixed),
+    Program::new("async_counting", messages::counting),
+    Program::new("future_ready", bridge::future_ready),
+    Program::new("feed", bridge::feed),
 ];

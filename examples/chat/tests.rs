@@ -1,0 +1,57 @@
+//! The room and the command line, without sockets.
+
+use std::sync::Arc;
+
+use lexopt::Parser;
+use procession::Pid;
+use procession::actor::{ActorProcess, actor};
+use procession::testing::{Driver, question};
+
+use crate::connection::WriterMessage;
+use crate::room::{Room, RoomMessage};
+
+#[test]
+fn invalid_options_are_refused() {
+    for wrong in [vec!["--listen", "nowhere"], vec!["--clients", "0"], vec!["--lines"], vec!["--room", "x"]] {
+        assert!(super::parse(&mut Parser::from_args(wrong)).is_err());
+    }
+}
+
+/// Has a member join. Returns whether it is admitted.
+fn join(room: &mut Driver<ActorProcess<Room>>, member: &str, name: &str) -> bool {
+    let member: Pid = member.parse().unwrap();
+    let (joined, answer) = question();
+    room.message_from(member, RoomMessage::Admit(name.into(), member.typed(), joined)).run();
+    answer.answer().unwrap().unwrap()
+}
+
+/// The member accepts the next line. Returns the line.
+fn accepted(room: &mut Driver<ActorProcess<Room>>) -> Option<Arc<str>> {
+    let (_, WriterMessage::Show(line)) = room.accept_send().ok()?;
+    Some(line)
+}
+
+#[test]
+fn a_second_member_needs_another_name() {
+    let mut room = Driver::new(actor(Room::default()));
+    assert!(join(&mut room, "<0.7.1>", "ann"));
+    assert!(!join(&mut room, "<0.8.1>", "ann"));
+    assert!(join(&mut room, "<0.8.1>", "bob"));
+}
+
+#[test]
+fn a_line_waits_until_all_members_have_the_one_before() {
+    let mut room = Driver::new(actor(Room::default()));
+    join(&mut room, "<0.7.1>", "ann");
+    join(&mut room, "<0.8.1>", "bob");
+    assert_eq!(accepted(&mut room).as_deref(), Some("* bob has come"));
+    let bob = "<0.8.1>".parse().unwrap();
+    room.message_from(bob, RoomMessage::Say("one".into())).message_from(bob, RoomMessage::Say("two".into()));
+    for line in ["bob: one", "bob: two"] {
+        room.run();
+        assert_eq!([accepted(&mut room), accepted(&mut room)].map(Option::unwrap), [line; 2].map(Arc::from));
+    }
+    assert_eq!(accepted(&mut room), None);
+    room.ended("<0.7.1>".parse().unwrap(), &procession::Exit::Done(())).run();
+    assert_eq!(accepted(&mut room).as_deref(), Some("* ann has left"));
+}

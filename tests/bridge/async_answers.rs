@@ -1,0 +1,219 @@
+//! The answers that an async process waits for. Statements 22 and 23.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use procession::async_process::Context;
+use procession::testing::{Driver, Status};
+use procession::{Address, CommandError, Event, Pid, Reply, async_process};
+
+use crate::async_support::*;
+use crate::helpers::*;
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Answers each question with its number, in groups and backwards.
+async fn backwards(context: Context<(u32, Reply<u32>)>) -> Result<(), procession::BoxError> {
+    let mut waiting = Vec::new();
+    while let Some(question) = context.next().await {
+        waiting.push(question);
+        if waiting.len() == 10 {
+            waiting.drain(..).rev().for_each(|(n, reply)| context.reply(reply, n));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_thousand_questions_at_once_are_all_answered() {
+    let runtime = runtime(2);
+    let asked = runtime.spawn(async_process(backwards)).unwrap().address();
+    for own_wakers in [true, false] {
+        let asker = runtime.spawn(async_process(async move |context: Context<()>| {
+            let questions = (0..1_000).map(|n| context.ask(asked, move |reply| (n, reply), LIMIT));
+            let mut answers = Vec::new();
+            if own_wakers {
+                let questions: Vec<Boxed<_>> = questions.map(|question| Box::pin(question) as _).collect();
+                for answer in all_with_own_wakers(questions).await {
+                    answers.push(answer?);
+                }
+            } else {
+                let questions: Vec<_> = questions.collect();
+                for question in questions {
+                    answers.push(question.await?);
+                }
+            }
+            answers.sort_unstable();
+            Ok(answers)
+        }));
+        assert!(output(&asker.unwrap()).iter().copied().eq(0..1_000));
+    }
+    assert_accounted(&runtime);
+}
+
+/// Messages and answers with wakers of their own, and a wait of each kind that is polled together with the others.
+#[test]
+fn waits_of_all_kinds_are_polled_together() {
+    let runtime = runtime(2);
+    let asked = runtime.spawn(async_process(backwards)).unwrap().address();
+    let handle = runtime.spawn(async_process(async move |context: Context<u32>| {
+        let me: Address<u32> = context.address();
+        let messages = async {
+            let mut sum = 0;
+            for _ in 0..100 {
+                sum += context.next().await.unwrap_or(0);
+            }
+            sum
+        };
+        let questions = async {
+            let mut sum = 0;
+            for n in 0..10 {
+                context.send(me, n);
+                let ten = (0..10).map(|n| context.ask(asked, move |reply| (n, reply), LIMIT));
+                let ten: Vec<Boxed<Result<u32, _>>> = ten.map(|question| Box::pin(question) as _).collect();
+                for answer in all_with_own_wakers(ten).await {
+                    sum += answer.unwrap_or(0);
+                }
+            }
+            sum
+        };
+        let sends = async {
+            for n in 10..100 {
+                context.send(me, n);
+                let _ = context.sleep(Duration::ZERO).await;
+                yield_once().await;
+            }
+            0
+        };
+        let all: Vec<Boxed<_>> = vec![Box::pin(messages), Box::pin(questions), Box::pin(sends)];
+        Ok(all_with_own_wakers(all).await.into_iter().sum::<u32>())
+    }));
+    assert_eq!(*output(&handle.unwrap()), (0..100).sum::<u32>() + 450);
+    assert_accounted(&runtime);
+}
+
+/// A wait that is dropped takes its command back, and its answer reaches nobody.
+#[test]
+fn a_wait_that_is_dropped_forgets_its_answer() {
+    let mut driver = Driver::new(async_process(async |context: Context<()>| {
+        drop(context.sleep(Duration::from_secs(1)));
+        let polled = race(context.sleep(Duration::from_secs(2)), yield_once()).await;
+        assert!(matches!(polled, Either::Second(())));
+        let event = race(context.receive(), context.sleep(Duration::from_secs(3))).await;
+        assert!(matches!(event, Either::Second(Ok(_))), "{event:?}");
+        Ok(())
+    }));
+    driver.run();
+    assert_eq!(driver.outstanding().len(), 1, "{:?}", driver.outstanding());
+    driver.advance(Duration::from_secs(3)).run();
+    assert!(driver.exit().unwrap().is_done());
+}
+
+/// The tag is the caller's. So an answer that comes while nobody waits for it is kept.
+#[test]
+fn the_answer_to_a_tag_is_kept_while_nobody_waits_for_it() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        let (first, second) = context.out(|out| (out.after(Duration::from_secs(1)), out.after(Duration::from_secs(1))));
+        let mut messages = 0;
+        while let Either::First(Some(_)) = race(context.next(), context.answer(first)).await {
+            messages += 1;
+        }
+        context.answer(second).await?;
+        Ok(messages)
+    }));
+    driver.run();
+    for n in 0..5 {
+        driver.message(n).run();
+    }
+    driver.advance(Duration::from_secs(1)).run();
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), 5);
+}
+
+/// Answers that nobody waits for do not grow without bound, and the latest are there.
+#[test]
+fn of_answers_that_nobody_waits_for_the_latest_are_kept() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        for _ in 0..5_000 {
+            context.out(|out| {
+                let timer = out.after(Duration::MAX);
+                out.cancel_timer(timer);
+            });
+            context.sleep(Duration::ZERO).await?;
+        }
+        let mut kept = Vec::new();
+        while let Either::First(Event::Completed(done)) = race(context.receive(), yield_once()).await {
+            kept.push(done.tag());
+        }
+        Ok((kept.len(), kept.is_sorted()))
+    }));
+    while driver.run() != Status::Ended {
+        driver.advance(Duration::ZERO);
+    }
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), (1_024, true));
+}
+
+/// Counts the polls of the function of an async process.
+async fn counting<F: Future>(polls: Arc<AtomicUsize>, future: F) -> F::Output {
+    let mut future = Box::pin(future);
+    poll_fn(|context| {
+        polls.fetch_add(1, Ordering::SeqCst);
+        future.as_mut().poll(context)
+    })
+    .await
+}
+
+#[test]
+fn nothing_that_arrives_meanwhile_makes_a_waiting_process_run() {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = polls.clone();
+    let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
+        counting(counted, async {
+            let monitor = context.out(|out| out.monitor(context.pid()));
+            context.sleep(Duration::from_secs(1)).await?;
+            let down = context.receive().await;
+            assert!(matches!(down, Event::Down(down) if down.monitor == monitor));
+            let mut got = Vec::new();
+            for _ in 0..10 {
+                got.extend(context.next().await);
+            }
+            Ok(got)
+        })
+        .await
+    }));
+    driver.run();
+    assert_eq!(polls.load(Ordering::SeqCst), 1);
+    (0..10).for_each(|n| _ = driver.message(n));
+    driver.ended(driver.pid(), &procession::Exit::Done(()));
+    assert_eq!(driver.run(), Status::Blocked);
+    assert_eq!(polls.load(Ordering::SeqCst), 1, "nothing that it waits for has come");
+    driver.advance(Duration::from_secs(1)).run();
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_cycle_of_asks_between_async_processes_is_told_with_its_path() {
+    async fn member(context: Context<Question>) -> Result<Vec<Pid>, procession::BoxError> {
+        let Some(Question::Begin(next)) = context.next().await else { return Ok(Vec::new()) };
+        match context.ask(next, Question::Ask, Duration::MAX).await {
+            Err(CommandError::Cycle(cycle)) => Ok(cycle.pids().to_vec()),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    enum Question {
+        Begin(Address<Question>),
+        Ask(#[allow(unused)] Reply<()>),
+    }
+
+    let runtime = runtime(2);
+    let members: Vec<_> = (0..3).map(|_| runtime.spawn(async_process(member)).unwrap()).collect();
+    for (number, member) in members.iter().enumerate() {
+        let next = members[(number + 1) % 3].address();
+        runtime.send(member, Question::Begin(next)).unwrap();
+    }
+    let paths: Vec<_> = members.iter().map(|member| output(member).len()).collect();
+    assert!(paths.contains(&3), "{paths:?}");
+}
