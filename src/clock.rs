@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::numbered_list::NumberedList;
-use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, lock, wait, wait_for, wait_for_clock};
+use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, Weak, lock, wait, wait_for, wait_for_clock};
 
 /// The source of time of a runtime, a pool or a timer.
 ///
@@ -50,6 +50,16 @@ impl Clock {
         self.manual.is_some()
     }
 
+    /// The simulation that this clock belongs to, if it belongs to one.
+    pub(crate) fn driver(&self) -> Option<Arc<dyn Drive>> {
+        lock(self.manual.as_ref()?).driver.as_ref()?.upgrade()
+    }
+
+    /// Whether a simulation decides when each timer fires.
+    pub(crate) fn is_driven(&self) -> bool {
+        self.manual.as_ref().is_some_and(|manual| lock(manual).driver.is_some())
+    }
+
     /// Whether both are the system's clock, or the same manual clock.
     pub(crate) fn is_same(&self, other: &Clock) -> bool {
         match (&self.manual, &other.manual) {
@@ -67,19 +77,22 @@ impl Clock {
     /// Calls `changed` at each move of a manual clock, until the guard is dropped. The system clock makes no calls: a
     /// wait with it has a limit.
     pub(crate) fn watch(&self, changed: impl Fn() + Send + Sync + 'static) -> ClockWatch {
-        self.watch_due(changed, || None)
+        self.watch_due(changed, || None, || ())
     }
 
     /// As `watch`, for a caller that has work at certain moments. `due` returns the next one. A manual clock that
-    /// moves stops at each of them.
+    /// moves stops at each of them. `fire` does the work of the earliest moment, if it has come: a simulation calls it
+    /// in the place of `changed`.
     pub(crate) fn watch_due(
         &self,
         changed: impl Fn() + Send + Sync + 'static,
         due: impl Fn() -> Option<Instant> + Send + Sync + 'static,
+        fire: impl Fn() + Send + Sync + 'static,
     ) -> ClockWatch {
         ClockWatch {
             entry: self.manual.as_ref().map(|manual| {
-                let id = lock(manual).watchers.push(Watcher { changed: Arc::new(changed), due: Arc::new(due) });
+                let watcher = Watcher { changed: Arc::new(changed), due: Arc::new(due), fire: Arc::new(fire) };
+                let id = lock(manual).watchers.push(watcher);
                 (manual.clone(), id)
             }),
         }
@@ -99,6 +112,12 @@ impl Clock {
             None => wait(condvar, guard),
         }
     }
+}
+
+/// A simulation, which goes on while its thread waits.
+pub(crate) trait Drive: Send + Sync {
+    /// Runs the simulation until `is_over` says so, or until the deadline has passed. Returns whether it is over.
+    fn drive(&self, is_over: &mut dyn FnMut() -> bool, deadline: Deadline) -> bool;
 }
 
 impl fmt::Debug for Clock {
@@ -158,6 +177,25 @@ impl ManualClock {
         self.watchers().iter().filter_map(|watcher| (watcher.due)()).min()
     }
 
+    /// Makes a clock that stands at `now`, and that this simulation drives.
+    pub(crate) fn driven(now: Instant, driver: Weak<dyn Drive>) -> ManualClock {
+        let manual = Manual { now, watchers: NumberedList::new(), driver: Some(driver) };
+        ManualClock { shared: Arc::new(Mutex::new(manual)) }
+    }
+
+    /// Sets the time of a simulation. Nothing fires.
+    pub(crate) fn set_now(&self, now: Instant) {
+        lock(&self.shared).now = now;
+    }
+
+    /// Does the work of the earliest moment that has come. Of equal moments the one that was registered first is
+    /// earlier.
+    pub(crate) fn fire_earliest(&self) {
+        let watchers = self.watchers();
+        let earliest = watchers.iter().filter_map(|watcher| Some(((watcher.due)()?, watcher))).min_by_key(|(due, _)| *due);
+        earliest.into_iter().for_each(|(_, watcher)| (watcher.fire)());
+    }
+
     fn watchers(&self) -> Vec<Watcher> {
         lock(&self.shared).watchers.iter().cloned().collect()
     }
@@ -184,16 +222,18 @@ impl fmt::Debug for ManualClock {
 struct Watcher {
     changed: Arc<dyn Fn() + Send + Sync>,
     due: Arc<dyn Fn() -> Option<Instant> + Send + Sync>,
+    fire: Arc<dyn Fn() + Send + Sync>,
 }
 
 struct Manual {
     now: Instant,
     watchers: NumberedList<Watcher>,
+    driver: Option<Weak<dyn Drive>>,
 }
 
 impl Default for Manual {
     fn default() -> Manual {
-        Manual { now: Instant::now(), watchers: NumberedList::new() }
+        Manual { now: Instant::now(), watchers: NumberedList::new(), driver: None }
     }
 }
 

@@ -17,6 +17,15 @@ pub(crate) fn begin_steps() {
     STEPS.set(true);
 }
 
+/// Runs code of a simulation, whose only thread is now a worker and now another thread. Afterwards the thread is what
+/// it was before.
+pub(crate) fn as_step<R>(is_step: bool, run: impl FnOnce() -> R) -> R {
+    let before = STEPS.replace(is_step);
+    let result = run();
+    STEPS.set(before);
+    result
+}
+
 /// Whether the calling thread steps processes.
 pub(crate) fn is_step() -> bool {
     STEPS.get()

@@ -339,6 +339,9 @@ impl<T: Send + Sync + 'static> Latch<T> {
 
     /// Blocks the calling thread until the latch is set or `deadline` has passed. Returns whether it is set.
     pub(crate) fn wait_until(&self, clock: &Clock, deadline: Deadline) -> bool {
+        if let Some(simulation) = clock.driver() {
+            return simulation.drive(&mut || self.is_set(), deadline);
+        }
         let shared = self.shared.clone();
         let _watch = clock.watch(move || {
             let _state = lock(&shared.state);

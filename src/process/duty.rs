@@ -40,20 +40,32 @@ pub(crate) struct Duty {
     timer: OnceLock<TimerId>,
     /// The child whose output is the answer, if there is one.
     child: Option<Pid>,
+    /// Takes the answer in the place of the process, in a simulation.
+    relay: Option<Relay>,
 }
+
+/// Passes an answer on.
+pub(crate) type Relay = Box<dyn Fn(Answer) + Send + Sync>;
 
 impl Duty {
     /// The duty to answer the command `tag` of process `to`, whose commands are cancelled with this token.
     pub(crate) fn new(host: Arc<dyn Host>, to: Pid, tag: u64, of_process: CancelToken) -> Arc<Duty> {
         let (state, cancel) = (AtomicU64::new(OPEN), CommandCancel::below(of_process));
-        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child: None })
+        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child: None, relay: None })
     }
 
     /// The duty to answer the command `tag` of process `to` with the output of this child.
     pub(crate) fn of_run(host: Arc<dyn Host>, to: Pid, tag: u64, child: Pid) -> Arc<Duty> {
         let cancel = CommandCancel::below(CancelToken::with_clock(host.clock().clone()));
         let (state, child) = (AtomicU64::new(OPEN), Some(child));
-        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child })
+        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child, relay: None })
+    }
+
+    /// A duty in the place of this one, whose answer goes to `relay`.
+    pub(crate) fn relayed(&self, relay: Relay) -> Arc<Duty> {
+        let (state, cancel) = (AtomicU64::new(OPEN), CommandCancel::below(self.cancel.token().clone()));
+        let (host, to, tag) = (self.host.clone(), self.to, self.tag);
+        Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child: None, relay: Some(relay) })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -93,7 +105,10 @@ impl Duty {
     /// Answers, if the command is open. A late answer is dropped, and counted if the command was given up.
     pub(crate) fn answer(&self, answer: Answer) {
         if self.claim(true) {
-            self.host.answer(self.to, self.tag, answer);
+            match &self.relay {
+                None => self.host.answer(self.to, self.tag, answer),
+                Some(relay) => relay(answer),
+            }
         } else {
             drop_contained(answer);
         }

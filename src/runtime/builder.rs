@@ -14,6 +14,7 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 use super::access::Access;
 use super::dispatch::Core;
 use super::shutdown::Shutdown;
+use super::simulated::SimulationHost;
 use super::system::{Owner, Runtime};
 use super::timed::Timed;
 use super::watchdog::{Watchdog, WatchdogTimer};
@@ -48,6 +49,9 @@ pub const DEFAULT_BLOCKING_THREADS: usize = 512;
 
 /// The default limit of a shutdown through the runtime's shutdown node.
 pub const DEFAULT_SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
+
+/// The default maximum of processes in a simulation.
+const SIMULATED_PROCESSES: usize = 1 << 16;
 
 const MOST_WORKERS: usize = 1024;
 const MOST_SPARE_WORKERS: usize = 1024;
@@ -93,6 +97,7 @@ pub struct RuntimeBuilder {
     bad_limit: Option<BuildError>,
     context: Option<PollContext>,
     twice: Option<&'static str>,
+    simulation: Option<Arc<dyn SimulationHost>>,
 }
 
 impl Runtime {
@@ -118,6 +123,7 @@ impl Runtime {
             bad_limit: None,
             context: None,
             twice: None,
+            simulation: None,
         }
     }
 
@@ -396,6 +402,23 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
+    /// Starts the runtime in a simulation, which has its only thread. `node` and `seed` count if the program has not
+    /// chosen any. The watchdog watches threads, so there is none.
+    pub(crate) fn start_simulated(
+        mut self,
+        simulation: Arc<dyn SimulationHost>,
+        clock: Clock,
+        (node, seed): (u32, u64),
+    ) -> Result<(Runtime, Arc<Core>), BuildError> {
+        self.node.get_or_insert(node);
+        self.seed.get_or_insert(seed);
+        self.max_processes.get_or_insert(SIMULATED_PROCESSES);
+        (self.clock, self.simulation, self.watchdog) = (clock, Some(simulation), None);
+        let (runtime, ..) = RuntimeBuilder { workers: Some(1), ..self }.assemble()?;
+        let core = runtime.core().clone();
+        Ok((runtime, core))
+    }
+
     /// Makes a runtime without threads. Also returns the queues of each worker, followed by those of each spare, and
     /// the seed.
     fn assemble(self) -> Result<(Runtime, Vec<WorkerQueues>, u64), BuildError> {
@@ -429,7 +452,12 @@ impl RuntimeBuilder {
         let node = self.node.unwrap_or_else(|| Xoshiro256PlusPlus::seed_from_u64(seed).random_range(RANDOM_NODES));
         let out_of_range =
             || BuildError::OutOfRange { option: "node", given: node as usize, allowed: 0..=Pid::MAX_NODE as usize };
-        let table = Table::new(node, limit as u32).ok_or_else(out_of_range)?;
+        let table = match &self.simulation {
+            None => Table::new(node, limit as u32),
+            // A simulation is started very often, and none of them wears its slots out.
+            Some(_) => Table::of_simulation(node, limit as u32),
+        };
+        let table = table.ok_or_else(out_of_range)?;
         let name = &self.thread_name;
         let pool = Pool::builder()
             .max(blocking)
@@ -467,6 +495,7 @@ impl RuntimeBuilder {
             context: self.context,
             pool_steps: Mutex::default(),
             for_pool: Mutex::default(),
+            simulation: self.simulation,
             me: me.clone(),
         });
         let reaper = core.me.clone();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::dispatch::Core;
+use super::simulated::BlockingFate;
 use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
@@ -57,10 +58,14 @@ impl Core {
             (Some(AnyHandler::Call(handler)), Some(core)) => {
                 let pid = body.head.pid;
                 let (work, cancel) = self.work_of(&mut body.head);
-                let duty = Duty::new(core, pid, tag, cancel);
+                let duty = Duty::new(core.clone(), pid, tag, cancel);
                 work.note(&duty);
-                match self.limit_command(&duty, limit, executor) {
-                    Ok(()) => {
+                let mut begun = self.limit_command(&duty, limit, executor).map(|()| duty.clone());
+                if let (Ok(duty), Some(simulation)) = (&begun, &self.simulation) {
+                    begun = simulation.relay(core, duty, (command.kind(), command.name));
+                }
+                match begun {
+                    Ok(duty) => {
                         // The handler is user code on this thread.
                         executor.let_go();
                         return handler(command.command, duty);
@@ -145,6 +150,13 @@ impl Core {
     pub(super) fn block<H: Executor>(&self, head: &mut Head, tag: u64, work: Work, executor: &mut H) {
         let Some(core) = self.shared() else { return };
         // Work that is yielded with `Done` is cancelled by the shutdown of the runtime, not by the end of the process.
+        let work = match &self.simulation {
+            Some(simulation) if matches!(simulation.blocking_fate(head.pid), BlockingFate::Panics) => {
+                drop_contained(work);
+                Box::new(|_| std::panic::resume_unwind(Box::new("injected by the simulation")))
+            }
+            _ => work,
+        };
         let duty = if head.stage == Stage::Done {
             Duty::new(core.clone(), head.pid, tag, self.over.child())
         } else {
@@ -155,6 +167,9 @@ impl Core {
             duty
         };
         let job = BlockingJob { core, duty, work: Some(work) };
+        if let Some(simulation) = &self.simulation {
+            return simulation.job(head.pid, Box::new(move || job.run()));
+        }
         // A job that is refused is dropped, and its drop answers.
         if let Err(refused) = self.pool.execute(move || job.run()) {
             executor.let_go();

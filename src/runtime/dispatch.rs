@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::simulated::SimulationHost;
 use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::clock::Clock;
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) over: CancelToken,
     /// Surrounds polls of futures, and blocking closures.
     pub(crate) context: Option<PollContext>,
+    /// The simulation that this runtime belongs to, if it belongs to one.
+    pub(crate) simulation: Option<Arc<dyn SimulationHost>>,
     pub(crate) me: Weak<Core>,
 }
 
@@ -109,7 +112,7 @@ impl Core {
         }
     }
 
-    fn take_from_pool(&self, pid: Pid) -> Option<Ready> {
+    pub(crate) fn take_from_pool(&self, pid: Pid) -> Option<Ready> {
         lock(&self.for_pool).remove(&pid.to_word())
     }
 
@@ -346,9 +349,14 @@ impl Engine for Core {
         let Some(core) = self.shared() else { return };
         let pid = ready.head.pid;
         lock(&self.for_pool).insert(pid.to_word(), ready);
-        let turn = PoolTurn { core, pid, begun: false };
-        // A turn that is refused is dropped, and ends its process.
-        let _ = self.pool.execute(move || turn.run());
+        match &self.simulation {
+            Some(simulation) => simulation.blocking_step(pid),
+            None => {
+            let turn = PoolTurn { core, pid, begun: false };
+                // A turn that is refused is dropped, and ends its process.
+                let _ = self.pool.execute(move || turn.run());
+            }
+        }
         // A call that terminates the process marks it first, and looks into `for_pool` afterwards. This thread does
         // the reverse. So one of the two sees the other.
         if self.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some()) {

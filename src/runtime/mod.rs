@@ -1,7 +1,8 @@
 //! The runtime: processes, workers, the pool, timers, and the program's handle to them.
 
 mod timed;
-mod dispatch;
+pub(crate) mod simulated;
+pub(crate) mod dispatch;
 mod command_work;
 mod send_work;
 mod futures;

@@ -152,6 +152,7 @@ impl Shutdown {
         let (me, core) = (thread::current().id(), &self.core);
         self.worker_threads.is_current()
             || core.pool.is_inside()
+            || core.simulation.as_ref().is_some_and(|simulation| simulation.is_in_job())
             || core.timers.is_current()
             || self.watchdog_timer.as_ref().is_some_and(|watchdog_timer| watchdog_timer.is_current())
             || lock(&self.inside).contains(&me)
@@ -173,8 +174,9 @@ impl Shutdown {
     fn run_elsewhere(self: Arc<Shutdown>, limit: Duration) {
         // Not on the other thread: if the last handle is dropped next, its drop must find that the end has begun.
         self.begin(limit);
-        threads::on_helper_thread(THREAD, move || {
-            self.wait();
+        let shutdown = self.clone();
+        self.help(move || {
+            shutdown.wait();
         });
     }
 
@@ -195,7 +197,7 @@ impl Shutdown {
         let deadline = clock.deadline(limit);
         if self.begun.set((clock.now(), deadline)).is_ok() {
             let shutdown = self.clone();
-            threads::on_helper_thread(THREAD, move || shutdown.end(limit, deadline));
+            self.help(move || shutdown.end(limit, deadline));
         }
     }
 
@@ -210,7 +212,7 @@ impl Shutdown {
             let report = Arc::new(self.make_report(true));
             if self.report.set(report.clone()).is_ok() {
                 let shutdown = self.clone();
-                threads::on_helper_thread(THREAD, move || shutdown.force(&report));
+                self.help(move || shutdown.force(&report));
             }
         }
         self.report.wait()
@@ -219,7 +221,7 @@ impl Shutdown {
     /// Waits for the report. Returns `true` if the end has made no progress for the grace.
     fn hangs(&self) -> bool {
         let mut seen = self.moves();
-        while !self.report.wait_until(&Clock::system(), within(10)) {
+        while !self.report.wait_until(&self.patience(), self.within(10)) {
             let now = self.moves();
             if now == seen {
                 return true;
@@ -232,6 +234,24 @@ impl Shutdown {
     /// Values of which one changes whenever the end makes progress.
     fn moves(&self) -> (usize, usize, u64) {
         (self.core.road.roll.inside(), self.core.pool.joined(), self.done.load(Ordering::Relaxed))
+    }
+
+    /// Runs a part of the end on a thread of its own.
+    fn help(&self, part: impl FnOnce() + Send + 'static) {
+        match &self.core.simulation {
+            None => drop(threads::on_helper_thread(THREAD, part)),
+            Some(simulation) => simulation.helper(Box::new(part)),
+        }
+    }
+
+    /// The clock of the grace. It is the system's, because the time of a manual clock may stand still.
+    fn patience(&self) -> Clock {
+        if self.core.simulation.is_some() { self.core.road.clock.clone() } else { Clock::system() }
+    }
+
+    /// A deadline after this many tenths of the grace.
+    fn within(&self, tenths: u32) -> Deadline {
+        self.patience().deadline(GRACE * tenths / 10)
     }
 
     fn note_move(&self) {
@@ -278,15 +298,19 @@ impl Shutdown {
         let in_time = road.roll.empty().wait_until(&road.clock, deadline);
         if in_time {
             // The limit also holds for work that the processes have yielded with their last steps.
-            core.pool.drain_until(&road.clock, deadline);
+            match &core.simulation {
+                None => _ = core.pool.drain_until(&road.clock, deadline),
+                Some(simulation) => simulation.drain(deadline),
+            }
             road.door.empty().wait_until(&road.clock, deadline);
         }
-        let [processes, jobs, workers] = [6, 7, 8].map(within);
+        let patience = self.patience();
+        let [processes, works, workers] = [6, 7, 8].map(|tenths| self.within(tenths));
         if !in_time {
             let in_table = road.table.cells().filter(|(_, cell)| cell.look().is_some()).count();
             lock(&self.progress).half_ended = self.half_ended(in_table);
             self.terminate_all();
-            road.roll.empty().wait_until(&Clock::system(), processes);
+            road.roll.empty().wait_until(&patience, processes);
         }
         self.tree.processes.over(None);
         let _ = self.settled.set(());
@@ -298,10 +322,12 @@ impl Shutdown {
 
         self.stage(ShutdownStage::Jobs);
         let waiting = core.pool.abandon();
-        lock(&self.progress).abandoned = waiting.len();
+        let jobs = core.simulation.as_ref().map_or_else(Vec::new, |simulation| simulation.abandon());
+        lock(&self.progress).abandoned = waiting.len() + jobs.len();
         core.over.cancel(Reason::Shutdown);
         self.drop_all(waiting);
-        core.pool.leave_until(&Clock::system(), jobs);
+        self.drop_all(jobs);
+        core.pool.leave_until(&patience, works);
         self.tree.pool.over(None);
 
         self.stage(ShutdownStage::Workers);
@@ -310,7 +336,7 @@ impl Shutdown {
             // A worker may be in the middle of ending a process. The limit also holds for that.
             self.worker_threads.inside.empty().wait_until(&road.clock, deadline);
         }
-        self.worker_threads.inside.empty().wait_until(&Clock::system(), workers);
+        self.worker_threads.inside.empty().wait_until(&patience, workers);
         // Pairs with `Road::inject`.
         fence(Ordering::SeqCst);
         core.reap(|process| self.stage(ShutdownStage::Process(process)));
@@ -342,12 +368,12 @@ impl Shutdown {
         road.door.close();
         road.roll_called.store(true, Ordering::SeqCst);
         self.terminate_all();
-        let soon = within(10);
-        road.roll.empty().wait_until(&Clock::system(), soon);
+        let (patience, soon) = (self.patience(), self.within(10));
+        road.roll.empty().wait_until(&patience, soon);
         let (pending, _) = core.timers.halt();
         let waiting = core.pool.abandon();
         self.dismiss_workers();
-        self.worker_threads.inside.empty().wait_until(&Clock::system(), soon);
+        self.worker_threads.inside.empty().wait_until(&patience, soon);
         fence(Ordering::SeqCst);
         let exits = core.set_exits();
         // From here on user code runs. The tree and the jobs come first, because other threads may wait for them.
@@ -438,11 +464,6 @@ impl Shutdown {
             tell_log(|| tracing::warn!(%report, "runtime shut down by force"));
         }
     }
-}
-
-/// A deadline after this many tenths of the grace.
-fn within(tenths: u32) -> Deadline {
-    Clock::system().deadline(GRACE * tenths / 10)
 }
 
 #[cfg(all(test, not(loom)))]

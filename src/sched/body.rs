@@ -325,6 +325,12 @@ pub(crate) trait Machine: Any + Send {
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
+
+    /// The user's process. `None` if it has ended.
+    fn process(&self) -> Option<&dyn Any>;
+
+    /// Shows each message that it was given and that no step has taken, with its sender.
+    fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any));
 }
 
 /// How far a process has begun.

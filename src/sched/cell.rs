@@ -41,6 +41,7 @@ mod polling;
 mod related;
 mod replacing;
 mod room;
+mod view;
 mod waiting;
 
 pub(crate) use self::asking::AskWait;

@@ -366,6 +366,16 @@ impl<P: Process> Machine for Typed<P> {
         let exit = self.rare.as_mut()?.exit.take()?;
         Some(Box::new(exit))
     }
+
+    fn process(&self) -> Option<&dyn Any> {
+        Some(self.process.as_ref()?)
+    }
+
+    fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
+        let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
+        kept.iter().flat_map(|kept| &kept.older).for_each(|older| show(older.from, &older.message));
+        self.mailbox.show_messages(show);
+    }
 }
 
 /// Whether these are feeds of a process of this type.

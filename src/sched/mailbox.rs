@@ -121,6 +121,16 @@ impl<M> Queue<M> {
         self.len() == 0
     }
 
+    /// All envelopes, the oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Envelope<M>> {
+        let (one, many) = match self {
+            Queue::Empty => (None, None),
+            Queue::One(only) => (Some(only), None),
+            Queue::Many(many) => (None, Some(many)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
     /// Moves all of `other` behind the messages here.
     pub(crate) fn append(&mut self, other: &mut Queue<M>) {
         if self.is_empty() {
@@ -221,6 +231,9 @@ pub(crate) trait AnyMailbox: Any + Send {
 
     fn messages(&self) -> usize;
 
+    /// Shows each message, with its sender.
+    fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any));
+
     fn has_signals(&self) -> bool;
 
     /// Frees large empty buffers.
@@ -297,6 +310,10 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 
     fn messages(&self) -> usize {
         self.messages.len()
+    }
+
+    fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
+        self.messages.iter().for_each(|envelope| show(envelope.from, &envelope.message));
     }
 
     fn has_signals(&self) -> bool {

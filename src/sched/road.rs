@@ -14,7 +14,7 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
-use crate::sched::body::Ready;
+use crate::sched::body::{Head, Ready, StepOutput, Stepped};
 
 /// The state that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -131,6 +131,25 @@ pub(crate) trait Executor {
 
     /// Microseconds since the start of the runtime, possibly some steps old.
     fn about_now(&self) -> u64;
+
+    /// Returns how many new events the next step of this process is given, at most `budget`. A simulation may choose.
+    #[inline(always)]
+    fn allow(&mut self, head: &Head, budget: u32) -> u32 {
+        let _ = head;
+        budget
+    }
+
+    /// Called when a step has returned, before its yields are performed. A simulation may let the step fail.
+    #[inline(always)]
+    fn stepped(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) -> Stepped {
+        let _ = (body, out);
+        stepped
+    }
+
+    /// Called before each yield of a step is performed. In a simulation others may have their turns meanwhile, as on
+    /// other workers.
+    #[inline(always)]
+    fn pause(&mut self) {}
 }
 
 impl Road {

@@ -37,6 +37,11 @@ impl Table {
         Table::with_room(node, limit, MOST_PROCESSES as usize)
     }
 
+    /// A table of a runtime in a simulation. It has room for its processes only.
+    pub(crate) fn of_simulation(node: u32, limit: u32) -> Option<Table> {
+        Table::with_room(node, limit, limit as usize)
+    }
+
     fn with_room(node: u32, limit: u32, slots: usize) -> Option<Table> {
         Some(Table {
             node,
@@ -95,7 +100,7 @@ impl Table {
         // Ordering: SeqCst. A shutdown closes the door and then asks how many slots are in use. A spawn takes a slot
         // and then asks whether the door is closed. At least one of the two sees the other.
         let most =
-            (self.limit as usize).saturating_add(self.retired.load(Ordering::Relaxed)).min(MOST_PROCESSES as usize);
+            (self.limit as usize).saturating_add(self.retired.load(Ordering::Relaxed)).min(self.segments.len() * SEGMENT);
         let slot =
             self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < most).then(|| used + 1)).ok()?;
         self.segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT).collect());

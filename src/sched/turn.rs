@@ -285,11 +285,13 @@ fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, 
 
 #[inline]
 fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, budget: u32) -> Stepped {
+    let budget = executor.allow(&body.head, budget);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
         step_traced(executor, out, body, budget)
     } else {
         body.machine.step(&mut body.head, out, budget, executor.sight())
     };
+    let stepped = executor.stepped(body, out, stepped);
     executor.shows(StepActivity::AfterStep);
     executor.count(|counters| &counters.steps, 1);
     if stepped.verdict != Verdict::Broken {
@@ -352,6 +354,7 @@ fn perform<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepO
         // The usual case.
         [Order::Send { lane, count, to }] => {
             out.orders.clear();
+            executor.pause();
             executor.count(|counters| &counters.accepted, u64::from(count));
             engine.deliver(&mut out.outbox, (lane, count), (body.head.pid, to), executor);
         }
@@ -365,6 +368,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
     if let ([Order::Next], [Yield::Ask { .. } | Yield::Reply(_)]) = (out.orders.newest(), &out.yields[..]) {
         out.orders.clear();
         if let Some(one) = out.yields.pop() {
+            executor.pause();
             engine.perform(one, body, &mut out.outbox, executor);
         }
         return;
@@ -415,6 +419,7 @@ fn perform_these<E: Engine, H: Executor>(
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
         next_one(executor);
+        executor.pause();
         match order {
             Order::Send { lane, count, to } => {
                 executor.count(|counters| &counters.accepted, u64::from(count));

@@ -187,7 +187,7 @@ impl<T: Send + 'static> TimerSet<T> {
         });
         let watch = shared.clock.is_manual().then(|| {
             let weak: Weak<Shared<T>> = Arc::downgrade(&shared);
-            let due = weak.clone();
+            let (due, fires) = (weak.clone(), weak.clone());
             shared.clock.watch_due(
                 move || {
                     if let Some(shared) = weak.upgrade() {
@@ -195,6 +195,11 @@ impl<T: Send + 'static> TimerSet<T> {
                     }
                 },
                 move || due.upgrade()?.shard(0).store.earliest(),
+                move || {
+                    if let Some(shared) = fires.upgrade() {
+                        shared.fire_earliest();
+                    }
+                },
             )
         });
         TimerSet { shared, watch }
@@ -228,7 +233,7 @@ impl<T: Send + 'static> TimerSet<T> {
             };
         }
         // Asked before other threads can see the timer. From then on the thread that moves the clock fires it.
-        if shared.clock.is_manual() && at <= shared.clock.now() {
+        if shared.clock.is_manual() && at <= shared.clock.now() && !shared.clock.is_driven() {
             drop(shard);
             return shared.does_at_once(at, value).map(|id| TimerKey { at, id });
         }
@@ -482,6 +487,12 @@ impl<T: Send + 'static> Shared<T> {
             self.fire(value);
         }
         lock(&self.state).end_firing();
+    }
+
+    /// Fires the earliest timer, if it is due. In a simulation each timer fires by itself.
+    fn fire_earliest(&self) {
+        let due = self.shard(0).pop_due(self.clock.now());
+        due.into_iter().for_each(|value| self.fire(value));
     }
 
     /// Handles a timer that is due when it is set, with a manual clock.
