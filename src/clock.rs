@@ -192,7 +192,8 @@ impl ManualClock {
     /// earlier.
     pub(crate) fn fire_earliest(&self) {
         let watchers = self.watchers();
-        let earliest = watchers.iter().filter_map(|watcher| Some(((watcher.due)()?, watcher))).min_by_key(|(due, _)| *due);
+        let earliest =
+            watchers.iter().filter_map(|watcher| Some(((watcher.due)()?, watcher))).min_by_key(|(due, _)| *due);
         earliest.into_iter().for_each(|(_, watcher)| (watcher.fire)());
     }
 

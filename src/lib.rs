@@ -183,6 +183,8 @@ pub mod router;
 pub mod actor;
 pub mod async_process;
 pub mod prelude;
+#[cfg(not(loom))]
+pub mod simulation;
 pub mod testing;
 #[cfg(doc)]
 pub mod guide;

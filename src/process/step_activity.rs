@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::pid::Pid;
-use crate::primitives::{AtomicU64, Ordering, fence};
+use crate::primitives::{AtomicU64, Mutex, Ordering, fence, lock};
 
 /// The activity of a step: the event that the step has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub(crate) struct Sight {
     /// while the word is being written.
     kind: AtomicU64,
     word: AtomicU64,
+    /// All activities, for a simulation.
+    log: Option<Mutex<Vec<StepActivity>>>,
 }
 
 const KIND_BITS: u32 = 4;
@@ -91,13 +93,26 @@ const WRITING: u64 = 1 << KIND_BITS;
 
 impl Default for Sight {
     fn default() -> Sight {
-        Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0) }
+        Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0), log: None }
     }
 }
 
 impl Sight {
+    /// A sight that keeps every activity.
+    pub(crate) fn with_log() -> Sight {
+        Sight { log: Some(Mutex::default()), ..Sight::default() }
+    }
+
+    /// Moves the activities that were recorded since the last call to the end of `to`.
+    pub(crate) fn take_log(&self, to: &mut Vec<StepActivity>) {
+        self.log.iter().for_each(|log| to.append(&mut lock(log)));
+    }
+
     #[inline]
     pub(crate) fn note(&self, doing: StepActivity) {
+        if let Some(log) = &self.log {
+            return lock(log).push(doing);
+        }
         let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
         let (kind, word) = match doing {
             StepActivity::Init => (0, 0),

@@ -1,5 +1,6 @@
 //! Commands of processes that handlers and the pool work on: they are begun, limited and cancelled.
 
+use std::any::Any;
 use std::time::Duration;
 
 use super::dispatch::Core;
@@ -8,7 +9,7 @@ use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::Arc;
-use crate::process::duty::Entrust;
+use crate::process::duty::{CommandCancel, Entrust};
 use crate::process::handler::BoxedCommand;
 use crate::process::{AnyHandler, CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
@@ -153,7 +154,7 @@ impl Core {
         let work = match &self.simulation {
             Some(simulation) if matches!(simulation.blocking_fate(head.pid), BlockingFate::Panics) => {
                 drop_contained(work);
-                Box::new(|_| std::panic::resume_unwind(Box::new("injected by the simulation")))
+                Box::new(panics)
             }
             _ => work,
         };
@@ -176,6 +177,11 @@ impl Core {
             drop(refused);
         }
     }
+}
+
+/// The code of a blocking closure that a simulation lets panic. There is no message of a panic hook.
+fn panics(_: &CommandCancel) -> Box<dyn Any + Send> {
+    std::panic::resume_unwind(Box::new("injected by the simulation"))
 }
 
 /// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.

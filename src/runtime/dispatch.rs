@@ -352,7 +352,7 @@ impl Engine for Core {
         match &self.simulation {
             Some(simulation) => simulation.blocking_step(pid),
             None => {
-            let turn = PoolTurn { core, pid, begun: false };
+                let turn = PoolTurn { core, pid, begun: false };
                 // A turn that is refused is dropped, and ends its process.
                 let _ = self.pool.execute(move || turn.run());
             }

@@ -407,7 +407,7 @@ impl Spares {
 }
 
 /// The request of a process after a step.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Continue,
     Idle,

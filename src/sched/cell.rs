@@ -41,7 +41,7 @@ mod polling;
 mod related;
 mod replacing;
 mod room;
-mod view;
+pub(crate) mod view;
 mod waiting;
 
 pub(crate) use self::asking::AskWait;

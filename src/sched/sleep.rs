@@ -12,13 +12,15 @@
 //!
 //! A closure says whether there is work, so that the model checker can see all of the protocol without the queues.
 
-use crate::primitives::{AtomicUsize, Condvar, Mutex, Ordering, fence, lock, wait};
+use crate::primitives::{AtomicUsize, Condvar, Mutex, OnceLock, Ordering, fence, lock, wait};
 
 pub(crate) struct Sleep {
     /// The lower half counts the workers that look, and the upper half those that sleep.
     counts: AtomicUsize,
     sleepers: Mutex<Vec<usize>>,
     places: Box<[SleepingPlace]>,
+    /// Called in the place of waking a worker, in a simulation.
+    watch: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -45,6 +47,14 @@ impl Sleep {
             counts: AtomicUsize::new(0),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
             places: std::iter::repeat_with(SleepingPlace::default).take(workers).collect(),
+            watch: OnceLock::new(),
+        }
+    }
+
+    /// Has `watch` called whenever work is added. There are no workers.
+    pub(crate) fn watch(&self, watch: impl Fn() + Send + Sync + 'static) {
+        if self.watch.set(Box::new(watch)).is_ok() {
+            self.counts.fetch_add(SLEEPS, Ordering::SeqCst);
         }
     }
 
@@ -114,6 +124,10 @@ impl Sleep {
 
     /// Wakes the worker that fell asleep last, unless a worker looks already. The woken worker looks from then on.
     fn wake_one(&self) -> bool {
+        if let Some(watch) = self.watch.get() {
+            watch();
+            return false;
+        }
         let worker = {
             let mut sleepers = lock(&self.sleepers);
             if looking(self.counts.load(Ordering::SeqCst)) > 0 {

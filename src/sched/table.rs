@@ -99,8 +99,9 @@ impl Table {
     fn first_use(&self) -> Option<Pid> {
         // Ordering: SeqCst. A shutdown closes the door and then asks how many slots are in use. A spawn takes a slot
         // and then asks whether the door is closed. At least one of the two sees the other.
-        let most =
-            (self.limit as usize).saturating_add(self.retired.load(Ordering::Relaxed)).min(self.segments.len() * SEGMENT);
+        let most = (self.limit as usize)
+            .saturating_add(self.retired.load(Ordering::Relaxed))
+            .min(self.segments.len() * SEGMENT);
         let slot =
             self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < most).then(|| used + 1)).ok()?;
         self.segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT).collect());

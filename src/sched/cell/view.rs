@@ -31,6 +31,11 @@ impl CellView<'_> {
         }
     }
 
+    /// The number of messages that no step has taken.
+    pub(crate) fn queued(&self) -> u32 {
+        self.0.queued
+    }
+
     /// Whether the process waits for an answer only.
     pub(crate) fn waits(&self) -> bool {
         self.0.stamp & super::WAITS != 0

@@ -1,0 +1,76 @@
+//! Invariants, and what must hold in the end.
+
+use std::time::Duration;
+
+use super::state::WorldState;
+use crate::outcome::contain;
+
+/// Asks about the state of a world. The error says what is wrong.
+pub(super) type Invariant = Box<dyn FnMut(&WorldState<'_>) -> Result<(), String> + Send>;
+
+/// Whether something holds in the state of a world.
+pub(super) type Condition = Box<dyn FnMut(&WorldState<'_>) -> bool + Send>;
+
+/// The checks of a run.
+#[derive(Default)]
+pub(super) struct Checks {
+    invariants: Vec<(String, Invariant)>,
+    eventualities: Vec<Eventuality>,
+}
+
+/// Something that must hold within a time after the last fault.
+struct Eventuality {
+    what: String,
+    within: Duration,
+    condition: Condition,
+    since: Duration,
+    /// When it held last.
+    held: Option<Duration>,
+}
+
+impl Checks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.invariants.is_empty() && self.eventualities.is_empty()
+    }
+
+    pub(super) fn add_invariant(&mut self, name: String, invariant: Invariant) {
+        self.invariants.push((name, invariant));
+    }
+
+    pub(super) fn add_eventuality(&mut self, what: String, within: Duration, since: Duration, condition: Condition) {
+        self.eventualities.push(Eventuality { what, within, condition, since, held: None });
+    }
+
+    /// Adds the checks of `other` behind those that are here.
+    pub(super) fn append(&mut self, mut other: Checks) {
+        self.invariants.append(&mut other.invariants);
+        self.eventualities.append(&mut other.eventualities);
+    }
+
+    /// Asks all of them. The error is the name of the check that failed, and what it has found.
+    pub(super) fn ask(
+        &mut self,
+        state: &WorldState<'_>,
+        last_fault: Duration,
+        is_end: bool,
+    ) -> Result<(), (String, String)> {
+        for (name, invariant) in &mut self.invariants {
+            let held = contain(|| invariant(state)).unwrap_or_else(|panic| Err(format!("it panicked: {panic}")));
+            held.map_err(|what| (name.clone(), what))?;
+        }
+        let now = state.now();
+        for one in &mut self.eventualities {
+            if contain(|| (one.condition)(state)).unwrap_or(false) {
+                one.held = Some(now);
+            }
+            let since = one.since.max(last_fault);
+            let has_held = one.held.is_some_and(|held| held >= since);
+            if !has_held && (is_end || now > since + one.within) {
+                let held = one.held.map_or(String::from("never"), |held| format!("at {held:?} for the last time"));
+                let what = format!("it did not hold within {:?} after {since:?}; it held {held}", one.within);
+                return Err((one.what.clone(), what));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,167 @@
+//! What can happen next in a world, in the order in which it became possible.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use super::decision::{Candidate, Item};
+use crate::pid::Pid;
+use crate::runtime::simulated::Job;
+use crate::sched::body::Ready;
+
+/// Something that can happen.
+pub(super) enum Entry {
+    /// A turn of a process of the runtime with this number.
+    Turn(Ready, usize),
+    /// The earliest timer of the clock.
+    Timer,
+    /// A blocking closure of a process.
+    Job(Pid, Job),
+    /// A blocking step of a process of the runtime with this number.
+    BlockingStep(Pid, usize),
+    /// The answer of a handler that comes late.
+    Answer(Job),
+}
+
+/// The entries of a world.
+#[derive(Default)]
+pub(super) struct Entries {
+    entries: VecDeque<Entry>,
+    /// The candidate of each entry.
+    candidates: VecDeque<Candidate>,
+    /// Entries that are held up until a moment, each with a number.
+    later: BTreeMap<(Instant, u64), Entry>,
+    numbers: u64,
+    /// How often each process has had a turn: by runtime and slot, with the generation.
+    turns: Vec<Vec<(u32, u32)>>,
+    timers: u32,
+    jobs: u64,
+    has_timer: bool,
+}
+
+impl Entries {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The candidates, the oldest first.
+    pub(super) fn candidates(&mut self) -> &[Candidate] {
+        self.candidates.make_contiguous()
+    }
+
+    fn turns_of(&mut self, pid: Pid, runtime: usize) -> &mut (u32, u32) {
+        if self.turns.len() <= runtime {
+            self.turns.resize_with(runtime + 1, Vec::new);
+        }
+        let (turns, slot) = (&mut self.turns[runtime], pid.slot() as usize);
+        if turns.len() <= slot {
+            turns.resize(slot + 1, (0, 0));
+        }
+        let entry = &mut turns[slot];
+        if entry.0 != pid.generation() {
+            *entry = (pid.generation(), 0);
+        }
+        entry
+    }
+
+    pub(super) fn push(&mut self, entry: Entry) {
+        let candidate = match &entry {
+            Entry::Turn(body, runtime) => {
+                let pid = body.head.pid;
+                Candidate { item: Item::Turn(pid), nth: self.turns_of(pid, *runtime).1 }
+            }
+            Entry::BlockingStep(pid, runtime) => {
+                Candidate { item: Item::Turn(*pid), nth: self.turns_of(*pid, *runtime).1 }
+            }
+            Entry::Timer => {
+                self.timers += 1;
+                self.has_timer = true;
+                Candidate { item: Item::Timer(0), nth: self.timers }
+            }
+            Entry::Job(..) | Entry::Answer(_) => {
+                self.jobs += 1;
+                Candidate { item: Item::Job(self.jobs), nth: 0 }
+            }
+        };
+        self.entries.push_back(entry);
+        self.candidates.push_back(candidate);
+    }
+
+    /// Takes an entry out. The turn of a process counts from now on.
+    pub(super) fn take(&mut self, place: usize) -> Option<(Entry, Candidate)> {
+        let (entry, candidate) = (self.entries.remove(place)?, self.candidates.remove(place)?);
+        match &entry {
+            Entry::Turn(body, runtime) => self.turns_of(body.head.pid, *runtime).1 += 1,
+            Entry::BlockingStep(pid, runtime) => self.turns_of(*pid, *runtime).1 += 1,
+            Entry::Timer => self.has_timer = false,
+            Entry::Job(..) | Entry::Answer(_) => {}
+        }
+        Some((entry, candidate))
+    }
+
+    /// Whether a timer is among the entries.
+    pub(super) fn has_timer(&self) -> bool {
+        self.has_timer
+    }
+
+    /// Holds an entry up until this moment.
+    pub(super) fn push_later(&mut self, at: Instant, entry: Entry) {
+        self.numbers += 1;
+        self.later.insert((at, self.numbers), entry);
+    }
+
+    /// The earliest moment until which an entry is held up.
+    pub(super) fn next_later(&self) -> Option<Instant> {
+        self.later.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Moves the entries whose moment has come behind the others.
+    pub(super) fn bring(&mut self, now: Instant) {
+        while self.next_later().is_some_and(|at| at <= now) {
+            let first = self.later.pop_first();
+            first.into_iter().for_each(|(_, entry)| self.push(entry));
+        }
+    }
+
+    /// The bodies that are ready or held up.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &Ready> {
+        self.entries.iter().chain(self.later.values()).filter_map(|entry| match entry {
+            Entry::Turn(body, _) => Some(body),
+            _ => None,
+        })
+    }
+
+    /// Whether there are jobs, also those that are held up.
+    pub(super) fn has_jobs(&self) -> bool {
+        self.entries
+            .iter()
+            .chain(self.later.values())
+            .any(|entry| matches!(entry, Entry::Job(..) | Entry::BlockingStep(..)))
+    }
+
+    /// Takes the blocking closures out.
+    pub(super) fn take_jobs(&mut self) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        let (entries, candidates) = (std::mem::take(&mut self.entries), std::mem::take(&mut self.candidates));
+        for (entry, candidate) in entries.into_iter().zip(candidates) {
+            match entry {
+                Entry::Job(_, job) => jobs.push(job),
+                entry => {
+                    self.entries.push_back(entry);
+                    self.candidates.push_back(candidate);
+                }
+            }
+        }
+        let later = std::mem::take(&mut self.later);
+        for (at, entry) in later {
+            match entry {
+                Entry::Job(_, job) => jobs.push(job),
+                entry => _ = self.later.insert(at, entry),
+            }
+        }
+        jobs
+    }
+}

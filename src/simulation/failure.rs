@@ -1,0 +1,16 @@
+//! What fails a run.
+
+use std::time::Duration;
+
+/// The first failure of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// The name of the check that failed.
+    pub(super) check: String,
+    /// What the check has found.
+    pub(super) what: String,
+    /// The number of the turn after which it failed.
+    pub(super) turn: u32,
+    /// The virtual time since the beginning.
+    pub(super) at: Duration,
+}

@@ -1,0 +1,209 @@
+//! The faults that a simulation may inject, and their limits.
+
+use std::any::{TypeId, type_name};
+use std::time::Duration;
+
+use crate::command::Command;
+use crate::pid::Pid;
+use crate::process::Process;
+
+/// What is done to a command instead of, or besides, giving it to its handler.
+///
+/// Each is a value for [`Faults::command`]. `chance` is the probability for each command, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    pub(super) kind: CommandFault,
+    pub(super) chance: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum CommandFault {
+    Fail,
+    Late(Duration),
+    LostBefore,
+    LostAfter,
+    Never,
+}
+
+impl Fault {
+    /// The command is answered with an error at once. Its handler is not called.
+    pub fn fail(chance: f64) -> Fault {
+        Fault { kind: CommandFault::Fail, chance }
+    }
+
+    /// The answer comes later, by a time up to `most` that the seed decides.
+    pub fn late(chance: f64, most: Duration) -> Fault {
+        Fault { kind: CommandFault::Late(most), chance }
+    }
+
+    /// The command is lost before it is carried out: its handler is not called, and the answer is
+    /// [`CommandError::Dropped`](crate::CommandError::Dropped).
+    pub fn lost_before(chance: f64) -> Fault {
+        Fault { kind: CommandFault::LostBefore, chance }
+    }
+
+    /// The command is carried out, and its answer is lost: the process is answered with
+    /// [`CommandError::Dropped`](crate::CommandError::Dropped).
+    pub fn lost_after(chance: f64) -> Fault {
+        Fault { kind: CommandFault::LostAfter, chance }
+    }
+
+    /// The command is carried out, and never answered. Only a limit of the command, or its cancellation, ends the
+    /// wait.
+    pub fn never(chance: f64) -> Fault {
+        Fault { kind: CommandFault::Never, chance }
+    }
+}
+
+/// The faults that a simulation may inject. Nothing is injected that is not listed here.
+///
+/// ```
+/// use procession::simulation::Faults;
+/// use std::time::Duration;
+/// # struct Account;
+/// # impl procession::Process for Account {
+/// #     type Message = ();
+/// #     type Output = ();
+/// #     fn step(&mut self, _: &mut procession::Events<()>, _: &mut procession::StepOutput) -> procession::StepResult<()> {
+/// #         Ok(procession::Step::Idle)
+/// #     }
+/// # }
+///
+/// let faults = Faults::none()
+///     .panic::<Account>(0.02)
+///     .stall::<Account>(0.05, Duration::from_secs(1))
+///     .at_most(3)
+///     .until(Duration::from_secs(30));
+/// # let _ = faults;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    pub(super) rules: Vec<Rule>,
+    pub(super) at_most: Option<u32>,
+    pub(super) until: Option<Duration>,
+}
+
+/// What is injected, where, and how likely.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    pub(super) whom: Whom,
+    pub(super) what: What,
+    pub(super) chance: f64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Whom {
+    Type(TypeId, &'static str),
+    Process(Pid),
+    /// The step with this number of each process of the type. The first one is 1.
+    Step(TypeId, &'static str, u32),
+    Command(TypeId, &'static str),
+    Blocking(TypeId, &'static str),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum What {
+    Crash,
+    Panic,
+    Stall(Duration),
+    Command(CommandFault),
+    BlockingLate(Duration),
+    BlockingPanics,
+}
+
+/// A fault of a process at a step that the test chooses. See [`Faults::at`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepFault {
+    /// The process is terminated in the place of the step.
+    Crash,
+    /// The step panics at its end. None of its yields is performed.
+    Panic,
+    /// The step comes later, by this time.
+    Stall(Duration),
+}
+
+impl Faults {
+    /// No faults.
+    pub fn none() -> Faults {
+        Faults::default()
+    }
+
+    /// Terminates a process of this type before a step, with this probability for each step.
+    pub fn crash<P: Process>(self, chance: f64) -> Faults {
+        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Crash, chance)
+    }
+
+    /// Lets a step of a process of this type panic at its end, with this probability. None of its yields is performed.
+    pub fn panic<P: Process>(self, chance: f64) -> Faults {
+        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Panic, chance)
+    }
+
+    /// Holds a step of a process of this type up, with this probability, for a time up to `most` that the seed decides.
+    /// Meanwhile its mailbox fills, and the limits and timers of others pass.
+    pub fn stall<P: Process>(self, chance: f64, most: Duration) -> Faults {
+        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Stall(most), chance)
+    }
+
+    /// Terminates this process before a step, with this probability for each step.
+    pub fn crash_process(self, pid: Pid, chance: f64) -> Faults {
+        self.with(Whom::Process(pid), What::Crash, chance)
+    }
+
+    /// Injects a fault at the step with this number of each process of the type. The first step is 1.
+    pub fn at<P: Process>(self, step: u32, fault: StepFault) -> Faults {
+        let what = match fault {
+            StepFault::Crash => What::Crash,
+            StepFault::Panic => What::Panic,
+            StepFault::Stall(time) => What::Stall(time),
+        };
+        self.with(Whom::Step(TypeId::of::<P>(), type_name::<P>(), step), what, 1.0)
+    }
+
+    /// Injects a fault into commands of this type.
+    pub fn command<C: Command>(self, fault: Fault) -> Faults {
+        self.with(Whom::Command(TypeId::of::<C>(), type_name::<C>()), What::Command(fault.kind), fault.chance)
+    }
+
+    /// Begins blocking closures of processes of this type later, with this probability, by a time up to `most`. So
+    /// they also come out of order.
+    pub fn blocking_late<P: Process>(self, chance: f64, most: Duration) -> Faults {
+        self.with(Whom::Blocking(TypeId::of::<P>(), type_name::<P>()), What::BlockingLate(most), chance)
+    }
+
+    /// Lets blocking closures of processes of this type panic in the place of their code, with this probability.
+    pub fn blocking_panics<P: Process>(self, chance: f64) -> Faults {
+        self.with(Whom::Blocking(TypeId::of::<P>(), type_name::<P>()), What::BlockingPanics, chance)
+    }
+
+    /// Sets the most faults of one run. The default is no limit.
+    pub fn at_most(mut self, most: u32) -> Faults {
+        self.at_most = Some(most);
+        self
+    }
+
+    /// Sets the virtual time after which no fault is injected. The default is no limit.
+    ///
+    /// A system that must recover can only be judged when the faults have ended. See
+    /// [`World::eventually`](super::World::eventually).
+    pub fn until(mut self, time: Duration) -> Faults {
+        self.until = Some(time);
+        self
+    }
+
+    fn with(mut self, whom: Whom, what: What, chance: f64) -> Faults {
+        self.rules.push(Rule { whom, what, chance: chance.clamp(0.0, 1.0) });
+        self
+    }
+}
+
+impl Whom {
+    /// Whether this rule is about the step with this number of a process of this type.
+    pub(super) fn is_step(&self, pid: Pid, process: Option<TypeId>, step: u32) -> bool {
+        match self {
+            Whom::Type(wanted, _) => process == Some(*wanted),
+            Whom::Step(wanted, _, number) => process == Some(*wanted) && step == *number,
+            Whom::Process(wanted) => pid == *wanted,
+            Whom::Command(..) | Whom::Blocking(..) => false,
+        }
+    }
+}

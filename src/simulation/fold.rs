@@ -1,0 +1,24 @@
+//! The hash of a run: equal runs have equal hashes.
+
+/// Folds numbers into one. The order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fold(u64);
+
+impl Default for Fold {
+    fn default() -> Fold {
+        Fold(0x243f_6a88_85a3_08d3)
+    }
+}
+
+impl Fold {
+    pub(super) fn add(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let mixed = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.0 = mixed ^ (mixed >> 29);
+        }
+    }
+
+    pub(super) fn value(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,138 @@
+//! What a world does for its runtimes in the place of other threads.
+
+use std::any::TypeId;
+use std::time::Duration;
+
+use super::decision::{Odds, Place};
+use super::entries::Entry;
+use super::faults::{CommandFault, What, Whom};
+use super::shared::Shared;
+use crate::clock::{Deadline, Drive};
+use crate::outcome::{BoxError, Failure};
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, Weak, lock, thread};
+use crate::process::command::Answer;
+use crate::process::{CommandError, Duty};
+use crate::runtime::dispatch::Core;
+use crate::runtime::simulated::{BlockingFate, Job, SimulationHost};
+
+/// The world, as the runtime with this number sees it.
+pub(super) struct Hosting {
+    pub(super) shared: Weak<Shared>,
+    pub(super) runtime: usize,
+}
+
+impl Hosting {
+    fn with<R>(&self, call: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
+        self.shared.upgrade().map(|shared| call(&shared))
+    }
+}
+
+impl SimulationHost for Hosting {
+    fn job(&self, of: Pid, job: Job) {
+        self.with(|shared| {
+            let late = shared.inject_blocking(of, self.runtime, |what| matches!(what, What::BlockingLate(_)));
+            let delay = match late {
+                Some(What::BlockingLate(most)) => shared.draw_time(of, most),
+                _ => Duration::ZERO,
+            };
+            shared.push_after(delay, Entry::Job(of, job));
+        });
+    }
+
+    fn blocking_fate(&self, of: Pid) -> BlockingFate {
+        let panics = self.with(|shared| shared.inject_blocking(of, self.runtime, |what| *what == What::BlockingPanics));
+        if panics.flatten().is_some() { BlockingFate::Panics } else { BlockingFate::Runs }
+    }
+
+    fn blocking_step(&self, of: Pid) {
+        self.with(|shared| shared.state().entries.push(Entry::BlockingStep(of, self.runtime)));
+    }
+
+    fn helper(&self, work: Job) {
+        self.with(|shared| shared.state().helpers.push_back(work));
+    }
+
+    fn is_in_job(&self) -> bool {
+        self.with(|shared| shared.is_here() && shared.state().in_job > 0).unwrap_or(false)
+    }
+
+    fn drain(&self, deadline: Deadline) {
+        self.with(|shared| shared.drive(&mut || !shared.state().entries.has_jobs(), deadline));
+    }
+
+    fn abandon(&self) -> Vec<Job> {
+        self.with(|shared| shared.state().entries.take_jobs()).unwrap_or_default()
+    }
+
+    fn relay(
+        &self,
+        core: Arc<Core>,
+        duty: &Arc<Duty>,
+        (kind, name): (TypeId, &'static str),
+    ) -> Result<Arc<Duty>, CommandError> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(duty.clone()) };
+        let fault = shared.inject(duty.pid(), |rule| match (&rule.whom, rule.what) {
+            (Whom::Command(wanted, _), What::Command(_)) => *wanted == kind,
+            _ => false,
+        });
+        let fault = fault.map(|what| if let What::Command(fault) = what { fault } else { CommandFault::Fail });
+        match fault {
+            Some(CommandFault::Fail) => {
+                return Err(CommandError::Failed(Failure::from(BoxError::from("injected by the simulation"))));
+            }
+            Some(CommandFault::LostBefore) => return Err(CommandError::Dropped),
+            _ => {}
+        }
+        // The answer of the handler ends the wait of the process. Until then the duty is kept here.
+        let kept = Mutex::new(Some(duty.clone()));
+        let (pid, tag, weak, runtime) = (duty.pid(), duty.tag(), self.shared.clone(), self.runtime);
+        let alive = Arc::downgrade(&core);
+        shared.state().open.insert((pid, tag), name);
+        Ok(duty.relayed(Box::new(move |answer: Answer| {
+            let (Some(duty), Some(_core)) = (lock(&kept).take(), alive.upgrade()) else { return };
+            let Some(shared) = weak.upgrade() else { return duty.answer(answer) };
+            if !shared.is_here() {
+                let thread = thread::current();
+                let thread = thread.name().unwrap_or("without a name").to_owned();
+                shared.left_world(format!(
+                    "command {name} of {pid}: its handler left the simulation for the thread {thread:?}"
+                ));
+                return duty.answer(Err(CommandError::Failed(Failure::from(BoxError::from(
+                    "answered from outside of the simulation",
+                )))));
+            }
+            shared.state().open.remove(&(pid, tag));
+            match fault {
+                Some(CommandFault::LostAfter) => duty.answer(Err(CommandError::Dropped)),
+                Some(CommandFault::Never) => shared.state().withheld.push(duty),
+                Some(CommandFault::Late(most)) => {
+                    let delay = shared.draw_time(pid, most);
+                    shared.push_after(delay, Entry::Answer(Box::new(move || duty.answer(answer))));
+                }
+                _ => duty.answer(answer),
+            }
+            let _ = runtime;
+        })))
+    }
+}
+
+impl Shared {
+    /// Decides about a fault of the blocking closures of a process.
+    fn inject_blocking(&self, of: Pid, runtime: usize, wanted: impl Fn(&What) -> bool) -> Option<What> {
+        let process = self.type_in_hand(of, runtime)?;
+        self.inject(of, |rule| match rule.whom {
+            Whom::Blocking(kind, _) => kind == process && wanted(&rule.what),
+            _ => false,
+        })
+    }
+
+    /// Draws a time up to `most`, in microseconds.
+    pub(super) fn draw_time(&self, of: Pid, most: Duration) -> Duration {
+        let mut state = self.state();
+        state.values += 1;
+        let place = Place::Fault { rule: u32::MAX, of, nth: state.values };
+        let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+        Duration::from_micros(state.chooser.decide(place, Odds::Below(most)))
+    }
+}

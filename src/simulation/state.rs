@@ -1,0 +1,143 @@
+//! The state of a world between two turns, as invariants see it.
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::pid::Pid;
+use crate::primitives::Arc;
+use crate::process::Address;
+use crate::runtime::dispatch::Core;
+use crate::sched::body::{Host as _, Ready};
+use crate::sched::cell::view::CellView;
+
+/// The state of a world between two turns. Invariants read it, and change nothing.
+///
+/// While an invariant runs, the processes are held. A call of the runtime that looks at them, or sends to them, is not
+/// possible in an invariant.
+pub struct WorldState<'a> {
+    cores: &'a [Arc<Core>],
+    /// The bodies that are ready.
+    ready: &'a HashMap<u64, &'a Ready>,
+    cells: OnceCell<Vec<(Pid, CellView<'a>)>>,
+    start: Instant,
+    now: Instant,
+}
+
+/// A message that waits for its receiver.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct WaitingMessage<'a, M> {
+    /// The sender. `None` if the message was sent from outside.
+    pub from: Option<Pid>,
+    /// The receiver.
+    pub to: Pid,
+    /// The message.
+    pub message: &'a M,
+}
+
+impl<'a> WorldState<'a> {
+    pub(super) fn new(
+        cores: &'a [Arc<Core>],
+        ready: &'a HashMap<u64, &'a Ready>,
+        (start, now): (Instant, Instant),
+    ) -> WorldState<'a> {
+        WorldState { cores, ready, cells: OnceCell::new(), start, now }
+    }
+
+    fn cells(&self) -> &Vec<(Pid, CellView<'a>)> {
+        self.cells.get_or_init(|| {
+            let all = self.cores.iter().flat_map(|core| {
+                let table = &core.road.table;
+                table.cells().filter_map(|(slot, cell)| {
+                    let view = cell.view()?;
+                    Some((table.pid(slot, view.generation())?, view))
+                })
+            });
+            all.collect()
+        })
+    }
+
+    fn body<'b>(&'b self, pid: Pid, view: &'b CellView<'a>) -> Option<&'b Ready> {
+        view.body().or_else(|| self.ready.get(&pid.to_word()).copied())
+    }
+
+    /// Returns the living processes of this type, with their PIDs, in the order of the PIDs.
+    ///
+    /// A process is the state machine itself. That of an actor is an [`ActorProcess`](crate::actor::ActorProcess).
+    pub fn processes<P: 'static>(&self) -> impl Iterator<Item = (Pid, &P)> {
+        self.cells().iter().filter_map(|(pid, view)| {
+            let process = self.body(*pid, view)?.machine.process()?;
+            Some((*pid, process.downcast_ref::<P>()?))
+        })
+    }
+
+    /// Returns this process, if it lives and has this type.
+    pub fn process<P: 'static>(&self, pid: Pid) -> Option<&P> {
+        let (_, view) = self.cells().iter().find(|(other, _)| *other == pid)?;
+        self.body(pid, view)?.machine.process()?.downcast_ref()
+    }
+
+    /// Returns the messages of this type that no step has taken yet.
+    pub fn messages<M: 'static>(&self) -> impl Iterator<Item = WaitingMessage<'_, M>> {
+        let mut all = Vec::new();
+        for (pid, view) in self.cells() {
+            let mut show = |from: Option<Pid>, message| {
+                if let Some(message) = <dyn Any>::downcast_ref::<M>(message) {
+                    all.push(WaitingMessage { from, to: *pid, message });
+                }
+            };
+            if let Some(body) = self.body(*pid, view) {
+                body.machine.show_messages(&mut show);
+            }
+            view.show_inbox(&mut show);
+        }
+        all.into_iter()
+    }
+
+    /// Returns the process that has this name.
+    pub fn holder(&self, name: &str) -> Option<Pid> {
+        self.cores.iter().find_map(|core| core.holder(name))
+    }
+
+    /// Returns the members of this group, in order, each as often as it has joined.
+    pub fn members(&self, group: &str) -> Vec<Pid> {
+        self.cores.iter().flat_map(|core| core.group(group)).collect()
+    }
+
+    /// Whether this process lives.
+    pub fn is_alive<M>(&self, address: Address<M>) -> bool {
+        let pid = address.pid();
+        self.cells().iter().any(|(other, _)| *other == pid)
+    }
+
+    /// The number of dead letters so far.
+    pub fn dead_letters(&self) -> u64 {
+        let dead = |core: &Arc<Core>| core.road.outside.dead.iter().map(|count| count.get()).sum::<u64>();
+        self.cores.iter().map(dead).sum()
+    }
+
+    /// The first process that waits for an answer and has nothing else to do.
+    pub(super) fn waiting(&self) -> Option<Pid> {
+        self.cells().iter().find(|(_, view)| view.waits()).map(|(pid, _)| *pid)
+    }
+
+    /// How the messages of a runtime do not add up.
+    pub(super) fn unaccounted(&self) -> Option<String> {
+        self.cores.iter().find_map(|core| {
+            let counters = &core.road.outside;
+            let dead: u64 = counters.dead.iter().map(|count| count.get()).sum();
+            let queued = self.cells().iter().filter(|(pid, _)| pid.node() == core.road.table.node());
+            let queued: u64 = queued.map(|(_, view)| u64::from(view.queued())).sum();
+            let (accepted, stepped) = (counters.accepted.get(), counters.stepped.get());
+            let text = || format!("{accepted} accepted, {stepped} stepped, {dead} dead letters, {queued} queued");
+            (accepted != stepped + dead + queued).then(text)
+        })
+    }
+
+    /// The virtual time since the beginning of the run.
+    pub fn now(&self) -> Duration {
+        self.now.saturating_duration_since(self.start)
+    }
+}

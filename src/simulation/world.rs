@@ -1,0 +1,162 @@
+//! The world of one run, as a scenario uses it.
+
+use std::time::Duration;
+
+use super::decision::{Odds, Place};
+use super::hosting::Hosting;
+use super::shared::Shared;
+use super::state::WorldState;
+use crate::clock::{Clock, Deadline, Drive as _};
+use crate::outcome::BoxError;
+use crate::primitives::{Arc, lock};
+use crate::runtime::{BuildError, Runtime, RuntimeBuilder, WeakRuntime};
+
+/// The world of one run of a [`Simulation`](super::Simulation): its runtimes, its time, its invariants.
+///
+/// A scenario is given a new world for each run. It starts its runtimes in it, with the program's own start-up code.
+pub struct World {
+    shared: Arc<Shared>,
+    seed: u64,
+    runtimes: std::cell::RefCell<Vec<WeakRuntime>>,
+}
+
+impl World {
+    pub(super) fn new(shared: Arc<Shared>, seed: u64) -> World {
+        World { shared, seed, runtimes: std::cell::RefCell::default() }
+    }
+
+    /// Starts a runtime in this world. It is a [`Runtime`] like any other, and has no threads.
+    ///
+    /// The world decides when its processes are stepped, when its timers fire, and when its blocking closures run. Its
+    /// clock, its seed and its node are those of the world. If the builder has a node or a seed, that one counts. The
+    /// number of workers and a watchdog do not count.
+    ///
+    /// # Errors
+    /// The errors of [`RuntimeBuilder::start`].
+    pub fn start(&self, builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
+        let number = self.runtimes.borrow().len();
+        let host = Arc::new(Hosting { shared: Arc::downgrade(&self.shared), runtime: number });
+        let seed = self.seed.wrapping_add((number as u64) << 48);
+        let (runtime, core) = builder.start_simulated(host, self.clock(), (number as u32 + 1, seed))?;
+        self.shared.add(core);
+        self.runtimes.borrow_mut().push(runtime.downgrade());
+        Ok(runtime)
+    }
+
+    /// Lets everything happen that can happen, until the world rests: no process is ready, no blocking closure is open,
+    /// and no timer is set.
+    ///
+    /// # Errors
+    /// The run has failed. The error is for the `?` of the scenario. The simulation reports the failure itself.
+    pub fn run(&self) -> Result<(), BoxError> {
+        self.shared.drive(&mut || self.shared.rests(), Deadline::NEVER);
+        self.result()
+    }
+
+    /// As [`run`](Self::run), but for this virtual time at most. Afterwards the clock stands at its end, also if the
+    /// world rests before.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_for(&self, time: Duration) -> Result<(), BoxError> {
+        let deadline = self.clock().deadline(time);
+        self.shared.drive(&mut || false, deadline);
+        self.result()
+    }
+
+    fn result(&self) -> Result<(), BoxError> {
+        let failure = self.shared.state().failure.clone();
+        failure.map_or(Ok(()), |failure| Err(format!("{:?} does not hold: {}", failure.check, failure.what).into()))
+    }
+
+    /// Has this asked after every turn. If the answer is an error, the run fails, and the report names the invariant.
+    ///
+    /// An invariant sees the whole state, and changes nothing: a run with invariants is the same run as without.
+    pub fn invariant(
+        &self,
+        name: impl Into<String>,
+        invariant: impl FnMut(&WorldState<'_>) -> Result<(), String> + Send + 'static,
+    ) {
+        lock(&self.shared.checks).add_invariant(name.into(), Box::new(invariant));
+    }
+
+    /// Fails the run if this does not hold, at least once, within this virtual time after the last fault. The time
+    /// begins with this call if there is no later fault.
+    pub fn eventually(
+        &self,
+        what: impl Into<String>,
+        within: Duration,
+        condition: impl FnMut(&WorldState<'_>) -> bool + Send + 'static,
+    ) {
+        let since = self.shared.elapsed();
+        lock(&self.shared.checks).add_eventuality(what.into(), within, since, Box::new(condition));
+    }
+
+    /// Shows the state of the world to `look`.
+    pub fn look<R>(&self, look: impl FnOnce(&WorldState<'_>) -> R) -> R {
+        self.shared.look(|state, _| look(state))
+    }
+
+    /// Draws a number of this range, which is not empty, from the seed. An empty range gives its start.
+    pub fn random(&self, range: std::ops::Range<u64>) -> u64 {
+        let count = range.end.saturating_sub(range.start);
+        if count == 0 {
+            return range.start;
+        }
+        let state = &mut *self.shared.state();
+        state.values += 1;
+        let place = Place::Value { nth: state.values };
+        range.start + state.chooser.decide(place, Odds::Below(count))
+    }
+
+    /// The seed of this run.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The clock of this world. It moves while the world is driven.
+    pub fn clock(&self) -> Clock {
+        self.shared.clock.clock()
+    }
+
+    /// The virtual time since the beginning of the run.
+    pub fn now(&self) -> Duration {
+        self.shared.elapsed()
+    }
+
+    /// Checks what must hold when the scenario has returned.
+    pub(super) fn finish(&self) {
+        self.shared.finish();
+    }
+
+    /// Ends the runtimes.
+    pub(super) fn end(&self) {
+        self.shared.state().is_ending = true;
+        let runtimes = self.runtimes.take();
+        for runtime in runtimes.iter().filter_map(WeakRuntime::upgrade) {
+            let _ = runtime.shutdown(Duration::ZERO);
+        }
+        while !self.shared.rests() && !self.shared.drive(&mut || self.shared.rests(), Deadline::NEVER) {}
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("seed", &self.seed).field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+/// Makes an error of a condition that does not hold. `why` is called only then.
+///
+/// ```
+/// use procession::simulation::ensure;
+///
+/// assert_eq!(ensure(1 + 1 == 2, || "arithmetic".into()), Ok(()));
+/// assert_eq!(ensure(1 + 1 == 3, || "arithmetic".into()), Err("arithmetic".to_owned()));
+/// ```
+///
+/// # Errors
+/// The condition does not hold. The error is the text of `why`.
+pub fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
+}

@@ -1,0 +1,6 @@
+//! Tests of the simulation. `docs/guarantees/simulation.md` names them.
+#![cfg(not(loom))]
+#![allow(unreachable_pub, dead_code)]
+
+mod programs;
+mod worlds;
