@@ -9,7 +9,7 @@ use super::state::WorldState;
 use crate::clock::{Clock, Deadline, Drive as _};
 use crate::outcome::BoxError;
 use crate::primitives::{Arc, lock};
-use crate::runtime::{BuildError, Runtime, RuntimeBuilder, WeakRuntime};
+use crate::runtime::{BuildError, Runtime, RuntimeBuilder};
 
 /// The world of one run of a [`Simulation`](super::Simulation): its runtimes, its time, its invariants.
 ///
@@ -17,7 +17,7 @@ use crate::runtime::{BuildError, Runtime, RuntimeBuilder, WeakRuntime};
 pub struct World {
     shared: Arc<Shared>,
     seed: u64,
-    runtimes: std::cell::RefCell<Vec<WeakRuntime>>,
+    runtimes: std::cell::RefCell<Vec<Runtime>>,
 }
 
 impl World {
@@ -31,6 +31,9 @@ impl World {
     /// clock, its seed and its node are those of the world. If the builder has a node or a seed, that one counts. The
     /// number of workers and a watchdog do not count.
     ///
+    /// The world has a handle of its own. So the drop of the program's last handle does not end the runtime. It ends
+    /// with the run, or by a call of [`Runtime::shutdown`].
+    ///
     /// # Errors
     /// The errors of [`RuntimeBuilder::start`].
     pub fn start(&self, builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
@@ -39,7 +42,7 @@ impl World {
         let seed = self.seed.wrapping_add((number as u64) << 48);
         let (runtime, core) = builder.start_simulated(host, self.clock(), (number as u32 + 1, seed))?;
         self.shared.add(core);
-        self.runtimes.borrow_mut().push(runtime.downgrade());
+        self.runtimes.borrow_mut().push(runtime.clone());
         Ok(runtime)
     }
 
@@ -133,7 +136,7 @@ impl World {
     pub(super) fn end(&self) {
         self.shared.state().is_ending = true;
         let runtimes = self.runtimes.take();
-        for runtime in runtimes.iter().filter_map(WeakRuntime::upgrade) {
+        for runtime in runtimes {
             let _ = runtime.shutdown(Duration::ZERO);
         }
         while !self.shared.rests() && !self.shared.drive(&mut || self.shared.rests(), Deadline::NEVER) {}

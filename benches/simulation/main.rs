@@ -1,0 +1,127 @@
+//! The speed of a simulation: seeds a second for small systems, and the cost of a turn.
+//!
+//! Times are the processor time of the whole program, so that other programs do not count. Each measurement checks its
+//! result.
+
+#[allow(dead_code)]
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
+use procession::simulation::{Schedule, Simulation, ensure};
+use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+
+const USAGE: &str = "\
+The speed of a simulation.
+
+usage: cargo bench --bench simulation -- [--smoke]
+
+  --smoke  small counts, to see that everything works";
+
+/// Passes a token on until it has made all its hops.
+struct Passer {
+    next: Option<Address<Token>>,
+    passed: u64,
+}
+
+enum Token {
+    Next(Address<Token>),
+    Hops(u64),
+}
+
+impl Process for Passer {
+    type Message = Token;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, Token>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(Token::Next(next)) => self.next = Some(next),
+                Event::Message(Token::Hops(0)) => {}
+                Event::Message(Token::Hops(left)) => {
+                    self.passed += 1;
+                    self.next.into_iter().for_each(|next| out.send(next, Token::Hops(left - 1)));
+                }
+                Event::Cancel(_) => return Ok(Step::Done(self.passed)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A ring of processes, and tokens with hops.
+fn ring(processes: usize, tokens: usize, hops: u64, is_checked: bool) -> Simulation {
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let spawn = |_| runtime.spawn(Passer { next: None, passed: 0 }).map(|handle| handle.address());
+        let ring: Vec<Address<Token>> = (0..processes).map(spawn).collect::<Result<_, _>>()?;
+        for (place, address) in ring.iter().enumerate() {
+            runtime.send(*address, Token::Next(ring[(place + 1) % processes]))?;
+        }
+        for place in 0..tokens {
+            runtime.send(ring[place * processes / tokens], Token::Hops(hops))?;
+        }
+        if is_checked {
+            world.invariant("no hop is lost", move |state| {
+                let moving = state.messages::<Token>();
+                let left: u64 = moving.map(|one| if let Token::Hops(left) = one.message { *left } else { 0 }).sum();
+                let passed: u64 = state.processes::<Passer>().map(|(_, one)| one.passed).sum();
+                ensure(left + passed == hops * tokens as u64, || format!("{left} + {passed}"))
+            });
+        }
+        world.run()
+    })
+    .schedule(Schedule::random())
+    .max_turns(u32::MAX)
+}
+
+fn main() -> ExitCode {
+    let read = |arguments: &mut Parser| {
+        let mut smoke = cfg!(debug_assertions);
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Short('h') | Long("help") => return Ok(None),
+                Long("smoke") => smoke = true,
+                // Cargo passes this option to every benchmark.
+                Long("bench") => {}
+                other => return Err(other.unexpected()),
+            }
+        }
+        Ok(Some(smoke))
+    };
+    let smoke = match arguments::read("simulation", USAGE, read) {
+        Ok(smoke) => smoke,
+        Err(code) => return code,
+    };
+    let seeds = if smoke { 50 } else { 20_000 };
+    println!("| | runs | each | a second |\n|---|---|---|---|");
+    let small = || ring(5, 3, 5, true).seeds(0..seeds);
+    let one = measure("a system of about 30 turns with an invariant, one thread", seeds, || small().threads(1).check());
+    let two = measure("the same, two threads", seeds, || small().threads(2).check());
+    println!("two threads have {:.2} times as many seeds as one", one / two);
+    measure("the same without an invariant", seeds, || ring(5, 3, 5, false).seeds(0..seeds).threads(1).check());
+    let hops = if smoke { 10_000 } else { 1_000_000 };
+    // The run without deviations, the run, and the run once more.
+    measure("a turn of a ring of 1,000 processes", 3 * hops, || {
+        ring(1_000, 1, hops, false).seeds(0..1).threads(1).check()
+    });
+    measure("a turn of a ring of 10,000 processes with 100 tokens", 3 * hops, || {
+        ring(10_000, 100, hops / 100, false).seeds(0..1).threads(1).check();
+    });
+    ExitCode::SUCCESS
+}
+
+/// Measures `run`, and prints the time of each of `count`. Returns the seconds.
+fn measure(name: &str, count: u64, run: impl FnOnce()) -> f64 {
+    let began = Instant::now();
+    run();
+    let seconds = began.elapsed().as_secs_f64();
+    let each = seconds / count as f64;
+    println!("| {name} | {count} | {:.2} µs | {:.0} |", each * 1e6, 1.0 / each);
+    seconds
+}
