@@ -183,6 +183,11 @@ impl ManualClock {
         ManualClock { shared: Arc::new(Mutex::new(manual)) }
     }
 
+    /// As [`next_due`](Self::next_due), for the thread of a simulation. It must hold no lock of a timer.
+    pub(crate) fn next_due_here(&self) -> Option<Instant> {
+        lock(&self.shared).watchers.iter().filter_map(|watcher| (watcher.due)()).min()
+    }
+
     /// Sets the time of a simulation. Nothing fires.
     pub(crate) fn set_now(&self, now: Instant) {
         lock(&self.shared).now = now;

@@ -45,13 +45,14 @@ impl Pool {
     /// - There are no hooks, the clock is the system's, and a shutdown has no limit.
     pub fn builder() -> PoolBuilder {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Pool::builder_of(processors.max(DEFAULT_MAX))
+    }
+
+    /// As [`builder`](Self::builder), with this maximum. To ask for the number of processors takes several system
+    /// calls.
+    pub(crate) fn builder_of(max: usize) -> PoolBuilder {
         PoolBuilder {
-            limits: Limits {
-                min: 0,
-                max: processors.max(DEFAULT_MAX),
-                queue: QueuePolicy::Unbounded,
-                idle_period: Some(DEFAULT_IDLE_PERIOD),
-            },
+            limits: Limits { min: 0, max, queue: QueuePolicy::Unbounded, idle_period: Some(DEFAULT_IDLE_PERIOD) },
             name: String::from("pool"),
             stack_size: None,
             hooks: Hooks::default(),

@@ -422,8 +422,9 @@ impl RuntimeBuilder {
     /// Makes a runtime without threads. Also returns the queues of each worker, followed by those of each spare, and
     /// the seed.
     fn assemble(self) -> Result<(Runtime, Vec<WorkerQueues>, u64), BuildError> {
-        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let workers = in_range("workers", self.workers.unwrap_or(processors), 1..=MOST_WORKERS)?;
+        // To ask for the number of processors takes several system calls.
+        let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let workers = in_range("workers", self.workers.unwrap_or_else(processors), 1..=MOST_WORKERS)?;
         let limit = self.max_processes.unwrap_or(DEFAULT_MAX_PROCESSES);
         let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
         let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
@@ -459,8 +460,7 @@ impl RuntimeBuilder {
         };
         let table = table.ok_or_else(out_of_range)?;
         let name = &self.thread_name;
-        let pool = Pool::builder()
-            .max(blocking)
+        let pool = Pool::builder_of(blocking)
             .idle_period(self.blocking_idle)
             .name(format!("{name}-blocking"))
             .clock(self.clock.clone());

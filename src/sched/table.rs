@@ -5,10 +5,12 @@
 //! count. A message to an ended process cannot reach its successor, because the comparison and the delivery are one
 //! critical section.
 
+use std::cell::RefCell;
+
 use crossbeam_queue::SegQueue;
 
 use super::cell::Cell;
-use crate::primitives::{AtomicUsize, OnceLock, Ordering};
+use crate::primitives::{AtomicUsize, OnceLock, Ordering, thread_local};
 use crate::process::Pid;
 
 /// The number of slots in a segment. It is a power of two. A segment has 128 KiB of cells.
@@ -28,6 +30,43 @@ pub(crate) struct Table {
     retired: AtomicUsize,
     /// Slots whose process has ended, as the PIDs of their next processes.
     vacant: SegQueue<Pid>,
+    /// Whether the drop of the table leaves its segments for another one.
+    leaves_segments: bool,
+}
+
+/// The most segments that a thread keeps for the next table of a simulation.
+const MOST_SPARE: usize = 64;
+
+thread_local! {
+    /// Segments of tables of simulations, whose cells are as new.
+    static SPARES: RefCell<Vec<Box<[Cell]>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if !self.leaves_segments {
+            return;
+        }
+        let used = *self.used.get_mut();
+        for (segment, number) in self.segments.iter_mut().zip(0..) {
+            let Some(mut cells) = segment.take() else { continue };
+            let used = used.saturating_sub(number * SEGMENT).min(SEGMENT);
+            cells[..used].iter_mut().for_each(|cell| *cell = Cell::new());
+            // While the thread ends, there may be no such list any more.
+            let _ = SPARES.try_with(|spares| {
+                let mut spares = spares.borrow_mut();
+                if spares.len() < MOST_SPARE {
+                    spares.push(cells);
+                }
+            });
+        }
+    }
+}
+
+/// Makes a segment, or takes a spare one.
+fn segment() -> Box<[Cell]> {
+    let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
+    spare.unwrap_or_else(|| std::iter::repeat_with(Cell::new).take(SEGMENT).collect())
 }
 
 impl Table {
@@ -37,9 +76,12 @@ impl Table {
         Table::with_room(node, limit, MOST_PROCESSES as usize)
     }
 
-    /// A table of a runtime in a simulation. It has room for its processes only.
+    /// A table of a runtime in a simulation. It has room for its processes only, and its drop leaves its segments for
+    /// the next one: a simulation makes very many tables.
     pub(crate) fn of_simulation(node: u32, limit: u32) -> Option<Table> {
-        Table::with_room(node, limit, limit as usize)
+        let mut table = Table::with_room(node, limit, limit as usize)?;
+        table.leaves_segments = true;
+        Some(table)
     }
 
     fn with_room(node: u32, limit: u32, slots: usize) -> Option<Table> {
@@ -51,6 +93,7 @@ impl Table {
             used: AtomicUsize::new(0),
             retired: AtomicUsize::new(0),
             vacant: SegQueue::new(),
+            leaves_segments: false,
         })
     }
 
@@ -104,7 +147,7 @@ impl Table {
             .min(self.segments.len() * SEGMENT);
         let slot =
             self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |used| (used < most).then(|| used + 1)).ok()?;
-        self.segments[slot / SEGMENT].get_or_init(|| std::iter::repeat_with(Cell::new).take(SEGMENT).collect());
+        self.segments[slot / SEGMENT].get_or_init(segment);
         Pid::new(self.node, slot as u32, 1)
     }
 

@@ -8,6 +8,10 @@ use crate::pid::Pid;
 use crate::runtime::simulated::Job;
 use crate::sched::body::Ready;
 
+/// The most candidates among which one is chosen. Thousands of ready processes would make each choice slow, and those
+/// that are older than most others have their turns soon.
+const MOST_CANDIDATES: usize = 256;
+
 /// Something that can happen.
 pub(super) enum Entry {
     /// A turn of a process of the runtime with this number.
@@ -47,9 +51,13 @@ impl Entries {
         self.entries.len()
     }
 
-    /// The candidates, the oldest first.
+    /// The oldest candidates, in order.
     pub(super) fn candidates(&mut self) -> &[Candidate] {
-        self.candidates.make_contiguous()
+        let most = self.candidates.len().min(MOST_CANDIDATES);
+        if self.candidates.as_slices().0.len() < most {
+            self.candidates.make_contiguous();
+        }
+        &self.candidates.as_slices().0[..most]
     }
 
     fn turns_of(&mut self, pid: Pid, runtime: usize) -> &mut (u32, u32) {

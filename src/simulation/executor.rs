@@ -1,6 +1,6 @@
 //! The executor of a world: a turn is one step, and what it wakes is an entry of the world.
 
-use super::decision::{Odds, Place};
+use super::decision::{Choose as _, Odds, Place};
 use super::entries::Entry;
 use super::shared::Shared;
 use crate::outcome::{Exit, Panic, drop_contained};

@@ -3,7 +3,7 @@
 use std::any::TypeId;
 use std::time::Duration;
 
-use super::decision::{Odds, Place};
+use super::decision::{Choose as _, Odds, Place};
 use super::entries::Entry;
 use super::faults::{CommandFault, What, Whom};
 use super::shared::Shared;

@@ -1,6 +1,7 @@
 //! Simulation: a whole program under a seed, with its order, its time and its faults chosen.
 
 mod checks;
+mod decider;
 mod decision;
 mod entries;
 mod executor;

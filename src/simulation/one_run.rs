@@ -2,63 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::decision::{Candidate, Choose, Odds, Place};
+use super::decider::Decider;
 use super::failure::Failure;
 use super::faults::Faults;
 use super::recorder::{Recorder, TurnRecord};
-use super::schedule::Chooser;
 use super::shared::{Limits, Shared};
-use super::tape::{self, Replayed, Tape};
+use super::tape::{Replayed, Tape};
 use super::world::World;
 use crate::outcome::{BoxError, contain};
-use crate::primitives::{Arc, Mutex, lock};
 
 /// The code of a run.
 pub(super) type Scenario = dyn Fn(&World) -> Result<(), BoxError> + Send + Sync;
-
-/// Makes the decisions of a run.
-#[derive(Debug)]
-pub(super) enum Decider {
-    Seeded(Chooser),
-    /// Notes what it decides on a tape.
-    Noted(tape::Recorder<Chooser>),
-    Replayed(Replayed),
-    /// As `Replayed`, with the deviations that took effect on a tape.
-    ReplayNoted(tape::Recorder<Replayed>),
-}
-
-impl Choose for Decider {
-    fn next(&mut self, candidates: &[Candidate]) -> usize {
-        match self {
-            Decider::Seeded(chooser) => chooser.next(candidates),
-            Decider::Noted(recorder) => recorder.next(candidates),
-            Decider::Replayed(replayed) => replayed.next(candidates),
-            Decider::ReplayNoted(recorder) => recorder.next(candidates),
-        }
-    }
-
-    fn decide(&mut self, place: Place, odds: Odds) -> u64 {
-        match self {
-            Decider::Seeded(chooser) => chooser.decide(place, odds),
-            Decider::Noted(recorder) => recorder.decide(place, odds),
-            Decider::Replayed(replayed) => replayed.decide(place, odds),
-            Decider::ReplayNoted(recorder) => recorder.decide(place, odds),
-        }
-    }
-}
-
-/// A decider that the run and its caller share.
-struct Lent(Arc<Mutex<Decider>>);
-
-impl Choose for Lent {
-    fn next(&mut self, candidates: &[Candidate]) -> usize {
-        lock(&self.0).next(candidates)
-    }
-
-    fn decide(&mut self, place: Place, odds: Odds) -> u64 {
-        lock(&self.0).decide(place, odds)
-    }
-}
 
 /// The options that all runs of a simulation share.
 #[derive(Clone, Debug)]
@@ -91,11 +45,10 @@ pub(super) fn run_once(
     decider: Decider,
     (is_recorded, ahead): (bool, Duration),
 ) -> Outcome {
-    let decider = Arc::new(Mutex::new(decider));
     let recorder = if is_recorded { Recorder::with_turns() } else { Recorder::default() };
     let start = Instant::now() + ahead;
     let rules = (options.faults.clone(), options.limits, options.without.clone());
-    let shared = Shared::new(start, Box::new(Lent(decider.clone())), rules, recorder);
+    let shared = Shared::new(start, decider, rules, recorder);
     let world = World::new(shared.clone(), seed);
     match contain(|| scenario(&world)) {
         Ok(Ok(())) => world.finish(),
@@ -105,25 +58,19 @@ pub(super) fn run_once(
     world.end();
     drop(world);
     shared.clear();
-    let mut outcome = {
+    let (mut outcome, decider) = {
         let state = &mut *shared.state();
-        Outcome {
+        let decider = std::mem::replace(&mut state.chooser, Decider::Replayed(Replayed::new(&Tape::default(), 0)));
+        let outcome = Outcome {
             failure: state.failure.take(),
             hash: state.fold.value(),
             turns: state.turns,
             injected: state.injected,
             records: state.recorder.take_turns(),
             tape: Tape::default(),
-        }
-    };
-    drop(shared);
-    // The world is gone, so the decider has no other owner.
-    if let Some(decider) = Arc::into_inner(decider) {
-        outcome.tape = match decider.into_inner() {
-            Ok(Decider::Noted(recorder)) => recorder.into_tape(),
-            Ok(Decider::ReplayNoted(recorder)) => recorder.into_tape(),
-            _ => Tape::default(),
         };
-    }
+        (outcome, decider)
+    };
+    outcome.tape = decider.into_tape();
     outcome
 }

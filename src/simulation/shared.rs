@@ -18,11 +18,12 @@
 //! The lock of the state is held for moments only, and never while code of a runtime or of the user runs.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::checks::Checks;
-use super::decision::{Candidate, Choose, Odds, Place};
+use super::decider::Decider;
+use super::decision::{Candidate, Choose as _, Odds, Place};
 use super::entries::{Entries, Entry};
 use super::executor::WorldExecutor;
 use super::failure::Failure;
@@ -34,7 +35,7 @@ use crate::clock::{Deadline, Drive, ManualClock};
 use crate::inside::as_step;
 use crate::outcome::contain;
 use crate::pid::Pid;
-use crate::primitives::{Arc, Mutex, MutexGuard, ThreadId, Weak, lock, thread};
+use crate::primitives::{Arc, Brief, BriefGuard, Mutex, ThreadId, Weak, enter, lock, thread};
 use crate::process::Duty;
 use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::{Core, give_back};
@@ -74,7 +75,7 @@ pub(super) struct Shared {
     without: Vec<String>,
     pub(super) sight: Sight,
     pub(super) checks: Mutex<Checks>,
-    state: Mutex<State>,
+    state: Brief<State>,
 }
 
 /// The state of a world.
@@ -84,11 +85,13 @@ pub(super) struct State {
     outputs: Vec<Vec<StepOutput>>,
     pub(super) entries: Entries,
     pub(super) helpers: VecDeque<Job>,
-    pub(super) chooser: Box<dyn Choose + Send>,
+    pub(super) chooser: Decider,
     /// The processes in hand, the innermost last.
     in_hand: Vec<(Pid, usize, Option<TypeId>)>,
     /// How many jobs and parts of shutdowns run inside each other.
     pub(super) in_job: u32,
+    /// Whether there are invariants.
+    pub(super) has_checks: bool,
     /// Whether an invariant runs.
     pub(super) is_asking: bool,
     pub(super) turns: u32,
@@ -119,7 +122,7 @@ enum Advanced {
 impl Shared {
     pub(super) fn new(
         start: Instant,
-        chooser: Box<dyn Choose + Send>,
+        chooser: Decider,
         (faults, limits, without): (Faults, Limits, Vec<String>),
         recorder: Recorder,
     ) -> Arc<Shared> {
@@ -133,6 +136,7 @@ impl Shared {
                 chooser,
                 in_hand: Vec::new(),
                 in_job: 0,
+                has_checks: false,
                 is_asking: false,
                 turns: 0,
                 values: 0,
@@ -155,13 +159,13 @@ impl Shared {
                 without,
                 sight: Sight::with_log(),
                 checks: Mutex::new(Checks::default()),
-                state: Mutex::new(state),
+                state: Brief::new(state),
             }
         })
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    pub(super) fn state(&self) -> BriefGuard<'_, State> {
+        enter(&self.state)
     }
 
     /// Whether the calling thread is the one of the world.
@@ -259,7 +263,7 @@ impl Shared {
         }
         self.collect();
         if self.state().entries.is_empty() {
-            let next = [self.clock.next_due(), self.state().entries.next_later(), deadline.0];
+            let next = [self.clock.next_due_here(), self.state().entries.next_later(), deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
             self.clock.set_now(next.max(self.clock.now()));
             return Advanced::Moved;
@@ -274,11 +278,13 @@ impl Shared {
     /// Gathers what can happen: processes that were woken from outside of a turn, a timer that is due, late entries.
     fn collect(&self) {
         let now = self.clock.now();
-        let is_due = || self.clock.next_due().is_some_and(|due| due <= now);
+        let is_due = || self.clock.next_due_here().is_some_and(|due| due <= now);
         let has_timer = self.state().entries.has_timer() || !is_due();
         let state = &mut *self.state();
         for (core, runtime) in state.cores.iter().zip(0..) {
-            while let Some(ready) = core.road.queues.take_any() {
+            while !core.road.queues.is_outside_empty()
+                && let Some(ready) = core.road.queues.take_any()
+            {
                 state.entries.push(Entry::Turn(ready, runtime));
             }
         }
@@ -405,12 +411,12 @@ impl Shared {
 
     /// Asks the invariants, and the bounds of the run.
     fn ask(&self) {
-        let (turns, is_nested) = {
+        let (turns, is_nested, has_checks) = {
             let state = self.state();
             if state.is_ending || state.failure.is_some() || state.is_asking {
                 return;
             }
-            (state.turns, !state.in_hand.is_empty())
+            (state.turns, !state.in_hand.is_empty(), state.has_checks)
         };
         if turns >= self.limits.turns {
             return self.fail("the run ends", format!("it has not come to rest after {turns} turns"));
@@ -419,7 +425,7 @@ impl Shared {
             let limit = self.limits.time;
             return self.fail("the run ends", format!("it has not come to rest within {limit:?} of virtual time"));
         }
-        if !is_nested {
+        if !is_nested && has_checks {
             self.ask_checks(false);
         }
     }
@@ -443,15 +449,14 @@ impl Shared {
         let (cores, entries, last_fault) = {
             let state = &mut *self.state();
             state.is_asking = true;
-            (state.cores.clone(), std::mem::take(&mut state.entries), state.last_fault)
+            (std::mem::take(&mut state.cores), std::mem::take(&mut state.entries), state.last_fault)
         };
-        let ready: HashMap<u64, &Ready> = entries.bodies().map(|body| (body.head.pid.to_word(), body)).collect();
-        let seen = WorldState::new(&cores, &ready, (self.start, self.clock.now()));
+        let seen = WorldState::new(&cores, &entries, (self.start, self.clock.now()));
         let result = look(&seen, last_fault.saturating_duration_since(self.start));
         drop(seen);
-        drop(ready);
         let state = &mut *self.state();
         state.entries = entries;
+        state.cores = cores;
         state.is_asking = false;
         result
     }
@@ -463,7 +468,7 @@ impl Shared {
         state.entries.is_empty()
             && state.helpers.is_empty()
             && state.entries.next_later().is_none()
-            && self.clock.next_due().is_none()
+            && self.clock.next_due_here().is_none()
     }
 
     /// Drops what is left of the runtimes.
@@ -499,8 +504,7 @@ impl Drive for Shared {
             if is_over() {
                 return true;
             }
-            let clock = self.clock.clock();
-            if deadline.has_passed(&clock) {
+            if deadline.0.is_some_and(|at| at <= self.clock.now()) {
                 return false;
             }
             let has_failed = {
@@ -508,7 +512,6 @@ impl Drive for Shared {
                 let has_failed = state.failure.is_some() && !state.is_ending && state.in_job == 0;
                 state.given_up += u32::from(has_failed);
                 if state.given_up > MOST_GIVEN_UP && !std::thread::panicking() {
-                    drop(clock);
                     std::panic::resume_unwind(Box::new("the run has failed"));
                 }
                 has_failed

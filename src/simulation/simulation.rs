@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::decider::Decider;
 use super::faults::Faults;
-use super::one_run::{Decider, Outcome, RunOptions, Scenario, run_once};
+use super::one_run::{Outcome, RunOptions, Scenario, run_once};
 use super::schedule::Schedule;
 use super::shared::Limits;
 use super::tape::{self, Replayed, Tape};

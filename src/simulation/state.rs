@@ -2,9 +2,9 @@
 
 use std::any::Any;
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::entries::Entries;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::Address;
@@ -18,12 +18,15 @@ use crate::sched::cell::view::CellView;
 /// possible in an invariant.
 pub struct WorldState<'a> {
     cores: &'a [Arc<Core>],
-    /// The bodies that are ready.
-    ready: &'a HashMap<u64, &'a Ready>,
-    cells: OnceCell<Vec<(Pid, CellView<'a>)>>,
+    /// What can happen next, with the bodies that are ready.
+    entries: &'a Entries,
+    cells: OnceCell<Vec<Cell<'a>>>,
     start: Instant,
     now: Instant,
 }
+
+/// A process, and its body unless it is in the cell.
+type Cell<'a> = (Pid, CellView<'a>, Option<&'a Ready>);
 
 /// A message that waits for its receiver.
 #[derive(Debug)]
@@ -40,55 +43,56 @@ pub struct WaitingMessage<'a, M> {
 impl<'a> WorldState<'a> {
     pub(super) fn new(
         cores: &'a [Arc<Core>],
-        ready: &'a HashMap<u64, &'a Ready>,
+        entries: &'a Entries,
         (start, now): (Instant, Instant),
     ) -> WorldState<'a> {
-        WorldState { cores, ready, cells: OnceCell::new(), start, now }
+        WorldState { cores, entries, cells: OnceCell::new(), start, now }
     }
 
-    fn cells(&self) -> &Vec<(Pid, CellView<'a>)> {
+    fn cells(&self) -> &Vec<Cell<'a>> {
         self.cells.get_or_init(|| {
-            let all = self.cores.iter().flat_map(|core| {
+            let mut ready: Vec<(Pid, &Ready)> = self.entries.bodies().map(|body| (body.head.pid, body)).collect();
+            ready.sort_unstable_by_key(|(pid, _)| *pid);
+            let mut all = Vec::new();
+            for core in self.cores {
                 let table = &core.road.table;
-                table.cells().filter_map(|(slot, cell)| {
-                    let view = cell.view()?;
-                    Some((table.pid(slot, view.generation())?, view))
-                })
-            });
-            all.collect()
+                for (slot, cell) in table.cells() {
+                    let Some(view) = cell.view() else { continue };
+                    let Some(pid) = table.pid(slot, view.generation()) else { continue };
+                    let place = ready.binary_search_by_key(&pid, |(pid, _)| *pid);
+                    all.push((pid, view, place.ok().map(|place| ready[place].1)));
+                }
+            }
+            all
         })
-    }
-
-    fn body<'b>(&'b self, pid: Pid, view: &'b CellView<'a>) -> Option<&'b Ready> {
-        view.body().or_else(|| self.ready.get(&pid.to_word()).copied())
     }
 
     /// Returns the living processes of this type, with their PIDs, in the order of the PIDs.
     ///
     /// A process is the state machine itself. That of an actor is an [`ActorProcess`](crate::actor::ActorProcess).
     pub fn processes<P: 'static>(&self) -> impl Iterator<Item = (Pid, &P)> {
-        self.cells().iter().filter_map(|(pid, view)| {
-            let process = self.body(*pid, view)?.machine.process()?;
+        self.cells().iter().filter_map(|(pid, view, body)| {
+            let process = view.body().or(*body)?.machine.process()?;
             Some((*pid, process.downcast_ref::<P>()?))
         })
     }
 
     /// Returns this process, if it lives and has this type.
     pub fn process<P: 'static>(&self, pid: Pid) -> Option<&P> {
-        let (_, view) = self.cells().iter().find(|(other, _)| *other == pid)?;
-        self.body(pid, view)?.machine.process()?.downcast_ref()
+        let (_, view, body) = self.cells().iter().find(|(other, ..)| *other == pid)?;
+        view.body().or(*body)?.machine.process()?.downcast_ref()
     }
 
     /// Returns the messages of this type that no step has taken yet.
     pub fn messages<M: 'static>(&self) -> impl Iterator<Item = WaitingMessage<'_, M>> {
         let mut all = Vec::new();
-        for (pid, view) in self.cells() {
+        for (pid, view, body) in self.cells() {
             let mut show = |from: Option<Pid>, message| {
                 if let Some(message) = <dyn Any>::downcast_ref::<M>(message) {
                     all.push(WaitingMessage { from, to: *pid, message });
                 }
             };
-            if let Some(body) = self.body(*pid, view) {
+            if let Some(body) = view.body().or(*body) {
                 body.machine.show_messages(&mut show);
             }
             view.show_inbox(&mut show);
@@ -109,7 +113,7 @@ impl<'a> WorldState<'a> {
     /// Whether this process lives.
     pub fn is_alive<M>(&self, address: Address<M>) -> bool {
         let pid = address.pid();
-        self.cells().iter().any(|(other, _)| *other == pid)
+        self.cells().iter().any(|(other, ..)| *other == pid)
     }
 
     /// The number of dead letters so far.
@@ -120,7 +124,7 @@ impl<'a> WorldState<'a> {
 
     /// The first process that waits for an answer and has nothing else to do.
     pub(super) fn waiting(&self) -> Option<Pid> {
-        self.cells().iter().find(|(_, view)| view.waits()).map(|(pid, _)| *pid)
+        self.cells().iter().find(|(_, view, _)| view.waits()).map(|(pid, ..)| *pid)
     }
 
     /// How the messages of a runtime do not add up.
@@ -128,8 +132,8 @@ impl<'a> WorldState<'a> {
         self.cores.iter().find_map(|core| {
             let counters = &core.road.outside;
             let dead: u64 = counters.dead.iter().map(|count| count.get()).sum();
-            let queued = self.cells().iter().filter(|(pid, _)| pid.node() == core.road.table.node());
-            let queued: u64 = queued.map(|(_, view)| u64::from(view.queued())).sum();
+            let queued = self.cells().iter().filter(|(pid, ..)| pid.node() == core.road.table.node());
+            let queued: u64 = queued.map(|(_, view, _)| u64::from(view.queued())).sum();
             let (accepted, stepped) = (counters.accepted.get(), counters.stepped.get());
             let text = || format!("{accepted} accepted, {stepped} stepped, {dead} dead letters, {queued} queued");
             (accepted != stepped + dead + queued).then(text)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::decision::{Odds, Place};
+use super::decision::{Choose as _, Odds, Place};
 use super::hosting::Hosting;
 use super::shared::Shared;
 use super::state::WorldState;
@@ -80,6 +80,7 @@ impl World {
         name: impl Into<String>,
         invariant: impl FnMut(&WorldState<'_>) -> Result<(), String> + Send + 'static,
     ) {
+        self.shared.state().has_checks = true;
         lock(&self.shared.checks).add_invariant(name.into(), Box::new(invariant));
     }
 
@@ -92,6 +93,7 @@ impl World {
         condition: impl FnMut(&WorldState<'_>) -> bool + Send + 'static,
     ) {
         let since = self.shared.elapsed();
+        self.shared.state().has_checks = true;
         lock(&self.shared.checks).add_eventuality(what.into(), within, since, Box::new(condition));
     }
 
