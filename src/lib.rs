@@ -184,6 +184,9 @@ pub mod actor;
 pub mod async_process;
 pub mod prelude;
 pub mod testing;
+#[cfg(not(loom))]
+#[allow(dead_code, unreachable_pub)]
+mod simulation;
 #[cfg(doc)]
 pub mod guide;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]

@@ -51,7 +51,7 @@ impl Draws {
 ///
 /// The position and the key of the stream are mixed one after the other. If they were added, all streams would be
 /// parts of one long stream, and two of them could overlap.
-fn random_at(seed: u64, stream: u64, position: u64) -> u64 {
+pub(crate) fn random_at(seed: u64, stream: u64, position: u64) -> u64 {
     let key = mix(seed ^ mix(stream.wrapping_mul(GOLDEN)));
     mix(key ^ mix(position.wrapping_add(1).wrapping_mul(GOLDEN)))
 }
@@ -73,7 +73,7 @@ pub(crate) fn below(count: u64, mut draw: impl FnMut() -> u64) -> u64 {
 }
 
 /// The finishing step of SplitMix64: every bit of the result depends on every bit of the input.
-fn mix(mut bits: u64) -> u64 {
+pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)

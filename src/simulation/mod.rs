@@ -1,0 +1,8 @@
+//! Simulation: a whole program under a seed, with its order, its time and its faults chosen.
+
+mod decision;
+mod schedule;
+mod tape;
+mod replay_seed;
+#[cfg(test)]
+mod small_world;
