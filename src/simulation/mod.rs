@@ -4,5 +4,7 @@ mod decision;
 mod schedule;
 mod tape;
 mod replay_seed;
+mod shrink;
+mod coverage;
 #[cfg(test)]
 mod small_world;

@@ -263,6 +263,8 @@ const ORDER: &[&str] = &[
     "simulation/schedule",
     "simulation/tape",
     "simulation/replay_seed",
+    "simulation/shrink",
+    "simulation/coverage",
     "simulation/small_world",
     "simulation/mod",
     "async_process/models",
