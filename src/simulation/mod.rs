@@ -6,5 +6,9 @@ mod tape;
 mod replay_seed;
 mod shrink;
 mod coverage;
+mod regressions;
+mod trace;
+mod report;
+mod progress;
 #[cfg(test)]
 mod small_world;
