@@ -36,6 +36,15 @@ impl Choose for Decider {
 }
 
 impl Decider {
+    /// Whether the item that was chosen last is out of order, if the decisions are noted.
+    pub(super) fn came_late(&self) -> bool {
+        match self {
+            Decider::Noted(recorder) => recorder.came_late(),
+            Decider::ReplayNoted(recorder) => recorder.came_late(),
+            Decider::Seeded(_) | Decider::Replayed(_) => false,
+        }
+    }
+
     /// The tape, if the decisions were noted.
     pub(super) fn into_tape(self) -> Tape {
         match self {

@@ -29,7 +29,7 @@ pub(crate) struct Candidate {
     pub(crate) nth: u32,
 }
 
-/// What a decision other than the order is about.
+/// The subject of a decision that is not about the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     /// A fault: the number of its rule, and the moment.

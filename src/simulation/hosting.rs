@@ -130,8 +130,7 @@ impl Shared {
     /// Draws a time up to `most`, in microseconds.
     pub(super) fn draw_time(&self, of: Pid, most: Duration) -> Duration {
         let mut state = self.state();
-        state.values += 1;
-        let place = Place::Fault { rule: u32::MAX, of, nth: state.values };
+        let place = Place::Fault { rule: u32::MAX, of, nth: state.next_asked(u32::MAX, of) };
         let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
         Duration::from_micros(state.chooser.decide(place, Odds::Below(most)))
     }

@@ -1,25 +1,33 @@
 //! Simulation: a whole program under a seed, with its order, its time and its faults chosen.
 
-mod checks;
-mod decider;
 mod decision;
-mod entries;
-mod executor;
-mod failure;
-mod one_run;
 mod schedule;
 mod tape;
+mod replay_seed;
+mod shrink;
+mod coverage;
+mod regressions;
+mod trace;
+mod report;
+mod progress;
 #[cfg(test)]
 mod small_world;
+mod decider;
+mod fold;
+mod failure;
+mod faults;
+mod entries;
+mod recorder;
+mod state;
+mod checks;
+mod executor;
+mod shared;
+mod hosting;
+mod world;
+mod one_run;
+mod told;
 #[allow(clippy::module_inception)]
 mod simulation;
-mod faults;
-mod fold;
-mod hosting;
-mod recorder;
-mod shared;
-mod state;
-mod world;
 
 pub use self::faults::{Fault, Faults, StepFault};
 pub use self::schedule::Schedule;

@@ -28,6 +28,8 @@ pub(super) struct RunOptions {
 pub(super) struct Outcome {
     pub(super) failure: Option<Failure>,
     pub(super) hash: u64,
+    /// The name of the partial order.
+    pub(super) order: u64,
     pub(super) turns: u32,
     pub(super) injected: u32,
     /// The turns, if they were recorded.
@@ -64,6 +66,7 @@ pub(super) fn run_once(
         let outcome = Outcome {
             failure: state.failure.take(),
             hash: state.fold.value(),
+            order: state.order.name(),
             turns: state.turns,
             injected: state.injected,
             records: state.recorder.take_turns(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::coverage::Taken;
 use super::faults::What;
 use super::shared::State;
 use crate::outcome::Exit;
@@ -33,6 +34,8 @@ pub(super) struct TurnRecord {
     pub(super) failed: Option<String>,
     pub(super) yields: Vec<String>,
     pub(super) injected: Vec<Injected>,
+    /// What the turn has caused besides.
+    pub(super) notes: Vec<String>,
     /// The hash of the run when the turn began.
     pub(super) hash: u64,
 }
@@ -69,6 +72,19 @@ impl Recorder {
         }
     }
 
+    /// Whether turns are recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// Adds a note to the last turn of this process.
+    pub(super) fn note(&mut self, of: Pid, note: String) {
+        let mut turns = self.turns.iter_mut().flatten().rev();
+        if let Some(turn) = turns.find(|turn| turn.process.is_some_and(|(pid, _)| pid == of)) {
+            turn.notes.push(note);
+        }
+    }
+
     pub(super) fn injected(&mut self, injected: Injected) {
         if let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut()) {
             turn.injected.push(injected);
@@ -83,6 +99,15 @@ impl State {
         sight.take_log(&mut took);
         for activity in &took {
             self.fold.add(&number_of(activity));
+            let (kind, from) = match activity {
+                StepActivity::Message { from } => (0, *from),
+                StepActivity::Completed { .. } => (1, None),
+                StepActivity::Down { pid } | StepActivity::Exit { pid } => (2, Some(*pid)),
+                StepActivity::Cancel | StepActivity::Group | StepActivity::Recovered { .. } => (3, None),
+                _ => continue,
+            };
+            // The order of the events of one process is folded, so their numbers in it need not be.
+            self.order.took(pid, Taken { kind, from, number: 0 });
         }
         self.fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
         let is_broken = stepped.verdict == Verdict::Broken;

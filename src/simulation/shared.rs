@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::checks::Checks;
+use super::coverage::PartialOrder;
 use super::decider::Decider;
 use super::decision::{Candidate, Choose as _, Odds, Place};
 use super::entries::{Entries, Entry};
@@ -110,6 +111,19 @@ pub(super) struct State {
     given_up: u32,
     pub(super) fold: Fold,
     pub(super) recorder: Recorder,
+    /// The partial order of the run.
+    pub(super) order: PartialOrder,
+    /// How often each rule was asked about each process.
+    asked: BTreeMap<(u32, Pid), u32>,
+}
+
+impl State {
+    /// The number of the next decision of this rule about this process.
+    pub(super) fn next_asked(&mut self, rule: u32, of: Pid) -> u32 {
+        let asked = self.asked.entry((rule, of)).or_default();
+        *asked += 1;
+        *asked
+    }
 }
 
 /// What a call of [`Shared::advance`] has done.
@@ -149,6 +163,8 @@ impl Shared {
                 given_up: 0,
                 fold: Fold::default(),
                 recorder,
+                order: PartialOrder::default(),
+                asked: BTreeMap::new(),
             };
             Shared {
                 thread: thread::current().id(),
@@ -241,8 +257,7 @@ impl Shared {
             if !wanted(rule) {
                 continue;
             }
-            state.values += 1;
-            let place = Place::Fault { rule: number, of, nth: state.values };
+            let place = Place::Fault { rule: number, of, nth: state.next_asked(number, of) };
             if state.chooser.decide(place, Odds::Chance(rule.chance)) == 1 {
                 state.injected += 1;
                 state.last_fault = now;
@@ -306,7 +321,8 @@ impl Shared {
             };
             let Some(taken) = state.entries.take(place) else { return false };
             state.turns += 1;
-            state.recorder.turn(state.turns, place > 0);
+            let is_late = state.chooser.came_late();
+            state.recorder.turn(state.turns, is_late);
             taken
         };
         match entry {
@@ -358,6 +374,8 @@ impl Shared {
         }
         executor.spoils = fault == Some(What::Panic);
         executor.begin_turn(&body);
+        let dead = || core.road.outside.dead.iter().map(|count| count.get()).sum::<u64>();
+        let dead_before = dead();
         let after = as_step(is_step, || contain(|| turn(&*core, &mut executor, &mut out, body)));
         let after = after.unwrap_or_else(|panic| {
             body_lost(&*core, &mut executor, &mut out, pid, panic);
@@ -372,6 +390,15 @@ impl Shared {
             state.entries.push(Entry::Turn(body, runtime));
         }
         state.outputs[runtime].push(out);
+        if state.recorder.is_recording() {
+            if core.road.table.cell(pid).is_some_and(|cell| cell.check(pid).is_err()) {
+                state.recorder.note(pid, String::from("ended"));
+            }
+            match dead() - dead_before {
+                0 => {}
+                dead => state.recorder.note(pid, format!("{dead} dead letters, also of nested turns")),
+            }
+        }
     }
 
     /// Lets others have turns before the next yield of a step, perhaps.

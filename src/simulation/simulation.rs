@@ -1,17 +1,36 @@
 //! A simulation: a scenario, and the runs of it that are tried.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::coverage::Coverage;
 use super::decider::Decider;
+use super::failure::Failure;
 use super::faults::Faults;
 use super::one_run::{Outcome, RunOptions, Scenario, run_once};
+use super::progress::Progress;
+use super::regressions::{Regression, Regressions};
+use super::replay_seed::ReplaySeed;
+use super::report::{SEED_VARIABLE, TRACE_VARIABLE, report};
 use super::schedule::Schedule;
 use super::shared::Limits;
+use super::shrink::{self, shrink};
 use super::tape::{self, Replayed, Tape};
+use super::told::trace_of;
+use super::trace::{self, Finding, FindingKind, ShrunkRun};
 use super::world::World;
 use crate::outcome::BoxError;
+use crate::primitives::{Mutex, lock};
+
+/// The version of the crate.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The most runs that shrinking takes.
+const MOST_SHRINKING_RUNS: u32 = 2_000;
 
 /// The default number of seeds.
 pub const DEFAULT_SEEDS: u64 = 1_000;
@@ -39,6 +58,7 @@ pub struct Simulation {
     schedule: Schedule,
     options: RunOptions,
     threads: Option<usize>,
+    name: Option<String>,
 }
 
 /// A run that has failed.
@@ -48,13 +68,27 @@ pub struct FailedRun {
     check: String,
     what: String,
     turn: u32,
+    shrunk: Option<ReplaySeed>,
+    /// The number of deviations of the shrunk run.
+    deviations: Option<usize>,
+    shrinking_runs: u32,
+    /// The number of turns of the shrunk run until the failure.
+    shown_turns: u32,
     text: String,
+}
+
+/// How a seed has failed.
+enum Failed {
+    Check(Failure),
+    /// Two runs of it were different.
+    Differs,
 }
 
 /// What a simulation has found.
 #[derive(Clone, Debug)]
 pub struct SimulationReport {
     runs: u64,
+    distinct: u64,
     failed: Option<FailedRun>,
 }
 
@@ -73,6 +107,7 @@ impl Simulation {
                 without: Vec::new(),
             },
             threads: None,
+            name: None,
         }
     }
 
@@ -120,24 +155,78 @@ impl Simulation {
         self
     }
 
-    /// Runs all seeds.
+    /// Sets the name, which the report and the regression file have. The default is the name of the calling thread:
+    /// the path of the test.
+    pub fn name(mut self, name: impl Into<String>) -> Simulation {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Runs all seeds. Those of the regression file come first.
+    ///
+    /// A failure is added to the file `simulation-regressions/NAME.txt` of the package. With the environment variable
+    /// `PROCESSION_SEED`, only that seed is run, or that shrunk run. With `PROCESSION_TRACE=full`, the report shows all
+    /// turns.
     ///
     /// # Panics
-    /// A run has failed. The message is the report, with the lowest seed that fails.
+    /// A run has failed. The message is the report, with the lowest seed that fails. It also panics if the environment
+    /// variable or the regression file cannot be read.
     pub fn check(self) {
-        if let Some(failed) = self.run().failed {
-            panic!("{}", failed.text);
+        let turns = match self.run_dull() {
+            Ok(turns) => turns,
+            Err(failed) => panic!("{}", failed.text),
+        };
+        if let Ok(text) = std::env::var(SEED_VARIABLE) {
+            match text.parse::<ReplaySeed>() {
+                Ok(seed) => match self.replay(&seed, turns) {
+                    Some(failed) => panic!("{}", failed.text),
+                    None => return eprintln!("simulation `{}`: seed {seed} passes", self.shown_name()),
+                },
+                Err(error) => panic!("{SEED_VARIABLE}: {error}"),
+            }
+        }
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
+        let mut regressions = match Regressions::load(&package, &self.shown_name()) {
+            Ok(regressions) => regressions,
+            Err(error) => panic!("{error}"),
+        };
+        for regression in regressions.entries() {
+            match self.replay(&regression.seed, turns) {
+                Some(failed) => panic!("{}", failed.text),
+                None => eprintln!("{}", regressions.passes_again(regression)),
+            }
+        }
+        let Some(failed) = self.explore(turns).failed else { return };
+        let seed = failed.shrunk.clone().unwrap_or(ReplaySeed { seed: failed.seed, tape: None });
+        let regression = Regression { seed, check: failed.check.clone(), version: VERSION.to_owned() };
+        match regressions.add(regression) {
+            Ok(_) => panic!("{}", failed.text),
+            Err(error) => panic!("{}\n{error}", failed.text),
         }
     }
 
-    /// Runs all seeds, and returns what was found. The first failure ends it: that of the lowest seed.
+    /// Runs all seeds, and returns what was found. The first failure ends it: that of the lowest seed. Neither
+    /// environment variables nor regression files count.
     pub fn run(self) -> SimulationReport {
-        let turns = self.run_dull().turns;
+        match self.run_dull() {
+            Ok(turns) => self.explore(turns),
+            Err(failed) => SimulationReport { runs: 1, distinct: 1, failed: Some(*failed) },
+        }
+    }
+
+    fn shown_name(&self) -> String {
+        let thread = std::thread::current();
+        let name = self.name.as_deref().or(thread.name()).unwrap_or("simulation");
+        name.rsplit("::").next().unwrap_or(name).to_owned()
+    }
+
+    /// Runs all seeds. `turns` is the number of turns of the run without deviations.
+    fn explore(&self, turns: u32) -> SimulationReport {
         let lowest = AtomicU64::new(u64::MAX);
         let next = AtomicU64::new(self.seeds.start);
-        let runs = AtomicU64::new(0);
-        let failures = std::sync::Mutex::new(std::collections::BTreeMap::new());
-        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+        let total = self.seeds.end.saturating_sub(self.seeds.start);
+        let seen = Mutex::new((Coverage::default(), Progress::new(&self.shown_name(), total), BTreeMap::new()));
+        let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
         let works = || {
             loop {
                 // Ordering: Relaxed: the numbers only have to be unique.
@@ -145,27 +234,46 @@ impl Simulation {
                 if seed >= self.seeds.end || seed > lowest.load(Ordering::Relaxed) {
                     return;
                 }
-                runs.fetch_add(1, Ordering::Relaxed);
-                if let Some(failed) = self.try_seed(seed, turns) {
+                let (order, failed) = self.try_seed(seed, turns);
+                let (coverage, progress, failures) = &mut *lock(&seen);
+                coverage.count(order);
+                progress.show(coverage);
+                if let Some(failed) = failed {
                     lowest.fetch_min(seed, Ordering::Relaxed);
-                    failures.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(seed, failed);
+                    failures.insert(seed, failed);
                 }
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..threads.max(1) {
-                scope.spawn(works);
-            }
+            (1..threads.max(1)).for_each(|_| _ = scope.spawn(works));
             works();
         });
-        let failures = failures.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        SimulationReport { runs: runs.into_inner(), failed: failures.into_values().next() }
+        let (coverage, _, failures) = &*lock(&seen);
+        let failed = failures.first_key_value().map(|(seed, failed)| match failed {
+            Failed::Check(failure) => {
+                let seed = ReplaySeed { seed: *seed, tape: None };
+                self.describe(&seed, failure, turns, coverage)
+            }
+            Failed::Differs => self.differs(*seed, turns),
+        });
+        SimulationReport { runs: coverage.runs(), distinct: coverage.distinct(), failed }
     }
 
-    /// The run without any deviation.
-    fn run_dull(&self) -> Outcome {
-        let decider = Decider::Replayed(Replayed::new(&Tape::default(), 0));
-        run_once(&*self.scenario, &self.options, 0, decider, (false, Duration::ZERO))
+    /// Runs the scenario without any deviation. Returns the number of turns.
+    fn run_dull(&self) -> Result<u32, Box<FailedRun>> {
+        let outcome = self.run_tape(0, &Tape::default(), 0);
+        match &outcome.failure {
+            None => Ok(outcome.turns),
+            Some(failure) => {
+                let seed = ReplaySeed { seed: 0, tape: Some(Tape::default()) };
+                Err(Box::new(self.describe(&seed, failure, outcome.turns, &Coverage::default())))
+            }
+        }
+    }
+
+    fn run_tape(&self, seed: u64, tape: &Tape, turns: u32) -> Outcome {
+        let decider = Decider::Replayed(Replayed::new(tape, turns));
+        run_once(&*self.scenario, &self.options, seed, decider, (false, Duration::ZERO))
     }
 
     fn run_seed(&self, seed: u64, turns: u32, ahead: Duration) -> Outcome {
@@ -178,18 +286,94 @@ impl Simulation {
         run_once(&*self.scenario, &self.options, seed, decider, (true, ahead))
     }
 
-    fn try_seed(&self, seed: u64, turns: u32) -> Option<FailedRun> {
+    /// Runs a seed, perhaps twice. Returns the name of its partial order, and the failure.
+    fn try_seed(&self, seed: u64, turns: u32) -> (u64, Option<Failed>) {
         let outcome = self.run_seed(seed, turns, Duration::ZERO);
         let is_again = seed - self.seeds.start < FIRST_TWICE || seed % TWICE == 0 || outcome.failure.is_some();
         if is_again {
             let again = self.run_seed(seed, turns, AHEAD);
             if again.hash != outcome.hash || again.failure != outcome.failure {
-                return Some(self.differs(seed, turns));
+                return (outcome.order, Some(Failed::Differs));
             }
         }
-        let failure = outcome.failure?;
-        let text = format!("seed {seed}, turn {}: {:?} does not hold: {}", failure.turn, failure.check, failure.what);
-        Some(FailedRun { seed, check: failure.check, what: failure.what, turn: failure.turn, text })
+        (outcome.order, outcome.failure.map(Failed::Check))
+    }
+
+    /// Runs one seed, or one shrunk run.
+    fn replay(&self, seed: &ReplaySeed, turns: u32) -> Option<FailedRun> {
+        let failure = match &seed.tape {
+            Some(tape) => self.run_tape(seed.seed, tape, turns).failure?,
+            None => match self.try_seed(seed.seed, turns).1? {
+                Failed::Check(failure) => failure,
+                Failed::Differs => return Some(self.differs(seed.seed, turns)),
+            },
+        };
+        Some(self.describe(seed, &failure, turns, &Coverage::default()))
+    }
+
+    /// Shrinks a failed run, and describes it.
+    fn describe(&self, seed: &ReplaySeed, failure: &Failure, turns: u32, coverage: &Coverage) -> FailedRun {
+        let began = Instant::now();
+        let recorded = self.record_seed(seed.seed, turns, Duration::ZERO);
+        let tape = seed.tape.clone().unwrap_or(recorded.tape);
+        let is_same = |outcome: &Outcome| outcome.failure.as_ref().is_some_and(|other| other.check == failure.check);
+        // If the tape alone does not fail in the same way, the run is shown as it was.
+        let shrunk = is_same(&self.run_tape(seed.seed, &tape, turns)).then(|| {
+            shrink(&tape, MOST_SHRINKING_RUNS, |tape| {
+                let outcome = self.run_tape(seed.seed, tape, turns);
+                match &outcome.failure {
+                    None => shrink::Verdict::Passes,
+                    Some(_) if is_same(&outcome) => shrink::Verdict::Same,
+                    Some(_) => shrink::Verdict::Other,
+                }
+            })
+        });
+        let shown = shrunk.as_ref().map(|shrunk| {
+            let decider = Decider::ReplayNoted(tape::Recorder::new(Replayed::new(&shrunk.tape, turns)));
+            run_once(&*self.scenario, &self.options, seed.seed, decider, (true, Duration::ZERO))
+        });
+        let (records, last) = match shown {
+            Some(shown) => (shown.records, shown.failure.as_ref().map_or(failure.turn, |failure| failure.turn)),
+            None => (recorded.records, failure.turn),
+        };
+        let records: Vec<_> = records.into_iter().filter(|record| record.number <= last).collect();
+        let shrunk_seed = shrunk.as_ref().map(|shrunk| ReplaySeed { seed: seed.seed, tape: Some(shrunk.tape.clone()) });
+        let deviations = shrunk.as_ref().map(|shrunk| shrunk.tape.deviations.len());
+        let told = trace::Failure {
+            name: self.shown_name(),
+            seed: seed.clone(),
+            turn: u64::from(failure.turn),
+            run: coverage.runs().max(1),
+            runs: self.seeds.end.saturating_sub(self.seeds.start).max(1),
+            schedule: self.schedule.of_seed(seed.seed).to_string(),
+            faults: u64::from(recorded.injected),
+            version: VERSION.to_owned(),
+            finding: Finding {
+                check: failure.check.clone(),
+                kind: FindingKind::DoesNotHold,
+                detail: failure.what.clone(),
+            },
+            shrunk: shrunk.as_ref().zip(shrunk_seed.clone()).map(|(shrunk, seed)| ShrunkRun {
+                seed,
+                runs: u64::from(shrunk.runs),
+                took: began.elapsed(),
+                is_minimal: shrunk.is_minimal,
+            }),
+            trace: trace_of(records),
+            coverage: coverage.clone(),
+        };
+        let is_full = std::env::var(TRACE_VARIABLE).is_ok_and(|value| value == "full");
+        FailedRun {
+            seed: seed.seed,
+            check: failure.check.clone(),
+            what: failure.what.clone(),
+            turn: failure.turn,
+            shrunk: shrunk_seed,
+            deviations,
+            shrinking_runs: shrunk.map_or(0, |shrunk| shrunk.runs),
+            shown_turns: last,
+            text: report(&told, is_full),
+        }
     }
 
     /// Names the first turn in which two runs of one seed differ.
@@ -213,7 +397,17 @@ impl Simulation {
         );
         let check = String::from("a seed is one run");
         let text = format!("seed {seed}: {check:?} does not hold: {what}");
-        FailedRun { seed, check, what, turn, text }
+        FailedRun {
+            seed,
+            check,
+            what,
+            turn,
+            shrunk: None,
+            deviations: None,
+            shrinking_runs: 0,
+            shown_turns: turn,
+            text,
+        }
     }
 }
 
@@ -221,6 +415,11 @@ impl SimulationReport {
     /// The number of seeds that were run.
     pub fn runs(&self) -> u64 {
         self.runs
+    }
+
+    /// The number of distinct interleavings among the runs.
+    pub fn distinct(&self) -> u64 {
+        self.distinct
     }
 
     /// The failure of the lowest seed that fails. `None` if all runs have succeeded.
@@ -243,6 +442,32 @@ impl FailedRun {
     /// What the check has found.
     pub fn what(&self) -> &str {
         &self.what
+    }
+
+    /// The report: the check, the shrunk run as a table, and how to run it again.
+    pub fn report(&self) -> &str {
+        &self.text
+    }
+
+    /// The seed with the shrunk run, as the environment variable `PROCESSION_SEED` takes it. `None` if the run could
+    /// not be shrunk.
+    pub fn shrunk(&self) -> Option<String> {
+        self.shrunk.as_ref().map(ToString::to_string)
+    }
+
+    /// The number of decisions in which the shrunk run differs from the run that a reader expects.
+    pub fn deviations(&self) -> Option<usize> {
+        self.deviations
+    }
+
+    /// The number of runs that shrinking took.
+    pub fn shrinking_runs(&self) -> u32 {
+        self.shrinking_runs
+    }
+
+    /// The number of turns of the shrunk run until the check failed.
+    pub fn shrunk_turns(&self) -> u32 {
+        self.shown_turns
     }
 
     /// The number of the turn after which the check failed.

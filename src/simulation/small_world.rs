@@ -10,7 +10,7 @@ pub(super) fn pid(number: u32) -> Pid {
     Pid::new(1, number, 1).unwrap()
 }
 
-/// What a turn has, and what it does.
+/// A turn of a process of a small world: its message, and its sends.
 pub(super) struct SmallTurn<'a> {
     pub(super) me: u32,
     pub(super) nth: u32,
