@@ -299,7 +299,7 @@ impl Shutdown {
         if in_time {
             // The limit also holds for work that the processes have yielded with their last steps.
             match &core.simulation {
-                None => _ = core.pool.drain_until(&road.clock, deadline),
+                None => core.pool.drain_until(&road.clock, deadline),
                 Some(simulation) => simulation.drain(deadline),
             }
             road.door.empty().wait_until(&road.clock, deadline);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::state::WorldState;
+use super::trace::FindingKind;
 use crate::outcome::contain;
 
 /// Asks about the state of a world. The error says what is wrong.
@@ -53,10 +54,10 @@ impl Checks {
         state: &WorldState<'_>,
         last_fault: Duration,
         is_end: bool,
-    ) -> Result<(), (String, String)> {
+    ) -> Result<(), (String, FindingKind, String)> {
         for (name, invariant) in &mut self.invariants {
             let held = contain(|| invariant(state)).unwrap_or_else(|panic| Err(format!("it panicked: {panic}")));
-            held.map_err(|what| (name.clone(), what))?;
+            held.map_err(|what| (name.clone(), FindingKind::DoesNotHold, what))?;
         }
         let now = state.now();
         for one in &mut self.eventualities {
@@ -66,9 +67,8 @@ impl Checks {
             let since = one.since.max(last_fault);
             let has_held = one.held.is_some_and(|held| held >= since);
             if !has_held && (is_end || now > since + one.within) {
-                let held = one.held.map_or(String::from("never"), |held| format!("at {held:?} for the last time"));
-                let what = format!("it did not hold within {:?} after {since:?}; it held {held}", one.within);
-                return Err((one.what.clone(), what));
+                let kind = FindingKind::DidNotHold { within: one.within, held: one.held };
+                return Err((one.what.clone(), kind, format!("the time began at {since:?}")));
             }
         }
         Ok(())

@@ -46,6 +46,7 @@ impl PartialOrder {
     }
 
     /// Forgets the run, and keeps the memory for the next one.
+    #[cfg(test)]
     pub(crate) fn clear(&mut self) {
         self.of_processes.clear();
         self.sum = 0;

@@ -47,10 +47,6 @@ impl Entries {
         self.entries.is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// The oldest candidates, in order.
     pub(super) fn candidates(&mut self) -> &[Candidate] {
         let most = self.candidates.len().min(MOST_CANDIDATES);

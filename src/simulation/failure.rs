@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use super::trace::FindingKind;
+
 /// The first failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// The name of the check that failed.
     pub(super) check: String,
+    pub(super) kind: FindingKind,
     /// What the check has found.
     pub(super) what: String,
     /// The number of the turn after which it failed.

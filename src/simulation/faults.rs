@@ -1,6 +1,6 @@
 //! The faults that a simulation may inject, and their limits.
 
-use std::any::{TypeId, type_name};
+use std::any::TypeId;
 use std::time::Duration;
 
 use crate::command::Command;
@@ -93,12 +93,12 @@ pub(super) struct Rule {
 
 #[derive(Clone, Debug)]
 pub(super) enum Whom {
-    Type(TypeId, &'static str),
+    Type(TypeId),
     Process(Pid),
     /// The step with this number of each process of the type. The first one is 1.
-    Step(TypeId, &'static str, u32),
-    Command(TypeId, &'static str),
-    Blocking(TypeId, &'static str),
+    Step(TypeId, u32),
+    Command(TypeId),
+    Blocking(TypeId),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,18 +130,18 @@ impl Faults {
 
     /// Terminates a process of this type before a step, with this probability for each step.
     pub fn crash<P: Process>(self, chance: f64) -> Faults {
-        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Crash, chance)
+        self.with(Whom::Type(TypeId::of::<P>()), What::Crash, chance)
     }
 
     /// Lets a step of a process of this type panic at its end, with this probability. None of its yields is performed.
     pub fn panic<P: Process>(self, chance: f64) -> Faults {
-        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Panic, chance)
+        self.with(Whom::Type(TypeId::of::<P>()), What::Panic, chance)
     }
 
     /// Holds a step of a process of this type up, with this probability, for a time up to `most` that the seed decides.
     /// Meanwhile its mailbox fills, and the limits and timers of others pass.
     pub fn stall<P: Process>(self, chance: f64, most: Duration) -> Faults {
-        self.with(Whom::Type(TypeId::of::<P>(), type_name::<P>()), What::Stall(most), chance)
+        self.with(Whom::Type(TypeId::of::<P>()), What::Stall(most), chance)
     }
 
     /// Terminates this process before a step, with this probability for each step.
@@ -156,23 +156,23 @@ impl Faults {
             StepFault::Panic => What::Panic,
             StepFault::Stall(time) => What::Stall(time),
         };
-        self.with(Whom::Step(TypeId::of::<P>(), type_name::<P>(), step), what, 1.0)
+        self.with(Whom::Step(TypeId::of::<P>(), step), what, 1.0)
     }
 
     /// Injects a fault into commands of this type.
     pub fn command<C: Command>(self, fault: Fault) -> Faults {
-        self.with(Whom::Command(TypeId::of::<C>(), type_name::<C>()), What::Command(fault.kind), fault.chance)
+        self.with(Whom::Command(TypeId::of::<C>()), What::Command(fault.kind), fault.chance)
     }
 
     /// Begins blocking closures of processes of this type later, with this probability, by a time up to `most`. So
     /// they also come out of order.
     pub fn blocking_late<P: Process>(self, chance: f64, most: Duration) -> Faults {
-        self.with(Whom::Blocking(TypeId::of::<P>(), type_name::<P>()), What::BlockingLate(most), chance)
+        self.with(Whom::Blocking(TypeId::of::<P>()), What::BlockingLate(most), chance)
     }
 
     /// Lets blocking closures of processes of this type panic in the place of their code, with this probability.
     pub fn blocking_panics<P: Process>(self, chance: f64) -> Faults {
-        self.with(Whom::Blocking(TypeId::of::<P>(), type_name::<P>()), What::BlockingPanics, chance)
+        self.with(Whom::Blocking(TypeId::of::<P>()), What::BlockingPanics, chance)
     }
 
     /// Sets the most faults of one run. The default is no limit.
@@ -200,8 +200,8 @@ impl Whom {
     /// Whether this rule is about the step with this number of a process of this type.
     pub(super) fn is_step(&self, pid: Pid, process: Option<TypeId>, step: u32) -> bool {
         match self {
-            Whom::Type(wanted, _) => process == Some(*wanted),
-            Whom::Step(wanted, _, number) => process == Some(*wanted) && step == *number,
+            Whom::Type(wanted) => process == Some(*wanted),
+            Whom::Step(wanted, number) => process == Some(*wanted) && step == *number,
             Whom::Process(wanted) => pid == *wanted,
             Whom::Command(..) | Whom::Blocking(..) => false,
         }

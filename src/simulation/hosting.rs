@@ -73,7 +73,7 @@ impl SimulationHost for Hosting {
     ) -> Result<Arc<Duty>, CommandError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(duty.clone()) };
         let fault = shared.inject(duty.pid(), |rule| match (&rule.whom, rule.what) {
-            (Whom::Command(wanted, _), What::Command(_)) => *wanted == kind,
+            (Whom::Command(wanted), What::Command(_)) => *wanted == kind,
             _ => false,
         });
         let fault = fault.map(|what| if let What::Command(fault) = what { fault } else { CommandFault::Fail });
@@ -86,7 +86,7 @@ impl SimulationHost for Hosting {
         }
         // The answer of the handler ends the wait of the process. Until then the duty is kept here.
         let kept = Mutex::new(Some(duty.clone()));
-        let (pid, tag, weak, runtime) = (duty.pid(), duty.tag(), self.shared.clone(), self.runtime);
+        let (pid, tag, weak) = (duty.pid(), duty.tag(), self.shared.clone());
         let alive = Arc::downgrade(&core);
         shared.state().open.insert((pid, tag), name);
         Ok(duty.relayed(Box::new(move |answer: Answer| {
@@ -112,7 +112,6 @@ impl SimulationHost for Hosting {
                 }
                 _ => duty.answer(answer),
             }
-            let _ = runtime;
         })))
     }
 }
@@ -122,7 +121,7 @@ impl Shared {
     fn inject_blocking(&self, of: Pid, runtime: usize, wanted: impl Fn(&What) -> bool) -> Option<What> {
         let process = self.type_in_hand(of, runtime)?;
         self.inject(of, |rule| match rule.whom {
-            Whom::Blocking(kind, _) => kind == process && wanted(&rule.what),
+            Whom::Blocking(kind) => kind == process && wanted(&rule.what),
             _ => false,
         })
     }

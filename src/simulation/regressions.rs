@@ -67,6 +67,7 @@ impl Regressions {
         &self.entries
     }
 
+    #[cfg(test)]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -32,6 +32,7 @@ use super::faults::{Faults, Rule, What};
 use super::fold::Fold;
 use super::recorder::{Injected, Recorder};
 use super::state::WorldState;
+use super::trace::FindingKind;
 use crate::clock::{Deadline, Drive, ManualClock};
 use crate::inside::as_step;
 use crate::outcome::contain;
@@ -196,13 +197,17 @@ impl Shared {
 
     /// Records the first failure of the run.
     pub(super) fn fail(&self, check: &str, what: impl Into<String>) {
+        self.fail_as(check, FindingKind::Failed, what.into());
+    }
+
+    fn fail_as(&self, check: &str, kind: FindingKind, what: String) {
         if self.without.iter().any(|other| other == check) {
             return;
         }
         let at = self.elapsed();
         let state = &mut *self.state();
         if state.failure.is_none() && !state.is_ending {
-            state.failure = Some(Failure { check: check.to_owned(), what: what.into(), turn: state.turns, at });
+            state.failure = Some(Failure { check: check.to_owned(), kind, what, turn: state.turns, at });
         }
     }
 
@@ -462,8 +467,8 @@ impl Shared {
         let mut checks = std::mem::take(&mut *lock(&self.checks));
         if !checks.is_empty() {
             self.look(|state, last_fault| {
-                if let Err((check, what)) = checks.ask(state, last_fault, is_end) {
-                    self.fail(&check, what);
+                if let Err((check, kind, what)) = checks.ask(state, last_fault, is_end) {
+                    self.fail_as(&check, kind, what);
                 }
             });
         }

@@ -21,7 +21,7 @@ use super::shared::Limits;
 use super::shrink::{self, shrink};
 use super::tape::{self, Replayed, Tape};
 use super::told::trace_of;
-use super::trace::{self, Finding, FindingKind, ShrunkRun};
+use super::trace::{self, Finding, ShrunkRun};
 use super::world::World;
 use crate::outcome::BoxError;
 use crate::primitives::{Mutex, lock};
@@ -289,7 +289,7 @@ impl Simulation {
     /// Runs a seed, perhaps twice. Returns the name of its partial order, and the failure.
     fn try_seed(&self, seed: u64, turns: u32) -> (u64, Option<Failed>) {
         let outcome = self.run_seed(seed, turns, Duration::ZERO);
-        let is_again = seed - self.seeds.start < FIRST_TWICE || seed % TWICE == 0 || outcome.failure.is_some();
+        let is_again = seed - self.seeds.start < FIRST_TWICE || seed.is_multiple_of(TWICE) || outcome.failure.is_some();
         if is_again {
             let again = self.run_seed(seed, turns, AHEAD);
             if again.hash != outcome.hash || again.failure != outcome.failure {
@@ -348,11 +348,7 @@ impl Simulation {
             schedule: self.schedule.of_seed(seed.seed).to_string(),
             faults: u64::from(recorded.injected),
             version: VERSION.to_owned(),
-            finding: Finding {
-                check: failure.check.clone(),
-                kind: FindingKind::DoesNotHold,
-                detail: failure.what.clone(),
-            },
+            finding: Finding { check: failure.check.clone(), kind: failure.kind, detail: failure.what.clone() },
             shrunk: shrunk.as_ref().zip(shrunk_seed.clone()).map(|(shrunk, seed)| ShrunkRun {
                 seed,
                 runs: u64::from(shrunk.runs),

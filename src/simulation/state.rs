@@ -40,6 +40,12 @@ pub struct WaitingMessage<'a, M> {
     pub message: &'a M,
 }
 
+impl std::fmt::Debug for WorldState<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorldState").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
 impl<'a> WorldState<'a> {
     pub(super) fn new(
         cores: &'a [Arc<Core>],

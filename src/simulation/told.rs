@@ -19,9 +19,13 @@ pub(super) fn trace_of(records: Vec<TurnRecord>) -> Trace {
             _ => {}
         }
         let mut notes = record.notes;
-        notes.extend(record.injected.iter().filter(|fault| fault.of != process || !is_panic(fault.what)).map(|fault| {
-            format!("injected: {}", describe(fault.what))
-        }));
+        notes.extend(
+            record
+                .injected
+                .iter()
+                .filter(|fault| fault.of != process || !is_panic(fault.what))
+                .map(|fault| format!("injected: {}", describe(fault.what))),
+        );
         Some(TraceTurn {
             number: u64::from(record.number),
             time: record.at,
@@ -59,7 +63,8 @@ fn describe(what: What) -> String {
 }
 
 fn describe_event(activity: &StepActivity) -> Option<String> {
-    let from = |from: &Option<Pid>| from.map_or(String::from("message from outside"), |pid| format!("message of {pid}"));
+    let from =
+        |from: &Option<Pid>| from.map_or(String::from("message from outside"), |pid| format!("message of {pid}"));
     Some(match activity {
         StepActivity::Message { from: sender } => from(sender),
         StepActivity::Completed { tag } => format!("answer {tag}"),

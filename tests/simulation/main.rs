@@ -3,4 +3,5 @@
 #![allow(unreachable_pub, dead_code)]
 
 mod programs;
+mod shown;
 mod worlds;

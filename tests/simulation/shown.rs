@@ -1,0 +1,81 @@
+//! What a failure shows. Statements 26 to 30.
+
+use procession::simulation::{Simulation, ensure};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
+
+use crate::programs::*;
+
+/// A register that is read and written by questions.
+#[derive(Default)]
+struct Register(u64);
+
+enum RegisterMessage {
+    Read(Reply<u64>),
+    Write(u64),
+}
+
+impl Process for Register {
+    type Message = RegisterMessage;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, RegisterMessage>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(RegisterMessage::Read(reply)) => out.reply(reply, self.0),
+                Event::Message(RegisterMessage::Write(value)) => self.0 = value,
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Reads the register, and writes one more. Two of them may lose an update.
+struct Incrementer {
+    register: Address<RegisterMessage>,
+    read: Option<Tag<u64>>,
+}
+
+impl Process for Incrementer {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let read = *self.read.get_or_insert_with(|| out.ask(self.register, RegisterMessage::Read, SECOND));
+        for event in events {
+            if let Event::Completed(done) = event
+                && let Some(value) = done.take(read)
+            {
+                out.send(self.register, RegisterMessage::Write(value? + 1));
+                return Ok(Step::Done(()));
+            }
+        }
+        Ok(Step::Wait)
+    }
+}
+
+fn lost_update(others: usize) -> Simulation {
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let register = runtime.spawn(Register::default())?.address();
+        let counter = runtime.spawn(Counter::default())?;
+        for _ in 0..others {
+            runtime.spawn(Adder { to: counter.address(), left: 2, tag: None })?;
+        }
+        for _ in 0..2 {
+            runtime.spawn(Incrementer { register, read: None })?;
+        }
+        world.run()?;
+        let value = world.look(|state| state.processes::<Register>().map(|(_, one)| one.0).sum::<u64>());
+        ensure(value == 2, || format!("{value} after two increments"))?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_lost_update_is_found_and_shrunk() {
+    let report = lost_update(3).name("lost_update").run();
+    let failed = report.failed().unwrap();
+    println!("{}", failed.report());
+    println!("{:?} deviations, {} turns, {} runs", failed.deviations(), failed.shrunk_turns(), failed.shrinking_runs());
+}
