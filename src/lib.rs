@@ -141,6 +141,8 @@
 //! A process never holds a handle to the runtime. So a test can give it events and check its yields without a runtime.
 //! See [`testing`].
 
+// The model checker does not build the simulation, which alone uses some functions.
+#![cfg_attr(loom, allow(dead_code))]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

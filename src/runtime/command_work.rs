@@ -53,8 +53,16 @@ impl Core {
     ) {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
             (Some(AnyHandler::Async(handler)), _) => {
+                let kind = command.kind();
                 let future = handler.future(command.command);
-                return self.host_future(body, tag, future, limit, executor);
+                let relayed = match &self.simulation {
+                    None => Ok(future),
+                    Some(simulation) => simulation.relay_future(body.head.pid, kind, future),
+                };
+                return match relayed {
+                    Ok(future) => self.host_future(body, tag, future, limit, executor),
+                    Err(why) => self.road.answer_in_hand(executor, body, tag, Err(why)),
+                };
             }
             (Some(AnyHandler::Call(handler)), Some(core)) => {
                 let pid = body.head.pid;

@@ -127,6 +127,10 @@ impl Runtime {
         if core.pool.is_inside() {
             return Err(core.not_idle(WaitError::Inside));
         }
+        if let Some(simulation) = &core.simulation {
+            let is_idle = simulation.wait_idle(deadline);
+            return if is_idle { Ok(()) } else { Err(core.not_idle(WaitError::TimedOut)) };
+        }
         let (never, mut pause) = (Latch::<()>::new(), FIRST_PAUSE);
         for look in 0.. {
             if core.is_done_with_all() {

@@ -10,6 +10,7 @@ use super::dispatch::Core;
 use crate::clock::Deadline;
 use crate::primitives::Arc;
 use crate::process::{CommandError, Duty, Pid};
+use crate::sched::residents::BoxedFuture;
 
 /// Work that a thread would do.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -40,6 +41,13 @@ pub(crate) trait SimulationHost: Send + Sync {
 
     /// Goes on until no job is left, or until the deadline has passed.
     fn drain(&self, deadline: Deadline);
+
+    /// Goes on until nothing can happen without a timer, and no handler has an open command. Returns whether that was
+    /// before the deadline.
+    fn wait_idle(&self, deadline: Deadline) -> bool;
+
+    /// Decides about the future of a command. An error is the answer in its place.
+    fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError>;
 
     /// Takes the jobs that have not begun.
     fn abandon(&self) -> Vec<Job>;

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use crossbeam_queue::SegQueue;
 
 use super::cell::Cell;
-use crate::primitives::{AtomicUsize, OnceLock, Ordering, thread_local};
+use crate::primitives::{AtomicUsize, OnceLock, Ordering};
 use crate::process::Pid;
 
 /// The number of slots in a segment. It is a power of two. A segment has 128 KiB of cells.
@@ -37,7 +37,7 @@ pub(crate) struct Table {
 /// The most segments that a thread keeps for the next table of a simulation.
 const MOST_SPARE: usize = 64;
 
-thread_local! {
+std::thread_local! {
     /// Segments of tables of simulations, whose cells are as new.
     static SPARES: RefCell<Vec<Box<[Cell]>>> = const { RefCell::new(Vec::new()) };
 }
@@ -47,7 +47,7 @@ impl Drop for Table {
         if !self.leaves_segments {
             return;
         }
-        let used = *self.used.get_mut();
+        let used = self.used.load(Ordering::Relaxed);
         for (segment, number) in self.segments.iter_mut().zip(0..) {
             let Some(mut cells) = segment.take() else { continue };
             let used = used.saturating_sub(number * SEGMENT).min(SEGMENT);

@@ -122,6 +122,11 @@ impl Entries {
         self.later.first_key_value().map(|((at, _), _)| *at)
     }
 
+    /// Whether an entry is held up.
+    pub(super) fn has_late(&self) -> bool {
+        !self.later.is_empty()
+    }
+
     /// Moves the entries whose moment has come behind the others.
     pub(super) fn bring(&mut self, now: Instant) {
         while self.next_later().is_some_and(|at| at <= now) {

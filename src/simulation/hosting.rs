@@ -1,6 +1,8 @@
 //! What a world does for its runtimes in the place of other threads.
 
 use std::any::TypeId;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::decision::{Choose as _, Odds, Place};
@@ -8,13 +10,14 @@ use super::entries::Entry;
 use super::faults::{CommandFault, What, Whom};
 use super::shared::Shared;
 use crate::clock::{Deadline, Drive};
-use crate::outcome::{BoxError, Failure};
+use crate::outcome::{BoxError, Failure, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, Weak, lock, thread};
 use crate::process::command::Answer;
 use crate::process::{CommandError, Duty};
 use crate::runtime::dispatch::Core;
 use crate::runtime::simulated::{BlockingFate, Job, SimulationHost};
+use crate::sched::residents::{AnyFuture, BoxedFuture};
 
 /// The world, as the runtime with this number sees it.
 pub(super) struct Hosting {
@@ -61,6 +64,23 @@ impl SimulationHost for Hosting {
         self.with(|shared| shared.drive(&mut || !shared.state().entries.has_jobs(), deadline));
     }
 
+    fn wait_idle(&self, deadline: Deadline) -> bool {
+        self.with(|shared| shared.drive(&mut || shared.is_idle(), deadline)).unwrap_or(true)
+    }
+
+    fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(future) };
+        let fault = shared.inject_command(of, kind);
+        if let Some(why) = fault.and_then(refusal) {
+            drop_contained(future);
+            return Err(why);
+        }
+        Ok(match fault {
+            None => future,
+            Some(fault) => Box::pin(FaultyFuture { future, fault, answer: None, of, shared: self.shared.clone() }),
+        })
+    }
+
     fn abandon(&self) -> Vec<Job> {
         self.with(|shared| shared.state().entries.take_jobs()).unwrap_or_default()
     }
@@ -72,17 +92,9 @@ impl SimulationHost for Hosting {
         (kind, name): (TypeId, &'static str),
     ) -> Result<Arc<Duty>, CommandError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(duty.clone()) };
-        let fault = shared.inject(duty.pid(), |rule| match (&rule.whom, rule.what) {
-            (Whom::Command(wanted), What::Command(_)) => *wanted == kind,
-            _ => false,
-        });
-        let fault = fault.map(|what| if let What::Command(fault) = what { fault } else { CommandFault::Fail });
-        match fault {
-            Some(CommandFault::Fail) => {
-                return Err(CommandError::Failed(Failure::from(BoxError::from("injected by the simulation"))));
-            }
-            Some(CommandFault::LostBefore) => return Err(CommandError::Dropped),
-            _ => {}
+        let fault = shared.inject_command(duty.pid(), kind);
+        if let Some(why) = fault.and_then(refusal) {
+            return Err(why);
         }
         // The answer of the handler ends the wait of the process. Until then the duty is kept here.
         let kept = Mutex::new(Some(duty.clone()));
@@ -116,7 +128,68 @@ impl SimulationHost for Hosting {
     }
 }
 
+/// The answer to a command whose handler is not called.
+fn refusal(fault: CommandFault) -> Option<CommandError> {
+    match fault {
+        CommandFault::Fail => Some(CommandError::Failed(Failure::from(BoxError::from("injected by the simulation")))),
+        CommandFault::LostBefore => Some(CommandError::Dropped),
+        CommandFault::Late(_) | CommandFault::LostAfter | CommandFault::Never => None,
+    }
+}
+
+/// The future of a command whose answer is late or lost.
+struct FaultyFuture {
+    future: BoxedFuture,
+    fault: CommandFault,
+    /// An answer that comes later.
+    answer: Option<Answer>,
+    of: Pid,
+    shared: Weak<Shared>,
+}
+
+impl AnyFuture for FaultyFuture {
+    fn poll_any(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        if let Some(answer) = self.answer.take() {
+            return Poll::Ready(answer);
+        }
+        let answer = ready!(self.future.as_mut().poll_any(context));
+        match (self.fault, self.shared.upgrade()) {
+            (CommandFault::LostAfter, _) => Poll::Ready(Err(CommandError::Dropped)),
+            (CommandFault::Never, _) => {
+                // The future is ready, and must not be polled again.
+                self.future = Box::pin(Never);
+                Poll::Pending
+            }
+            (CommandFault::Late(most), Some(shared)) => {
+                self.answer = Some(answer);
+                let (delay, waker) = (shared.draw_time(self.of, most), context.waker().clone());
+                shared.push_after(delay, Entry::Answer(Box::new(move || waker.wake())));
+                Poll::Pending
+            }
+            _ => Poll::Ready(answer),
+        }
+    }
+}
+
+/// A future that is never ready.
+struct Never;
+
+impl AnyFuture for Never {
+    fn poll_any(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Answer> {
+        Poll::Pending
+    }
+}
+
 impl Shared {
+    /// Decides about a fault of a command of a process.
+    fn inject_command(&self, of: Pid, kind: TypeId) -> Option<CommandFault> {
+        let fault = self.inject(of, |rule| match (&rule.whom, rule.what) {
+            (Whom::Command(wanted), What::Command(_)) => *wanted == kind,
+            _ => false,
+        });
+        fault.and_then(|what| if let What::Command(fault) = what { Some(fault) } else { None })
+    }
+
     /// Decides about a fault of the blocking closures of a process.
     fn inject_blocking(&self, of: Pid, runtime: usize, wanted: impl Fn(&What) -> bool) -> Option<What> {
         let process = self.type_in_hand(of, runtime)?;

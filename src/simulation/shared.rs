@@ -503,6 +503,13 @@ impl Shared {
             && self.clock.next_due_here().is_none()
     }
 
+    /// Whether nothing can happen without a timer, and no handler has an open command.
+    pub(super) fn is_idle(&self) -> bool {
+        self.collect();
+        let state = self.state();
+        state.entries.is_empty() && state.helpers.is_empty() && state.open.is_empty() && !state.entries.has_late()
+    }
+
     /// Drops what is left of the runtimes.
     pub(super) fn clear(&self) {
         let (cores, outputs, withheld) = {
