@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 #![allow(unreachable_pub, dead_code)]
 
+mod bugs;
 mod programs;
 mod shown;
 mod worlds;

@@ -6,6 +6,11 @@ use procession::{Event, Events, Process, Reply, Step, StepOutput, StepResult, Ta
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
+/// Whether the full numbers of seeds are to be tried.
+pub fn is_full() -> bool {
+    std::env::var_os("PROCESSION_FULL").is_some()
+}
+
 /// Counts what it is sent.
 #[derive(Default)]
 pub struct Counter {
