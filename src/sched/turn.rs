@@ -60,14 +60,15 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         executor.begins(pid);
         let is_first = body.head.stage != Stage::Open;
         if is_first {
+            let is_new = body.head.stage == Stage::New;
             let begun = enter(engine, executor, out, &mut body);
-            if begun == Begun::Plain {
-                drop(cell.hand_over(&mut body));
-            } else {
-                body = match begin_otherwise(engine, executor, cell, out, (body, begun)) {
+            if begun != Begun::Plain {
+                body = match begin_otherwise(engine, executor, cell, out, (body, begun, is_new)) {
                     Ok(body) => body,
                     Err(after) => return after,
                 };
+            } else if is_new {
+                drop(cell.hand_over(&mut body));
             }
             // It may have been terminated while its `start` ran.
             if let Some(reason) = doom() {
@@ -187,7 +188,7 @@ fn rest_again<E: Engine, H: Executor>(
     After::Nothing
 }
 
-/// Begins a process that is not as most are: it has rare fields, its `start` yields, its steps are shown, or something
+/// Begins a process that is not as most are: it begins in stages, its `start` yields, its steps are shown, or something
 /// has failed. Returns the body if the process is to be stepped now.
 #[inline(never)]
 fn begin_otherwise<E: Engine, H: Executor>(
@@ -195,9 +196,8 @@ fn begin_otherwise<E: Engine, H: Executor>(
     executor: &mut H,
     cell: &Cell,
     out: &mut StepOutput,
-    (mut body, mut begun): (Ready, Begun),
+    (mut body, mut begun, is_new): (Ready, Begun, bool),
 ) -> Result<Ready, After> {
-    let is_new = begun != Begun::Initialised;
     if begun == Begun::NotEntered {
         let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
         end(engine, executor, out, body, exit);
