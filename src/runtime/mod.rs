@@ -16,6 +16,7 @@ mod access;
 mod send_future;
 mod ask;
 mod watch;
+mod process_node;
 mod process_ref;
 mod handle;
 mod system;
