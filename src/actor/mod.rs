@@ -75,7 +75,7 @@ pub use self::reach::{CALL_LIMIT, Reach};
 /// - Names of methods of a [`Handle`](crate::Handle) or a [`ProcessRef`](crate::ProcessRef) are refused, because those
 ///   methods would hide the call: `address`, `ask`, `cancel`, `cancel_timeout`, `clone`, `exit`, `info`, `is_alive`,
 ///   `is_finished`, `join`, `join_group`, `join_timeout`, `leave_group`, `map`, `pid`, `poll`, `process_ref`,
-///   `register`, `send`, `send_timeout`, `state`, `terminate`, `watch`.
+///   `register`, `send`, `send_timeout`, `shutdown_node`, `state`, `terminate`, `watch`.
 /// - Documentation and `#[cfg]` are carried over to the message and the call.
 ///
 /// # Callbacks

@@ -1,10 +1,14 @@
 //! The yields of futures.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::command::Tag;
+use super::command::{Answer, CommandError, Tag};
+use crate::outcome::{BoxError, Failure};
 use crate::sched::body::{StepOutput, Yield};
+use crate::sched::residents::{AnyFuture, BoxedFuture};
 
 /// Futures.
 ///
@@ -13,7 +17,8 @@ use crate::sched::body::{StepOutput, Yield};
 ///
 /// - The future is polled for the first time after its step has returned `Ok`. It is never polled during a step of the
 ///   process. If the step fails, the future is dropped without a poll.
-/// - Its output is the answer of the command. If a poll panics, the answer is
+/// - Its output is the answer of the command, also if it is an `Err`. With [`try_future`](Self::try_future), an `Err`
+///   is the failure of the command instead. If a poll panics, the answer is
 ///   [`CommandError::Panicked`](super::CommandError::Panicked).
 /// - When the process ends, its futures are dropped before `join` returns. If the process recovers from a failure, the
 ///   futures of the failed state machine are dropped. An [upgrade](super::Step::Upgrade) keeps them. The futures of a
@@ -74,8 +79,70 @@ impl StepOutput {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
+        self.push_future(limit, Box::pin(future))
+    }
+
+    /// As [`future`](Self::future), for a future whose output is a `Result`. The answer is the value. If the output is
+    /// an `Err`, the answer is [`CommandError::Failed`] with this error. So a [`retry`](Self::retry) attempts it again.
+    ///
+    /// ```
+    /// use procession::command::Retry;
+    /// use procession::prelude::*;
+    /// use std::io;
+    /// use std::time::Duration;
+    ///
+    /// async fn fetch(attempt: u32) -> Result<String, io::Error> {
+    ///     if attempt < 3 { Err(io::Error::other("busy")) } else { Ok("page".into()) }
+    /// }
+    ///
+    /// #[derive(Default)]
+    /// struct Fetcher { page: String }
+    ///
+    /// #[actor]
+    /// impl Fetcher {
+    ///     #[on(start)]
+    ///     fn start(&mut self, out: &mut Actions<Self>) {
+    ///         let retry = Retry::new().first_pause(Duration::from_millis(1));
+    ///         out.retry(retry, |out, attempt| out.try_future(fetch(attempt))).then(out, |fetcher, page, out| {
+    ///             fetcher.page = page?;
+    ///             out.stop();
+    ///             Ok(())
+    ///         });
+    ///     }
+    ///
+    ///     #[on(finish)]
+    ///     fn page(&mut self) -> String {
+    ///         std::mem::take(&mut self.page)
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let fetcher = runtime.spawn(actor(Fetcher::default()))?;
+    /// assert_eq!(*fetcher.join()?.into_result()?, "page");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_future<F, T, E>(&mut self, future: F) -> Tag<T>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        self.try_future_timeout(Duration::MAX, future)
+    }
+
+    /// As [`try_future`](Self::try_future), with a limit, as that of [`future_timeout`](Self::future_timeout).
+    pub fn try_future_timeout<F, T, E>(&mut self, limit: Duration, future: F) -> Tag<T>
+    where
+        F: Future<Output = Result<T, E>> + Send + 'static,
+        T: Send + 'static,
+        E: Into<BoxError> + 'static,
+    {
+        self.push_future(limit, Box::pin(TryFuture(Box::pin(future))))
+    }
+
+    fn push_future<T>(&mut self, limit: Duration, future: BoxedFuture) -> Tag<T> {
         let tag = self.tag();
-        self.push(Yield::Future { tag: tag.id(), future: Box::pin(future), limit });
+        self.push(Yield::Future { tag: tag.id(), future, limit });
         tag
     }
 
@@ -83,5 +150,22 @@ impl StepOutput {
     /// [`CommandError::Cancelled`](super::CommandError::Cancelled), unless it was answered before.
     pub fn cancel_future<T>(&mut self, future: Tag<T>) {
         self.push(Yield::CancelFuture { tag: future.id() });
+    }
+}
+
+/// A future whose `Err` is the failure of its command.
+struct TryFuture<F>(Pin<Box<F>>);
+
+impl<F, T, E> AnyFuture for TryFuture<F>
+where
+    F: Future<Output = Result<T, E>> + Send,
+    T: Send + 'static,
+    E: Into<BoxError>,
+{
+    fn poll_any(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.0.as_mut().poll(context).map(|output| match output {
+            Ok(value) => Ok(Box::new(value) as _),
+            Err(error) => Err(CommandError::Failed(Failure::from(error.into()))),
+        })
     }
 }

@@ -65,10 +65,8 @@ impl StepOutput {
     ///
     /// An attempt fails if its answer is a [`CommandError`]. A value that is itself an `Err` is a success. So a
     /// [`future`](Self::future) or a [closure](Self::blocking) that returns an `Err` is not attempted again. An error
-    /// of a handler is, and so is the failure of a child that an attempt [runs](Self::run). To repeat a future that
-    /// returns a `Result`, use a command with
-    /// [`handler_async`](crate::config::RuntimeBuilder::handler_async), or run an
-    /// [async process](crate::async_process()).
+    /// of a handler is, and so is the failure of a child that an attempt [runs](Self::run). For a future that returns a
+    /// `Result`, use [`try_future`](Self::try_future).
     ///
     /// If [`total_time`](Retry::total_time) is over during an attempt, the attempt is given up, and the answer is
     /// [`CommandError::TimedOut`]. If it would be over before the next attempt, the answer is the last error, at once.
@@ -193,7 +191,7 @@ where
     /// Makes the first attempt. Returns whether it was made.
     fn begins(&mut self, out: &mut StepOutput) -> bool {
         let Slot::Full(duty) = std::mem::replace(&mut *lock(&self.slot), Slot::Empty) else { return false };
-        if !duty.is_open() || duty.cancel().check().is_err() {
+        if !is_wanted(&duty) {
             // It was cancelled before this process had its first turn.
             return false;
         }
@@ -209,7 +207,8 @@ where
 
     /// Makes the next attempt. Returns whether it was made.
     fn attempts(&mut self, out: &mut StepOutput) -> bool {
-        let Some(work) = &mut self.work else { return false };
+        // The command may have been cancelled when the pause was over already.
+        let Some(work) = self.work.as_mut().filter(|work| is_wanted(&work.duty)) else { return false };
         work.attempts = work.attempts.saturating_add(1);
         match contain(|| (self.attempt)(out, work.attempts)) {
             Ok(tag) => {
@@ -264,6 +263,11 @@ where
             }
         }
     }
+}
+
+/// Whether the command still waits for its answer.
+fn is_wanted(duty: &Duty) -> bool {
+    duty.is_open() && duty.cancel().check().is_ok()
 }
 
 impl<T> Work<T> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::access::WeakAccess;
 use super::ask::AskFuture;
+use super::process_node::node_of;
 use super::process_ref::ProcessRef;
 use super::send_future::SendFuture;
 use crate::clock::Clock;
@@ -17,6 +18,7 @@ use crate::outcome::{Exit, Rejected};
 use crate::primitives::Arc;
 use crate::process::{Accepts, Address, Named, Pid, Process, Reply, Resolve, SendError, Target};
 use crate::sched::machine::ExitLatch;
+use crate::shutdown::ShutdownNode;
 
 /// A handle to a process that was spawned from outside. It has the address of the process, and can wait for its end.
 /// Clones are handles to the same process. The drop of a handle does not end the process.
@@ -70,6 +72,38 @@ impl<P: Process> Handle<P> {
         limit: Duration,
     ) -> AskFuture<T> {
         self.access.ask(&self, question, limit)
+    }
+
+    /// Makes a node for the process in a [shutdown tree](crate::shutdown). Each call makes a new one.
+    ///
+    /// A request to the node asks the process to stop, with [`Reason::Shutdown`](crate::Reason::Shutdown). The node
+    /// closes when the process has ended, for any reason. Then [`exit`](Self::exit) returns the exit. If that is not
+    /// [`Exit::Done`], it is the error of the node. The name of the node is that of the process, or else its PID.
+    ///
+    /// The node needs no thread, and keeps neither the process nor the runtime alive. Callbacks of the nodes above it
+    /// run on the thread that ends the process.
+    ///
+    /// ```
+    /// use procession::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// struct Listener;
+    ///
+    /// #[actor]
+    /// impl Listener {}
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let listener = runtime.spawn(actor(Listener))?;
+    /// // The listener ends before all other processes.
+    /// let all = runtime.shutdown_node().depends_on([listener.shutdown_node()]);
+    /// all.shutdown_timeout(Duration::from_secs(20))?;
+    /// assert!(listener.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        let (node, job) = node_of(self.pid(), &self.access);
+        self.exit.latch().on_set(move |exit| job.close(exit)).keep();
+        node
     }
 
     /// Blocks the calling thread until the process has ended and was closed. Returns its exit. Any number of threads

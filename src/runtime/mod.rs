@@ -17,6 +17,7 @@ mod access;
 mod send_future;
 mod ask;
 mod watch;
+mod process_node;
 mod process_ref;
 mod handle;
 mod system;

@@ -6,14 +6,16 @@ use std::time::Duration;
 use super::access::WeakAccess;
 use super::ask::AskFuture;
 use super::inspect::{ProcessInfo, ProcessState};
+use super::process_node::node_of;
 use super::send_future::SendFuture;
 use super::watch::ExitWatcher;
 use crate::groups::Doer;
-use crate::outcome::{Reason, Rejected};
+use crate::outcome::{Exit, Reason, Rejected};
 use crate::primitives::Arc;
 use crate::process::{
     Accepts, NameError, Named, NoSuchProcessError, OwnedTarget, Pid, Recipient, Reply, Resolve, SendError, Target,
 };
+use crate::shutdown::ShutdownNode;
 
 /// A reference to a process that takes messages of type `M`, with all calls that name a process.
 ///
@@ -112,6 +114,19 @@ impl<M> ProcessRef<M> {
     /// a [`Down`](crate::Down) with [`Reason::NoSuchProcess`] at once.
     pub fn watch(&self) -> ExitWatcher {
         self.access.watch(&self)
+    }
+
+    /// Makes a node for the process in a [shutdown tree](crate::shutdown). Each call makes a new one, for the process
+    /// that is at the target then. It is as that of [`Handle::shutdown_node`](crate::Handle::shutdown_node). If there
+    /// is no such process, the node is closed. If the runtime has ended, the node is closed, too.
+    pub fn shutdown_node(&self) -> ShutdownNode {
+        let watcher = self.watch();
+        let (node, job) = node_of(watcher.pid(), &self.access);
+        watcher.on_down(move |down| {
+            // A process that had ended before has left no exit.
+            if down.is_no_such_process() { job.close(&Exit::Done(())) } else { job.close(&down.exit) }
+        });
+        node
     }
 
     /// Describes the process. `None` if there is no process at the target, or if it has ended.

@@ -67,6 +67,16 @@ impl ExitWatcher {
         self.down.latch().get()
     }
 
+    /// Calls `callback` with the [`Down`]. The watcher lives until then.
+    pub(super) fn on_down(self, callback: impl FnOnce(&Down) + Send + 'static) {
+        let down = self.down.latch().clone();
+        let called = move |down: &Down| {
+            callback(down);
+            drop(self);
+        };
+        down.on_set(called).keep();
+    }
+
     /// Blocks the calling thread until the process has ended.
     ///
     /// # Errors

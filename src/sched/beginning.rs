@@ -1,7 +1,7 @@
 //! The beginning of a process: its `init` and its `start`, before the first step.
 //!
-//! Most processes have no rare fields, no `start`, and no watchdog. One call does all that is to be done for them. The
-//! others begin in stages: see [`Begun`].
+//! For most processes nothing is to be done between the two. One call does all that is to be done for them. The others
+//! begin in stages: see [`Begun`].
 
 use super::ending::end;
 use super::engine::Engine;
@@ -18,16 +18,21 @@ pub(super) fn enter<E: Engine, H: Executor>(
     out: &mut StepOutput,
     body: &mut Ready,
 ) -> Begun {
+    let is_shown = executor.sight().is_some() || tracing::level_enabled!(tracing::Level::TRACE);
     if body.head.stage == Stage::Initialised {
         body.head.stage = Stage::Open;
-        return Begun::Initialised;
+        // The turn has found that the process was not terminated. No user code has run since.
+        if is_shown || body.head.begins_in_stages() {
+            return Begun::Initialised;
+        }
+        return body.machine.start(&mut body.head, out);
     }
     if let Err(why) = engine.begins(&mut body.head) {
         out.failure = Some(Exit::Failed(Failure::new(why)));
         return Begun::NotEntered;
     }
     body.head.stage = Stage::Open;
-    if executor.sight().is_some() || tracing::level_enabled!(tracing::Level::TRACE) {
+    if is_shown {
         return enter_shown(executor, out, body);
     }
     body.machine.begin(&mut body.head, out, &engine.road().dooms)

@@ -168,6 +168,14 @@ impl Head {
         self.rare.as_ref()?.name.as_ref()
     }
 
+    /// Whether something is to be done between `init` and `start`: it joins groups, its parent is notified, or its
+    /// random numbers are loaded.
+    #[inline]
+    pub(crate) fn begins_in_stages(&self) -> bool {
+        let Some(rare) = &self.rare else { return false };
+        rare.begun.is_some() || rare.is_prepared || rare.given.is_some()
+    }
+
     /// Whether the output is the answer to a command of the parent.
     pub(crate) fn answers_with_output(&self) -> bool {
         self.rare.as_ref().and_then(|rare| rare.given.as_ref()).is_some_and(|given| given.answer.is_some())

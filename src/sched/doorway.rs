@@ -361,6 +361,27 @@ mod tests {
     }
 
     #[test]
+    fn no_plain_message_passes_one_that_waits_for_a_place_to_be_filled() {
+        let (mut door, first) = (Door::new(2), process(1));
+        door.sends(first, 1, 0);
+        door.sends(first, 2, 1);
+        door.registers(20);
+        door.registers(21);
+        door.mailbox.pop_message();
+        door.mailbox.pop_message();
+        door.changes(|doorway| doorway.let_in());
+        assert_eq!(door.granted.len(), 2);
+        // Both have places. A third one waits, although there is room again.
+        door.bounds.leave_grant();
+        let sender: Arc<dyn WaitingSender> = Arc::new(Outside(22, AtomicBool::new(false)));
+        assert!(door.bounds.wait_or_grant(0, &sender).is_some());
+        assert!(door.bounds.has_room(0) && !door.bounds.admit(1, 0), "it would pass the one that waits");
+        door.bounds.leave_grant();
+        door.changes(|doorway| doorway.let_in());
+        assert!(door.bounds.waiting.is_none() && door.bounds.admit(1, 0));
+    }
+
+    #[test]
     fn plain_messages_go_with_the_turn_of_the_one_before_them() {
         let (mut door, first, second) = (Door::new(2), process(1), process(2));
         door.sends(first, 1, 0);

@@ -186,8 +186,8 @@ impl<P: Process> Machine for Typed<P> {
             out.failure = Some(exit);
             return Begun::NotEntered;
         }
-        // With rare fields, its groups come first. A process that was terminated meanwhile is not started.
-        if head.rare.is_some() || dooms.load(Ordering::Relaxed) > 0 {
+        // A process that was terminated meanwhile is not started.
+        if head.begins_in_stages() || dooms.load(Ordering::Relaxed) > 0 {
             return Begun::Entered;
         }
         self.start(head, out)

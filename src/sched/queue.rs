@@ -307,6 +307,31 @@ mod tests {
     }
 
     #[test]
+    fn a_thief_with_a_shard_of_its_own_takes_a_batch_before_it() {
+        for (there, has_own, expected) in [(100, true, BATCH + 1), (20, true, 10), (100, false, 50)] {
+            let (queues, own) = Queues::new(2);
+            (0..there).for_each(|number| own[0].push(ready(number)));
+            (0..usize::from(has_own)).for_each(|_| own[1].push(ready(1_000)));
+            let first = queues.steal_shard(0, &own[1]);
+            let (to, in_shard) = if has_own { (&own[1].deque, 1) } else { (&own[1].shard, expected - 1) };
+            assert_eq!(own[1].waiting(), in_shard, "the rest is behind none of the thief's own");
+            let stolen = numbers(first.into_iter().chain(std::iter::from_fn(|| to.pop())));
+            assert_eq!(stolen, (0..expected).collect::<Vec<_>>(), "the oldest first");
+            assert_eq!(queues.shard_len(0), there - expected);
+        }
+    }
+
+    #[test]
+    fn single_processes_come_from_both_parts_of_the_global_queue_in_turn() {
+        const OUTSIDE: usize = 1_000;
+        let (queues, mut own) = Queues::new(1);
+        (0..4).for_each(|number| own[0].push(ready(number)));
+        (OUTSIDE..OUTSIDE + 2).for_each(|number| queues.push(ready(number)));
+        let order = numbers(std::iter::from_fn(|| own[0].take_one_global(&queues)));
+        assert_eq!(order, [OUTSIDE, 0, OUTSIDE + 1, 1, 2, 3]);
+    }
+
+    #[test]
     fn a_thief_begins_with_any_other_and_finds_the_only_one_who_has_something() {
         const WORKERS: usize = 4;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);

@@ -202,3 +202,37 @@ fn ready_futures_are_answered_in_order_and_without_another_turn() {
     assert_eq!(*output(&runtime(1).spawn(awaiting(yields, take)).unwrap()), 2);
     assert_eq!(answers.take(), (0..10).collect::<Vec<_>>());
 }
+
+#[test]
+fn an_error_of_a_future_is_an_answer_or_a_failure() {
+    #[derive(Debug, PartialEq)]
+    struct Busy;
+    impl std::fmt::Display for Busy {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("busy")
+        }
+    }
+    impl std::error::Error for Busy {}
+
+    let mut tags = None;
+    let process = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        let (value, failure, success) = *tags.get_or_insert_with(|| {
+            let value = out.future(async { Err::<u32, _>(Busy) });
+            (value, out.try_future(async { Err::<u32, _>(Busy) }), out.try_future(async { Ok::<_, Busy>(7) }))
+        });
+        for event in events {
+            let Event::Completed(done) = event else { continue };
+            if let Some(value) = done.take(value) {
+                assert_eq!(value?, Err(Busy));
+            } else if let Some(failure) = done.take(failure) {
+                let error = failure.unwrap_err();
+                let CommandError::Failed(failure) = &error else { panic!("{error}") };
+                assert_eq!(failure.error().downcast_ref(), Some(&Busy));
+            } else if let Some(success) = done.take(success) {
+                return Ok(Step::Done(success?));
+            }
+        }
+        Ok(Step::Idle)
+    });
+    assert_eq!(*output(&runtime(1).spawn(process).unwrap()), 7);
+}

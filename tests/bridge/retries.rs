@@ -37,13 +37,17 @@ struct Kept {
 
 impl Kept {
     fn new() -> Kept {
+        Kept::with(2)
+    }
+
+    fn with(workers: usize) -> Kept {
         let (clock, calls) = (ManualClock::new(), Log::new());
         let keep = calls.clone();
         let handler = move |fetch: Fetch, responder| {
             keep.push((fetch.0, responder));
             Ok(())
         };
-        let runtime = builder().workers(2).clock(clock.clock()).handler(handler).start().unwrap();
+        let runtime = builder().workers(workers).clock(clock.clock()).handler(handler).start().unwrap();
         Kept { runtime, clock, calls }
     }
 
@@ -360,6 +364,54 @@ fn a_retry_that_is_cancelled_at_once_makes_no_attempt() {
     assert_eq!(*answer, Err(CommandError::Cancelled(Reason::Cancelled).to_string()));
     kept.wait_for_end(0);
     assert_eq!(kept.calls.len(), 0);
+}
+
+#[test]
+fn a_retry_cancelled_when_its_pause_is_over_makes_no_attempt() {
+    let kept = Kept::with(1);
+    let process = kept.runtime.spawn(fetches(retry())).unwrap();
+    kept.attempt().1.fail("busy");
+    kept.wait_for_pause(1);
+    let (holder, blocker) = hold_up(&kept.runtime);
+    // The process is first in the queue, and cancels. The process that makes the attempts is second.
+    kept.runtime.send(process.address(), ()).unwrap();
+    kept.clock.advance(PAUSE);
+    until("the pause is over", || kept.runtime.stats().timers == 0);
+    blocker.release();
+    output(&holder);
+    assert_eq!(*output(&process), Err("cancelled (cancelled)".into()));
+    kept.wait_for_end(0);
+    assert_eq!(kept.calls.len(), 0);
+}
+
+#[test]
+fn an_error_of_a_future_is_attempted_again() {
+    let clock = ManualClock::new();
+    let runtime = builder().workers(2).clock(clock.clock()).start().unwrap();
+    let fails_twice = |attempts: u32| {
+        yields(move |out: &mut StepOutput| {
+            out.retry(Retry::new().first_pause(Duration::ZERO).attempts(attempts), |out, attempt| {
+                let work = async move { if attempt < 3 { Err("busy") } else { Ok(attempt) } };
+                out.try_future(work)
+            })
+        })
+    };
+    for (attempts, answer) in [(3, Ok(3)), (2, Err("failed: busy".into()))] {
+        let process = runtime.spawn(fails_twice(attempts)).unwrap();
+        advance_until("it is answered", &clock, PAUSE, || process.is_finished());
+        assert_eq!(*output(&process), answer);
+    }
+    // Each attempt has a limit. The first two are never ready.
+    let polls = yields(|out: &mut StepOutput| {
+        out.retry(Retry::new().attempts(3), |out, attempt| {
+            out.try_future_timeout(PAUSE, async move {
+                if attempt < 3 { std::future::pending::<Result<u32, String>>().await } else { Ok(attempt) }
+            })
+        })
+    });
+    let polls = runtime.spawn(polls).unwrap();
+    advance_until("it is answered", &clock, PAUSE, || polls.is_finished());
+    assert_eq!(*output(&polls), Ok(3));
 }
 
 /// The length of the first pause, in milliseconds, of a driven process with this seed.

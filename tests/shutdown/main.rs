@@ -33,3 +33,4 @@ mod random_limits;
 mod random_trees;
 mod library_parts;
 mod runtime_node;
+mod process_nodes;

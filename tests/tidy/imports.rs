@@ -200,6 +200,7 @@ const ORDER: &[&str] = &[
     "runtime/send_future",
     "runtime/ask",
     "runtime/watch",
+    "runtime/process_node",
     "runtime/process_ref",
     "runtime/handle",
     "runtime/system",

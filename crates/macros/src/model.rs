@@ -65,7 +65,7 @@ const EVENTS: [EventKind; 7] = [
 ];
 
 /// Methods of a handle and of a `ProcessRef`. A call with such a name would be hidden by the method.
-pub(crate) const HIDDEN: [&str; 23] = [
+pub(crate) const HIDDEN: [&str; 24] = [
     "address",
     "ask",
     "cancel",
@@ -86,6 +86,7 @@ pub(crate) const HIDDEN: [&str; 23] = [
     "register",
     "send",
     "send_timeout",
+    "shutdown_node",
     "state",
     "terminate",
     "watch",

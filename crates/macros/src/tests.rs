@@ -84,3 +84,15 @@ fn the_names_of_methods_of_handles_are_refused() {
         assert!(missing.is_empty(), "add these to `HIDDEN`: {missing:?}");
     }
 }
+
+/// The documentation of the attribute is in the sources of the library.
+#[test]
+fn the_names_that_are_refused_are_those_of_the_documentation() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src/actor/mod.rs");
+    // A packed crate is without them.
+    let Ok(source) = std::fs::read_to_string(path) else { return };
+    let text: Vec<_> = source.lines().map(|line| line.trim_start_matches('/').trim()).collect();
+    let text = text.join(" ");
+    let list = format!("{}.", HIDDEN.map(|name| format!("`{name}`")).join(", "));
+    assert!(text.contains(&list), "the documentation must have this list: {list}");
+}
