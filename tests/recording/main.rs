@@ -1,0 +1,9 @@
+//! Recordings of processes and their replay: section J of `docs/guarantees/simulation.md`.
+
+#[path = "../common/wait.rs"]
+mod wait;
+#[path = "../common/panics.rs"]
+mod panics;
+mod walker;
+mod replaying;
+mod random_programs;
