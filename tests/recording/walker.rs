@@ -192,7 +192,7 @@ impl Walker {
         let now = out.now();
         let begun = *self.begun.get_or_insert(now);
         self.note(now.duration_since(begun).as_nanos() as u64);
-        let wall = out.system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let wall = out.system_time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.note(wall.as_nanos() as u64);
         let random = out.random();
         self.note(random);
