@@ -1,6 +1,7 @@
 //! A replayed step that differs from the recorded one is an error that says where.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::recording::{Recorder, Recording, ReplayError};
@@ -124,7 +125,7 @@ fn recorder() -> Recorder {
 
 /// A recording of four steps.
 fn recorded() -> Vec<u8> {
-    let saved = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let saved = Arc::new(Mutex::new(Vec::new()));
     let saves = saved.clone();
     let recorder = Recorder::to(move |bytes| saves.lock().unwrap().push(bytes)).version("changes 1");
     let runtime = Runtime::builder().workers(1).recorder(recorder.process::<Changed>()).start().unwrap();
@@ -203,7 +204,7 @@ fn with_messages() -> Vec<u8> {
             Ok(Step::Done(child.pid()))
         }
     }
-    let saved = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let saved = Arc::new(Mutex::new(Vec::new()));
     let saves = saved.clone();
     let is_saved = Latch::new();
     let sets = is_saved.clone();

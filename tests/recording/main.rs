@@ -11,4 +11,6 @@ mod differences;
 mod files;
 mod saving;
 mod bounds;
+mod folder;
+mod processes;
 mod random_programs;

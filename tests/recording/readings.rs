@@ -1,5 +1,6 @@
 //! Everything that a step reads is in its recording.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use procession::clock::ManualClock;
@@ -112,7 +113,7 @@ impl Process for Replier {
 
 #[test]
 fn the_results_of_replies_are_replayed() {
-    let saved = std::sync::Arc::new(Mutex::new(Vec::new()));
+    let saved = Arc::new(Mutex::new(Vec::new()));
     let saves = saved.clone();
     let recorder = Recorder::to(move |bytes| saves.lock().unwrap().push(bytes)).process::<Replier>().save_at_end();
     let runtime = Runtime::builder().workers(1).recorder(recorder.clone()).start().unwrap();
