@@ -82,14 +82,17 @@ impl<T> Reply<T> {
     }
 }
 
+/// Gets the result of a reply that was sent, and returns the result that the sender gets.
+pub(crate) type OnReplySent = fn(bool) -> bool;
+
 thread_local! {
     /// Called with the result of each [`Reply::send`] of the thread. Set while a recorded or replayed step runs.
-    static SENT: Cell<Option<fn(bool) -> bool>> = const { Cell::new(None) };
+    static SENT: Cell<Option<OnReplySent>> = const { Cell::new(None) };
 }
 
 /// Sets the function that is called with the result of each [`Reply::send`] of the calling thread, and says what the
 /// sender is told.
-pub(crate) fn on_reply_sent(call: Option<fn(bool) -> bool>) {
+pub(crate) fn on_reply_sent(call: Option<OnReplySent>) {
     SENT.set(call);
 }
 

@@ -18,6 +18,8 @@ pub(super) enum Sink {
     Call(Arc<dyn Fn(Vec<u8>) + Send + Sync>),
 }
 
+type OnSave = dyn Fn(&SaveReport) + Send + Sync;
+
 /// The settings of a recorder.
 #[derive(Clone)]
 pub(super) struct Setup {
@@ -29,7 +31,7 @@ pub(super) struct Setup {
     pub(super) saves_at_end: bool,
     pub(super) values: Values,
     pub(super) renames: HashMap<String, String>,
-    pub(super) on_save: Option<Arc<dyn Fn(&SaveReport) + Send + Sync>>,
+    pub(super) on_save: Option<Arc<OnSave>>,
 }
 
 impl Setup {

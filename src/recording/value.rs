@@ -8,13 +8,16 @@ use crate::outcome::{BoxError, Rejected};
 use crate::primitives::Arc;
 use crate::process::{Answer, CommandError, SendError};
 
+type Put = dyn Fn(&dyn Any, &mut Vec<u8>) -> bool + Send + Sync;
+type Get = dyn Fn(&[u8]) -> Result<Box<dyn Any + Send>, BoxError> + Send + Sync;
+
 /// A codec for values whose type only their tag knows.
 #[derive(Clone)]
 pub(super) struct ValueCodec {
     of: TypeId,
     name: &'static str,
-    put: Arc<dyn Fn(&dyn Any, &mut Vec<u8>) -> bool + Send + Sync>,
-    get: Arc<dyn Fn(&[u8]) -> Result<Box<dyn Any + Send>, BoxError> + Send + Sync>,
+    put: Arc<Put>,
+    get: Arc<Get>,
 }
 
 impl ValueCodec {

@@ -133,8 +133,7 @@ fn recorded() -> Vec<u8> {
     // It may take steps before the numbers arrive. Then it takes none in them.
     (0..40).for_each(|number| _ = runtime.send(changed.pid(), number * 2));
     assert!(!wait(&changed).is_done());
-    let recording = saved.lock().unwrap().remove(0);
-    recording
+    saved.lock().unwrap().remove(0)
 }
 
 fn replayed(bytes: &[u8], by: Change) -> Result<(), ReplayError> {
@@ -213,8 +212,7 @@ fn with_messages() -> Vec<u8> {
     let runtime = Runtime::builder().workers(1).recorder(recorder).start().unwrap();
     assert!(wait(&runtime.spawn(Parent).unwrap()).is_done());
     wait(&is_saved);
-    let recording = saved.lock().unwrap().remove(0);
-    recording
+    saved.lock().unwrap().remove(0)
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Process for Phase {
     }
 
     fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<u64> {
-        while let Some(event) = events.next() {
+        for event in events.by_ref() {
             match event {
                 Event::Message(0) => {
                     let next = Phase { number: self.number + 1, count: 0 };
