@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::codec::put_list;
+use super::codec::{Recordable, put_list};
 use super::item::{Before, End, put_missing};
-use super::ring::{Ring, SNAPSHOT, STEP, Total};
+use super::ring::{Ring, SNAPSHOT, STEP, Total, frames_of};
 use crate::primitives::{Arc, Brief, Mutex, Weak, enter, lock};
 use crate::process::Pid;
 
@@ -170,7 +170,6 @@ impl Log {
 
     /// Adds the state of the process behind the last step.
     pub(super) fn snapshot(&self, state: &[u8]) {
-        use super::codec::Recordable;
         let steps = &mut *enter(&self.steps);
         let mut body = Vec::with_capacity(state.len() + 10);
         steps.next.encode(&mut body);
@@ -179,12 +178,16 @@ impl Log {
     }
 
     pub(super) fn frames(&self) -> Frames {
-        let steps = &*enter(&self.steps);
-        let unfinished = (steps.is_open && !steps.is_too_large).then(|| steps.step.clone());
-        let all = steps.ring.frames();
-        let oldest = steps.next.saturating_sub(all.iter().filter(|(kind, _)| *kind == STEP).count() as u64);
-        let missing = steps.missing.as_ref().filter(|(step, _)| *step >= oldest).map(|(_, what)| what.clone());
-        Frames { all, unfinished, seed: steps.seed, missing }
+        // The process must not wait for longer than a copy takes.
+        let (bytes, unfinished, missing, next, seed) = {
+            let steps = &*enter(&self.steps);
+            let unfinished = (steps.is_open && !steps.is_too_large).then(|| steps.step.clone());
+            (steps.ring.copy(), unfinished, steps.missing.clone(), steps.next, steps.seed)
+        };
+        let all = frames_of(&bytes);
+        let oldest = next.saturating_sub(all.iter().filter(|(kind, _)| *kind == STEP).count() as u64);
+        let missing = missing.filter(|(step, _)| *step >= oldest).map(|(_, what)| what);
+        Frames { all, unfinished, seed, missing }
     }
 }
 

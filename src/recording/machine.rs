@@ -59,7 +59,7 @@ impl<P: Process> RecordedType for TypeRecorder<P> {
             log,
             recordings: recordings.clone(),
             codec: self.0.clone(),
-            values: Arc::new(setup.values.clone()),
+            values: recordings.values.clone(),
             host: None,
             sight: Sight::default(),
             is_saved: false,

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 
 use super::file::{SaveCause, write};
 use super::log::{Live, Log};
@@ -10,6 +12,9 @@ use super::value::Values;
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{NoSuchProcessError, Pid};
+
+/// The most names of files that are tried.
+const MOST_NAMES: usize = 10_000;
 
 /// Where recordings go.
 #[derive(Clone)]
@@ -112,6 +117,7 @@ impl fmt::Display for SaveReport {
 /// The recordings of one runtime.
 pub(super) struct Recordings {
     pub(super) setup: Setup,
+    pub(super) values: Arc<Values>,
     pub(super) live: Arc<Live>,
     saved: AtomicUsize,
 }
@@ -119,7 +125,8 @@ pub(super) struct Recordings {
 impl Recordings {
     pub(super) fn new(setup: Setup) -> Recordings {
         let live = Arc::new(Live::new(setup.total));
-        Recordings { setup, live, saved: AtomicUsize::new(0) }
+        let values = Arc::new(setup.values.clone());
+        Recordings { setup, values, live, saved: AtomicUsize::new(0) }
     }
 
     /// Saves the recording of a process, and says so in the log and to the hook if that fails.
@@ -152,15 +159,27 @@ impl Recordings {
             Sink::Call(call) => contain(|| call(bytes)).map(|()| None).map_err(SaveError::Panicked),
             Sink::Folder(folder) => {
                 let pid = format!("{}.{}.{}", pid.node(), pid.slot(), pid.generation());
-                let path = folder.join(format!("{}-{pid}-{number}.recording", file_name(log.process.process)));
-                let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, bytes));
-                match written {
-                    Ok(()) => Ok(Some(path)),
-                    Err(error) => Err(SaveError::Io { path, error }),
-                }
+                let name = format!("{}-{pid}", file_name(log.process.process));
+                write_new(folder, &name, number, &bytes).map(Some)
             }
         }
     }
+}
+
+/// Writes a new file. Files of earlier runs may have the first names.
+fn write_new(folder: &Path, name: &str, number: usize, bytes: &[u8]) -> Result<PathBuf, SaveError> {
+    let failed = |path: &Path, error| SaveError::Io { path: path.to_owned(), error };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    for number in number..number.saturating_add(MOST_NAMES) {
+        let path = folder.join(format!("{name}-{number}.recording"));
+        let file = File::options().write(true).create_new(true).open(&path);
+        match file.and_then(|mut file| file.write_all(bytes)) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&path, error)),
+        }
+    }
+    Err(failed(folder, ErrorKind::AlreadyExists.into()))
 }
 
 /// The last part of the name of a type, as far as it can be in the name of a file.

@@ -86,15 +86,10 @@ impl Ring {
         self.begins_with_snapshot && (self.since_snapshot > self.limit / 4 || self.bytes.is_empty() && self.has_dropped)
     }
 
-    /// The frames, oldest first.
-    pub(super) fn frames(&self) -> Vec<(u8, Vec<u8>)> {
-        let all: Vec<u8> = self.bytes.iter().copied().collect();
-        let (mut left, mut frames) = (&all[..], Vec::new());
-        while let Some((length, kind)) = head_of(left) {
-            frames.push((kind, left[HEAD..HEAD + length].to_vec()));
-            left = &left[HEAD + length..];
-        }
-        frames
+    /// The bytes of the frames, oldest first: see [`frames_of`].
+    pub(super) fn copy(&self) -> Vec<u8> {
+        let (first, second) = self.bytes.as_slices();
+        [first, second].concat()
     }
 
     /// Makes room for so many bytes. Returns `false` if there can be none.
@@ -163,6 +158,16 @@ impl Drop for Ring {
     }
 }
 
+/// The kinds and the bodies of these frames.
+pub(super) fn frames_of(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let (mut left, mut frames) = (bytes, Vec::new());
+    while let Some((length, kind)) = head_of(left) {
+        frames.push((kind, left[HEAD..HEAD + length].to_vec()));
+        left = &left[HEAD + length..];
+    }
+    frames
+}
+
 /// The length and the kind of the frame at the front.
 fn head_of(bytes: &[u8]) -> Option<(usize, u8)> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
@@ -174,7 +179,7 @@ mod tests {
     use super::*;
 
     fn numbers(ring: &Ring) -> Vec<(u8, u8)> {
-        ring.frames().into_iter().map(|(kind, body)| (kind, body[0])).collect()
+        frames_of(&ring.copy()).into_iter().map(|(kind, body)| (kind, body[0])).collect()
     }
 
     #[test]
@@ -188,7 +193,7 @@ mod tests {
         }
         assert_eq!(numbers(&ring), (246..=255).map(|number| (STEP, number)).collect::<Vec<_>>());
         ring.push(STEP, &[0; 996]);
-        assert!(ring.frames().is_empty(), "a frame that is too large leaves nothing before it");
+        assert!(ring.copy().is_empty(), "a frame that is too large leaves nothing before it");
         assert_eq!(total.used(), 0);
         ring.push(STEP, &[7; 10]);
         assert_eq!(numbers(&ring), [(STEP, 7)]);

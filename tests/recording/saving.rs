@@ -112,6 +112,18 @@ fn a_living_process_is_saved_when_it_is_asked_for() {
     assert!(matches!(runtime.save_recording(walker.pid()), Err(SaveError::NoRecorder)));
 }
 
+#[test]
+fn files_of_earlier_runs_are_kept() {
+    let folder = Folder::new();
+    for run in 1..=3 {
+        let recorder = in_folder(&folder);
+        let runtime = Runtime::builder().workers(1).node(1).recorder(recorder).start().unwrap();
+        let walker = runtime.spawn(Walker::new()).unwrap();
+        runtime.save_recording(&walker).unwrap();
+        assert_eq!(folder.files().len(), run);
+    }
+}
+
 /// Stays in its second message until it may go.
 struct Held {
     begun: Latch<()>,
