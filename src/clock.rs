@@ -6,10 +6,13 @@
 //! `Instant::now`.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::numbered_list::NumberedList;
 use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, Weak, lock, wait, wait_for, wait_for_clock};
+
+/// The beginning of 2026.
+const SIMULATED_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 /// The source of time of a runtime, a pool or a timer.
 ///
@@ -58,6 +61,13 @@ impl Clock {
     /// Whether a simulation decides when each timer fires.
     pub(crate) fn is_driven(&self) -> bool {
         self.manual.as_ref().is_some_and(|manual| lock(manual).driver.is_some())
+    }
+
+    /// The wall-clock time of a simulation, which begins with the year 2026 in each run.
+    pub(crate) fn simulated_time(&self) -> Option<SystemTime> {
+        let manual = lock(self.manual.as_ref()?);
+        manual.driver.as_ref()?;
+        Some(SystemTime::UNIX_EPOCH + SIMULATED_EPOCH + manual.now.saturating_duration_since(manual.start))
     }
 
     /// Whether both are the system's clock, or the same manual clock.
@@ -179,7 +189,7 @@ impl ManualClock {
 
     /// Makes a clock that stands at `now`, and that this simulation drives.
     pub(crate) fn driven(now: Instant, driver: Weak<dyn Drive>) -> ManualClock {
-        let manual = Manual { now, watchers: NumberedList::new(), driver: Some(driver) };
+        let manual = Manual { start: now, now, watchers: NumberedList::new(), driver: Some(driver) };
         ManualClock { shared: Arc::new(Mutex::new(manual)) }
     }
 
@@ -232,6 +242,7 @@ struct Watcher {
 }
 
 struct Manual {
+    start: Instant,
     now: Instant,
     watchers: NumberedList<Watcher>,
     driver: Option<Weak<dyn Drive>>,
@@ -239,7 +250,8 @@ struct Manual {
 
 impl Default for Manual {
     fn default() -> Manual {
-        Manual { now: Instant::now(), watchers: NumberedList::new(), driver: None }
+        let now = Instant::now();
+        Manual { start: now, now, watchers: NumberedList::new(), driver: None }
     }
 }
 

@@ -171,6 +171,7 @@ mod name_table;
 mod sched;
 mod relations;
 mod groups;
+pub mod recording;
 mod runtime;
 pub mod command;
 pub mod config;

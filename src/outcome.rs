@@ -368,6 +368,11 @@ impl<T, E> Rejected<T, E> {
         self.into_parts().0
     }
 
+    /// Looks at the refused value.
+    pub(crate) fn look(&self, look: impl FnOnce(&T)) {
+        look(&lock(&self.refusal.item));
+    }
+
     /// Returns the refused value and the reason.
     pub fn into_parts(self) -> (T, E) {
         let Refusal { reason, item } = *self.refusal;

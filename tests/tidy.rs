@@ -250,6 +250,9 @@ const GUARANTEES: [(&str, usize); 7] = [
     ("bridge", 32),
 ];
 
+/// Documents that do not have all of their statements.
+const UNFINISHED: [&str; 1] = ["simulation"];
+
 #[test]
 fn the_guarantees_are_complete() {
     for (document, statements) in GUARANTEES {
@@ -281,7 +284,7 @@ fn every_guarantee_names_a_test() {
             assert!(shown, "{}: {:?} names no test", path.display(), entry.lines().next());
         }
     }
-    assert_eq!(pages.len(), GUARANTEES.len());
+    assert_eq!(pages.len(), GUARANTEES.len() + UNFINISHED.len());
 }
 
 #[test]

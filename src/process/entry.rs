@@ -48,6 +48,15 @@ pub(crate) struct EntryPoint {
 }
 
 impl EntryPoint {
+    /// Makes an entry with an input that is in a box already.
+    pub(crate) fn boxed(method: String, input: Box<dyn Any + Send>, type_name: &'static str) -> EntryPoint {
+        EntryPoint { method: method.into(), input, type_name }
+    }
+
+    /// The input, and the name of its type.
+    pub(crate) fn input(&self) -> (&dyn Any, &'static str) {
+        (&*self.input, self.type_name)
+    }
     pub(crate) fn new<I: Send + 'static>(method: impl Into<Cow<'static, str>>, input: I) -> EntryPoint {
         EntryPoint { method: method.into(), input: Box::new(input), type_name: type_name::<I>() }
     }

@@ -1,6 +1,7 @@
 //! Events, and the order in which a step takes them.
 
 mod lent;
+mod tap;
 
 use std::collections::VecDeque;
 
@@ -15,6 +16,7 @@ use crate::sched::feeds::Feeds;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 pub(crate) use self::lent::LentEvents;
+pub(crate) use self::tap::{EventTap, Replayed};
 
 /// An event that a process receives.
 ///
@@ -129,11 +131,13 @@ pub(crate) struct Kept<M> {
     /// Messages that this step has passed over. Empty between the steps.
     passed: VecDeque<Envelope<M>>,
     pub(crate) feeds: Option<Box<Feeds<M>>>,
+    /// Present if the process is recorded or replayed.
+    pub(crate) tap: Option<Box<dyn EventTap<M>>>,
 }
 
 impl<M> Default for Kept<M> {
     fn default() -> Kept<M> {
-        Kept { older: VecDeque::new(), passed: VecDeque::new(), feeds: None }
+        Kept { older: VecDeque::new(), passed: VecDeque::new(), feeds: None, tap: None }
     }
 }
 
@@ -154,7 +158,7 @@ impl<M> Kept<M> {
 
     /// Whether there is nothing to keep.
     pub(crate) fn is_empty(&self) -> bool {
-        self.older.is_empty() && self.feeds.is_none()
+        self.older.is_empty() && self.feeds.is_none() && self.tap.is_none()
     }
 }
 
@@ -220,7 +224,10 @@ impl<'a, M> Events<'a, M> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
         let signals = signals.as_mut().filter(|signals| signals.has_control())?;
         let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
-        self.note(control.activity());
+        if let Some(sight) = self.sight {
+            sight.note(control.activity());
+            self.tap(|tap| tap.control(&control));
+        }
         self.taken |= MORE;
         Some(control)
     }
@@ -231,8 +238,18 @@ impl<'a, M> Events<'a, M> {
         let completed = signals.next_completion(messages)?;
         self.budget -= 1;
         self.taken |= MORE;
-        self.note(StepActivity::Completed { tag: completed.tag() });
+        if let Some(sight) = self.sight {
+            sight.note(StepActivity::Completed { tag: completed.tag() });
+            self.tap(|tap| tap.completed(&completed));
+        }
         Some(completed)
+    }
+
+    /// Tells the tap of a process that is recorded. Such a process always has a sight. So others need not look for a
+    /// tap.
+    #[cold]
+    fn tap(&mut self, tell: impl FnOnce(&mut Box<dyn EventTap<M>>)) {
+        self.kept.as_mut().and_then(|kept| kept.tap.as_mut()).map(tell);
     }
 
     /// Shows the activity of the step, if another thread looks at it.
@@ -260,6 +277,60 @@ impl<'a, M> Events<'a, M> {
     #[cold]
     #[inline(never)]
     fn look_into_kept(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        match self.kept.as_mut().and_then(|kept| kept.tap.take()) {
+            Some(tap) => self.look_tapped(tap, has_signals, &mut wanted),
+            None => self.look_untapped(has_signals, &mut wanted),
+        }
+    }
+
+    /// As `look_into_kept`. The tap sees each message that is shown, or says what comes next.
+    fn look_tapped(
+        &mut self,
+        mut tap: Box<dyn EventTap<M>>,
+        has_signals: bool,
+        wanted: &mut dyn FnMut(&M) -> bool,
+    ) -> Next {
+        let next = match tap.replay(wanted) {
+            Some(replayed) => self.play(replayed),
+            None => self.look_untapped(has_signals, &mut |message| {
+                let is_wanted = wanted(message);
+                tap.shown(message, is_wanted);
+                is_wanted
+            }),
+        };
+        match &next {
+            Next::Message => tap.taken(self.mailbox.messages.front().and_then(|envelope| envelope.from)),
+            Next::Kept => {
+                tap.taken(self.kept.as_ref().and_then(|kept| kept.older.front()).and_then(|envelope| envelope.from));
+            }
+            Next::Completed(completion) => tap.completed(completion),
+            Next::Told(control) => tap.control(control),
+            Next::Nothing => tap.nothing(),
+        }
+        self.kept.get_or_insert_default().tap = Some(tap);
+        next
+    }
+
+    /// Makes a replayed event the next one.
+    fn play(&mut self, replayed: Replayed<M>) -> Next {
+        match replayed {
+            Replayed::Message(envelope) => {
+                self.kept.get_or_insert_default().older.push_front(envelope);
+                Next::Kept
+            }
+            Replayed::Completed(completion) => {
+                self.taken |= MORE;
+                Next::Completed(completion)
+            }
+            Replayed::Control(control) => {
+                self.taken |= MORE;
+                Next::Told(control)
+            }
+            Replayed::Nothing => Next::Nothing,
+        }
+    }
+
+    fn look_untapped(&mut self, has_signals: bool, mut wanted: &mut dyn FnMut(&M) -> bool) -> Next {
         let Some(feeds_first) = self.feeds().map(|feeds| feeds.is_next) else {
             return self.look_into_messages(has_signals, wanted);
         };

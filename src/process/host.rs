@@ -1,6 +1,8 @@
 //! The interface of the runtime to steps, questions and handlers. A test may take its place.
 
 use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::{Instant, SystemTime};
 
 use super::command::Answer;
 use super::dead_letter::DeadLetter;
@@ -47,6 +49,16 @@ pub(crate) trait Host: Send + Sync {
 
     fn clock(&self) -> &Clock;
 
+    /// The current time, for a step.
+    fn now(&self) -> Instant {
+        self.clock().now()
+    }
+
+    /// The current wall-clock time, for a step.
+    fn system_time(&self) -> SystemTime {
+        wall_time(self.clock())
+    }
+
     /// The seed of the random numbers of all processes.
     fn seed(&self) -> u64;
 
@@ -73,6 +85,24 @@ pub(crate) trait Host: Send + Sync {
 
     /// Numbers for monitors that no other step gets.
     fn monitor_numbers(&self) -> Range<u64>;
+}
+
+/// The wall-clock time. That of a manual clock moves with the clock. It begins near the system's time.
+fn wall_time(clock: &Clock) -> SystemTime {
+    static BEGIN: OnceLock<(Instant, SystemTime)> = OnceLock::new();
+    if !clock.is_manual() {
+        return SystemTime::now();
+    }
+    if let Some(time) = clock.simulated_time() {
+        return time;
+    }
+    let (begin, time) = *BEGIN.get_or_init(|| (Clock::system().now(), SystemTime::now()));
+    let now = clock.now();
+    let time_at = |moment: Instant| match moment.checked_duration_since(begin) {
+        Some(after) => time.checked_add(after),
+        None => time.checked_sub(begin.saturating_duration_since(moment)),
+    };
+    time_at(now).unwrap_or(time)
 }
 
 /// A host with its own reference count.

@@ -82,6 +82,20 @@ impl<T> Reply<T> {
     }
 }
 
+/// Gets the result of a reply that was sent, and returns the result that the sender gets.
+pub(crate) type OnReplySent = fn(bool) -> bool;
+
+thread_local! {
+    /// Called with the result of each [`Reply::send`] of the thread. Set while a recorded or replayed step runs.
+    static SENT: Cell<Option<OnReplySent>> = const { Cell::new(None) };
+}
+
+/// Sets the function that is called with the result of each [`Reply::send`] of the calling thread, and says what the
+/// sender is told.
+pub(crate) fn on_reply_sent(call: Option<OnReplySent>) {
+    SENT.set(call);
+}
+
 impl<T: Send + 'static> Reply<T> {
     /// Sends the answer now. Returns whether the asker still waited. In a step, prefer
     /// [`StepOutput::reply`](super::StepOutput::reply), which answers only if the step succeeds. An answer that comes
@@ -92,7 +106,7 @@ impl<T: Send + 'static> Reply<T> {
         let host = ask.host.clone();
         let open = ask.answer(|| ()).deliver(&**host);
         drop_contained(host);
-        open
+        SENT.get().map_or(open, |sent| sent(open))
     }
 
     /// The answer of a step.
@@ -101,6 +115,13 @@ impl<T: Send + 'static> Reply<T> {
             ask.put_answer(value);
         }
         PendingReply(self.open)
+    }
+}
+
+impl<T> Reply<T> {
+    /// The asker, if a process asked, and the tag of its command.
+    pub(crate) fn identity(&self) -> (Option<Pid>, u64) {
+        self.open.0.as_ref().map_or((None, 0), |ask| ask.identity())
     }
 }
 
@@ -115,6 +136,16 @@ impl<T> fmt::Debug for Reply<T> {
 pub(crate) struct PendingReply(OpenReply);
 
 impl PendingReply {
+    /// The asker, if a process asked, and the tag of its command.
+    pub(crate) fn identity(&self) -> (Option<Pid>, u64) {
+        self.0.0.as_ref().map_or((None, 0), |ask| ask.identity())
+    }
+
+    /// Looks at the answer.
+    pub(crate) fn look(&self, look: &mut dyn FnMut(&dyn Any)) {
+        self.0.0.iter().for_each(|ask| ask.place.look(look));
+    }
+
     /// Answers. `from` is the process that replies. `before_calls` is called before wakers of an asker outside, if
     /// there are any.
     ///
@@ -180,6 +211,22 @@ impl Completion {
         match &self.inside {
             Inside::Boxed(boxed) => boxed.from,
             Inside::Asked(ask) => ask.answered_by(),
+        }
+    }
+
+    /// Looks at the answer, if it was not taken.
+    pub(crate) fn look(&self, look: &mut dyn FnMut(Result<&dyn Any, &CommandError>)) {
+        match &self.inside {
+            Inside::Asked(ask) => ask.place.look(&mut |answer| look(Ok(answer))),
+            Inside::Boxed(boxed) => {
+                let answer = boxed.answer.take();
+                match &answer {
+                    Some(Ok(value)) => look(Ok(&**value)),
+                    Some(Err(error)) => look(Err(error)),
+                    None => {}
+                }
+                boxed.answer.set(answer);
+            }
         }
     }
 
@@ -264,6 +311,9 @@ pub(crate) struct Ask {
 trait AnyPlace: Any + Send + Sync {
     /// Takes the answer, if there is one. An answer that is taken with its type needs no box.
     fn take(&self) -> Option<Box<dyn Any + Send>>;
+
+    /// Looks at the answer, if there is one. The place is locked meanwhile.
+    fn look(&self, look: &mut dyn FnMut(&dyn Any));
 }
 
 struct AnswerPlace<T>(Brief<Option<T>>);
@@ -278,6 +328,10 @@ impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
     fn take(&self) -> Option<Box<dyn Any + Send>> {
         let answer = enter(&self.0).take();
         answer.map(|answer| Box::new(answer) as _)
+    }
+
+    fn look(&self, look: &mut dyn FnMut(&dyn Any)) {
+        enter(&self.0).iter().for_each(|answer| look(answer));
     }
 }
 
@@ -407,6 +461,14 @@ impl Ask {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn host(&self) -> &CountedHost {
         &self.host
+    }
+
+    /// The asker, if a process asked, and the tag of its command.
+    fn identity(&self) -> (Option<Pid>, u64) {
+        match &self.asker {
+            Asker::Process { pid, tag, .. } => (Some(*pid), *tag),
+            Asker::Outside(_) => (None, 0),
+        }
     }
 
     /// The number of the tag under which a process waits.

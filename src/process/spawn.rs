@@ -330,7 +330,7 @@ impl StepOutput {
     #[inline(never)]
     pub(super) fn vacancy(&mut self) -> Result<Pid, SpawnError> {
         if self.stock.is_empty() {
-            self.link.vacancies(&mut self.stock)?;
+            self.reads.vacancies(&mut self.stock)?;
         }
         self.stock.pop().ok_or(SpawnError::ShuttingDown)
     }

@@ -1,7 +1,7 @@
 //! The yields: all actions that a step can request.
 
 use std::any::Any;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::command::{Command, CommandError, Tag, TimerFired};
 use super::handler::BoxedCommand;
@@ -31,13 +31,22 @@ impl StepOutput {
 
     /// The current time, by the runtime's clock.
     pub fn now(&self) -> Instant {
-        self.link.clock().now()
+        self.reads.now()
+    }
+
+    /// The current wall-clock time.
+    ///
+    /// It is the time of the system. In a runtime with a manual clock, it moves only with that clock. In a replayed
+    /// [recording](crate::recording) it is the recorded time. So a step that calls this can be replayed. A step that
+    /// calls `SystemTime::now` cannot.
+    pub fn system_time(&self) -> SystemTime {
+        self.reads.system_time()
     }
 
     /// Whether the runtime is shutting down. It then accepts no new process, and asks every process to stop. A process
     /// that is notified of another's end can call this to tell a shutdown from a failure.
     pub fn is_shutting_down(&self) -> bool {
-        self.link.is_shutting_down()
+        self.reads.is_shutting_down()
     }
 
     /// Sends a message. Messages from this process to one receiver are stepped in the order in which they were sent.
@@ -204,7 +213,7 @@ impl StepOutput {
 
     #[inline]
     pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
-        target.named().find(|name| self.whereis(name), |group| self.link.next_member(group))
+        target.named().find(|name| self.whereis(name), |group| self.reads.next_member(group))
     }
 
     /// The PID of the process at a target. If there is none, a PID that no process has.
@@ -283,7 +292,7 @@ impl StepOutput {
     /// A number that no other monitor or subscription has.
     pub(super) fn new_number(&mut self) -> u64 {
         self.monitors.next().unwrap_or_else(|| {
-            self.monitors = self.link.monitor_numbers();
+            self.monitors = self.reads.monitor_numbers();
             self.monitors.next().unwrap_or_default()
         })
     }
@@ -323,7 +332,7 @@ impl StepOutput {
 
     /// The process that has this name now, or to which this step has given it.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
-        let now = || self.link.holder(name);
+        let now = || self.reads.holder(name);
         self.pending_names.as_ref().map_or_else(now, |pending| pending.holder(name, now))
     }
 
@@ -349,7 +358,7 @@ impl StepOutput {
 
     /// The members of a group now, each as often as it has joined. The list is empty if there is no such group.
     pub fn group_members(&self, group: &str) -> Vec<Pid> {
-        self.link.group(group)
+        self.reads.group(group)
     }
 
     /// Sends a message to each process that is in the group now. Returns the number of these processes. A process that
@@ -358,7 +367,7 @@ impl StepOutput {
     /// The message is cloned in this call, once for each process but the last. So if a clone costs much, broadcast an
     /// [`Arc`] of the message. If a clone panics, no process gets the message.
     pub fn broadcast<M: Clone + Send + 'static>(&mut self, group: &str, message: M) -> usize {
-        let Some(to) = self.link.receivers(group) else { return 0 };
+        let Some(to) = self.reads.receivers(group) else { return 0 };
         let count = to.len();
         let lane = self.outbox.push_copies(message, count);
         self.push(Yield::Broadcast { lane, to });

@@ -27,6 +27,7 @@ use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::primitives::{Arc, AtomicU64, Mutex};
 use crate::process::{self, AnyHandler, AsyncHandler, Command, Observer, Pid, Responder};
+use crate::recording::Recorder;
 use crate::relations::Relations;
 use crate::sched::body::StepOutput;
 use crate::sched::polling::PollContext;
@@ -90,6 +91,7 @@ pub struct RuntimeBuilder {
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
     observer: Option<Arc<dyn Observer>>,
+    recorder: Option<Recorder>,
     handlers: HashMap<TypeId, AnyHandler>,
     /// The command of the newest handler that makes futures.
     newest_async: Option<TypeId>,
@@ -118,6 +120,7 @@ impl Runtime {
             exact_step_times: false,
             watchdog: None,
             observer: None,
+            recorder: None,
             handlers: HashMap::new(),
             newest_async: None,
             bad_limit: None,
@@ -232,6 +235,14 @@ impl RuntimeBuilder {
     /// Sets the observer, which is notified of spawns, exits, dead letters and stuck steps.
     pub fn observer(mut self, observer: impl Observer) -> RuntimeBuilder {
         self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Records the processes of some types, so that their steps can be replayed. See [`recording`](crate::recording).
+    ///
+    /// Processes that are not recorded pay nothing for it on the way of a message.
+    pub fn recorder(mut self, recorder: Recorder) -> RuntimeBuilder {
+        self.recorder = Some(recorder);
         self
     }
 
@@ -470,10 +481,12 @@ impl RuntimeBuilder {
                 error => BuildError::Start(io::Error::other(error)),
             })?;
         let (queues, own_queues) = Queues::new(workers + spares);
+        let has_recorder = self.recorder.is_some();
         let road = Arc::new(Road {
             workers,
             stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
-            observer: self.observer,
+            observer: self.observer.or_else(|| has_recorder.then(|| Arc::new(NoObserver) as _)),
+            recorder: self.recorder.map(|recorder| Arc::new(recorder.for_runtime()) as _),
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
             ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)
@@ -537,6 +550,11 @@ impl std::fmt::Debug for RuntimeBuilder {
             .finish_non_exhaustive()
     }
 }
+
+/// Observes nothing. The branches for an observer are those for a recorder, too.
+struct NoObserver;
+
+impl Observer for NoObserver {}
 
 fn in_range(option: &'static str, given: usize, allowed: RangeInclusive<usize>) -> Result<usize, BuildError> {
     if allowed.contains(&given) { Ok(given) } else { Err(BuildError::OutOfRange { option, given, allowed }) }

@@ -25,6 +25,7 @@ mod weak;
 mod calls;
 mod idle;
 mod names;
+mod recordings;
 mod builder;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -80,6 +80,7 @@ impl Runtime {
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));
+        let entry = road.recorder.as_ref().and_then(|recorder| recorder.entry_of(&*body));
         let mut begun = core.begins(&mut body.head);
         if begun.is_ok() {
             begun = body.machine.enter().map_err(failed_init);
@@ -107,9 +108,12 @@ impl Runtime {
         if let Some(given) = body.head.rare.as_mut().and_then(|rare| rare.given.as_mut()) {
             core.joins(std::mem::take(&mut given.groups), pid, &mut core.executor());
         }
-        let ready: Ready = body;
+        let mut ready: Ready = body;
         road.outside.add(&road.outside.spawned, 1);
-        told_of_spawn(road, &ready);
+        if let Some(recorder) = &road.recorder {
+            recorder.record(&mut ready, entry);
+        }
+        told_of_spawn(road, &mut ready);
         road.inject(ready);
         Ok(Handle::new(pid, exit, WeakAccess::of(&self.owner.access), road.clock.clone()))
     }

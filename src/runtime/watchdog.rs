@@ -175,6 +175,9 @@ impl WatchdogTimer {
                     || tracing::warn!(%pid, process, name, doing = %step.doing, runs_for = ?time, "a step is stuck"),
                 );
             }
+            if let Some(recorder) = core.road.recorder.as_ref().filter(|_| !over) {
+                recorder.stuck(pid);
+            }
             core.road.tell_observer(|observer| if over { observer.unstuck(&step) } else { observer.stuck(&step) });
         }
     }

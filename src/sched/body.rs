@@ -341,6 +341,19 @@ pub(crate) trait Machine: Any + Send {
     fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any));
 }
 
+/// Records the steps of some processes.
+pub(crate) trait BodyRecorder: Any + Send + Sync {
+    /// Replaces the machine of the body by one that records, if processes of its type are recorded. `entry` is that of
+    /// a process whose `init` has been called.
+    fn record(&self, body: &mut Ready, entry: Option<Vec<u8>>);
+
+    /// Encodes the entry of a process that has not begun, if its type is recorded. It is empty if that is impossible.
+    fn entry_of(&self, body: &Body) -> Option<Vec<u8>>;
+
+    /// Saves the recording of a process whose step is stuck.
+    fn stuck(&self, pid: Pid);
+}
+
 /// How far a process has begun.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begun {
@@ -457,6 +470,8 @@ pub struct StepOutput {
     pub(crate) outbox: Outbox,
     /// The runtime. The questions of this output share it.
     pub(crate) link: CountedHost,
+    /// Answers the questions of the step. That is the runtime, or the recorder between the two.
+    pub(crate) reads: Arc<dyn Host>,
     /// PIDs in stock, so that a spawn within a step needs no shared state.
     pub(crate) stock: Vec<Pid>,
     /// Memory in stock for spawned processes.
@@ -600,6 +615,7 @@ impl StepOutput {
             failure: None,
             successor: None,
             spare_output: None,
+            reads: link.clone(),
             link: Arc::new(link),
         }
     }

@@ -16,14 +16,17 @@ use crate::sched::room_queue::{RoomQueue, SendEnd};
 
 /// Reports to the log and the observer that a process was spawned.
 #[inline(always)]
-pub(crate) fn told_of_spawn(road: &Road, body: &Ready) {
+pub(crate) fn told_of_spawn(road: &Road, body: &mut Ready) {
     if tracing::level_enabled!(tracing::Level::DEBUG) || road.observer.is_some() {
         tell_of_spawn(road, body);
     }
 }
 
 #[cold]
-fn tell_of_spawn(road: &Road, body: &Ready) {
+fn tell_of_spawn(road: &Road, body: &mut Ready) {
+    if let Some(recorder) = &road.recorder {
+        recorder.record(body, None);
+    }
     let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
     tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
     road.tell_observer(|observer| observer.spawned(&identity(body)));

@@ -15,7 +15,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Ordering, Weak};
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
-use crate::process::event::{Events, Kept};
+use crate::process::event::{EventTap, Events, Kept};
 use crate::process::step_activity::Sight;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
@@ -107,6 +107,35 @@ impl<P: Process> Typed<P> {
         message_name: type_name::<P::Message>,
         new_mailbox: || Box::new(Mailbox::<P::Message>::new()),
     };
+
+    /// Moves everything out, and leaves nothing to step.
+    pub(crate) fn take_all(&mut self) -> Typed<P> {
+        std::mem::replace(self, Typed { mailbox: Mailbox::new(), rare: None, process: None })
+    }
+
+    /// Makes a machine around a process that is stepped without a runtime.
+    pub(crate) fn alone(process: P, entry: Option<Box<EntryPoint>>) -> Typed<P> {
+        let mut alone = Typed { mailbox: Mailbox::new(), rare: None, process: Some(process) };
+        if entry.is_some() {
+            alone.rare().entry = entry;
+        }
+        alone
+    }
+
+    /// The process, until its end.
+    pub(crate) fn process(&self) -> Option<&P> {
+        self.process.as_ref()
+    }
+
+    /// The entry with which the process begins, until `init` is called.
+    pub(crate) fn entry(&self) -> Option<&EntryPoint> {
+        self.rare.as_ref()?.entry.as_deref()
+    }
+
+    /// Sets the tap that sees the events of the steps, if there is none.
+    pub(crate) fn tap(&mut self, make: impl FnOnce() -> Box<dyn EventTap<P::Message>>) {
+        self.kept().tap.get_or_insert_with(make);
+    }
 
     /// Returns a process that has not begun.
     pub(crate) fn into_process(self) -> P {

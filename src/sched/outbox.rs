@@ -87,6 +87,11 @@ impl Outbox {
         &mut *self.lanes[lane as usize].1
     }
 
+    /// Looks at a message that is not sent yet, by its lane and its place there.
+    pub(crate) fn look(&self, lane: u32, place: usize) -> Option<(&dyn Any, &'static str)> {
+        self.lanes.get(lane as usize)?.1.look(place)
+    }
+
     /// Drops the messages that were not sent.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.clear());
@@ -134,6 +139,9 @@ pub(crate) trait Lane: Any + Send {
 
     /// Drops all messages.
     fn clear(&mut self);
+
+    /// Looks at a message that is not sent yet, by its place, and at its type.
+    fn look(&self, place: usize) -> Option<(&dyn Any, &'static str)>;
 
     /// Takes the next message, and its type, for a test that inspects yields.
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
@@ -243,6 +251,10 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
             drop_contained(letter);
         }
         self.settle();
+    }
+
+    fn look(&self, place: usize) -> Option<(&dyn Any, &'static str)> {
+        Some((self.letters.get(place)?, type_name::<M>()))
     }
 
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {

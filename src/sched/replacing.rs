@@ -131,6 +131,9 @@ fn take_over<H: Executor>(
         bury_as(road, executor, &mut *mailbox, &letter);
     }
     cell.forget_messages(dead);
+    if let Some(recorder) = &road.recorder {
+        recorder.record(body, None);
+    }
     hold(road, executor, cell, body);
 }
 

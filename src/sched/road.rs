@@ -14,7 +14,7 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
-use crate::sched::body::{Head, Ready, StepOutput, Stepped};
+use crate::sched::body::{BodyRecorder, Head, Ready, StepOutput, Stepped};
 
 /// The state that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -30,6 +30,8 @@ pub(crate) struct Road {
     /// The counts of all threads that are not workers.
     pub(crate) outside: Counters,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The recorder of processes. If there is one, there is an observer.
+    pub(crate) recorder: Option<Arc<dyn BodyRecorder>>,
     pub(crate) clock: Clock,
     /// When the runtime was started.
     pub(crate) start: Instant,
@@ -164,6 +166,7 @@ impl Road {
             stuck_steps: None,
             outside: Counters::shared(),
             observer: None,
+            recorder: None,
             start: clock.now(),
             clock,
             dooms: AtomicUsize::new(0),

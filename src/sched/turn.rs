@@ -522,7 +522,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     if road.observer.is_some() {
         executor.let_go();
     }
-    told_of_spawn(road, &child);
+    told_of_spawn(road, &mut child);
     executor.spawned(child);
 }
 

@@ -1,0 +1,113 @@
+//! The cost of a recording: a message between two processes, with and without a recorder.
+//!
+//! Each message is an event and a step. So the difference is the cost of recording both. Rounds of the three runtimes
+//! take turns, and the least time of each counts, because all else is disturbance.
+
+#[allow(dead_code)]
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
+use procession::recording::{Codec, Recorder};
+use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+
+const USAGE: &str = "\
+What the recording of a message costs, in nanoseconds.
+
+usage: cargo bench --bench recording -- [--smoke]
+
+  --smoke  small counts, to see that everything works";
+
+/// A message that is sent back until it is zero, with the process that sends it back.
+struct Ball(u64, Address<Ball>);
+
+struct Player;
+
+impl Process for Player {
+    type Message = Ball;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Ball>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            let Event::Message(Ball(left, to)) = event else { return Ok(Step::Done(())) };
+            let me = out.own_address::<Player>();
+            if left == 0 {
+                return Ok(Step::Done(()));
+            }
+            out.send(to, Ball(left - 1, me));
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Is recorded in the place of `Player`.
+struct Other;
+
+impl Process for Other {
+    type Message = Ball;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, Ball>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
+/// Encodes nothing. So the cost is that of the recorder alone.
+fn no_codec() -> Codec<Ball> {
+    Codec::new(|_, _| (), |_| Err("it is never decoded".into()))
+}
+
+/// The nanoseconds for a message.
+fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
+    let builder = Runtime::builder().workers(1);
+    let builder = recorder.into_iter().fold(builder, |builder, recorder| builder.recorder(recorder));
+    let runtime = builder.start().expect("a runtime starts");
+    let (one, two) = (runtime.spawn(Player).expect("there is room"), runtime.spawn(Player).expect("there is room"));
+    let begin = Instant::now();
+    runtime.send(one.address(), Ball(messages, two.address())).expect("it lives");
+    let last = if messages % 2 == 0 { &one } else { &two };
+    last.join().expect("it ends");
+    begin.elapsed().as_nanos() as f64 / messages as f64
+}
+
+fn main() -> ExitCode {
+    let smoke = match arguments::read("recording", USAGE, parse) {
+        Ok(smoke) => smoke,
+        Err(code) => return code,
+    };
+    let (messages, rounds) = if smoke { (1_000, 1) } else { (1_000_000, 9) };
+    let recorders: [(&str, fn() -> Option<Recorder>); 3] = [
+        ("without a recorder", || None),
+        ("with a recorder of other processes", || Some(Recorder::to(drop).process_with::<Other>(no_codec()))),
+        ("recorded", || Some(Recorder::to(drop).process_with::<Player>(no_codec()))),
+    ];
+    let mut least = [f64::INFINITY; 3];
+    for _ in 0..rounds {
+        for (least, (_, recorder)) in least.iter_mut().zip(recorders) {
+            *least = least.min(round(recorder(), messages));
+        }
+    }
+    for (nanos, (name, _)) in least.iter().zip(recorders) {
+        println!("{{\"workload\":\"recording\",\"variant\":\"{name}\",\"ns\":{nanos:.1}}}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Whether the counts are small. `None` if help was requested.
+fn parse(arguments: &mut Parser) -> Result<Option<bool>, lexopt::Error> {
+    let mut smoke = cfg!(debug_assertions);
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("smoke") => smoke = true,
+            // Cargo passes this option to every benchmark.
+            Long("bench") => {}
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(smoke))
+}

@@ -1,0 +1,339 @@
+//! A machine that records its steps.
+//!
+//! A process that is recorded has a machine of this type in the place of a `Typed`. So the others have the same code as
+//! without a recorder.
+
+use std::any::Any;
+
+use super::codec::{Codec, Input, put_list};
+use super::digest::{digest_of, spawned_by};
+use super::file::SaveCause;
+use super::item::{End, StepEnd};
+use super::log::{Log, RecordedProcess};
+use super::recordings::Recordings;
+use super::tap::{RecordHost, RecordTap, note_replies, noted_replies};
+use super::value::Values;
+use crate::outcome::{Exit, contain, drop_contained, tell_log};
+use crate::primitives::{Arc, AtomicUsize, Weak};
+use crate::process::entry::EntryPoint;
+use crate::process::host::Host;
+use crate::process::step_activity::Sight;
+use crate::process::{Pid, Process};
+use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
+use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
+use crate::sched::machine::Typed;
+use crate::sched::mailbox::AnyMailbox;
+
+/// How processes of one type are recorded.
+pub(super) struct ProcessCodec<P: Process> {
+    pub(super) message: Codec<P::Message>,
+    pub(super) snapshot: Option<fn(&P, &mut Vec<u8>)>,
+}
+
+/// A type of process that is recorded, with the type erased.
+pub(super) trait RecordedType: Any + Send + Sync {
+    /// Replaces the machine of the body by one that records.
+    fn record(&self, body: &mut Ready, entry: Option<Vec<u8>>, recordings: &Arc<Recordings>);
+
+    /// Encodes the entry of a process that has not begun. It is empty if that is impossible.
+    fn entry_of(&self, body: &Body, values: &Values) -> Option<Vec<u8>>;
+}
+
+/// As `RecordedType`, with the type.
+pub(super) struct TypeRecorder<P: Process>(pub(super) Arc<ProcessCodec<P>>);
+
+impl<P: Process> RecordedType for TypeRecorder<P> {
+    fn record(&self, body: &mut Ready, entry: Option<Vec<u8>>, recordings: &Arc<Recordings>) {
+        let (pid, name) = (body.head.pid, body.head.name().cloned());
+        let entry = entry.or_else(|| self.entry_of(body, &recordings.setup.values));
+        let Some(typed) = (&mut body.machine as &mut dyn Any).downcast_mut::<Typed<P>>() else { return };
+        let setup = &recordings.setup;
+        let is_missing = entry.as_ref().is_some_and(Vec::is_empty);
+        let (process, message) = (std::any::type_name::<P>(), std::any::type_name::<P::Message>());
+        let process = RecordedProcess { pid, process, message, name, entry };
+        let log = Log::new(process, &recordings.live, setup.ring, self.0.snapshot.is_some());
+        if is_missing {
+            log.entry_is_missing();
+        }
+        let recorded = Recorded {
+            log,
+            recordings: recordings.clone(),
+            codec: self.0.clone(),
+            values: recordings.values.clone(),
+            host: None,
+            sight: Sight::default(),
+            is_saved: false,
+        };
+        let machine = RecordedMachine { typed: typed.take_all(), recorded: Some(Box::new(recorded)) };
+        let head = std::mem::replace(&mut body.head, Head::new(pid));
+        let old = std::mem::replace(body, Box::new(Body { head, machine }));
+        drop_contained(old);
+    }
+
+    fn entry_of(&self, body: &Body, values: &Values) -> Option<Vec<u8>> {
+        let entry = (&body.machine as &dyn Any).downcast_ref::<Typed<P>>()?.entry()?;
+        let (input, _) = entry.input();
+        let (mut bytes, mut value) = (Vec::new(), Vec::new());
+        if values.put_named(input, &mut value) {
+            put_list(entry.method.as_bytes(), &mut bytes);
+            put_list(&value, &mut bytes);
+        }
+        Some(bytes)
+    }
+}
+
+/// Decodes an entry. `rename` returns the present name of a type.
+pub(super) fn take_entry(
+    bytes: &[u8],
+    values: &Values,
+    rename: impl Fn(&str) -> String,
+) -> Result<Box<EntryPoint>, crate::outcome::BoxError> {
+    let mut input = Input::new(bytes);
+    let method = input.take::<String>()?;
+    let mut value = Input::new(input.take_list()?);
+    let name = value.take_str()?;
+    let (value, type_name) = values.get_named(name, value.rest(), rename)?;
+    Ok(Box::new(EntryPoint::boxed(method, value, type_name)))
+}
+
+/// A machine that records its steps.
+struct RecordedMachine<P: Process> {
+    typed: Typed<P>,
+    /// Present until the process has ended.
+    recorded: Option<Box<Recorded<P>>>,
+}
+
+struct Recorded<P: Process> {
+    log: Arc<Log>,
+    recordings: Arc<Recordings>,
+    codec: Arc<ProcessCodec<P>>,
+    values: Arc<Values>,
+    /// Stands between the steps and the runtime. Made with the first step.
+    host: Option<Arc<dyn Host>>,
+    /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.
+    sight: Sight,
+    /// Whether the recording was saved because of a failure.
+    is_saved: bool,
+}
+
+/// The text of a failure, or of a panic.
+pub(super) fn failed(exit: Option<&Exit>) -> StepEnd {
+    match exit {
+        Some(Exit::Panicked(panic)) => StepEnd::Panicked(panic.message().to_owned()),
+        // The error may be of a user's type.
+        Some(Exit::Failed(failure)) => {
+            StepEnd::Failed(contain(|| failure.to_string()).unwrap_or_else(|_| String::from("(no text)")))
+        }
+        Some(exit) => StepEnd::Failed(exit.to_string()),
+        None => StepEnd::Failed(String::new()),
+    }
+}
+
+/// The end of a step with this verdict.
+pub(super) fn end_of(verdict: Verdict, out: &StepOutput) -> StepEnd {
+    match verdict {
+        Verdict::Continue => StepEnd::Continue,
+        // Whether events were left depends on what has arrived, and not on the step.
+        Verdict::Idle | Verdict::Declined => StepEnd::Idle,
+        Verdict::Wait => StepEnd::Wait,
+        Verdict::Blocking => StepEnd::Blocking,
+        Verdict::Done => StepEnd::Done,
+        Verdict::Broken => failed(out.failure.as_ref()),
+        Verdict::Upgrade => StepEnd::Upgrade,
+    }
+}
+
+/// The end of a `start`.
+pub(super) fn end_of_start(out: &StepOutput) -> StepEnd {
+    if out.failure.is_some() { failed(out.failure.as_ref()) } else { StepEnd::Started }
+}
+
+impl<P: Process> Recorded<P> {
+    /// Records a step, or the start.
+    fn step<R>(
+        &mut self,
+        typed: &mut Typed<P>,
+        (head, out): (&mut Head, &mut StepOutput),
+        run: impl FnOnce(&mut Typed<P>, &mut Head, &mut StepOutput, &Sight) -> R,
+        end: impl FnOnce(&R, &StepOutput) -> StepEnd,
+    ) -> R {
+        let log = &self.log;
+        let host = self.host.get_or_insert_with(|| {
+            log.set_seed(out.reads.seed());
+            Arc::new(RecordHost { host: out.reads.clone(), log: log.clone() })
+        });
+        typed.tap(|| {
+            Box::new(RecordTap {
+                log: log.clone(),
+                codec: self.codec.message.clone(),
+                values: self.values.clone(),
+                bytes: Vec::new(),
+                is_encoded: false,
+            })
+        });
+        log.begin(head.tags, head.rare.as_ref().map_or(0, |rare| rare.draws), head.waits);
+        let monitors = out.monitors.clone();
+        std::mem::swap(&mut out.reads, host);
+        note_replies();
+        let result = run(typed, head, out, &self.sight);
+        let replies = noted_replies();
+        std::mem::swap(&mut out.reads, host);
+        let end = end(&result, out);
+        let is_failed = matches!(end, StepEnd::Failed(_) | StepEnd::Panicked(_));
+        let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
+        let goes_on = !is_failed && !matches!(end, StepEnd::Done | StepEnd::Upgrade);
+        let yields = if is_failed { 0 } else { digest_of(out, &self.values) };
+        let monitors = if monitors == out.monitors { 0..0 } else { monitors };
+        let wants_snapshot = log.end(&End { end, yields, spawned: spawned_by(out), monitors, replies });
+        if is_failed {
+            self.is_saved = true;
+            drop(self.recordings.save(&self.log, cause));
+        }
+        if wants_snapshot && goes_on {
+            self.snapshot(typed);
+        }
+        result
+    }
+
+    #[cold]
+    fn snapshot(&self, typed: &Typed<P>) {
+        let (Some(snapshot), Some(process)) = (self.codec.snapshot, typed.process()) else { return };
+        let mut state = Vec::new();
+        match contain(|| snapshot(process, &mut state)) {
+            Ok(()) => self.log.snapshot(&state),
+            Err(panic) => {
+                let RecordedProcess { pid, process, .. } = self.log.process;
+                tell_log(|| tracing::error!(%pid, process, %panic, "`snapshot` panicked"));
+            }
+        }
+    }
+
+    fn save_end(&mut self, exit: &Exit) {
+        let is_failed = matches!(exit, Exit::Failed(_) | Exit::Panicked(_));
+        let cause = match exit {
+            Exit::Panicked(_) => SaveCause::Panicked,
+            Exit::Failed(_) => SaveCause::Failed,
+            Exit::Done(()) | Exit::Terminated(_) => SaveCause::Ended,
+        };
+        if !self.is_saved && (is_failed || self.recordings.setup.saves_at_end) {
+            drop(self.recordings.save(&self.log, cause));
+        }
+    }
+}
+
+impl<P: Process> Machine for RecordedMachine<P> {
+    fn kind(&self) -> &'static Kind {
+        self.typed.kind()
+    }
+
+    fn mailbox(&mut self) -> &mut dyn AnyMailbox {
+        self.typed.mailbox()
+    }
+
+    fn enter(&mut self) -> Result<(), Exit> {
+        let entered = self.typed.enter();
+        if let (Err(exit), Some(recorded)) = (&entered, &mut self.recorded) {
+            recorded.log.begin(0, 0, false);
+            let end = failed(Some(exit));
+            recorded.log.end(&End { end, yields: 0, spawned: Vec::new(), monitors: 0..0, replies: Vec::new() });
+        }
+        entered
+    }
+
+    /// Calls `init` alone. The turn calls `start` then.
+    fn begin(&mut self, _: &mut Head, out: &mut StepOutput, _: &AtomicUsize) -> Begun {
+        match self.enter() {
+            Ok(()) => Begun::Entered,
+            Err(exit) => {
+                out.failure = Some(exit);
+                Begun::NotEntered
+            }
+        }
+    }
+
+    fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> Begun {
+        let Some(recorded) = &mut self.recorded else { return self.typed.start(head, out) };
+        let run = |typed: &mut Typed<P>, head: &mut Head, out: &mut StepOutput, _: &_| typed.start(head, out);
+        recorded.step(&mut self.typed, (head, out), run, |_, out| end_of_start(out))
+    }
+
+    fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
+        let Some(recorded) = &mut self.recorded else { return self.typed.step(head, out, budget, sight) };
+        let run = |typed: &mut Typed<P>, head: &mut Head, out: &mut StepOutput, own: &_| {
+            typed.step(head, out, budget, sight.or(Some(own)))
+        };
+        recorded.step(&mut self.typed, (head, out), run, |stepped, out| end_of(stepped.verdict, out))
+    }
+
+    fn held(&self) -> usize {
+        self.typed.held()
+    }
+
+    fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>> {
+        self.typed.push_out(most)
+    }
+
+    fn recover(&mut self, exit: &Exit) -> Option<Box<Successor>> {
+        self.typed.recover(exit)
+    }
+
+    fn close(&mut self) {
+        self.typed.close();
+    }
+
+    fn take_output(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.typed.take_output()
+    }
+
+    fn last_word(&mut self, exit: &Exit) -> Option<LastWord> {
+        self.recorded.iter_mut().for_each(|recorded| recorded.save_end(exit));
+        self.typed.last_word(exit)
+    }
+
+    fn left(&mut self) -> &mut dyn AnyMailbox {
+        self.typed.left()
+    }
+
+    fn take_mailbox(&mut self) -> Box<dyn AnyMailbox> {
+        self.typed.take_mailbox()
+    }
+
+    fn clear(&mut self) {
+        self.recorded = None;
+        self.typed.clear();
+    }
+
+    fn attach(&mut self, feed: Box<dyn AnyNewFeed>, host: Weak<dyn FeedHost>) {
+        self.typed.attach(feed, host);
+    }
+
+    fn feeds(&mut self) -> Option<&mut dyn AnyFeeds> {
+        self.typed.feeds()
+    }
+
+    fn take_feeds(&mut self) -> Option<Box<dyn AnyFeeds>> {
+        self.typed.take_feeds()
+    }
+
+    fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
+        self.typed.take_exit()
+    }
+
+    fn process(&self) -> Option<&dyn Any> {
+        Machine::process(&self.typed)
+    }
+
+    fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
+        self.typed.show_messages(show);
+    }
+}
+
+/// Saves the recording of a living process.
+pub(super) fn save_of(
+    recordings: &Recordings,
+    pid: Pid,
+    cause: SaveCause,
+) -> Result<Option<std::path::PathBuf>, super::recordings::SaveError> {
+    let log = recordings.live.of(pid).ok_or(super::recordings::SaveError::NotRecorded(pid))?;
+    recordings.save(&log, cause)
+}

@@ -1,0 +1,16 @@
+//! Recordings of processes and their replay: section J of `docs/guarantees/simulation.md`.
+
+#[path = "../common/wait.rs"]
+mod wait;
+#[path = "../common/panics.rs"]
+mod panics;
+mod walker;
+mod replaying;
+mod readings;
+mod differences;
+mod files;
+mod saving;
+mod bounds;
+mod folder;
+mod processes;
+mod random_programs;

@@ -1,0 +1,132 @@
+//! Random programs of walkers on two real workers. Each recording is replayed.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use procession::observe::WaitedForNothing;
+use procession::recording::{Recording, StepEnd};
+use procession::spawn::Overflow;
+use procession::{Exit, Handle, Pid, Runtime, SpawnOptions};
+
+use crate::panics::quiet_panics;
+use crate::wait::wait;
+use crate::walker::{Op, Saved, Sink, Walker, replayer};
+
+/// A generator of random numbers.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        (self.next() % count as u64) as usize
+    }
+
+    fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+
+    fn op(&mut self, pids: &[Pid], depth: u32) -> Op {
+        let pid = *self.one_of(pids);
+        match self.below(100) {
+            0..15 => Op::Add(self.next()),
+            15..40 if depth < 3 => Op::Forward(pid, Box::new(self.op(pids, depth + 1))),
+            15..46 => Op::AskFor(pid),
+            46..52 => Op::Answer(self.below(2) == 0),
+            52..54 => Op::Spawn,
+            54..60 => Op::Look,
+            60..64 => Op::Timer,
+            64..67 => Op::Blocking(self.next()),
+            67..70 => Op::Monitor(pid),
+            70..71 => Op::Link(pid),
+            71..72 => Op::Trap,
+            72..75 => Op::Name(self.next() % 2),
+            75..77 => Op::Join,
+            77..79 => Op::Subscribe,
+            79..82 => Op::Broadcast(self.next()),
+            82..84 => Op::Member(self.next()),
+            84..88 => Op::Slow(pid, self.next()),
+            88..92 => Op::Choosy(self.next() % 3),
+            92..95 => Op::Wait,
+            95..97 => Op::Continue,
+            97 => Op::Done,
+            98 => Op::Fail,
+            _ => Op::Panic,
+        }
+    }
+}
+
+/// Runs a program. Returns the recordings of its walkers, and how the first ones have ended.
+fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
+    let recorder = if random.below(2) == 0 { saved.recorder() } else { saved.with_snapshots().ring(1024) };
+    let runtime = Runtime::builder().workers(2).seed(random.next()).recorder(recorder.save_at_end()).start().unwrap();
+    let sink = runtime.spawn(Sink).unwrap();
+    let walkers: Vec<Handle<Walker>> = (0..8)
+        .map(|number| {
+            let options = SpawnOptions::new().entry("with", sink.pid());
+            let options = if number % 3 == 0 { options.mailbox(6, Overflow::Refuse) } else { options };
+            runtime.spawn_with(Walker::new(), options).unwrap()
+        })
+        .collect();
+    let pids: Vec<Pid> = walkers.iter().map(Handle::pid).collect();
+    for _ in 0..120 {
+        let to = *random.one_of(&pids);
+        // The walker may have ended, or its mailbox may be full.
+        let _ = runtime.send(to, random.op(&pids, 0));
+    }
+    for walker in &walkers {
+        let _ = runtime.cancel(walker.pid(), "the program is over");
+    }
+    let exits = walkers.iter().map(|walker| (walker.pid(), wait(walker).without_output())).collect();
+    runtime.shutdown(Duration::from_secs(60)).unwrap();
+    assert_eq!(runtime.recording_usage(), (0, 0), "no recording outlives its process");
+    (saved.take(), exits)
+}
+
+fn replay(bytes: &[u8]) -> Option<StepEnd> {
+    let recording = Recording::from_bytes(bytes.to_vec()).unwrap();
+    assert_eq!((recording.cut(), recording.skipped()), (None, 0));
+    let text = recording.to_string();
+    let replay = if recording.begins_with_snapshot() {
+        recording.replay_snapshot::<Walker>(&replayer())
+    } else {
+        recording.replay(&replayer(), Walker::new)
+    };
+    let last = replay.and_then(|mut replay| replay.run());
+    last.unwrap_or_else(|error| panic!("{text}: {error}")).map(|step| step.end)
+}
+
+/// Plain `cargo test` replays 400 processes, and `PROCESSION_RECORDINGS=10000` as many as are promised.
+#[test]
+fn recordings_of_random_programs_are_replayed() {
+    quiet_panics();
+    let count = std::env::var("PROCESSION_RECORDINGS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let seed = std::env::var("PROCESSION_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
+    println!("PROCESSION_SEED={seed} PROCESSION_RECORDINGS={count}");
+    let (mut random, saved, mut replayed) = (Random(seed), Saved::default(), 0);
+    while replayed < count {
+        let (recordings, exits) = run(&mut random, &saved);
+        for (pid, exit) in exits {
+            let of_it = |bytes: &&Vec<u8>| Recording::from_bytes(bytes.to_vec()).unwrap().pid() == pid;
+            let last = replay(recordings.iter().find(of_it).expect("each walker has a recording"));
+            match exit {
+                Exit::Done(()) => assert_eq!(last, Some(StepEnd::Done)),
+                // No step has failed: the process waited for an answer that cannot come.
+                Exit::Failed(failure) if failure.error().is::<WaitedForNothing>() => {
+                    assert_eq!(last, Some(StepEnd::Wait));
+                }
+                Exit::Failed(failure) => assert_eq!(last, Some(StepEnd::Failed(failure.to_string()))),
+                Exit::Panicked(panic) => assert_eq!(last, Some(StepEnd::Panicked(panic.message().to_owned()))),
+                Exit::Terminated(_) => {}
+            }
+        }
+        recordings.iter().for_each(|bytes| _ = replay(bytes));
+        replayed += recordings.len();
+    }
+}
