@@ -11,6 +11,8 @@ mod glossary;
 mod guide;
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/order.rs"]
+mod order;
 #[path = "tidy/prose.rs"]
 mod prose;
 

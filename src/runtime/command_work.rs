@@ -67,11 +67,11 @@ impl Core {
             (Some(AnyHandler::Call(handler)), Some(core)) => {
                 let pid = body.head.pid;
                 let (work, cancel) = self.work_of(&mut body.head);
-                let duty = Duty::new(core.clone(), pid, tag, cancel);
+                let duty = Duty::new(core, pid, tag, cancel);
                 work.note(&duty);
                 let mut begun = self.limit_command(&duty, limit, executor).map(|()| duty.clone());
                 if let (Ok(duty), Some(simulation)) = (&begun, &self.simulation) {
-                    begun = simulation.relay(core, duty, (command.kind(), command.name));
+                    begun = simulation.relay(duty, (command.kind(), command.name));
                 }
                 match begun {
                     Ok(duty) => {

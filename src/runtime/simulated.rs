@@ -1,12 +1,11 @@
 //! The doors between a runtime and the simulation that it belongs to.
 //!
-//! A runtime of a simulation has no threads. What others do for it elsewhere, the simulation does: it runs the jobs of
+//! A runtime of a simulation has no threads. The simulation does the work of other threads: it runs the jobs of
 //! the pool and the parts of the shutdown, it passes the answers of handlers on, and it goes on while its thread waits
 //! (see [`Drive`](crate::clock::Drive)). All other code of the runtime is the same.
 
 use std::any::TypeId;
 
-use super::dispatch::Core;
 use crate::clock::Deadline;
 use crate::primitives::Arc;
 use crate::process::{CommandError, Duty, Pid};
@@ -15,7 +14,7 @@ use crate::sched::residents::BoxedFuture;
 /// Work that a thread would do.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// What happens to a blocking closure.
+/// The fate of a blocking closure.
 pub(crate) enum BlockingFate {
     Runs,
     /// It panics in the place of its code.
@@ -30,7 +29,7 @@ pub(crate) trait SimulationHost: Send + Sync {
     /// Decides about the next blocking closure of this process.
     fn blocking_fate(&self, of: Pid) -> BlockingFate;
 
-    /// Steps this process later, outside of a step. Its body is in [`Core::for_pool`].
+    /// Steps this process later, outside of a step. Its body is in `Core::for_pool`.
     fn blocking_step(&self, of: Pid);
 
     /// Runs a part of the shutdown later.
@@ -54,10 +53,5 @@ pub(crate) trait SimulationHost: Send + Sync {
 
     /// Returns the duty that the handler of a command is given. Its answer is passed on to `duty`. An error is the
     /// answer in the place of a call of the handler.
-    fn relay(
-        &self,
-        core: Arc<Core>,
-        duty: &Arc<Duty>,
-        command: (TypeId, &'static str),
-    ) -> Result<Arc<Duty>, CommandError>;
+    fn relay(&self, duty: &Arc<Duty>, command: (TypeId, &'static str)) -> Result<Arc<Duty>, CommandError>;
 }

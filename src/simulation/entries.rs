@@ -1,4 +1,4 @@
-//! What can happen next in a world, in the order in which it became possible.
+//! The things that can happen next in a world, in the order in which they became possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;

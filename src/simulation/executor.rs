@@ -2,6 +2,7 @@
 
 use super::decision::{Choose as _, Odds, Place};
 use super::entries::Entry;
+use super::recorder::took;
 use super::shared::Shared;
 use crate::outcome::{Exit, Panic, drop_contained};
 use crate::pid::Pid;
@@ -98,13 +99,14 @@ impl Executor for WorldExecutor<'_> {
             self.shared.panicked(format!("{} {kind} panicked: {panic}", self.pid));
         }
         let state = &mut *self.shared.state();
-        state.took(&self.shared.sight, self.pid, &stepped, out);
+        let to = (&mut state.fold, &mut state.order, &mut state.recorder);
+        took(to, &self.shared.sight, self.pid, &stepped, out);
         stepped
     }
 
     fn pause(&mut self) {
         let index = self.yields;
         self.yields += 1;
-        self.shared.pause(self.pid, self.nth, index);
+        (self.shared.pause)(self.shared, self.pid, self.nth, index);
     }
 }

@@ -1,4 +1,4 @@
-//! What fails a run.
+//! The failure of a run.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) struct Failure {
     /// The name of the check that failed.
     pub(super) check: String,
     pub(super) kind: FindingKind,
-    /// What the check has found.
+    /// The finding of the check.
     pub(super) what: String,
     /// The number of the turn after which it failed.
     pub(super) turn: u32,

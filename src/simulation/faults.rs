@@ -7,7 +7,7 @@ use crate::command::Command;
 use crate::pid::Pid;
 use crate::process::Process;
 
-/// What is done to a command instead of, or besides, giving it to its handler.
+/// A fault of a command.
 ///
 /// Each is a value for [`Faults::command`]. `chance` is the probability for each command, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +83,7 @@ pub struct Faults {
     pub(super) until: Option<Duration>,
 }
 
-/// What is injected, where, and how likely.
+/// A fault, its place, and its probability.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) whom: Whom,

@@ -1,4 +1,4 @@
-//! What a world does for its runtimes in the place of other threads.
+//! The work that a world does for its runtimes in the place of other threads.
 
 use std::any::TypeId;
 use std::pin::Pin;
@@ -15,7 +15,6 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, Weak, lock, thread};
 use crate::process::command::Answer;
 use crate::process::{CommandError, Duty};
-use crate::runtime::dispatch::Core;
 use crate::runtime::simulated::{BlockingFate, Job, SimulationHost};
 use crate::sched::residents::{AnyFuture, BoxedFuture};
 
@@ -85,12 +84,7 @@ impl SimulationHost for Hosting {
         self.with(|shared| shared.state().entries.take_jobs()).unwrap_or_default()
     }
 
-    fn relay(
-        &self,
-        core: Arc<Core>,
-        duty: &Arc<Duty>,
-        (kind, name): (TypeId, &'static str),
-    ) -> Result<Arc<Duty>, CommandError> {
+    fn relay(&self, duty: &Arc<Duty>, (kind, name): (TypeId, &'static str)) -> Result<Arc<Duty>, CommandError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(duty.clone()) };
         let fault = shared.inject_command(duty.pid(), kind);
         if let Some(why) = fault.and_then(refusal) {
@@ -99,10 +93,9 @@ impl SimulationHost for Hosting {
         // The answer of the handler ends the wait of the process. Until then the duty is kept here.
         let kept = Mutex::new(Some(duty.clone()));
         let (pid, tag, weak) = (duty.pid(), duty.tag(), self.shared.clone());
-        let alive = Arc::downgrade(&core);
         shared.state().open.insert((pid, tag), name);
         Ok(duty.relayed(Box::new(move |answer: Answer| {
-            let (Some(duty), Some(_core)) = (lock(&kept).take(), alive.upgrade()) else { return };
+            let Some(duty) = lock(&kept).take() else { return };
             let Some(shared) = weak.upgrade() else { return duty.answer(answer) };
             if !shared.is_here() {
                 let thread = thread::current();

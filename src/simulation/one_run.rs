@@ -1,14 +1,16 @@
 //! One run of a scenario.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::decider::Decider;
+use super::driving::pause;
 use super::failure::Failure;
 use super::faults::Faults;
 use super::recorder::{Recorder, TurnRecord};
 use super::shared::{Limits, Shared};
 use super::tape::{Replayed, Tape};
 use super::world::World;
+use crate::clock::Clock;
 use crate::outcome::{BoxError, contain};
 
 /// The code of a run.
@@ -48,9 +50,9 @@ pub(super) fn run_once(
     (is_recorded, ahead): (bool, Duration),
 ) -> Outcome {
     let recorder = if is_recorded { Recorder::with_turns() } else { Recorder::default() };
-    let start = Instant::now() + ahead;
+    let start = Clock::system().now() + ahead;
     let rules = (options.faults.clone(), options.limits, options.without.clone());
-    let shared = Shared::new(start, decider, rules, recorder);
+    let shared = Shared::new(start, decider, rules, (recorder, pause));
     let world = World::new(shared.clone(), seed);
     match contain(|| scenario(&world)) {
         Ok(Ok(())) => world.finish(),

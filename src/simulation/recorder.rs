@@ -1,10 +1,10 @@
-//! What happens in the turns of a run: for its hash, and for the trace of a run that is to be shown.
+//! The turns of a run: for its hash, and for the trace of a run that is to be shown.
 
 use std::time::Duration;
 
-use super::coverage::Taken;
+use super::coverage::{PartialOrder, Taken};
 use super::faults::What;
-use super::shared::State;
+use super::fold::Fold;
 use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::process::StepActivity;
@@ -34,7 +34,7 @@ pub(super) struct TurnRecord {
     pub(super) failed: Option<String>,
     pub(super) yields: Vec<String>,
     pub(super) injected: Vec<Injected>,
-    /// What the turn has caused besides.
+    /// Other effects of the turn.
     pub(super) notes: Vec<String>,
     /// The hash of the run when the turn began.
     pub(super) hash: u64,
@@ -92,56 +92,60 @@ impl Recorder {
     }
 }
 
-impl State {
-    /// Records the events that a step has taken, its verdict, and its yields.
-    pub(super) fn took(&mut self, sight: &Sight, pid: Pid, stepped: &Stepped, out: &StepOutput) {
-        let mut took = std::mem::take(&mut self.recorder.took);
-        sight.take_log(&mut took);
-        for activity in &took {
-            self.fold.add(&number_of(activity));
-            let (kind, from) = match activity {
-                StepActivity::Message { from } => (0, *from),
-                StepActivity::Completed { .. } => (1, None),
-                StepActivity::Down { pid } | StepActivity::Exit { pid } => (2, Some(*pid)),
-                StepActivity::Cancel | StepActivity::Group | StepActivity::Recovered { .. } => (3, None),
-                _ => continue,
-            };
-            // The order of the events of one process is folded, so their numbers in it need not be.
-            self.order.took(pid, Taken { kind, from, number: 0 });
+/// Records the events that a step has taken, its verdict, and its yields.
+pub(super) fn took(
+    (fold, order, recorder): (&mut Fold, &mut PartialOrder, &mut Recorder),
+    sight: &Sight,
+    pid: Pid,
+    stepped: &Stepped,
+    out: &StepOutput,
+) {
+    let mut took = std::mem::take(&mut recorder.took);
+    sight.take_log(&mut took);
+    for activity in &took {
+        fold.add(&number_of(activity));
+        let (kind, from) = match activity {
+            StepActivity::Message { from } => (0, *from),
+            StepActivity::Completed { .. } => (1, None),
+            StepActivity::Down { pid } | StepActivity::Exit { pid } => (2, Some(*pid)),
+            StepActivity::Cancel | StepActivity::Group | StepActivity::Recovered { .. } => (3, None),
+            _ => continue,
+        };
+        // The order of the events of one process is folded, so their numbers in it need not be.
+        order.took(pid, Taken { kind, from, number: 0 });
+    }
+    fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
+    let is_broken = stepped.verdict == Verdict::Broken;
+    if !is_broken {
+        let mut others = out.yields.iter();
+        for one in out.orders.newest() {
+            match one {
+                Order::Send { count, to, .. } => fold.add(&[20, u64::from(*count), to.to_word()]),
+                Order::Next => others.next().into_iter().for_each(|one| fold.add(&number_of_yield(one))),
+            }
         }
-        self.fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
-        let is_broken = stepped.verdict == Verdict::Broken;
+    }
+    if let Some(turns) = &mut recorder.turns
+        && let Some(turn) = turns.iter_mut().rev().find(|turn| turn.process.is_some_and(|(of, _)| of == pid))
+    {
+        turn.took.append(&mut took);
+        turn.verdict = Some(stepped.verdict);
+        turn.failed = match &out.failure {
+            Some(Exit::Failed(failure)) if is_broken => Some(format!("failed: {failure}")),
+            Some(Exit::Panicked(panic)) if is_broken => Some(format!("panicked: {panic}")),
+            _ => None,
+        };
         if !is_broken {
             let mut others = out.yields.iter();
-            for order in out.orders.newest() {
-                match order {
-                    Order::Send { count, to, .. } => self.fold.add(&[20, u64::from(*count), to.to_word()]),
-                    Order::Next => others.next().into_iter().for_each(|one| self.fold.add(&number_of_yield(one))),
-                }
-            }
+            turn.yields.extend(out.orders.newest().iter().filter_map(|order| match order {
+                Order::Send { count: 1, to, .. } => Some(format!("send {to}")),
+                Order::Send { count, to, .. } => Some(format!("send {to} {count} messages")),
+                Order::Next => others.next().and_then(name_of_yield),
+            }));
         }
-        if let Some(turns) = &mut self.recorder.turns
-            && let Some(turn) = turns.iter_mut().rev().find(|turn| turn.process.is_some_and(|(of, _)| of == pid))
-        {
-            turn.took.append(&mut took);
-            turn.verdict = Some(stepped.verdict);
-            turn.failed = match &out.failure {
-                Some(Exit::Failed(failure)) if is_broken => Some(format!("failed: {failure}")),
-                Some(Exit::Panicked(panic)) if is_broken => Some(format!("panicked: {panic}")),
-                _ => None,
-            };
-            if !is_broken {
-                let mut others = out.yields.iter();
-                turn.yields.extend(out.orders.newest().iter().filter_map(|order| match order {
-                    Order::Send { count: 1, to, .. } => Some(format!("send {to}")),
-                    Order::Send { count, to, .. } => Some(format!("send {to} {count} messages")),
-                    Order::Next => others.next().and_then(name_of_yield),
-                }));
-            }
-        }
-        took.clear();
-        self.recorder.took = took;
     }
+    took.clear();
+    recorder.took = took;
 }
 
 /// The activity as numbers, for the hash.

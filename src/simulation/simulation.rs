@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::coverage::Coverage;
 use super::decider::Decider;
@@ -23,6 +23,7 @@ use super::tape::{self, Replayed, Tape};
 use super::told::trace_of;
 use super::trace::{self, Finding, ShrunkRun};
 use super::world::World;
+use crate::clock::Clock;
 use crate::outcome::BoxError;
 use crate::primitives::{Mutex, lock};
 
@@ -84,7 +85,7 @@ enum Failed {
     Differs,
 }
 
-/// What a simulation has found.
+/// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct SimulationReport {
     runs: u64,
@@ -311,7 +312,7 @@ impl Simulation {
 
     /// Shrinks a failed run, and describes it.
     fn describe(&self, seed: &ReplaySeed, failure: &Failure, turns: u32, coverage: &Coverage) -> FailedRun {
-        let began = Instant::now();
+        let (clock, began) = (Clock::system(), Clock::system().now());
         let recorded = self.record_seed(seed.seed, turns, Duration::ZERO);
         let tape = seed.tape.clone().unwrap_or(recorded.tape);
         let is_same = |outcome: &Outcome| outcome.failure.as_ref().is_some_and(|other| other.check == failure.check);
@@ -350,7 +351,7 @@ impl Simulation {
             shrunk: shrunk.as_ref().zip(shrunk_seed.clone()).map(|(shrunk, seed)| ShrunkRun {
                 seed,
                 runs: u64::from(shrunk.runs),
-                took: began.elapsed(),
+                took: clock.now().saturating_duration_since(began),
                 is_minimal: shrunk.is_minimal,
             }),
             trace: trace_of(records),
@@ -433,7 +434,7 @@ impl FailedRun {
         &self.check
     }
 
-    /// What the check has found.
+    /// The finding of the check.
     pub fn what(&self) -> &str {
         &self.what
     }

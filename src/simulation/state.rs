@@ -18,7 +18,7 @@ use crate::sched::cell::view::CellView;
 /// possible in an invariant.
 pub struct WorldState<'a> {
     cores: &'a [Arc<Core>],
-    /// What can happen next, with the bodies that are ready.
+    /// The entries of the world, with the bodies that are ready.
     entries: &'a Entries,
     cells: OnceCell<Vec<Cell<'a>>>,
     start: Instant,

@@ -1,4 +1,4 @@
-//! What a failure shows. Statements 26 to 30.
+//! The report of a failure. Statements 26 to 30.
 
 use procession::simulation::{Simulation, ensure};
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
