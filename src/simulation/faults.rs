@@ -64,7 +64,11 @@ impl Fault {
 /// # impl procession::Process for Account {
 /// #     type Message = ();
 /// #     type Output = ();
-/// #     fn step(&mut self, _: &mut procession::Events<()>, _: &mut procession::StepOutput) -> procession::StepResult<()> {
+/// #     fn step(
+/// #         &mut self,
+/// #         _: &mut procession::Events<()>,
+/// #         _: &mut procession::StepOutput,
+/// #     ) -> procession::StepResult<()> {
 /// #         Ok(procession::Step::Idle)
 /// #     }
 /// # }

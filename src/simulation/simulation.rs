@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::coverage::Coverage;
@@ -25,7 +24,7 @@ use super::trace::{self, Finding, ShrunkRun};
 use super::world::World;
 use crate::clock::Clock;
 use crate::outcome::BoxError;
-use crate::primitives::{Mutex, lock};
+use crate::primitives::{AtomicU64, Mutex, Ordering, lock, thread};
 
 /// The version of the crate.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -214,7 +213,7 @@ impl Simulation {
     }
 
     fn shown_name(&self) -> String {
-        let thread = std::thread::current();
+        let thread = thread::current();
         let name = self.name.as_deref().or(thread.name()).unwrap_or("simulation");
         name.rsplit("::").next().unwrap_or(name).to_owned()
     }
@@ -243,7 +242,7 @@ impl Simulation {
                 }
             }
         };
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             (1..threads.max(1)).for_each(|_| _ = scope.spawn(works));
             works();
         });
