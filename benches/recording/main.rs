@@ -69,10 +69,13 @@ fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
     let (one, two) = (runtime.spawn(Player).expect("there is room"), runtime.spawn(Player).expect("there is room"));
     let begin = Instant::now();
     runtime.send(one.address(), Ball(messages, two.address())).expect("it lives");
-    let last = if messages % 2 == 0 { &one } else { &two };
+    let last = if messages.is_multiple_of(2) { &one } else { &two };
     last.join().expect("it ends");
     begin.elapsed().as_nanos() as f64 / messages as f64
 }
+
+/// Makes the recorder of a variant.
+type Recorders = fn() -> Option<Recorder>;
 
 fn main() -> ExitCode {
     let smoke = match arguments::read("recording", USAGE, parse) {
@@ -80,7 +83,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let (messages, rounds) = if smoke { (1_000, 1) } else { (1_000_000, 9) };
-    let recorders: [(&str, fn() -> Option<Recorder>); 3] = [
+    let recorders: [(&str, Recorders); 3] = [
         ("without a recorder", || None),
         ("with a recorder of other processes", || Some(Recorder::to(drop).process_with::<Other>(no_codec()))),
         ("recorded", || Some(Recorder::to(drop).process_with::<Player>(no_codec()))),

@@ -4,5 +4,6 @@
 
 mod bugs;
 mod programs;
+mod seeds;
 mod shown;
 mod worlds;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::simulation::{Faults, Simulation, ensure};
 use procession::{Address, CommandError, Event, Events, Process, Reply, Step, StepOutput, StepResult, Tag};
 
-use super::{PlantedBug, Version, start, tests_of};
+use super::{PlantedBug, Version, start};
 use crate::programs::SECOND;
 
 /// Statement 34. A shop asks the front desk for a price and waits. The desk hands the question on to pricing. Pricing
@@ -14,7 +14,15 @@ use crate::programs::SECOND;
 pub(super) const ASK_CYCLE: PlantedBug =
     PlantedBug { system: ask_cycle, breaks: "no question runs into its limit", seeds: 500 };
 
-tests_of!(ASK_CYCLE: an_ask_cycle_over_delegated_replies_is_found, no_ask_cycle_is_found_if_the_shop_listens);
+#[test]
+fn an_ask_cycle_over_delegated_replies_is_found() {
+    ASK_CYCLE.is_found_in_each_batch();
+}
+
+#[test]
+fn no_ask_cycle_is_found_if_the_shop_listens() {
+    ASK_CYCLE.is_not_found_when_corrected();
+}
 
 enum ShopMessage {
     Stock(Reply<u64>),
@@ -155,7 +163,15 @@ fn ask_cycle(version: Version) -> Simulation {
 pub(super) const DOUBLE_CHARGE: PlantedBug =
     PlantedBug { system: double_charge, breaks: "each order is charged once", seeds: 500 };
 
-tests_of!(DOUBLE_CHARGE: a_double_charge_is_found, no_double_charge_is_found_if_the_bank_knows_orders);
+#[test]
+fn a_double_charge_is_found() {
+    DOUBLE_CHARGE.is_found_in_each_batch();
+}
+
+#[test]
+fn no_double_charge_is_found_if_the_bank_knows_orders() {
+    DOUBLE_CHARGE.is_not_found_when_corrected();
+}
 
 struct Charge {
     order: u64,
@@ -245,7 +261,15 @@ fn double_charge(version: Version) -> Simulation {
 pub(super) const LOST_UPDATE: PlantedBug =
     PlantedBug { system: lost_update, breaks: "the balance is what was paid in", seeds: 500 };
 
-tests_of!(LOST_UPDATE: a_lost_update_is_found, no_lost_update_is_found_if_differences_are_sent);
+#[test]
+fn a_lost_update_is_found() {
+    LOST_UPDATE.is_found_in_each_batch();
+}
+
+#[test]
+fn no_lost_update_is_found_if_differences_are_sent() {
+    LOST_UPDATE.is_not_found_when_corrected();
+}
 
 enum AccountMessage {
     Balance(Reply<u64>),

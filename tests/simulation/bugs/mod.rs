@@ -81,22 +81,6 @@ impl PlantedBug {
     }
 }
 
-/// Tests of a planted bug.
-macro_rules! tests_of {
-    ($bug:ident: $found:ident, $corrected:ident) => {
-        #[test]
-        fn $found() {
-            $bug.is_found_in_each_batch();
-        }
-
-        #[test]
-        fn $corrected() {
-            $bug.is_not_found_when_corrected();
-        }
-    };
-}
-use tests_of;
-
 /// Prints the table of the rates. It asserts only that a bug that is found breaks its invariant.
 #[test]
 #[ignore = "it measures"]

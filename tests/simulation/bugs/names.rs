@@ -6,14 +6,22 @@ use procession::command::TimerFired;
 use procession::simulation::{Faults, Simulation, ensure};
 use procession::{Address, Event, Events, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag};
 
-use super::{PlantedBug, Version, start, tests_of};
+use super::{PlantedBug, Version, start};
 use crate::programs::SECOND;
 
 /// Statement 35. A writer looks a printer up, prepares its page, and sends it to the PID. Meanwhile the printer was
 /// replaced. The corrected writer asks, and looks again if there is no answer.
 pub(super) const STALE_PID: PlantedBug = PlantedBug { system: stale_pid, breaks: "every page is printed", seeds: 200 };
 
-tests_of!(STALE_PID: a_stale_pid_is_found, no_stale_pid_is_found_if_the_answer_counts);
+#[test]
+fn a_stale_pid_is_found() {
+    STALE_PID.is_found_in_each_batch();
+}
+
+#[test]
+fn no_stale_pid_is_found_if_the_answer_counts() {
+    STALE_PID.is_not_found_when_corrected();
+}
 
 enum PrinterMessage {
     Print(Option<Reply<()>>),
@@ -166,7 +174,15 @@ fn stale_pid(version: Version) -> Simulation {
 pub(super) const ABA_OF_A_NAME: PlantedBug =
     PlantedBug { system: aba_of_a_name, breaks: "no change is lost", seeds: 2_000 };
 
-tests_of!(ABA_OF_A_NAME: an_aba_of_a_name_is_found, no_aba_is_found_if_pids_are_compared);
+#[test]
+fn an_aba_of_a_name_is_found() {
+    ABA_OF_A_NAME.is_found_in_each_batch();
+}
+
+#[test]
+fn no_aba_is_found_if_pids_are_compared() {
+    ABA_OF_A_NAME.is_not_found_when_corrected();
+}
 
 enum FileMessage {
     Read(Reply<u64>),
@@ -313,7 +329,15 @@ fn aba_of_a_name(version: Version) -> Simulation {
 pub(super) const JOIN_AFTER_READ: PlantedBug =
     PlantedBug { system: join_after_read, breaks: "each reader has the newest value", seeds: 1_000 };
 
-tests_of!(JOIN_AFTER_READ: a_group_that_is_joined_too_late_is_found, no_change_is_missed_if_the_reader_joins_first);
+#[test]
+fn a_group_that_is_joined_too_late_is_found() {
+    JOIN_AFTER_READ.is_found_in_each_batch();
+}
+
+#[test]
+fn no_change_is_missed_if_the_reader_joins_first() {
+    JOIN_AFTER_READ.is_not_found_when_corrected();
+}
 
 enum StoreMessage {
     Change,

@@ -10,7 +10,7 @@ use procession::{
     Address, BoxError, Event, Events, Monitor, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag,
 };
 
-use super::{PlantedBug, Version, start, tests_of};
+use super::{PlantedBug, Version, start};
 use crate::programs::SECOND;
 
 /// Statement 33. A worker is restarted under a new PID. The dispatcher goes on with its next jobs, and forgets those
@@ -18,7 +18,15 @@ use crate::programs::SECOND;
 pub(super) const LOST_AT_RESTART: PlantedBug =
     PlantedBug { system: lost_at_restart, breaks: "every job is done", seeds: 500 };
 
-tests_of!(LOST_AT_RESTART: a_job_that_is_lost_at_a_restart_is_found, no_job_is_lost_if_it_is_sent_again);
+#[test]
+fn a_job_that_is_lost_at_a_restart_is_found() {
+    LOST_AT_RESTART.is_found_in_each_batch();
+}
+
+#[test]
+fn no_job_is_lost_if_it_is_sent_again() {
+    LOST_AT_RESTART.is_not_found_when_corrected();
+}
 
 struct Job {
     number: u32,
@@ -122,7 +130,15 @@ fn lost_at_restart(version: Version) -> Simulation {
 pub(super) const RESTART_STORM: PlantedBug =
     PlantedBug { system: restart_storm, breaks: "the service is up again", seeds: 500 };
 
-tests_of!(RESTART_STORM: a_restart_storm_is_found, no_restart_storm_is_found_if_users_look_again);
+#[test]
+fn a_restart_storm_is_found() {
+    RESTART_STORM.is_found_in_each_batch();
+}
+
+#[test]
+fn no_restart_storm_is_found_if_users_look_again() {
+    RESTART_STORM.is_not_found_when_corrected();
+}
 
 struct Query(Reply<u64>);
 
@@ -229,7 +245,15 @@ fn restart_storm(version: Version) -> Simulation {
 pub(super) const BACK_FROM_THE_DEAD: PlantedBug =
     PlantedBug { system: back_from_the_dead, breaks: "a stopped child does not run", seeds: 1_000 };
 
-tests_of!(BACK_FROM_THE_DEAD: a_child_that_comes_back_is_found, no_child_comes_back_if_the_timer_is_forgotten);
+#[test]
+fn a_child_that_comes_back_is_found() {
+    BACK_FROM_THE_DEAD.is_found_in_each_batch();
+}
+
+#[test]
+fn no_child_comes_back_if_the_timer_is_forgotten() {
+    BACK_FROM_THE_DEAD.is_not_found_when_corrected();
+}
 
 /// Records, now and then.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use procession::command::TimerFired;
 use procession::simulation::{Simulation, ensure};
 use procession::{Address, Event, Events, Process, Step, StepOutput, StepResult, Tag};
 
-use super::{PlantedBug, Version, start, tests_of};
+use super::{PlantedBug, Version, start};
 use crate::programs::SECOND;
 
 /// Statement 39. A session cancels its timer at each ping, and sets another one. The old one may have elapsed already.
@@ -14,10 +14,15 @@ use crate::programs::SECOND;
 pub(super) const TIMER_AFTER_CANCEL: PlantedBug =
     PlantedBug { system: timer_after_cancel, breaks: "no session expires early", seeds: 1_000 };
 
-tests_of!(
-    TIMER_AFTER_CANCEL: a_timer_that_elapsed_before_its_cancel_is_found,
-    no_session_expires_early_if_tags_are_compared
-);
+#[test]
+fn a_timer_that_elapsed_before_its_cancel_is_found() {
+    TIMER_AFTER_CANCEL.is_found_in_each_batch();
+}
+
+#[test]
+fn no_session_expires_early_if_tags_are_compared() {
+    TIMER_AFTER_CANCEL.is_not_found_when_corrected();
+}
 
 /// How long a session lives without a ping.
 const IDLE: Duration = Duration::from_secs(10);

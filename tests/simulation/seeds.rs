@@ -1,0 +1,252 @@
+//! One seed is one run. Statements 1 to 5.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use procession::command::Command;
+use procession::simulation::{Simulation, World};
+use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
+
+use crate::programs::*;
+
+/// Sends to three counters in an order of its own.
+struct Spreader {
+    to: Vec<Address<CounterMessage>>,
+    order: fn(usize) -> usize,
+}
+
+impl Process for Spreader {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let first = (self.order)(self.to.len());
+        for place in 0..self.to.len() {
+            out.send(self.to[(first + place) % self.to.len()], CounterMessage::Add(1));
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+fn spread(world: &World, order: fn(usize) -> usize) -> Result<(), procession::BoxError> {
+    let runtime = world.start(Runtime::builder())?;
+    let counter = |_| runtime.spawn(Counter::default()).map(|handle| handle.address());
+    let to: Vec<_> = (0..3).map(counter).collect::<Result<_, _>>()?;
+    runtime.spawn(Spreader { to, order })?;
+    world.run()
+}
+
+/// The check fails, and the failure names the process that decides by itself.
+fn is_named(order: fn(usize) -> usize) {
+    let report = Simulation::new(move |world| spread(world, order)).seeds(0..200).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "a seed is one run");
+    assert!(failed.what().contains("Spreader"), "{}", failed.what());
+}
+
+#[test]
+fn the_order_of_a_hash_map_is_found_and_named() {
+    is_named(|count| {
+        let map: HashMap<usize, ()> = (0..64).map(|number| (number, ())).collect();
+        map.keys().next().map_or(0, |number| number % count)
+    });
+}
+
+#[test]
+fn the_real_clock_is_found_and_named() {
+    static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    is_named(|count| {
+        let begin = BEGIN.get_or_init(Instant::now);
+        begin.elapsed().as_nanos() as usize % count
+    });
+}
+
+#[test]
+fn a_count_that_outlives_the_seed_is_found_and_named() {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    is_named(|count| COUNT.fetch_add(1, SeqCst) as usize % count);
+}
+
+#[test]
+fn an_address_in_memory_is_found_and_named() {
+    // What was allocated before stays, so each address is a new one.
+    is_named(|count| {
+        let kept: &'static mut [u64; 64] = Box::leak(Box::new([0; 64]));
+        std::ptr::from_ref(kept).addr() / 64 % count
+    });
+}
+
+#[test]
+fn a_program_that_decides_nothing_itself_passes() {
+    Simulation::new(|world| spread(world, |_| 0)).seeds(0..200).check();
+}
+
+/// Draws and reads times, and notes both.
+struct Reader {
+    noted: Arc<procession::sync::Latch<(u64, Duration)>>,
+}
+
+impl Process for Reader {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let time = out.system_time().duration_since(std::time::SystemTime::UNIX_EPOCH)?;
+        let _ = self.noted.set((out.random(), time));
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn random_numbers_and_the_time_follow_from_the_seed() {
+    let read = |seed: u64| {
+        let found = Arc::new(procession::sync::Latch::new());
+        let notes = found.clone();
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let noted = Arc::new(procession::sync::Latch::new());
+            runtime.spawn(Reader { noted: noted.clone() })?;
+            world.run()?;
+            if world.seed() == seed {
+                let _ = notes.set(noted.get().ok_or("nothing was read")?);
+            }
+            Ok(())
+        });
+        simulation.seeds(seed..seed + 1).check();
+        found.get().unwrap()
+    };
+    let all: Vec<_> = (1..5).map(read).collect();
+    let again: Vec<_> = (1..5).map(read).collect();
+    assert_eq!(all, again);
+    assert_eq!(all.iter().map(|(number, _)| number).collect::<HashSet<_>>().len(), 4, "each seed has its numbers");
+}
+
+#[test]
+fn the_result_does_not_depend_on_the_number_of_threads() {
+    let lowest = |threads| {
+        let simulation = Simulation::new(|world| {
+            let drawn = world.random(0..40);
+            if drawn == 7 { Err(format!("drawn by seed {}", world.seed()).into()) } else { Ok(()) }
+        });
+        let report = simulation.threads(threads).run();
+        report.failed().map(|failed| (failed.seed(), failed.what().to_owned()))
+    };
+    let alone = lowest(1);
+    assert!(alone.is_some());
+    assert_eq!(alone, lowest(2));
+    assert_eq!(alone, lowest(5));
+}
+
+struct Ship;
+
+impl Command for Ship {
+    type Output = ();
+}
+
+struct Order(Option<Tag<()>>);
+
+impl Process for Order {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if self.0.is_none() {
+            self.0 = Some(out.command(Ship));
+        }
+        let is_answered = events.any(|event| matches!(event, Event::Completed(_)));
+        Ok(if is_answered { Step::Done(()) } else { Step::Wait })
+    }
+}
+
+#[test]
+fn an_answer_from_a_thread_outside_is_named() {
+    let simulation = Simulation::new(|world| {
+        let builder = Runtime::builder().handler(|Ship, responder| {
+            let carrier = std::thread::Builder::new().name("carrier-1".into()).spawn(move || responder.ok(()))?;
+            carrier.join().map_err(|_| "the carrier panicked")?;
+            Ok(())
+        });
+        let runtime = world.start(builder)?;
+        runtime.spawn(Order(None))?;
+        world.run()
+    });
+    let report = simulation.seeds(0..1).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "no thread outside of the simulation");
+    assert!(failed.what().contains("Ship") && failed.what().contains("carrier-1"), "{}", failed.what());
+}
+
+#[test]
+fn a_send_from_a_thread_outside_is_named() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?;
+        world.run()?;
+        let sends = runtime.clone();
+        let send = move || sends.send(&counter, CounterMessage::Add(1)).is_ok();
+        let thread = std::thread::Builder::new().name("intruder".into()).spawn(send)?;
+        let _ = thread.join();
+        world.run()
+    });
+    let report = simulation.seeds(0..1).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "no thread outside of the simulation");
+    assert!(failed.what().contains("intruder"), "{}", failed.what());
+}
+
+#[test]
+fn a_process_that_waits_for_what_cannot_come_is_named() {
+    let simulation = Simulation::new(|world| {
+        // The handler keeps the responder, and answers nothing.
+        let kept = std::sync::OnceLock::new();
+        let builder = Runtime::builder().handler(move |Ship, responder| {
+            let _ = kept.set(responder);
+            Ok(())
+        });
+        let runtime = world.start(builder)?;
+        runtime.spawn(Order(None))?;
+        world.run()
+    });
+    let report = simulation.seeds(0..1).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "no process waits for what cannot come");
+    assert!(failed.what().contains("Ship"), "{}", failed.what());
+}
+
+/// Never rests.
+struct Restless;
+
+impl Process for Restless {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn a_run_that_does_not_end_fails() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        runtime.spawn(Restless)?;
+        world.run()
+    });
+    let report = simulation.seeds(0..1).max_turns(500).run();
+    let failed = report.failed().unwrap();
+    assert_eq!((failed.check(), failed.turn()), ("the run ends", 500));
+}
+
+#[test]
+fn a_wait_that_nothing_ends_fails_the_run() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?;
+        counter.join()?;
+        Ok(())
+    });
+    let report = simulation.seeds(0..1).run();
+    assert_eq!(report.failed().unwrap().check(), "every wait ends");
+}
