@@ -2,9 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
-use procession::Runtime;
+use procession::async_process::Context;
+use procession::command::TimerFired;
 use procession::simulation::{Simulation, ensure};
+use procession::supervisor::{ChildSpec, Supervisor};
+use procession::{
+    CommandError, Event, Events, Process, Runtime, ShutdownError, SpawnOptions, Step, StepOutput, StepResult, Tag,
+    WaitError, async_process,
+};
 
 use crate::programs::*;
 
@@ -35,4 +42,180 @@ fn a_program_runs_in_a_world_and_a_wait_drives_it() {
     .seeds(0..200)
     .check();
     assert!(runs.load(SeqCst) >= 200);
+}
+
+/// Notes the order in which its timers fire.
+struct Alarms {
+    delays: Vec<u64>,
+    tags: Vec<Tag<TimerFired>>,
+    fired: Vec<u64>,
+}
+
+impl Process for Alarms {
+    type Message = ();
+    type Output = Vec<u64>;
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Vec<u64>> {
+        if self.tags.is_empty() {
+            self.tags = self.delays.iter().map(|delay| out.after(Duration::from_secs(*delay))).collect();
+        }
+        for event in events {
+            if let Event::Completed(done) = event {
+                let place = self.tags.iter().position(|tag| done.is(*tag)).ok_or("another answer")?;
+                self.fired.push(self.delays[place]);
+            }
+        }
+        let is_done = self.fired.len() == self.delays.len();
+        Ok(if is_done { Step::Done(std::mem::take(&mut self.fired)) } else { Step::Idle })
+    }
+}
+
+#[test]
+fn timers_fire_in_the_order_of_their_moments_and_never_early() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let hours = [5, 1, 86_400, 3_600, 2, 60];
+        let alarms = Alarms { delays: hours.to_vec(), tags: Vec::new(), fired: Vec::new() };
+        let alarms = runtime.spawn(alarms)?;
+        let exit = alarms.join()?;
+        assert_eq!(**exit.output().ok_or("it did not end")?, [1, 2, 5, 60, 3_600, 86_400]);
+        assert!(world.now() >= Duration::from_secs(86_400), "{:?}", world.now());
+        Ok(())
+    })
+    .seeds(0..100)
+    .max_time(Duration::from_secs(100_000))
+    .check();
+}
+
+/// Counts the values of this type that live.
+struct Counted(Arc<AtomicU64>);
+
+impl Counted {
+    fn new(living: &Arc<AtomicU64>) -> Counted {
+        living.fetch_add(1, SeqCst);
+        Counted(living.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Keeps a handle of its own runtime.
+struct Keeper {
+    runtime: Option<Runtime>,
+    _counted: Counted,
+}
+
+impl Process for Keeper {
+    type Message = Runtime;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Runtime>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(runtime) = event {
+                self.runtime = Some(runtime);
+                out.blocking(|| ());
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_world_leaves_nothing() {
+    let living = Arc::new(AtomicU64::new(0));
+    let counts = living.clone();
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        for _ in 0..3 {
+            let keeper = runtime.spawn(Keeper { runtime: None, _counted: Counted::new(&counts) })?;
+            runtime.send(&keeper, runtime.clone())?;
+        }
+        world.run()
+    })
+    .seeds(0..300)
+    .check();
+    assert_eq!(living.load(SeqCst), 0);
+}
+
+/// Tries to wait in a step.
+struct Waiter {
+    runtime: procession::WeakRuntime,
+    other: procession::Handle<Counter>,
+}
+
+impl Process for Waiter {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let runtime = self.runtime.upgrade().ok_or("it ends")?;
+        let refused = self.other.join().err();
+        let asked = runtime.ask(&self.other, CounterMessage::Read, SECOND).wait().err();
+        let ended = runtime.shutdown(SECOND).err();
+        let is_refused = matches!(refused, Some(WaitError::InsideStep))
+            && matches!(asked, Some(CommandError::InsideStep))
+            && matches!(ended, Some(ShutdownError::InsideStep));
+        if is_refused { Ok(Step::Done(())) } else { Err(format!("{refused:?}, {asked:?}, {ended:?}").into()) }
+    }
+}
+
+#[test]
+fn a_step_that_waits_is_refused_as_elsewhere() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let other = runtime.spawn(Counter::default())?;
+        let waiter = runtime.spawn(Waiter { runtime: runtime.downgrade(), other })?;
+        let exit = waiter.join()?;
+        if exit.output().is_some() { Ok(()) } else { Err(format!("{exit}").into()) }
+    })
+    .seeds(0..20)
+    .check();
+}
+
+/// Fails at its first message.
+struct Fragile;
+
+impl Process for Fragile {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        match events.next() {
+            Some(Event::Message(())) => Err("fragile".into()),
+            Some(Event::Cancel(_)) => Ok(Step::Done(())),
+            _ => Ok(Step::Idle),
+        }
+    }
+}
+
+#[test]
+fn supervisors_names_groups_actors_and_async_processes_run_in_a_world() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let options = || SpawnOptions::new().name("fragile").group("all");
+        let child = ChildSpec::new("fragile", || Fragile).options(options);
+        runtime.spawn(Supervisor::builder().child(child).build()?)?;
+        let sleeper = runtime.spawn(async_process(async |context: Context<u32>| {
+            context.sleep(SECOND).await?;
+            Ok(context.next().await)
+        }))?;
+        runtime.send(&sleeper, 7)?;
+        let exit = sleeper.join()?;
+        assert_eq!(exit.output().map(|output| **output), Some(Some(7)));
+        let first = world.look(|state| state.holder("fragile")).ok_or("nobody has the name")?;
+        runtime.send("fragile", ())?;
+        world.run()?;
+        let second = world.look(|state| state.holder("fragile")).ok_or("nobody has the name")?;
+        assert_ne!(first, second, "it was started again");
+        assert_eq!(world.look(|state| state.members("all")), [second]);
+        runtime.wait_idle()?;
+        assert!(runtime.shutdown(SECOND)?.is_clean());
+        Ok(())
+    })
+    .seeds(0..100)
+    .check();
 }
