@@ -143,8 +143,12 @@ impl Shared {
         let (pid, nth) = (body.head.pid, candidate.nth);
         let process = body.machine.process().map(|process| process.type_id());
         let fault = self.inject(pid, |rule| rule.whom.is_step(pid, process, nth + 1));
-        if let Some(What::Stall(most)) = fault {
-            let delay = self.draw_time(pid, most);
+        let delay = match fault {
+            Some(What::Stall(most)) => Some(self.draw_time(pid, most)),
+            Some(What::StallFor(time)) => Some(time),
+            _ => None,
+        };
+        if let Some(delay) = delay {
             let entry = Entry::Turn(body, runtime);
             return self.push_after(delay, entry);
         }

@@ -109,7 +109,9 @@ pub(super) enum Whom {
 pub(super) enum What {
     Crash,
     Panic,
+    /// By a time up to this one.
     Stall(Duration),
+    StallFor(Duration),
     Command(CommandFault),
     BlockingLate(Duration),
     BlockingPanics,
@@ -158,7 +160,7 @@ impl Faults {
         let what = match fault {
             StepFault::Crash => What::Crash,
             StepFault::Panic => What::Panic,
-            StepFault::Stall(time) => What::Stall(time),
+            StepFault::Stall(time) => What::StallFor(time),
         };
         self.with(Whom::Step(TypeId::of::<P>(), step), what, 1.0)
     }

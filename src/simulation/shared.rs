@@ -229,7 +229,8 @@ impl Shared {
                 continue;
             }
             let place = Place::Fault { rule: number, of, nth: state.next_asked(number, of) };
-            if state.chooser.decide(place, Odds::Chance(rule.chance)) == 1 {
+            // A certain fault is a part of the scenario, and no decision.
+            if rule.chance >= 1.0 || state.chooser.decide(place, Odds::Chance(rule.chance)) == 1 {
                 state.injected += 1;
                 state.last_fault = now;
                 state.fold.add(&[u64::from(number), of.to_word(), 0xfa]);

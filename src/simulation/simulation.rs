@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::faults::Faults;
 use super::one_run::{Outcome, RunOptions, Scenario, run_once};
 use super::progress::Progress;
+use super::recorder::TurnRecord;
 use super::regressions::{Regression, Regressions};
 use super::replay_seed::ReplaySeed;
 use super::report::{SEED_VARIABLE, TRACE_VARIABLE, report};
@@ -28,6 +29,9 @@ use crate::primitives::{AtomicU64, Mutex, Ordering, lock, thread};
 
 /// The version of the crate.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How often a seed is run again to find the first turn in which two runs differ.
+const MOST_COMPARISONS: u32 = 64;
 
 /// The most runs that shrinking takes.
 const MOST_SHRINKING_RUNS: u32 = 2_000;
@@ -372,17 +376,12 @@ impl Simulation {
 
     /// Names the first turn in which two runs of one seed differ.
     fn differs(&self, seed: u64, turns: u32) -> FailedRun {
-        let (one, other) = (self.record_seed(seed, turns, Duration::ZERO), self.record_seed(seed, turns, AHEAD));
-        let first = one.records.iter().zip(&other.records).find(|(one, other)| {
-            (one.process, &one.took, &one.yields, one.verdict)
-                != (other.process, &other.took, &other.yields, other.verdict)
-        });
+        let one = self.record_seed(seed, turns, Duration::ZERO);
+        // Two more runs may be the same by chance.
+        let others = (1..=MOST_COMPARISONS).map(|times| self.record_seed(seed, turns, AHEAD * times));
+        let first = others.filter_map(|other| first_difference(&one.records, &other.records)).next();
         let (turn, where_) = match first {
-            Some((one, other)) => {
-                let who = one.process.map_or(String::from("a timer or a job"), |(pid, name)| format!("{pid} {name}"));
-                let (one_did, other_did) = (one.yields.join(", "), other.yields.join(", "));
-                (one.number, format!("turn {}, {who}: first {one_did}; then {other_did}", one.number))
-            }
+            Some((number, who, one, other)) => (number, format!("turn {number}, {who}: first {one}; then {other}")),
             None => (0, String::from("the runs differ, but not in what a turn takes and yields")),
         };
         let what = format!(
@@ -403,6 +402,14 @@ impl Simulation {
             text,
         }
     }
+}
+
+/// The number of the first turn that differs, its process, and its yields in both runs.
+fn first_difference(one: &[TurnRecord], other: &[TurnRecord]) -> Option<(u32, String, String, String)> {
+    let told = |record: &TurnRecord| (record.process, record.took.clone(), record.yields.clone(), record.verdict);
+    let (one, other) = one.iter().zip(other).find(|(one, other)| told(one) != told(other))?;
+    let who = one.process.map_or(String::from("a timer or a job"), |(pid, name)| format!("{pid} {name}"));
+    Some((one.number, who, one.yields.join(", "), other.yields.join(", ")))
 }
 
 impl SimulationReport {

@@ -56,6 +56,7 @@ fn describe(what: What) -> String {
         What::Crash => String::from("terminated"),
         What::Panic => String::from("panicked"),
         What::Stall(most) => format!("stalled, for up to {most:?}"),
+        What::StallFor(time) => format!("stalled, for {time:?}"),
         What::Command(fault) => format!("command: {fault:?}"),
         What::BlockingLate(most) => format!("blocking closure late, by up to {most:?}"),
         What::BlockingPanics => String::from("blocking closure panics"),

@@ -3,6 +3,8 @@
 #![allow(unreachable_pub, dead_code)]
 
 mod bugs;
+mod faults;
+mod invariants;
 mod programs;
 mod seeds;
 mod shown;

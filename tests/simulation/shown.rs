@@ -73,9 +73,60 @@ fn lost_update(others: usize) -> Simulation {
 }
 
 #[test]
-fn a_lost_update_is_found_and_shrunk() {
+fn a_failure_is_shrunk_shown_and_can_be_run_again() {
     let report = lost_update(3).name("lost_update").run();
     let failed = report.failed().unwrap();
-    println!("{}", failed.report());
-    println!("{:?} deviations, {} turns, {} runs", failed.deviations(), failed.shrunk_turns(), failed.shrinking_runs());
+    assert!(failed.deviations().is_some_and(|deviations| deviations <= 6), "{:?}", failed.deviations());
+    assert!(failed.shrinking_runs() <= 2_000);
+    let text = failed.report();
+    let seed = failed.shrunk().unwrap();
+    assert!(text.contains("simulation `lost_update` failed at seed"), "{text}");
+    assert!(text.contains("1 after two increments"), "{text}");
+    assert!(text.contains("Incrementer") && text.contains("PROCESSION_SEED="), "{text}");
+    assert!(
+        text.contains(&format!("PROCESSION_SEED={seed} cargo test lost_update")) || text.contains("0 runs"),
+        "{text}"
+    );
+}
+
+/// Sends a message to a receiver.
+struct Sender(Address<CounterMessage>);
+
+impl Process for Sender {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        out.send(self.0, CounterMessage::Add(1));
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn distinct_interleavings_are_counted_exactly() {
+    for (senders, interleavings) in [(1, 1), (2, 2), (3, 6), (4, 24)] {
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let counter = runtime.spawn(Counter::default())?;
+            world.run()?;
+            for _ in 0..senders {
+                runtime.spawn(Sender(counter.address()))?;
+            }
+            world.run()
+        });
+        assert_eq!(simulation.seeds(0..600).run().distinct(), interleavings, "of {senders} senders");
+    }
+}
+
+#[test]
+fn independent_pairs_have_one_interleaving() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        for _ in 0..4 {
+            let counter = runtime.spawn(Counter::default())?;
+            runtime.spawn(Sender(counter.address()))?;
+        }
+        world.run()
+    });
+    assert_eq!(simulation.seeds(0..300).run().distinct(), 1);
 }

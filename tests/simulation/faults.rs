@@ -1,0 +1,237 @@
+//! Faults: what is injected, and what a process sees of it. Statements 19 to 22.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use procession::command::Command;
+use procession::observe::DeadLetterReason;
+use procession::simulation::{Fault, Faults, Simulation, StepFault, World};
+use procession::spawn::Overflow;
+use procession::{
+    BoxError, CommandError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Tag,
+};
+
+use crate::programs::*;
+
+struct Charge;
+
+impl Command for Charge {
+    type Output = u32;
+}
+
+/// Charges once, with a limit, and returns the answer.
+struct Customer(Option<Tag<u32>>);
+
+impl Process for Customer {
+    type Message = ();
+    type Output = Result<u32, CommandError>;
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Self::Output> {
+        let charge = *self.0.get_or_insert_with(|| out.command_timeout(Charge, 10 * SECOND));
+        for event in events {
+            if let Event::Completed(done) = event
+                && let Some(answer) = done.take(charge)
+            {
+                return Ok(Step::Done(answer));
+            }
+        }
+        Ok(Step::Wait)
+    }
+}
+
+/// Runs a customer under this fault, with both kinds of handlers. Gives `check` the answer, how often the command was
+/// carried out, and when the answer came.
+fn charged(fault: Fault, check: fn(&Result<u32, CommandError>, u64, Duration) -> bool) {
+    for is_async in [false, true] {
+        let scenario = move |world: &World| -> Result<(), BoxError> {
+            let carried_out = Arc::new(AtomicU64::new(0));
+            let counts = carried_out.clone();
+            let builder = if is_async {
+                Runtime::builder().handler_async(move |Charge| {
+                    counts.fetch_add(1, SeqCst);
+                    async { Ok(5) }
+                })
+            } else {
+                Runtime::builder().handler(move |Charge, responder| {
+                    counts.fetch_add(1, SeqCst);
+                    responder.ok(5);
+                    Ok(())
+                })
+            };
+            let runtime = world.start(builder)?;
+            let exit = runtime.spawn(Customer(None))?.join()?;
+            let answer = exit.output().ok_or("no answer")?;
+            let is_right = check(answer, carried_out.load(SeqCst), world.now());
+            if is_right { Ok(()) } else { Err(format!("async {is_async}: {answer:?} at {:?}", world.now()).into()) }
+        };
+        Simulation::new(scenario).faults(Faults::none().command::<Charge>(fault)).seeds(0..20).check();
+    }
+}
+
+#[test]
+fn a_command_can_fail_without_being_carried_out() {
+    charged(Fault::fail(1.0), |answer, count, _| matches!(answer, Err(CommandError::Failed(_))) && count == 0);
+}
+
+#[test]
+fn a_command_can_be_lost_before_and_after_it_was_carried_out() {
+    charged(Fault::lost_before(1.0), |answer, count, _| matches!(answer, Err(CommandError::Dropped)) && count == 0);
+    charged(Fault::lost_after(1.0), |answer, count, _| matches!(answer, Err(CommandError::Dropped)) && count == 1);
+}
+
+#[test]
+fn an_answer_can_be_late_and_its_limit_may_be_over_first() {
+    let most = Duration::from_secs(20);
+    charged(Fault::late(1.0, most), |answer, count, at| match answer {
+        Ok(5) => count == 1 && at <= 11 * SECOND,
+        Err(CommandError::TimedOut) => count == 1 && at >= 10 * SECOND,
+        _ => false,
+    });
+}
+
+#[test]
+fn an_answer_that_never_comes_ends_with_the_limit() {
+    charged(Fault::never(1.0), |answer, count, at| {
+        matches!(answer, Err(CommandError::TimedOut)) && count == 1 && at >= 10 * SECOND
+    });
+}
+
+#[test]
+fn nothing_is_injected_that_was_not_asked_for() {
+    charged(Fault::fail(0.0), |answer, count, at| matches!(answer, Ok(5)) && count == 1 && at < SECOND);
+}
+
+/// Sends to a counter in each of its steps, and then waits for an event.
+struct Teller {
+    to: procession::Address<CounterMessage>,
+}
+
+impl Process for Teller {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        out.send(self.to, CounterMessage::Add(1));
+        Ok(Step::Idle)
+    }
+}
+
+/// Runs a teller whose third step has this fault. Returns what it has sent, and how it has ended.
+fn told(fault: StepFault) -> Simulation {
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?;
+        let teller = runtime.spawn(Teller { to: counter.address() })?;
+        world.run()?;
+        for _ in 0..3 {
+            let _ = runtime.send(&teller, ());
+            world.run()?;
+        }
+        let total = runtime.ask(&counter, CounterMessage::Read, SECOND).wait()?;
+        let is_alive = world.look(|state| state.is_alive(teller.address()));
+        let exit = if is_alive { None } else { Some(teller.join()?) };
+        let is_right = match fault {
+            StepFault::Crash => total == 2 && matches!(exit, Some(Exit::Terminated(_))),
+            StepFault::Panic => total == 2 && matches!(exit, Some(Exit::Panicked(_))),
+            StepFault::Stall(time) => total == 4 && is_alive && world.now() <= time + SECOND,
+        };
+        if is_right { Ok(()) } else { Err(format!("{total} sent, {exit:?}").into()) }
+    })
+    .faults(Faults::none().at::<Teller>(3, fault))
+    .seeds(0..20)
+}
+
+#[test]
+fn a_crash_comes_before_the_chosen_step() {
+    told(StepFault::Crash).check();
+}
+
+#[test]
+fn a_step_that_panics_has_no_effects() {
+    told(StepFault::Panic).check();
+}
+
+#[test]
+fn a_stalled_step_comes_later() {
+    told(StepFault::Stall(SECOND)).check();
+}
+
+#[test]
+fn a_stalled_process_fills_its_mailbox_and_its_askers_time_out() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let options = SpawnOptions::new().mailbox(2, Overflow::DropNewest);
+        let counter = runtime.spawn_with(Counter::default(), options)?;
+        let asked = runtime.ask(&counter, CounterMessage::Read, SECOND).wait();
+        for _ in 0..5 {
+            runtime.send(&counter, CounterMessage::Add(1))?;
+        }
+        world.run()?;
+        let dropped = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedNewest];
+        let is_stalled = matches!(asked, Err(CommandError::TimedOut));
+        // The question is still in the mailbox while the process is stalled.
+        let is_right = if is_stalled { dropped >= 3 } else { dropped <= 5 };
+        if is_right { Ok(()) } else { Err(format!("{asked:?}, {dropped} dropped").into()) }
+    })
+    .faults(Faults::none().at::<Counter>(1, StepFault::Stall(10 * SECOND)))
+    .seeds(0..100)
+    .check();
+}
+
+#[test]
+fn faults_have_a_limit_and_an_end() {
+    let crashed = |faults: Faults| {
+        let most = Arc::new(AtomicU64::new(0));
+        let notes = most.clone();
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let counters: Vec<_> = (0..10).map(|_| runtime.spawn(Counter::default())).collect::<Result<_, _>>()?;
+            world.run_for(SECOND)?;
+            let living = |address| world.look(|state| state.is_alive(address));
+            let dead = counters.iter().filter(|counter| !living(counter.address())).count();
+            notes.fetch_max(dead as u64, SeqCst);
+            Ok(())
+        });
+        simulation.faults(faults).seeds(0..20).check();
+        most.load(SeqCst)
+    };
+    assert_eq!(crashed(Faults::none().crash::<Counter>(1.0)), 10);
+    assert_eq!(crashed(Faults::none().crash::<Counter>(1.0).at_most(3)), 3);
+    assert_eq!(crashed(Faults::none().crash::<Counter>(1.0).until(Duration::ZERO)), 0);
+}
+
+#[test]
+fn a_blocking_closure_can_be_late_and_can_panic() {
+    struct Blocker(Option<Tag<u32>>);
+    impl Process for Blocker {
+        type Message = ();
+        type Output = Result<u32, CommandError>;
+
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Self::Output> {
+            let work = *self.0.get_or_insert_with(|| out.blocking(|| 3));
+            for event in events {
+                if let Event::Completed(done) = event
+                    && let Some(answer) = done.take(work)
+                {
+                    return Ok(Step::Done(answer));
+                }
+            }
+            Ok(Step::Wait)
+        }
+    }
+    let run = |faults: Faults, is_right: fn(&Result<u32, CommandError>, Duration) -> bool| {
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let exit = runtime.spawn(Blocker(None))?.join()?;
+            let answer = exit.output().ok_or("no answer")?;
+            if is_right(answer, world.now()) { Ok(()) } else { Err(format!("{answer:?}").into()) }
+        });
+        simulation.faults(faults).seeds(0..20).check();
+    };
+    run(Faults::none(), |answer, at| matches!(answer, Ok(3)) && at < SECOND);
+    run(Faults::none().blocking_panics::<Blocker>(1.0), |answer, _| matches!(answer, Err(CommandError::Panicked(_))));
+    run(Faults::none().blocking_late::<Blocker>(1.0, 9 * SECOND), |answer, at| {
+        matches!(answer, Ok(3)) && at < 10 * SECOND
+    });
+}
