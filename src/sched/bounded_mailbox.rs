@@ -99,8 +99,8 @@ impl Bounds {
         is_full.then_some(self.bound.overflow)
     }
 
-    /// Admits so many messages if there is room for all of them, and no message waits for it. There may be room
-    /// although one waits: it has no turn while an earlier place is not filled.
+    /// Admits so many messages if there is room for all of them, and no message waits for it. A message may wait
+    /// although there is room: it has no turn while an earlier place is not filled.
     #[inline]
     pub(crate) fn admit(&mut self, count: usize, messages: usize) -> bool {
         let has_room = self.taken() + messages + count <= self.bound.limit && self.waiting.is_none();

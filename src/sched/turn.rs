@@ -16,8 +16,8 @@ use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
-use crate::process::{CommandError, Completion, DeadLetterReason, Pid, Relate, StepActivity, WaitedForNothing};
-use crate::sched::body::{Begun, Rare, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
+use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
+use crate::sched::body::{Begun, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
 use crate::sched::orders::{Order, SLICE};
 use crate::sched::outbox::Outbox;
@@ -491,8 +491,17 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     let pid = child.head.pid;
     let kind = child.machine.kind();
     let mut birth = Birth { queued: given, ..Birth::default() };
+    let (mut has_name, mut is_run) = (false, false);
     if let Some(rare) = &mut child.head.rare {
-        describe_birth(engine, pid, rare, &mut birth);
+        has_name = rare.name.is_some();
+        birth.bound = rare.bound;
+        birth.marks = if rare.traps { TRAPS } else { 0 } | if rare.bond.is_some() { RELATED } else { 0 };
+        // Before any thread can end it, so that its end is always noticed.
+        rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
+        if let Some(answer) = rare.given.as_mut().and_then(|given| given.answer.as_mut()) {
+            answer.begin();
+            is_run = true;
+        }
     }
     let installed = road.table.cell(pid).is_some_and(|cell| {
         cell.install(pid.generation(), kind, birth, executor.about_now(), || road.door.is_closed())
@@ -515,8 +524,14 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         }
         return;
     }
-    if child.head.rare.is_some() {
-        after_install(engine, executor, &mut child);
+    if has_name {
+        // It can be found from now on, as it could in the step. If the name is taken and still taken when the child
+        // begins, that is the child's exit.
+        drop_contained(engine.begins(&mut child.head));
+    }
+    if is_run && !child.head.is_answer_wanted() {
+        // The limit was over before the child was in the table, so nobody has ended it.
+        _ = road.terminate(executor, pid, 0);
     }
     executor.count(|counters| &counters.spawned, 1);
     if road.observer.is_some() {
@@ -524,30 +539,6 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     }
     told_of_spawn(road, &mut child);
     executor.spawned(child);
-}
-
-/// Notes what the cell of a process with rare fields needs to know, and begins its bond and its duty to answer.
-#[inline(never)]
-fn describe_birth<E: Engine>(engine: &E, pid: Pid, rare: &mut Rare, birth: &mut Birth) {
-    birth.bound = rare.bound;
-    birth.marks = if rare.traps { TRAPS } else { 0 } | if rare.bond.is_some() { RELATED } else { 0 };
-    // Before any thread can end it, so that its end is always noticed.
-    rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
-    if let Some(answer) = rare.given.as_mut().and_then(|given| given.answer.as_mut()) {
-        answer.begin();
-    }
-}
-
-/// Handles a process with rare fields that has just been entered in the table.
-#[inline(never)]
-fn after_install<E: Engine, H: Executor>(engine: &E, executor: &mut H, child: &mut Ready) {
-    // It can be found from now on, as it could in the step. If the name is taken and still taken when the child begins,
-    // that is the child's exit.
-    drop_contained(engine.begins(&mut child.head));
-    if child.head.answers_with_output() && !child.head.is_answer_wanted() {
-        // The limit was over before the child was in the table, so nobody has ended it.
-        _ = engine.road().terminate(executor, child.head.pid, 0);
-    }
 }
 
 /// Gives a process with a bound its share for the next step.
