@@ -61,6 +61,8 @@ fn no_codec() -> Codec<Ball> {
     Codec::new(|_, _| (), |_| Err("it is never decoded".into()))
 }
 
+type MakeRecorder = fn() -> Option<Recorder>;
+
 /// The nanoseconds for a message.
 fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
     let builder = Runtime::builder().workers(1);
@@ -69,7 +71,7 @@ fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
     let (one, two) = (runtime.spawn(Player).expect("there is room"), runtime.spawn(Player).expect("there is room"));
     let begin = Instant::now();
     runtime.send(one.address(), Ball(messages, two.address())).expect("it lives");
-    let last = if messages % 2 == 0 { &one } else { &two };
+    let last = if messages.is_multiple_of(2) { &one } else { &two };
     last.join().expect("it ends");
     begin.elapsed().as_nanos() as f64 / messages as f64
 }
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     let (messages, rounds) = if smoke { (1_000, 1) } else { (1_000_000, 9) };
-    let recorders: [(&str, fn() -> Option<Recorder>); 3] = [
+    let recorders: [(&str, MakeRecorder); 3] = [
         ("without a recorder", || None),
         ("with a recorder of other processes", || Some(Recorder::to(drop).process_with::<Other>(no_codec()))),
         ("recorded", || Some(Recorder::to(drop).process_with::<Player>(no_codec()))),
