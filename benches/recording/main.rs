@@ -61,6 +61,8 @@ fn no_codec() -> Codec<Ball> {
     Codec::new(|_, _| (), |_| Err("it is never decoded".into()))
 }
 
+type MakeRecorder = fn() -> Option<Recorder>;
+
 /// The nanoseconds for a message.
 fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
     let builder = Runtime::builder().workers(1);
@@ -74,16 +76,13 @@ fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
     begin.elapsed().as_nanos() as f64 / messages as f64
 }
 
-/// Makes the recorder of a variant.
-type Recorders = fn() -> Option<Recorder>;
-
 fn main() -> ExitCode {
     let smoke = match arguments::read("recording", USAGE, parse) {
         Ok(smoke) => smoke,
         Err(code) => return code,
     };
     let (messages, rounds) = if smoke { (1_000, 1) } else { (1_000_000, 9) };
-    let recorders: [(&str, Recorders); 3] = [
+    let recorders: [(&str, MakeRecorder); 3] = [
         ("without a recorder", || None),
         ("with a recorder of other processes", || Some(Recorder::to(drop).process_with::<Other>(no_codec()))),
         ("recorded", || Some(Recorder::to(drop).process_with::<Player>(no_codec()))),

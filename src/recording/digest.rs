@@ -16,23 +16,37 @@ struct Digest<'a> {
     hash: u64,
     values: &'a Values,
     /// Holds a value while it is hashed.
-    bytes: Vec<u8>,
+    bytes: &'a mut Vec<u8>,
 }
+
+/// Buffers that are kept from step to step.
+#[derive(Default)]
+pub(super) struct Buffers {
+    bytes: Vec<u8>,
+    places: Vec<usize>,
+}
+
+/// The largest buffer, in bytes, that is kept.
+const KEPT: usize = 4096;
 
 /// Returns the digest of the yields that are not performed yet. The content of a message counts if its type has a
 /// codec. Otherwise its type counts.
-pub(super) fn digest_of(out: &StepOutput, values: &Values) -> u64 {
+pub(super) fn digest_of(out: &StepOutput, values: &Values, buffers: &mut Buffers) -> u64 {
     let orders = out.orders.newest();
     if orders.is_empty() {
         return 0;
     }
-    let mut digest = Digest { hash: FACTOR, values, bytes: Vec::new() };
+    let Buffers { bytes, places } = buffers;
+    if bytes.capacity() > KEPT {
+        *bytes = Vec::new();
+    }
+    places.clear();
+    let mut digest = Digest { hash: FACTOR, values, bytes };
     digest.word(out.orders.len() as u64);
     // Of very many yields, the packed ones count by their number.
     let is_all = !out.orders.has_slices();
     let mut others =
         out.yields[out.yields.len() - orders.iter().filter(|order| **order == Order::Next).count()..].iter();
-    let mut places: Vec<usize> = Vec::new();
     let mut next_of = |lane: u32| {
         let lane = lane as usize;
         if places.len() <= lane {
@@ -93,9 +107,9 @@ impl Digest<'_> {
 
     fn value(&mut self, value: &dyn Any) -> bool {
         self.bytes.clear();
-        let is_known = self.values.put(value, &mut self.bytes);
+        let is_known = self.values.put(value, self.bytes);
         if is_known {
-            bytes_into(&mut self.hash, &self.bytes);
+            bytes_into(&mut self.hash, self.bytes);
         }
         is_known
     }

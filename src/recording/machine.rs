@@ -6,7 +6,7 @@
 use std::any::Any;
 
 use super::codec::{Codec, Input, put_list};
-use super::digest::{digest_of, spawned_by};
+use super::digest::{Buffers, digest_of, spawned_by};
 use super::file::SaveCause;
 use super::item::{End, StepEnd};
 use super::log::{Log, RecordedProcess};
@@ -62,6 +62,7 @@ impl<P: Process> RecordedType for TypeRecorder<P> {
             values: recordings.values.clone(),
             host: None,
             sight: Sight::default(),
+            buffers: Buffers::default(),
             is_saved: false,
         };
         let machine = RecordedMachine { typed: typed.take_all(), recorded: Some(Box::new(recorded)) };
@@ -112,6 +113,7 @@ struct Recorded<P: Process> {
     host: Option<Arc<dyn Host>>,
     /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.
     sight: Sight,
+    buffers: Buffers,
     /// Whether the recording was saved because of a failure.
     is_saved: bool,
 }
@@ -182,7 +184,7 @@ impl<P: Process> Recorded<P> {
         let is_failed = matches!(end, StepEnd::Failed(_) | StepEnd::Panicked(_));
         let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
         let goes_on = !is_failed && !matches!(end, StepEnd::Done | StepEnd::Upgrade);
-        let yields = if is_failed { 0 } else { digest_of(out, &self.values) };
+        let yields = if is_failed { 0 } else { digest_of(out, &self.values, &mut self.buffers) };
         let monitors = if monitors == out.monitors { 0..0 } else { monitors };
         let wants_snapshot = log.end(&End { end, yields, spawned: spawned_by(out), monitors, replies });
         if is_failed {

@@ -4,7 +4,7 @@ use std::any::type_name;
 use std::fmt;
 
 use super::codec::{Input, Snapshot};
-use super::digest::digest_of;
+use super::digest::{Buffers, digest_of};
 use super::file::{OpenError, Recording};
 use super::item::{End, RecordedStep, StepEnd};
 use super::machine::{end_of, end_of_start, failed, take_entry};
@@ -274,7 +274,7 @@ impl<P: Process> Replay<P> {
         let yields = if matches!(came, StepEnd::Failed(_) | StepEnd::Panicked(_)) {
             0
         } else {
-            digest_of(&self.out, &self.values)
+            digest_of(&self.out, &self.values, &mut Buffers::default())
         };
         self.out.clear();
         drop_contained(self.out.failure.take());

@@ -75,8 +75,8 @@ impl Ring {
         if self.begins_with_snapshot && !is_snapshot && self.bytes.is_empty() && self.has_dropped {
             return;
         }
-        self.bytes.extend((body.len() as u32).to_le_bytes());
-        self.bytes.push_back(kind);
+        let [a, b, c, d] = (body.len() as u32).to_le_bytes();
+        self.bytes.extend(&[a, b, c, d, kind]);
         self.bytes.extend(body);
         self.since_snapshot = if is_snapshot { 0 } else { self.since_snapshot.saturating_add(needed) };
     }
@@ -147,7 +147,14 @@ impl Ring {
     }
 
     fn front(&self) -> Option<(usize, u8)> {
-        let head: Vec<u8> = self.bytes.iter().take(HEAD).copied().collect();
+        if let Some(front) = head_of(self.bytes.as_slices().0) {
+            return Some(front);
+        }
+        // The head may be in two parts, at the end of the buffer.
+        let mut head = [0; HEAD];
+        for (place, byte) in head.iter_mut().enumerate() {
+            *byte = *self.bytes.get(place)?;
+        }
         head_of(&head)
     }
 }

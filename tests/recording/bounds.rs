@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use procession::recording::ReplayError;
-use procession::{Handle, Runtime};
+use procession::{Handle, Runtime, SpawnOptions};
 
 use crate::wait::wait;
-use crate::walker::{Op, Saved, Walker, opened, replayer};
+use crate::walker::{Op, Saved, Sink, Walker, opened, replayer};
 
 /// Takes so many steps.
 fn steps(runtime: &Runtime, walker: &Handle<Walker>, count: u64) {
@@ -38,7 +38,9 @@ fn a_recording_that_is_not_whole_is_refused_by_its_first_step() {
 fn with_snapshots_a_recording_can_always_be_replayed() {
     let saved = Saved::default();
     let runtime = Runtime::builder().workers(1).recorder(saved.with_snapshots().ring(700)).start().unwrap();
-    let walker = runtime.spawn(Walker::new()).unwrap();
+    let sink = runtime.spawn(Sink).unwrap();
+    let options = SpawnOptions::new().entry("with", sink.pid());
+    let walker = runtime.spawn_with(Walker::new(), options).unwrap();
     let mut from_snapshots = 0;
     for _ in 0..30 {
         steps(&runtime, &walker, 10);
@@ -59,6 +61,12 @@ fn with_snapshots_a_recording_can_always_be_replayed() {
         assert_ne!(memory, 0);
     }
     assert!(from_snapshots >= 25, "{from_snapshots}");
+    // The position of the random numbers is that of the snapshot.
+    runtime.send(walker.address(), Op::Look).unwrap();
+    runtime.wait_idle_timeout(Duration::from_secs(60)).unwrap();
+    runtime.save_recording(&walker).unwrap();
+    let recording = opened(&saved.one());
+    recording.replay_snapshot::<Walker>(&replayer()).unwrap().run().unwrap();
     // Asked for the wrong way round.
     runtime.save_recording(&walker).unwrap();
     let refused = opened(&saved.one()).replay(&replayer(), Walker::new);
@@ -75,6 +83,7 @@ fn all_recordings_together_stay_below_their_total() {
         for walker in &walkers {
             runtime.send(walker.address(), Op::Add(round)).unwrap();
         }
+        runtime.wait_idle_timeout(Duration::from_secs(60)).unwrap();
         let (count, bytes) = runtime.recording_usage();
         assert!(count == 20 && bytes <= 10_000, "{count} {bytes}");
     }

@@ -63,7 +63,7 @@ impl Random {
 
 /// Runs a program. Returns the recordings of its walkers, and how the first ones have ended.
 fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
-    let recorder = if random.below(2) == 0 { saved.recorder() } else { saved.with_snapshots().ring(1024) };
+    let recorder = if random.below(2) == 0 { saved.recorder() } else { saved.with_snapshots().ring(500) };
     let runtime = Runtime::builder().workers(2).seed(random.next()).recorder(recorder.save_at_end()).start().unwrap();
     let sink = runtime.spawn(Sink).unwrap();
     let walkers: Vec<Handle<Walker>> = (0..8)

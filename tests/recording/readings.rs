@@ -60,8 +60,63 @@ fn times_names_groups_and_shutting_down_are_replayed() {
 
 #[test]
 fn messages_that_are_passed_over_are_replayed() {
-    let read = read(&recorded(|_| vec![Op::Choosy(1), Op::Add(1), Op::Add(2)]));
-    assert!(read.contains(&"a message"));
+    let saved = Saved::default();
+    let runtime = Runtime::builder().workers(1).recorder(saved.recorder().save_at_end()).start().unwrap();
+    let walker = runtime.spawn(Walker::new()).unwrap();
+    // It passes over the sums in two steps, and takes them in the third.
+    for op in [Op::Choosy(3), Op::Add(1), Op::Add(2), Op::Spawn, Op::Done] {
+        runtime.send(walker.address(), op).unwrap();
+        runtime.wait_idle_timeout(Duration::from_secs(60)).unwrap();
+    }
+    wait(&walker);
+    let read = read(&saved.one());
+    in_order(
+        &read,
+        &[
+            "a message",
+            "a message that it passes over",
+            "a message that it passes over",
+            "a message that it passes over",
+        ],
+    );
+}
+
+/// Waits for a timer, and takes all that it is given then. Then it spawns.
+struct Waiter {
+    waits: bool,
+    children: Vec<procession::Pid>,
+}
+
+impl Process for Waiter {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
+        if !std::mem::replace(&mut self.waits, true) {
+            out.after(Duration::from_millis(1));
+            return Ok(Step::Wait);
+        }
+        let count = events.count();
+        for _ in 0..3 {
+            self.children.push(out.spawn(Sink)?.pid());
+        }
+        out.whereis(&format!("{count}"));
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn a_step_that_is_given_no_messages_and_three_pids_is_replayed() {
+    let saved = Arc::new(Mutex::new(Vec::new()));
+    let saves = saved.clone();
+    let recorder = Recorder::to(move |bytes| saves.lock().unwrap().push(bytes)).process::<Waiter>().save_at_end();
+    let runtime = Runtime::builder().workers(1).recorder(recorder.clone()).start().unwrap();
+    let waiter = runtime.spawn(Waiter { waits: false, children: Vec::new() }).unwrap();
+    assert!(wait(&waiter).is_done());
+    let replay = opened(&saved.lock().unwrap()[0]).replay(&recorder, || Waiter { waits: false, children: Vec::new() });
+    let mut replay = replay.unwrap();
+    assert_eq!(replay.run().unwrap().unwrap().end, StepEnd::Done);
+    assert_eq!(replay.process().unwrap().children.len(), 3);
 }
 
 #[test]
