@@ -140,6 +140,10 @@
 //!
 //! A process never holds a handle to the runtime. So a test can give it events and check its yields without a runtime.
 //! See [`testing`].
+//!
+//! A whole program can be tested, too: a simulation runs it under many seeds, with its order, its time and its faults
+//! chosen, and shrinks a run that fails. See the module `simulation`.
+//! The steps of a process in production can be recorded, and stepped again. See [`recording`].
 
 // The model checker does not build the simulation, which alone uses some functions.
 #![cfg_attr(loom, allow(dead_code))]

@@ -157,7 +157,7 @@ impl Process for Clerk {
         }
         self.left -= 1;
         out.send(self.journal, format!("{} lines are left", self.left));
-        if self.left % 2 == 0 {
+        if self.left.is_multiple_of(2) {
             return Ok(Step::Continue);
         }
         self.timer = Some(out.after(Duration::from_millis(1)));

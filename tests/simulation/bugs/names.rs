@@ -396,10 +396,8 @@ impl Process for Reader {
         for event in events {
             match event {
                 Event::Message(Changed(value)) => self.value = self.value.max(value),
-                Event::Completed(done) if done.is(self.joined) => {
-                    if self.version.is_corrected() {
-                        self.read = Some(out.ask(self.store, StoreMessage::Read, SECOND));
-                    }
+                Event::Completed(done) if self.version.is_corrected() && done.is(self.joined) => {
+                    self.read = Some(out.ask(self.store, StoreMessage::Read, SECOND));
                 }
                 Event::Completed(done) => {
                     if let Some(value) = self.read.and_then(|tag| done.take(tag)) {
