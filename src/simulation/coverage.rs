@@ -106,7 +106,7 @@ impl Coverage {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::decision::Choose;
     use super::super::schedule::Schedule;
@@ -114,12 +114,15 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    /// The messages that processes took: the process, and the sender with a number.
+    type History = Vec<(u32, Option<(u32, u64)>)>;
+
     /// Runs a program and returns the name of its partial order, and what each process took.
     fn run(
         processes: u32,
         choose: &mut dyn Choose,
         mut step: impl FnMut(&mut SmallTurn<'_>) -> bool,
-    ) -> (u64, Vec<(u32, Option<(u32, u64)>)>) {
+    ) -> (u64, History) {
         let (mut world, mut order, mut taken) = (SmallWorld::new(processes), PartialOrder::default(), Vec::new());
         let mut numbers = HashMap::new();
         world.run(choose, 1_000, |turn| {

@@ -10,5 +10,5 @@ mod regressions;
 mod trace;
 mod report;
 mod progress;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod small_world;

@@ -56,7 +56,7 @@ impl Progress {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::clock::ManualClock;

@@ -22,8 +22,10 @@ use super::replay_seed::ReplaySeed;
 pub(crate) const FOLDER: &str = "simulation-regressions";
 
 /// The beginning of a new file.
-const HEAD: &str = "# Seeds with which this simulation has failed. They are tried first. Keep this file in version control.\n\
-                    # Each line has a seed, the check that failed, and the version of the crate.\n";
+const HEAD: &str = "\
+# Seeds with which this simulation has failed. They are tried first. Keep this file in version control.
+# Each line has a seed, the check that failed, and the version of the crate.
+";
 
 /// A failure that is known from an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +194,7 @@ fn parse_line(line: &str) -> Result<Regression, String> {
     Ok(Regression { seed, check, version: version.into() })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::wait::wait;

@@ -213,7 +213,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -230,7 +230,7 @@ fn time(time: Duration) -> String {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::coverage::Coverage;
     use super::super::decision::{Candidate, Item, Place};
@@ -312,7 +312,8 @@ mod tests {
 
     #[test]
     fn the_text_of_a_failure_stays_the_same() {
-        let expected = r#"simulation `transfers_keep_the_sum` failed at seed 4711, turn 38 (run 212 of 10,000; pct(3), 3 faults; version 0.1.0)
+        let expected = r#"
+simulation `transfers_keep_the_sum` failed at seed 4711, turn 38 (run 212 of 10,000; pct(3), 3 faults; version 0.1.0)
   "money is conserved" does not hold: 290 + 0 of 300
 shrunk to 13 turns, of which 1 out of order, and 1 fault (143 runs, 0.02 s):
 
@@ -329,7 +330,7 @@ again:   PROCESSION_SEED=4711 cargo test transfers_keep_the_sum
 shrunk:  PROCESSION_SEED=4711:16511110100201045t cargo test transfers_keep_the_sum
 212 runs: 208 distinct interleavings, the last new one in run 212
 "#;
-        assert_eq!(report(&bank(), false), expected);
+        assert_eq!(report(&bank(), false), expected.trim_start());
     }
 
     #[test]
@@ -433,18 +434,18 @@ shrunk:  PROCESSION_SEED=4711:16511110100201045t cargo test transfers_keep_the_s
             kinds.chars().map(of).collect()
         };
         for (kinds, expected) in [
-            ("", vec![]),
-            ("....", vec![0..2]),
-            ("...", vec![]),
-            ("..!", vec![]),
-            ("...!", vec![0..2]),
-            ("!....!", vec![]),
-            ("!.....!", vec![3..5]),
-            ("!......!", vec![3..6]),
-            ("...n...", vec![0..3]),
-            ("!........", vec![3..7]),
+            ("", None),
+            ("....", Some(0..2)),
+            ("...", None),
+            ("..!", None),
+            ("...!", Some(0..2)),
+            ("!....!", None),
+            ("!.....!", Some(3..5)),
+            ("!......!", Some(3..6)),
+            ("...n...", Some(0..3)),
+            ("!........", Some(3..7)),
         ] {
-            assert_eq!(folded(&turns(kinds)), expected, "{kinds}");
+            assert_eq!(folded(&turns(kinds)), Vec::from_iter(expected), "{kinds}");
         }
     }
 

@@ -294,7 +294,7 @@ fn number_of(seed: u64, item: Item, position: u64) -> u64 {
     random_at(seed, if two == 0 { one } else { random_at(seed, one, two) }, position)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::small_world::{SmallWorld, pid};
     use super::*;

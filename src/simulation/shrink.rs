@@ -195,7 +195,7 @@ impl<F: FnMut(&Tape) -> Verdict> Search<F> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::decision::{Candidate, Choose, Item, Odds};
     use super::super::schedule::Schedule;

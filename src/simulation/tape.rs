@@ -179,7 +179,7 @@ impl Choose for Replayed {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::decision::Item;
     use super::super::schedule::Schedule;

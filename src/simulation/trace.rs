@@ -47,7 +47,7 @@ pub(crate) struct Finding {
     /// The name of the invariant or of the built-in check.
     pub(crate) check: String,
     pub(crate) kind: FindingKind,
-    /// What was found. It may be empty.
+    /// The details of the failure. The text may be empty.
     pub(crate) detail: String,
 }
 
