@@ -95,7 +95,7 @@ mod regressions;
 mod trace;
 mod report;
 mod progress;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod small_world;
 mod decider;
 mod fold;
