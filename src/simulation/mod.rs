@@ -53,7 +53,7 @@
 //! .check();
 //! ```
 //!
-//! # What fails a run
+//! # Failures
 //!
 //! - An [invariant](World::invariant) does not hold after a turn, or a [condition](World::eventually) did not hold in
 //!   time.
@@ -70,7 +70,7 @@
 //! `PROCESSION_SEED=4711 cargo test NAME`. The failing seed is kept in `simulation-regressions/NAME.txt`, and is tried
 //! first from then on.
 //!
-//! # What a program must not do
+//! # Rules for programs
 //!
 //! The order of a `HashMap`, `Instant::now`, random numbers of its own and threads of its own are not decided by the
 //! seed. Use a `BTreeMap`, the runtime's clock and timers, [`StepOutput::random`](crate::StepOutput::random),
@@ -79,7 +79,7 @@
 //! which the two runs differ. Pools, tasks and tasklets that a program makes itself run on real threads, so a
 //! simulation cannot decide about them.
 //!
-//! # What is simulated
+//! # The simulated parts
 //!
 //! The world runs the runtime's own turn. So mailboxes, bounds, relations, names, groups, questions and supervisors are
 //! those of every runtime. Before each yield of a step is performed, others may have their turns, as on another worker.

@@ -71,7 +71,7 @@ fn a_count_that_outlives_the_seed_is_found_and_named() {
 
 #[test]
 fn an_address_in_memory_is_found_and_named() {
-    // What was allocated before stays, so each address is a new one.
+    // Earlier allocations stay, so each address is a new one.
     is_named(|count| {
         let kept: &'static mut [u64; 64] = Box::leak(Box::new([0; 64]));
         std::ptr::from_ref(kept).addr() / 64 % count
