@@ -19,7 +19,7 @@ use crate::sched::residents::{AnyFuture, BoxedFuture};
 ///   process. If the step fails, the future is dropped without a poll.
 /// - Its output is the answer of the command, also if it is an `Err`. With [`try_future`](Self::try_future), an `Err`
 ///   is the failure of the command instead. If a poll panics, the answer is
-///   [`CommandError::Panicked`](super::CommandError::Panicked).
+///   [`CommandError::Panicked`].
 /// - When the process ends, its futures are dropped before `join` returns. If the process recovers from a failure, the
 ///   futures of the failed state machine are dropped. An [upgrade](super::Step::Upgrade) keeps them. The futures of a
 ///   step that returns [`Step::Done`](super::Step::Done) are dropped without a poll.
@@ -71,7 +71,7 @@ impl StepOutput {
     }
 
     /// As [`future`](Self::future), with a limit. When `limit` is over by the runtime's clock, and not before, the
-    /// future is dropped, and the answer is [`CommandError::TimedOut`](super::CommandError::TimedOut). The limit begins
+    /// future is dropped, and the answer is [`CommandError::TimedOut`]. The limit begins
     /// when the step has returned.
     ///
     /// If the process is in a step then, the future is dropped after that step. [`Duration::MAX`] is no limit.
@@ -147,7 +147,7 @@ impl StepOutput {
     }
 
     /// Drops a future of this process. Its command is answered with
-    /// [`CommandError::Cancelled`](super::CommandError::Cancelled), unless it was answered before.
+    /// [`CommandError::Cancelled`], unless it was answered before.
     pub fn cancel_future<T>(&mut self, future: Tag<T>) {
         self.push(Yield::CancelFuture { tag: future.id() });
     }

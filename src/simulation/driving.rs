@@ -2,7 +2,7 @@
 //!
 //! A world has one thread, the one that runs the scenario. Wherever that thread would wait, it *drives* the world
 //! instead ([`Shared::drive`]): it lets one thing after the other happen until the wait is over. The things that can
-//! happen next are [`Entries`]; a [`Choose`] decides among them.
+//! happen next are `Entries`; a `Choose` decides among them.
 //!
 //! ```text
 //! drive: until the wait is over, or its deadline has passed:

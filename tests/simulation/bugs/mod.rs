@@ -43,7 +43,7 @@ struct PlantedBug {
 impl PlantedBug {
     /// The bug is found in each batch, and breaks its invariant.
     fn is_found_in_each_batch(&self) {
-        let batches = if is_full() { 100 } else { 3 };
+        let batches = if is_full() { 100 } else { 2 };
         for batch in 0..batches {
             let seeds = batch * self.seeds..(batch + 1) * self.seeds;
             let report = (self.system)(Version::WithBug).seeds(seeds.clone()).run();
@@ -54,7 +54,7 @@ impl PlantedBug {
 
     /// Nothing is found in the corrected system.
     fn is_not_found_when_corrected(&self) {
-        let seeds = if is_full() { 20_000 } else { 100 };
+        let seeds = if is_full() { 20_000 } else { 60 };
         (self.system)(Version::Corrected).seeds(0..seeds).check();
     }
 
