@@ -121,6 +121,11 @@ impl<T> OnceLock<T> {
         self.real.get().filter(|_| self.shadow.load(Ordering::Acquire))
     }
 
+    pub(crate) fn take(&mut self) -> Option<T> {
+        *self.shadow.get_mut() = false;
+        self.real.take()
+    }
+
     pub(crate) fn set(&self, value: T) -> Result<(), T> {
         self.real.set(value)?;
         self.shadow.store(true, Ordering::Release);
