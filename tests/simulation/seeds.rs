@@ -1,8 +1,10 @@
 //! One seed is one run. Statements 1 to 5.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use procession::command::Command;
@@ -71,10 +73,13 @@ fn a_count_that_outlives_the_seed_is_found_and_named() {
 
 #[test]
 fn an_address_in_memory_is_found_and_named() {
-    // Earlier allocations stay, so each address is a new one.
+    // Earlier allocations of a thread stay, so each address is a new one.
+    std::thread_local!(static KEPT: RefCell<Vec<Box<[u64; 64]>>> = const { RefCell::new(Vec::new()) });
     is_named(|count| {
-        let kept: &'static mut [u64; 64] = Box::leak(Box::new([0; 64]));
-        std::ptr::from_ref(kept).addr() / 64 % count
+        let new = Box::new([0; 64]);
+        let address = std::ptr::from_ref(&*new).addr();
+        KEPT.with_borrow_mut(|kept| kept.push(new));
+        address / 64 % count
     });
 }
 
@@ -198,13 +203,11 @@ fn a_send_from_a_thread_outside_is_named() {
 
 #[test]
 fn a_process_that_waits_for_what_cannot_come_is_named() {
-    let simulation = Simulation::new(|world| {
-        // The handler keeps the responder, and answers nothing.
-        let kept = std::sync::OnceLock::new();
-        let builder = Runtime::builder().handler(move |Ship, responder| {
-            let _ = kept.set(responder);
-            Ok(())
-        });
+    // The responders are kept here, and answer nothing.
+    let (keeps, kept) = channel();
+    let simulation = Simulation::new(move |world| {
+        let keeps = keeps.clone();
+        let builder = Runtime::builder().handler(move |Ship, responder| Ok(keeps.send(responder)?));
         let runtime = world.start(builder)?;
         runtime.spawn(Order(None))?;
         world.run()
@@ -213,6 +216,7 @@ fn a_process_that_waits_for_what_cannot_come_is_named() {
     let failed = report.failed().unwrap();
     assert_eq!(failed.check(), "no process waits for what cannot come");
     assert!(failed.what().contains("Ship"), "{}", failed.what());
+    drop(kept);
 }
 
 /// Never rests.
