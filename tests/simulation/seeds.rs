@@ -74,10 +74,10 @@ fn a_count_that_outlives_the_seed_is_found_and_named() {
 #[test]
 fn an_address_in_memory_is_found_and_named() {
     // Earlier allocations of a thread stay, so each address is a new one.
-    std::thread_local!(static KEPT: RefCell<Vec<Box<[u64; 64]>>> = const { RefCell::new(Vec::new()) });
+    std::thread_local!(static KEPT: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) });
     is_named(|count| {
-        let new = Box::new([0; 64]);
-        let address = std::ptr::from_ref(&*new).addr();
+        let new = vec![0_u64; 64];
+        let address = new.as_ptr().addr();
         KEPT.with_borrow_mut(|kept| kept.push(new));
         address / 64 % count
     });
