@@ -61,39 +61,34 @@ fn director() -> Result<Supervisor, BoxError> {
 /// Waits until all processes run, and returns the tree.
 fn healed(runtime: &Runtime, top: Address<SupervisorMessage>) -> Result<Tree, BoxError> {
     loop {
-        // The runtime must be idle before the supervisor is asked, because the question itself causes steps.
-        if runtime.is_idle() {
-            let tree = Tree::of(runtime, top, LIMIT)?;
-            if tree.is_up() {
-                return Ok(tree);
-            }
+        // A delay before a restart does not count, so the tree may not be up yet.
+        runtime.wait_idle()?;
+        let tree = Tree::of(runtime, top, LIMIT)?;
+        if tree.is_up() {
+            return Ok(tree);
         }
-        std::thread::yield_now();
     }
 }
 
-fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
-    let runtime = Runtime::start()?;
+fn run(runtime: &Runtime, say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
     let director = runtime.spawn(director()?)?;
     let top = director.address();
     runtime.ask(top, SupervisorMessage::started, LIMIT).wait()?;
-    say("before", &healed(&runtime, top)?);
+    say("before", &healed(runtime, top)?);
 
     runtime.send("lathe", GoWrong)?;
-    say("the lathe has failed: all of production is started again", &healed(&runtime, top)?);
+    say("the lathe has failed: all of production is started again", &healed(runtime, top)?);
 
     runtime.send("phone", GoWrong)?;
-    say("the phone has failed: it is restarted under its PID", &healed(&runtime, top)?);
+    say("the phone has failed: it is restarted under its PID", &healed(runtime, top)?);
 
     // At the third failure, production has failed too often. The director pauses before it restarts the department.
     for _ in 0..2 {
         runtime.send("paint", GoWrong)?;
-        while !runtime.is_idle() {
-            std::thread::yield_now();
-        }
+        runtime.wait_idle()?;
     }
-    say("production has failed too often", &Tree::of(&runtime, top, LIMIT)?);
-    say("after", &healed(&runtime, top)?);
+    say("production has failed too often", &Tree::of(runtime, top, LIMIT)?);
+    say("after", &healed(runtime, top)?);
 
     runtime.cancel(director.pid(), "closing time")?;
     director.join()?.into_result()?;
@@ -102,7 +97,8 @@ fn run(say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor>, BoxError> {
 }
 
 fn main() -> ExitCode {
-    match run(|what, tree| println!("{what}\n{tree}")) {
+    let ran = Runtime::start().map_err(BoxError::from);
+    match ran.and_then(|runtime| run(&runtime, |what, tree| println!("{what}\n{tree}"))) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("supervised: {error}");
@@ -114,12 +110,27 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procession::simulation::Simulation;
     use std::sync::Mutex;
 
     #[test]
     fn the_tree_heals() {
+        heals(&Runtime::start().unwrap());
+    }
+
+    #[test]
+    fn the_tree_heals_in_every_order() {
+        Simulation::new(|world| {
+            heals(&world.start(Runtime::builder())?);
+            Ok(())
+        })
+        .seeds(0..10)
+        .check();
+    }
+
+    fn heals(runtime: &Runtime) {
         let seen = Mutex::new(Vec::new());
-        run(|what, tree| seen.lock().unwrap().push((what.to_owned(), tree.clone()))).unwrap();
+        run(runtime, |what, tree| seen.lock().unwrap().push((what.to_owned(), tree.clone()))).unwrap();
         let seen = seen.into_inner().unwrap();
         assert_eq!(seen.len(), 5);
         let pids = |place: usize, branch: usize| -> Vec<_> {

@@ -13,7 +13,6 @@
 //! something could not be read, and 2 if the arguments are wrong.
 
 #[path = "arguments/mod.rs"]
-#[allow(dead_code)]
 mod arguments;
 
 use std::cell::RefCell;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::numbered_list::NumberedList;
-use crate::primitives::{Arc, Condvar, Mutex, MutexGuard, Weak, lock, wait, wait_for, wait_for_clock};
+use crate::primitives::{Arc, Brief, Condvar, MutexGuard, Weak, enter, wait, wait_for, wait_for_clock};
 
 /// The beginning of 2026.
 const SIMULATED_EPOCH: Duration = Duration::from_secs(1_767_225_600);
@@ -30,7 +30,7 @@ const SIMULATED_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 /// ```
 #[derive(Clone, Default)]
 pub struct Clock {
-    manual: Option<Arc<Mutex<Manual>>>,
+    manual: Option<Arc<Brief<Manual>>>,
 }
 
 impl Clock {
@@ -44,7 +44,7 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.manual {
             None => Instant::now(),
-            Some(manual) => lock(manual).now,
+            Some(manual) => enter(manual).now,
         }
     }
 
@@ -55,17 +55,27 @@ impl Clock {
 
     /// The simulation that this clock belongs to, if it belongs to one.
     pub(crate) fn driver(&self) -> Option<Arc<dyn Drive>> {
-        lock(self.manual.as_ref()?).driver.as_ref()?.upgrade()
+        enter(self.manual.as_ref()?).driver.as_ref()?.upgrade()
     }
 
     /// Whether a simulation decides when each timer fires.
     pub(crate) fn is_driven(&self) -> bool {
-        self.manual.as_ref().is_some_and(|manual| lock(manual).driver.is_some())
+        self.manual.as_ref().is_some_and(|manual| enter(manual).driver.is_some())
+    }
+
+    /// Tells a simulation that a timer is due at this moment.
+    pub(crate) fn timer_set(&self, at: Instant) {
+        if let Some(manual) = &self.manual {
+            let manual = &mut *enter(manual);
+            if manual.driver.is_some() {
+                manual.soonest = Some(manual.soonest.map_or(at, |soonest| soonest.min(at)));
+            }
+        }
     }
 
     /// The wall-clock time of a simulation, which begins with the year 2026 in each run.
     pub(crate) fn simulated_time(&self) -> Option<SystemTime> {
-        let manual = lock(self.manual.as_ref()?);
+        let manual = enter(self.manual.as_ref()?);
         manual.driver.as_ref()?;
         Some(SystemTime::UNIX_EPOCH + SIMULATED_EPOCH + manual.now.saturating_duration_since(manual.start))
     }
@@ -102,7 +112,7 @@ impl Clock {
         ClockWatch {
             entry: self.manual.as_ref().map(|manual| {
                 let watcher = Watcher { changed: Arc::new(changed), due: Arc::new(due), fire: Arc::new(fire) };
-                let id = lock(manual).watchers.push(watcher);
+                let id = enter(manual).watchers.push(watcher);
                 (manual.clone(), id)
             }),
         }
@@ -151,7 +161,7 @@ impl Deadline {
 /// A clock that the program moves. Clones are the same clock.
 #[derive(Clone, Default)]
 pub struct ManualClock {
-    shared: Arc<Mutex<Manual>>,
+    shared: Arc<Brief<Manual>>,
 }
 
 impl ManualClock {
@@ -167,7 +177,7 @@ impl ManualClock {
 
     /// Returns the moment at which the clock stands.
     pub fn now(&self) -> Instant {
-        lock(&self.shared).now
+        enter(&self.shared).now
     }
 
     /// Moves the clock forward, from one due moment to the next.
@@ -189,18 +199,34 @@ impl ManualClock {
 
     /// Makes a clock that stands at `now`, and that this simulation drives.
     pub(crate) fn driven(now: Instant, driver: Weak<dyn Drive>) -> ManualClock {
-        let manual = Manual { start: now, now, watchers: NumberedList::new(), driver: Some(driver) };
-        ManualClock { shared: Arc::new(Mutex::new(manual)) }
+        let manual = Manual { start: now, now, watchers: NumberedList::new(), driver: Some(driver), soonest: None };
+        ManualClock { shared: Arc::new(Brief::new(manual)) }
     }
 
     /// As [`next_due`](Self::next_due), for the thread of a simulation. It must hold no lock of a timer.
     pub(crate) fn next_due_here(&self) -> Option<Instant> {
-        lock(&self.shared).watchers.iter().filter_map(|watcher| (watcher.due)()).min()
+        enter(&self.shared).next_due()
     }
 
-    /// Sets the time of a simulation. Nothing fires.
-    pub(crate) fn set_now(&self, now: Instant) {
-        lock(&self.shared).now = now;
+    /// The time of a simulation, and whether a timer is due. The calling thread must hold no lock of a timer.
+    pub(crate) fn look(&self) -> (Instant, bool) {
+        let manual = &mut *enter(&self.shared);
+        let now = manual.now;
+        let may_be_due = manual.soonest.is_some_and(|soonest| soonest <= now);
+        (now, may_be_due && manual.next_due().is_some_and(|due| due <= now))
+    }
+
+    /// Moves the time of a simulation to this moment, unless it is past it. Nothing fires.
+    pub(crate) fn pass_to(&self, moment: Instant) {
+        let manual = &mut *enter(&self.shared);
+        manual.now = manual.now.max(moment);
+    }
+
+    /// Moves the time of a simulation, and returns it. Nothing fires.
+    pub(crate) fn pass(&self, by: Duration) -> Instant {
+        let manual = &mut *enter(&self.shared);
+        manual.now += by;
+        manual.now
     }
 
     /// Does the work of the earliest moment that has come. Of equal moments the one that was registered first is
@@ -213,12 +239,12 @@ impl ManualClock {
     }
 
     fn watchers(&self) -> Vec<Watcher> {
-        lock(&self.shared).watchers.iter().cloned().collect()
+        enter(&self.shared).watchers.iter().cloned().collect()
     }
 
     fn move_to(&self, moment: Instant) {
         {
-            let mut state = lock(&self.shared);
+            let mut state = enter(&self.shared);
             // Another thread may have moved the clock further in the meantime.
             state.now = state.now.max(moment);
         }
@@ -246,24 +272,35 @@ struct Manual {
     now: Instant,
     watchers: NumberedList<Watcher>,
     driver: Option<Weak<dyn Drive>>,
+    /// In a simulation, no timer is due before this moment. `None`: there is none.
+    soonest: Option<Instant>,
+}
+
+impl Manual {
+    /// The next moment at which a timer of a simulation is due, if any.
+    fn next_due(&mut self) -> Option<Instant> {
+        self.soonest?;
+        self.soonest = self.watchers.iter().filter_map(|watcher| (watcher.due)()).min();
+        self.soonest
+    }
 }
 
 impl Default for Manual {
     fn default() -> Manual {
         let now = Instant::now();
-        Manual { start: now, now, watchers: NumberedList::new(), driver: None }
+        Manual { start: now, now, watchers: NumberedList::new(), driver: None, soonest: None }
     }
 }
 
 /// Keeps a watcher of a manual clock registered.
 pub(crate) struct ClockWatch {
-    entry: Option<(Arc<Mutex<Manual>>, u64)>,
+    entry: Option<(Arc<Brief<Manual>>, u64)>,
 }
 
 impl Drop for ClockWatch {
     fn drop(&mut self) {
         if let Some((manual, id)) = self.entry.take() {
-            let gone = lock(&manual).watchers.remove(id);
+            let gone = enter(&manual).watchers.remove(id);
             drop(gone);
         }
     }

@@ -1,3 +1,6 @@
 //! Commands that the user defines, and the events of commands.
 
-pub use crate::process::{CancelRequest, Command, Cycle, Responder, Retry, TimerFired};
+pub use crate::process::{
+    AnsweredLater, Attempt, CancelRequest, Command, CommandKey, Cycle, ParseCommandKeyError, Responder, Retry,
+    TimerFired,
+};

@@ -28,7 +28,7 @@ use dashmap::mapref::entry::{Entry, OccupiedEntry};
 use crate::name_table::Removals;
 use crate::primitives::{Arc, OnceLock};
 use crate::process::{GroupChange, GroupEvent, NameError, NoSuchProcessError, Pid, Subscription};
-use crate::relations::{Cells, Told, tell};
+use crate::relations::{Cells, Told, mark, tell};
 use crate::sched::mailbox::Control;
 
 /// The members of each group.
@@ -191,7 +191,7 @@ impl Groups {
     /// process lives.
     fn note(&self, cells: &impl Cells, name: &Arc<str>, pid: Pid) -> (bool, bool) {
         let is_new = self.of.entry(pid).or_default().insert(name.clone());
-        (is_new, cells.cell(pid).is_some_and(|cell| cell.relate(pid)))
+        (is_new, mark(cells, pid))
     }
 
     fn forget(&self, name: &str, pid: Pid) {

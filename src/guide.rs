@@ -67,6 +67,12 @@ pub mod backpressure {}
 #[doc = include_str!("../docs/guide/testing.md")]
 pub mod testing {}
 
+/// A whole program under a seed: its order, its time and its faults are chosen.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/guide/simulation.md")]
+pub mod simulation {}
+
 /// The log of the library, dead letters, and observers.
 ///
 #[doc = include_str!("guide/links.md")]
@@ -96,3 +102,9 @@ pub mod tasklets {}
 #[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/guide/shutdown.md")]
 pub mod shutdown {}
+
+/// Processes that survive the end of their program. The page is built with the feature `sqlite`.
+///
+#[doc = include_str!("guide/links.md")]
+#[cfg_attr(feature = "sqlite", doc = include_str!("../docs/guide/durable.md"))]
+pub mod durable {}

@@ -177,6 +177,8 @@ mod relations;
 mod groups;
 pub mod recording;
 mod runtime;
+#[cfg(feature = "durable")]
+pub mod durable;
 pub mod command;
 pub mod config;
 pub mod exit;

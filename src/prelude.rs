@@ -6,7 +6,7 @@
 
 pub use crate::actor::{Actions, Actor, actor};
 pub use crate::async_process::{Context, async_process};
-pub use crate::outcome::{Exit, Reason};
+pub use crate::outcome::{BoxError, Exit, Reason};
 pub use crate::process::{
     Address, Event, Events, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Tag,
 };

@@ -100,7 +100,65 @@ fn enter_taken<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
             return guard;
         }
     }
+    if LOOKING.get() {
+        return enter_looking(brief);
+    }
     brief.lock()
+}
+
+#[cfg(not(loom))]
+std::thread_local! {
+    /// Whether the thread looks at processes that it has locked itself.
+    static LOOKING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// How often a thread that looks yields its processor before it takes itself for the holder of the lock.
+#[cfg(not(loom))]
+const YIELDS: u32 = 1_000;
+
+/// Runs code that looks at processes, while this thread holds the locks of their cells. If the code locks one of them
+/// again, that panics.
+#[cfg(not(loom))]
+pub(crate) fn while_looking<R>(look: impl FnOnce() -> R) -> R {
+    struct Looking;
+
+    impl Drop for Looking {
+        fn drop(&mut self) {
+            LOOKING.set(false);
+        }
+    }
+
+    LOOKING.set(true);
+    let _looking = Looking;
+    look()
+}
+
+/// Whether the calling thread is in such code.
+#[cfg(not(loom))]
+pub(crate) fn is_looking() -> bool {
+    LOOKING.get()
+}
+
+#[cfg(loom)]
+pub(crate) fn is_looking() -> bool {
+    false
+}
+
+#[cfg(loom)]
+pub(crate) fn while_looking<R>(look: impl FnOnce() -> R) -> R {
+    look()
+}
+
+/// Locks a value for a thread that looks. Otherwise such a thread would wait for itself for ever.
+#[cfg(not(loom))]
+fn enter_looking<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
+    for _ in 0..YIELDS {
+        match brief.try_lock() {
+            Some(guard) => return guard,
+            None => std::thread::yield_now(),
+        }
+    }
+    panic!("a look at a simulated world must not reach its processes through the runtime: use the `WorldState`");
 }
 
 #[cfg(loom)]

@@ -48,10 +48,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::latch::Latch;
 use crate::outcome::{Exit, LinkedExit, Reason, drop_contained};
 use crate::primitives::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
-use crate::process::{Bond, Down, ExitSignal, LinkedBy, Monitor, Pid};
+use crate::process::{Bond, CancelRequest, Down, ExitSignal, LinkedBy, Monitor, ParentEndPolicy, Pid};
 use crate::sched::body::Ready;
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
+use crate::sched::non_local::NonLocal;
 
 /// The number of shards, a power of two. There are few under the model checker, so that two processes can share one.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -72,6 +73,12 @@ pub(crate) trait Cells {
 
     /// The number of processes that are doomed and whose end has not begun.
     fn dooms(&self) -> &AtomicUsize;
+
+    /// Reaches this process, if it lives elsewhere.
+    fn elsewhere(&self, pid: Pid) -> Option<&dyn NonLocal> {
+        let _ = pid;
+        None
+    }
 }
 
 #[derive(Default)]
@@ -91,8 +98,8 @@ struct Entry {
 enum Watcher {
     Process(Pid),
     Outside(Latch<Down>),
-    /// A child that the watched process runs. It ends with that process.
-    Child(Pid),
+    /// A child that the watched process runs. It is told the end of that process as the policy says.
+    Child(Pid, ParentEndPolicy),
 }
 
 /// The mark in the number of a relation between a child and the process that runs it. No monitor has it, and it is
@@ -270,9 +277,11 @@ impl Relations {
         if bond.link {
             write_link(&mut both, cells, bond.parent, child);
         }
-        if let Some(number) = bond.run {
+        if let Some((number, policy)) = bond.run
+            && policy != ParentEndPolicy::Leave
+        {
             both.second().of(child).watches.insert(RUN | number, bond.parent);
-            both.first().of(bond.parent).watched_by.insert(RUN | number, Watcher::Child(child));
+            both.first().of(bond.parent).watched_by.insert(RUN | number, Watcher::Child(child, policy));
             mark(cells, bond.parent);
         }
     }
@@ -295,7 +304,7 @@ impl Relations {
                         None => Told::Nothing,
                     }
                 }
-                Watcher::Child(child) => self.end_run(cells, id, child, (pid, exit)),
+                Watcher::Child(child, policy) => self.end_run(cells, id, (child, policy), (pid, exit)),
             });
         }
         for partner in entry.links.into_keys() {
@@ -311,12 +320,27 @@ impl Relations {
     }
 
     /// Tells a child that the process that runs it has ended, or has failed and recovers.
-    fn end_run(&self, cells: &impl Cells, id: u64, child: Pid, parent: (Pid, &Exit)) -> Told {
+    fn end_run(
+        &self,
+        cells: &impl Cells,
+        id: u64,
+        (child, policy): (Pid, ParentEndPolicy),
+        parent: (Pid, &Exit),
+    ) -> Told {
         let mut shard = self.shard(child);
         match shard.take(child, |entry| entry.watches.remove(&id)) {
+            Some(_) if policy == ParentEndPolicy::Cancel => {
+                tell(cells, child, Control::Cancel(CancelRequest { reason: Reason::Ended, deadline: None }))
+            }
             Some(_) => tell_linked(cells, child, parent, LinkedBy::OTHER, Some(killer(parent))),
             None => Told::Nothing,
         }
+    }
+
+    /// Whether a process is linked to another one.
+    #[cfg(feature = "durable")]
+    pub(crate) fn is_linked(&self, pid: Pid) -> bool {
+        self.shard(pid).entries.get(&pid).is_some_and(|entry| !entry.links.is_empty())
     }
 
     /// The number of processes that have relations.
@@ -350,20 +374,30 @@ impl Drop for Relations {
 }
 
 /// Marks a process, so that its end is told here. Returns whether it lives.
-fn mark(cells: &impl Cells, pid: Pid) -> bool {
-    cells.cell(pid).is_some_and(|cell| cell.relate(pid))
+pub(crate) fn mark(cells: &impl Cells, pid: Pid) -> bool {
+    match cells.cell(pid) {
+        Some(cell) => cell.relate(pid),
+        None => cells.elsewhere(pid).is_some_and(|elsewhere| elsewhere.watch(pid)),
+    }
 }
 
 fn write_monitor(both: &mut Both<'_>, cells: &impl Cells, watcher: Pid, monitor: Monitor) {
     both.first().of(watcher).watches.insert(monitor.id(), monitor.pid());
     both.second().of(monitor.pid()).watched_by.insert(monitor.id(), Watcher::Process(watcher));
-    mark(cells, watcher);
+    if !mark(cells, watcher) && cells.elsewhere(watcher).is_some() {
+        // It has ended meanwhile. A watcher that lives here is in hand.
+        both.first().take(watcher, |entry| entry.watches.remove(&monitor.id()));
+        both.second().take(monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
+    }
 }
 
 fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
     both.first().of(one).link(other, LinkedBy::ME);
     both.second().of(other).link(one, LinkedBy::OTHER);
-    mark(cells, one);
+    if !mark(cells, one) && cells.elsewhere(one).is_some() {
+        both.first().take(one, |entry| entry.links.remove(&other));
+        both.second().take(other, |entry| entry.links.remove(&one));
+    }
 }
 
 fn tell_down(cells: &impl Cells, watcher: Pid, down: Down) -> Told {
@@ -375,12 +409,21 @@ pub(crate) fn tell(cells: &impl Cells, to: Pid, control: Control) -> Told {
     let signal = Signal::Control(control);
     let told = match cells.cell(to) {
         Some(cell) => cell.signal(to, signal).map_err(|(_, signal)| signal),
-        None => Err(signal),
+        None => signal_elsewhere(cells, to, signal).map(|()| None),
     };
     match told {
         Ok(woken) => woken.map_or(Told::Nothing, Told::Woken),
         Err(Signal::Control(control)) => Told::Refused(control),
         Err(Signal::Completed(_)) => Told::Nothing,
+    }
+}
+
+/// Hands a signal over to a process that lives elsewhere.
+#[cold]
+fn signal_elsewhere(cells: &impl Cells, to: Pid, signal: Signal) -> Result<(), Signal> {
+    match cells.elsewhere(to) {
+        Some(elsewhere) => elsewhere.signal(to, signal).map_err(|(_, signal)| signal),
+        None => Err(signal),
     }
 }
 
@@ -409,7 +452,13 @@ fn tell_linked(
     killer: Option<LinkedExit>,
 ) -> Told {
     let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
-    let Some(cell) = cells.cell(partner) else { return Told::Refused(signal) };
+    let Some(cell) = cells.cell(partner) else {
+        // There it is decided whether the partner traps exits.
+        return match signal_elsewhere(cells, partner, Signal::Control(signal)) {
+            Err(Signal::Control(signal)) => Told::Refused(signal),
+            Err(Signal::Completed(_)) | Ok(()) => Told::Nothing,
+        };
+    };
     // Counted first. A worker that does not see the count yet is in the step that the process may be in.
     cells.dooms().fetch_add(1, Ordering::SeqCst);
     let told = cell.tell_linked(partner, signal, killer);

@@ -19,7 +19,7 @@ use procession::sync::Latch;
 use procession::{Events, Runtime, Step, StepOutput};
 
 use crate::blocker::{Blocker, BlocksInDrop, hold};
-use crate::panics::{ON_PURPOSE, quiet_panics};
+use crate::panics::{ON_PURPOSE, is_on_purpose, quiet_panics};
 use crate::script::{Log, script};
 use crate::wait::wait;
 use crate::waker::WakeCounter;
@@ -112,4 +112,10 @@ fn an_expected_panic_is_contained_and_not_printed() {
         panic!("{ON_PURPOSE}");
     });
     assert!(wait(job.unwrap()).is_err() && ran.is_set());
+}
+
+#[test]
+fn the_report_of_a_failure_that_quotes_an_expected_panic_is_printed() {
+    assert!(is_on_purpose(ON_PURPOSE) && is_on_purpose(&format!("{ON_PURPOSE}, in the handler")));
+    assert!(!is_on_purpose(&format!("law 4: <1.2.1> panicked: {ON_PURPOSE}, and its messages arrived")));
 }

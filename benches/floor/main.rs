@@ -3,7 +3,6 @@
 //! Each measurement repeats one operation in a loop. The least time of all rounds counts, because all else is
 //! disturbance.
 
-#[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
 

@@ -3,7 +3,6 @@
 //! Each message is an event and a step. So the difference is the cost of recording both. Rounds of the three runtimes
 //! take turns, and the least time of each counts, because all else is disturbance.
 
-#[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
 
@@ -11,16 +10,18 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use lexopt::Arg::{Long, Short};
-use lexopt::Parser;
+use lexopt::{Parser, ValueExt as _};
 use procession::recording::{Codec, Recorder};
 use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
 
 const USAGE: &str = "\
 What the recording of a message costs, in nanoseconds.
 
-usage: cargo bench --bench recording -- [--smoke]
+usage: cargo bench --bench recording -- [--smoke] [--only VARIANT --messages N]
 
-  --smoke  small counts, to see that everything works";
+  --smoke     small counts, to see that everything works
+  --only      0, 1 or 2: one round of one variant, for a profile
+  --messages  the messages of that round";
 
 /// A message that is sent back until it is zero, with the process that sends it back.
 struct Ball(u64, Address<Ball>);
@@ -77,8 +78,8 @@ fn round(recorder: Option<Recorder>, messages: u64) -> f64 {
 }
 
 fn main() -> ExitCode {
-    let smoke = match arguments::read("recording", USAGE, parse) {
-        Ok(smoke) => smoke,
+    let (smoke, only, count) = match arguments::read("recording", USAGE, parse) {
+        Ok(options) => options,
         Err(code) => return code,
     };
     let (messages, rounds) = if smoke { (1_000, 1) } else { (1_000_000, 9) };
@@ -87,6 +88,10 @@ fn main() -> ExitCode {
         ("with a recorder of other processes", || Some(Recorder::to(drop).process_with::<Other>(no_codec()))),
         ("recorded", || Some(Recorder::to(drop).process_with::<Player>(no_codec()))),
     ];
+    if let Some(recorder) = only.and_then(|only| recorders.get(only)) {
+        round(recorder.1(), count);
+        return ExitCode::SUCCESS;
+    }
     let mut least = [f64::INFINITY; 3];
     for _ in 0..rounds {
         for (least, (_, recorder)) in least.iter_mut().zip(recorders) {
@@ -99,17 +104,19 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether the counts are small. `None` if help was requested.
-fn parse(arguments: &mut Parser) -> Result<Option<bool>, lexopt::Error> {
-    let mut smoke = cfg!(debug_assertions);
+/// Whether the counts are small, the variant that is wanted alone, and its messages. `None` if help was requested.
+fn parse(arguments: &mut Parser) -> Result<Option<(bool, Option<usize>, u64)>, lexopt::Error> {
+    let (mut smoke, mut only, mut count) = (cfg!(debug_assertions), None, 1_000);
     while let Some(argument) = arguments.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("smoke") => smoke = true,
+            Long("only") => only = Some(arguments.value()?.parse()?),
+            Long("messages") => count = arguments.value()?.parse()?,
             // Cargo passes this option to every benchmark.
             Long("bench") => {}
             other => return Err(other.unexpected()),
         }
     }
-    Ok(Some(smoke))
+    Ok(Some((smoke, only, count)))
 }

@@ -6,7 +6,6 @@
 //! The counting allocator is the only `unsafe` code of the repository. It is in this program and not in the library.
 //! It only counts, and then calls the system's allocator.
 
-#[allow(dead_code)]
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
 

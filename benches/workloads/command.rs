@@ -37,6 +37,7 @@ struct Options<'a> {
     json: bool,
     smoke: bool,
     bare: bool,
+    store: bool,
 }
 
 /// Runs the workloads that the command line requests.
@@ -78,7 +79,7 @@ impl Options<'_> {
 
     /// Runs a workload in this process, and prints its line.
     fn here(&self, workload: &Workload) -> Outcome<()> {
-        let setting = Setting { n: self.count(workload), workers: self.workers };
+        let setting = Setting { n: self.count(workload), workers: self.workers, store: self.store };
         let measured = (workload.run)(&setting)?;
         let line = if self.json {
             measured.json("procession", workload.name, &setting)
@@ -97,6 +98,9 @@ impl Options<'_> {
         if self.json {
             command.arg("--json");
         }
+        if self.store {
+            command.arg("--store");
+        }
         let status = command.status()?;
         if status.success() { Ok(()) } else { Err(format!("its process ended with {status}").into()) }
     }
@@ -113,6 +117,7 @@ impl Suite {
             // A build without optimisation, as under `cargo test --benches`, can only show that the workload works.
             smoke: cfg!(debug_assertions),
             bare: false,
+            store: false,
         };
         while let Some(argument) = arguments.next()? {
             match argument {
@@ -120,6 +125,8 @@ impl Suite {
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
+                Long("store") if cfg!(feature = "durable") => options.store = true,
+                Long("store") => return Err("--store needs a build with `--features durable`".into()),
                 // Cargo passes this option to every benchmark.
                 Long("bench") => {}
                 Long("n") => options.n = Some(arguments::number(arguments, "--n", 1..=u64::MAX)?),
@@ -157,6 +164,7 @@ impl Suite {
              --json       one line of JSON for each run\n  \
              --smoke      small counts, to see that everything works\n  \
              --bare       no head above the table\n  \
+             --store      with a store open that nobody uses (a build with `--features durable`)\n  \
              --help       this\n\n\
              Workloads, with what is counted, how much of it without --n (with --smoke), and what an operation is:\n"
         );

@@ -33,6 +33,8 @@ pub(crate) struct Workload {
 pub(crate) struct Setting {
     pub(crate) n: u64,
     pub(crate) workers: usize,
+    /// Is a store of durable processes open, which nobody uses?
+    pub(crate) store: bool,
 }
 
 impl Setting {

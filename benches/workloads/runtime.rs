@@ -8,7 +8,15 @@ use super::measure::{Outcome, PATIENCE, Setting, check};
 
 impl Setting {
     pub(crate) fn runtime(&self) -> Outcome<Runtime> {
-        Ok(Runtime::builder().workers(self.workers).start()?)
+        let builder = Runtime::builder().workers(self.workers);
+        #[cfg(feature = "durable")]
+        if self.store {
+            use procession::durable::Store;
+            use procession::durable::journal::{MemoryDisk, MemoryJournal};
+
+            return Ok(Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).start(builder)?.1);
+        }
+        Ok(builder.start()?)
     }
 }
 

@@ -80,10 +80,19 @@ fn until_answered(account: &ProcessRef<AccountMessage>, step: Move, asked_again:
 
 fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError> {
     let runtime = Runtime::builder().seed(options.seed).start()?;
-    let store = Store::default();
+    transfer(&runtime, options, &Store::default(), interrupted)
+}
+
+/// Opens the bank, and makes all transfers.
+fn transfer(
+    runtime: &Runtime,
+    options: &Options,
+    store: &Store,
+    interrupted: &AtomicBool,
+) -> Result<Outcome, BoxError> {
     (0..options.accounts).for_each(|number| store.with(number, |stored| stored.balance = EACH));
     let before = store.sum();
-    let supervisor = runtime.spawn(bank(options.accounts, &store)?)?;
+    let supervisor = runtime.spawn(bank(options.accounts, store)?)?;
     runtime.ask(&supervisor, SupervisorMessage::started, LIMIT).wait()?;
     let accounts: Vec<_> = (0..options.accounts).map(|number| runtime.process_ref(name(number))).collect();
     let (mut refused, mut asked_again, mut random) = (0, 0, options.seed);
@@ -102,10 +111,8 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
         }
         refused += u64::from(!enough);
     }
-    let mut after = 0;
-    for account in &accounts {
-        after += account.balance().timeout(LIMIT).wait()?;
-    }
+    let balances = accounts.iter().map(|account| account.balance().timeout(LIMIT).wait());
+    let after = balances.sum::<Result<u64, _>>()?;
     let children = runtime.ask(&supervisor, SupervisorMessage::children, LIMIT).wait()?;
     let restarts = children.iter().map(|child| child.restarts).sum();
     runtime.cancel(&supervisor, "closing time")?;
@@ -115,35 +122,45 @@ fn run(options: &Options, interrupted: &AtomicBool) -> Result<Outcome, BoxError>
 }
 
 fn main() -> ExitCode {
-    let options = match arguments::read("actor_system", USAGE, parse) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
     // Crashes are expected here.
     std::panic::set_hook(Box::new(|_| ()));
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    let outcome = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-        .map_err(BoxError::from)
-        .and_then(|()| run(&options, &interrupted));
-    match outcome {
-        Ok(Outcome { before, after, refused, asked_again, restarts }) => {
-            println!("{restarts} crashes of accounts, each restarted in place");
-            println!("{refused} transfers refused for want of money, {asked_again} questions asked again");
-            println!("in all accounts before: {before}, after: {after}");
-            let code = if before != after { 1 } else { u8::from(interrupted.load(Ordering::Relaxed)) * 130 };
-            ExitCode::from(code)
-        }
-        Err(error) => {
-            eprintln!("actor_system: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::main("actor_system", USAGE, parse, |options| {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let flag = interrupted.clone();
+        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+        let Outcome { before, after, refused, asked_again, restarts } = run(&options, &interrupted)?;
+        println!("{restarts} crashes of accounts, each restarted in place");
+        println!("{refused} transfers refused for want of money, {asked_again} questions asked again");
+        println!("in all accounts before: {before}, after: {after}");
+        let code = if before != after { 1 } else { u8::from(interrupted.load(Ordering::Relaxed)) * 130 };
+        Ok::<_, BoxError>(ExitCode::from(code))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procession::simulation::{Simulation, ensure};
+
+    #[test]
+    fn no_money_appears_in_any_order() {
+        Simulation::new(|world| {
+            let options = Options { seed: world.seed(), accounts: 3, transfers: 15 };
+            let runtime = world.start(Runtime::builder().seed(options.seed))?;
+            let store = Store::default();
+            let seen = store.clone();
+            // A transfer takes the money from one account first.
+            world.invariant("no money appears", move |_| {
+                ensure(seen.sum() <= 3 * EACH, || format!("there are {}", seen.sum()))
+            });
+            let outcome = transfer(&runtime, &options, &store, &AtomicBool::new(false))?;
+            ensure(outcome.before == outcome.after, || format!("{} were left", outcome.after))?;
+            Ok(())
+        })
+        .without("no step panics")
+        .seeds(0..50)
+        .check();
+    }
 
     #[test]
     fn the_sum_is_the_same_whatever_crashes() {

@@ -1,17 +1,39 @@
 //! The command line of an example or a benchmark: its usage, its problems, and numbers within bounds.
 
+// Each program uses a part of this.
+#![allow(dead_code)]
+
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use lexopt::{Error, Parser};
+use lexopt::{Arg, Error, Parser};
 
 /// The exit code for invalid arguments.
 const MISUSED: u8 = 2;
 
 /// The exit code for a usage that could not be printed.
 const FAILED: u8 = 1;
+
+/// The `main` of `program`: reads the command line with `parse`, as [`read`] does, and runs the program. It prints the
+/// error of a program that fails.
+pub(crate) fn main<T, E: Display>(
+    program: &str,
+    usage: &str,
+    parse: impl FnOnce(&mut Parser) -> Result<Option<T>, Error>,
+    run: impl FnOnce(T) -> Result<ExitCode, E>,
+) -> ExitCode {
+    let result = match read(program, usage, parse) {
+        Ok(options) => run(options),
+        Err(code) => return code,
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("{program}: {error}");
+        ExitCode::FAILURE
+    })
+}
 
 /// Reads the command line of `program` with `parse`, which returns `None` if `--help` is asked for.
 ///
@@ -32,6 +54,34 @@ pub(crate) fn read<T>(
             Err(ExitCode::from(MISUSED))
         }
     }
+}
+
+/// Reads options that have a number as their value, which must be within bounds. Returns the paths beside them, or
+/// `None` if `--help` is asked for.
+///
+/// # Errors
+///
+/// An option is unknown, or its value is missing, is no number, or is out of bounds.
+pub(crate) fn numbers(
+    parser: &mut Parser,
+    options: &mut [(&str, &mut u64, RangeInclusive<u64>)],
+) -> Result<Option<Vec<PathBuf>>, Error> {
+    let mut paths = Vec::new();
+    while let Some(argument) = parser.next()? {
+        let name = match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(None),
+            Arg::Value(path) => {
+                paths.push(path.into());
+                continue;
+            }
+            Arg::Long(name) => format!("--{name}"),
+            other => return Err(other.unexpected()),
+        };
+        let option = options.iter_mut().find(|(option, ..)| *option == name);
+        let Some((_, value, allowed)) = option else { return Err(Error::UnexpectedOption(name)) };
+        **value = number(parser, &name, allowed.clone())?;
+    }
+    Ok(Some(paths))
 }
 
 /// The value of `option`, which must be a number in `allowed`.

@@ -1,15 +1,15 @@
-//! A connection: one actor for the lines of a client, and one for the lines to it.
+//! A connection: an actor for the lines of a client, and an async process for the lines to it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use procession::BoxError;
-use procession::command::CancelRequest;
 use procession::feed::Feed;
 use procession::prelude::*;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::timeout;
 
 use crate::room::{HallMessage, RoomMessage, bounded};
 
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct Connection {
     socket: Option<TcpStream>,
     hall: Address<HallMessage>,
-    writer: Option<Address<WriterMessage>>,
+    writer: Option<Address<Arc<str>>>,
     room: Option<Address<RoomMessage>>,
 }
 
@@ -55,8 +55,8 @@ impl Connection {
 
     fn tell(&self, text: &str, out: &mut Actions<Self>) {
         if let Some(writer) = self.writer {
-            let show = WriterMessage::Show(format!("* {text}").into());
-            out.send_timeout(writer, show, Duration::MAX).then_holding(out, |_, _, _| Ok(()));
+            let line = format!("* {text}").into();
+            out.send_timeout::<Arc<str>>(writer, line, Duration::MAX).then_holding(out, |_, _, _| Ok(()));
         }
     }
 
@@ -86,7 +86,7 @@ impl Connection {
     #[fails]
     fn begin(&mut self, out: &mut Actions<Self>) -> Result<(), BoxError> {
         let (reader, writer) = self.socket.take().ok_or("a connection cannot be restarted")?.into_split();
-        let writer = actor(Writer { socket: Some(writer), text: String::new(), ends: false });
+        let writer = async_process(|context| write(context, writer));
         self.writer = Some(out.spawn_with(writer, bounded().link())?.address);
         let feed = out.feed(16);
         out.future(read(reader, feed));
@@ -109,44 +109,18 @@ impl Connection {
     }
 }
 
-/// Writes lines to a client. If a write fails, the writer fails, and its connection ends with it.
-pub(crate) struct Writer {
-    /// `None` during a write.
-    socket: Option<OwnedWriteHalf>,
-    text: String,
-    ends: bool,
-}
-
-impl Writer {
-    fn write(&mut self, out: &mut Actions<Self>) {
-        if self.text.is_empty() && self.ends {
-            return out.stop();
+/// Writes lines to a client. The last line is the reason of the end. If a write fails, the writer fails, and its
+/// connection ends with it.
+async fn write(context: Context<Arc<str>>, mut socket: OwnedWriteHalf) -> Result<(), BoxError> {
+    loop {
+        let (line, is_last) = match context.receive().await {
+            Event::Message(line) => (format!("{line}\n"), false),
+            Event::Cancel(request) => (format!("* {}\n", request.reason), true),
+            _ => continue,
+        };
+        timeout(LIMIT, socket.write_all(line.as_bytes())).await??;
+        if is_last {
+            return Ok(());
         }
-        if let Some(mut socket) = self.socket.take_if(|_| !self.text.is_empty()) {
-            let text = std::mem::take(&mut self.text);
-            let write = async move { socket.write_all(text.as_bytes()).await.map(|()| socket) };
-            // The next line waits until this one is written.
-            out.future_timeout(LIMIT, write).then_holding(out, |writer, socket, out| {
-                writer.socket = Some(socket??);
-                writer.write(out);
-                Ok(())
-            });
-        }
-    }
-}
-
-#[actor]
-impl Writer {
-    pub(crate) fn show(&mut self, line: Arc<str>, out: &mut Actions<Self>) {
-        self.text = format!("{line}\n");
-        self.write(out);
-    }
-
-    /// The last line says why.
-    #[on(stop)]
-    fn stop(&mut self, request: CancelRequest, out: &mut Actions<Self>) {
-        self.text = format!("* {}\n", request.reason);
-        self.ends = true;
-        self.write(out);
     }
 }

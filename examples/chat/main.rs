@@ -66,11 +66,11 @@ fn run(Options { listen, selftest }: Options) -> Result<ExitCode, BoxError> {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = tokio.handle().clone();
     // Futures of processes use the sockets of tokio.
-    let enter = move |poll: &mut dyn FnMut()| {
+    let builder = Runtime::builder().in_context(move |poll| {
         let _entered = handle.enter();
         poll();
-    };
-    let runtime = Runtime::builder().in_context(enter).max_processes(MAX_PROCESSES).start()?;
+    });
+    let runtime = builder.max_processes(MAX_PROCESSES).start()?;
     let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], if selftest.is_some() { 0 } else { 7000 })));
     let listener = tokio.block_on(TcpListener::bind(listen)).map_err(|error| format!("{listen}: {error}"))?;
     let address = listener.local_addr()?;
@@ -92,12 +92,5 @@ fn run(Options { listen, selftest }: Options) -> Result<ExitCode, BoxError> {
 }
 
 fn main() -> ExitCode {
-    let options = match arguments::read("chat", USAGE, parse) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
-    run(options).unwrap_or_else(|error| {
-        eprintln!("chat: {error}");
-        ExitCode::FAILURE
-    })
+    arguments::main("chat", USAGE, parse, run)
 }

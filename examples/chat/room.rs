@@ -10,7 +10,7 @@ use procession::spawn::Overflow;
 use procession::{BoxError, Down};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::connection::{Connection, WriterMessage};
+use crate::connection::Connection;
 
 /// The pause after an error of `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ pub(crate) struct Room {
 
 struct Member {
     name: String,
-    writer: Address<WriterMessage>,
+    writer: Address<Arc<str>>,
 }
 
 impl Room {
@@ -95,8 +95,7 @@ impl Room {
         let line: Arc<str> = line.into();
         for member in self.members.values() {
             // The next message waits until all members have accepted this line. A member that is too slow ends.
-            let show = WriterMessage::Show(line.clone());
-            out.send_timeout(member.writer, show, Duration::MAX).then_holding(out, |_, _, _| Ok(()));
+            out.send_timeout(member.writer, line.clone(), Duration::MAX).then_holding(out, |_, _, _| Ok(()));
         }
     }
 }
@@ -104,7 +103,7 @@ impl Room {
 #[actor]
 impl Room {
     /// The sender becomes a member, unless another one has the name.
-    pub(crate) fn admit(&mut self, name: String, writer: Address<WriterMessage>, out: &mut Actions<Self>) -> bool {
+    pub(crate) fn admit(&mut self, name: String, writer: Address<Arc<str>>, out: &mut Actions<Self>) -> bool {
         let Some(sender) = out.sender().filter(|_| self.members.values().all(|member| member.name != name)) else {
             return false;
         };

@@ -7,7 +7,6 @@ use procession::Pid;
 use procession::actor::{ActorProcess, actor};
 use procession::testing::{Driver, question};
 
-use crate::connection::WriterMessage;
 use crate::room::{Room, RoomMessage};
 
 #[test]
@@ -27,8 +26,7 @@ fn join(room: &mut Driver<ActorProcess<Room>>, member: &str, name: &str) -> bool
 
 /// The member accepts the next line. Returns the line.
 fn accepted(room: &mut Driver<ActorProcess<Room>>) -> Option<Arc<str>> {
-    let (_, WriterMessage::Show(line)) = room.accept_send().ok()?;
-    Some(line)
+    Some(room.accept_send().ok()?.1)
 }
 
 #[test]

@@ -57,17 +57,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = match arguments::read("health_check", USAGE, Options::parse) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
-    match run(&options) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("health_check: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::main("health_check", USAGE, Options::parse, |options| run(&options))
 }
 
 impl Options {

@@ -17,19 +17,13 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
-use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
-use procession::pool::Pool;
 use procession::prelude::*;
-use procession::{BoxError, WeakRuntime};
+use procession::{BoxError, ProcessRef};
 
 use self::queue::{Report, queue};
 use self::storage::Storage;
@@ -55,70 +49,40 @@ struct Options {
 }
 
 fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
-    let (mut jobs, mut fail, mut seed, mut deadline, mut paths) = (5_000, 5, 1, 60, Vec::new());
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Short('h') | Long("help") => return Ok(None),
-            Long("jobs") => jobs = arguments::number(arguments, "--jobs", 1..=1_000_000)?,
-            Long("fail") => fail = arguments::number(arguments, "--fail", 0..=100)?,
-            Long("seed") => seed = arguments::number(arguments, "--seed", 0..=u64::MAX)?,
-            Long("deadline") => deadline = arguments::number(arguments, "--deadline", 1..=86_400)?,
-            Value(path) => paths.push(PathBuf::from(path)),
-            other => return Err(other.unexpected()),
-        }
-    }
+    let (mut jobs, mut fail, mut seed, mut deadline) = (5_000, 5, 1, 60);
+    let numbers = &mut [
+        ("--jobs", &mut jobs, 1..=1_000_000),
+        ("--fail", &mut fail, 0..=100),
+        ("--seed", &mut seed, 0..=u64::MAX),
+        ("--deadline", &mut deadline, 1..=86_400),
+    ];
+    let Some(paths) = arguments::numbers(arguments, numbers)? else { return Ok(None) };
     let [file, list] = <[PathBuf; 2]>::try_from(paths).map_err(|_| "a FILE and a LIST are needed")?;
     Ok(Some(Options { file, list, jobs, fail, seed, deadline }))
 }
 
-/// Runs all jobs. `begun` is given the PID of the queue, to cancel it.
-fn run(options: &Options, begun: impl FnOnce(WeakRuntime, Pid) -> Result<(), BoxError>) -> Result<Report, BoxError> {
-    let name = |path: &PathBuf, error| format!("{}: {error}", path.display());
-    let size = std::fs::metadata(&options.file).map_err(|error| name(&options.file, error))?.len();
-    if options.list.exists() && options.list.canonicalize()? == options.file.canonicalize()? {
-        return Err("the LIST is the FILE".into());
-    }
-    let list = File::create(&options.list).map_err(|error| name(&options.list, error))?;
-    list.set_len(options.jobs * storage::LINE)?;
-    let (file, list) = (options.file.clone(), options.list.clone());
-    let (random, pool) = (options.seed.into(), Pool::new(4)?);
-    let storage = Arc::new(Storage { file, list, size, jobs: options.jobs, fail: options.fail, random, pool });
-    let runtime = Runtime::builder()
-        .handler_async(storage.handler(Storage::read))
-        .at_most(16)
-        .handler_async(storage.handler(Storage::hash))
-        .at_most(4)
-        .handler_async(storage.handler(Storage::write))
-        .at_most(16)
-        .start()?;
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(options.jobs) } else { ProgressBar::hidden() };
-    let queue = runtime.spawn(queue(options.jobs, Duration::from_secs(options.deadline), bar))?;
-    begun(runtime.downgrade(), queue.pid())?;
+/// Runs all jobs. `begun` is given the queue, to cancel it.
+fn run(options: &Options, begun: impl FnOnce(ProcessRef<()>) -> Result<(), BoxError>) -> Result<Report, BoxError> {
+    let runtime = Storage::open(options)?.serve().start()?;
+    let own = options.clone();
+    let queue = runtime.spawn(async_process(|context| queue(context, own)))?;
+    begun(queue.process_ref())?;
     let report = queue.join()?.into_result()?;
     runtime.shutdown(Duration::from_secs(5))?;
     Ok((*report).clone())
 }
 
 fn main() -> ExitCode {
-    let options = match arguments::read("job_queue", USAGE, parse) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
-    let begun = |runtime: WeakRuntime, queue| {
-        ctrlc::set_handler(move || drop(runtime.upgrade().map(|runtime| runtime.cancel(queue, "interrupted"))))?;
-        Ok(writeln!(std::io::stdout(), "{} jobs", options.jobs)?)
-    };
-    match run(&options, begun) {
-        Ok(report) => {
-            println!("{report}");
-            match report.stopped {
-                Some(reason) if reason != Reason::TimedOut => ExitCode::from(130),
-                _ => ExitCode::from(u8::from(report.done < report.jobs)),
-            }
-        }
-        Err(error) => {
-            eprintln!("job_queue: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::main("job_queue", USAGE, parse, |options| {
+        let report = run(&options, |queue| {
+            ctrlc::set_handler(move || drop(queue.cancel("interrupted")))?;
+            println!("{} jobs", options.jobs);
+            Ok(())
+        })?;
+        println!("{report}");
+        Ok::<_, BoxError>(match report.stopped {
+            Some(reason) if reason != Reason::TimedOut => ExitCode::from(130),
+            _ => ExitCode::from(u8::from(report.done < report.jobs)),
+        })
+    })
 }

@@ -1,44 +1,34 @@
 //! The queue: it runs the jobs, a window at a time, and counts those that are done.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use procession::command::{CancelRequest, Command, Retry};
+use procession::command::{Command, Retry};
 use procession::prelude::*;
+use procession::{BoxError, CommandError};
 
+use crate::Options;
 use crate::storage::{Hash, Read, Write};
 
 /// The most jobs at a time. A call should not wait long for its turn, because that counts as a part of its limit.
-const WINDOW: u64 = 64;
+const WINDOW: usize = 64;
 
 /// A call that takes longer is given up, and repeated.
 const LIMIT: Duration = Duration::from_millis(250);
 
-/// Yields a command, and repeats it if it fails.
-fn call<C: Command + Clone>(command: C, out: &mut StepOutput) -> Tag<C::Output> {
+/// Performs a command, and repeats it if it fails.
+async fn call<C: Command + Clone>(command: C, context: &Context<()>) -> Result<C::Output, CommandError> {
     let retry = Retry::new().attempts(20).first_pause(Duration::from_millis(1)).cap(Duration::from_millis(500));
-    out.retry(retry, move |out, _attempt| out.command_timeout(command.clone(), LIMIT))
+    context.perform(|out| out.retry(retry, move |out, _attempt| out.command_timeout(command.clone(), LIMIT))).await
 }
 
 /// Three stages, one after the other. If one fails in spite of all attempts, the job fails.
-struct Job(u64);
-
-#[actor]
-impl Job {
-    #[on(start)]
-    fn begin(&mut self, out: &mut Actions<Self>) {
-        call(Read(self.0), out).then(out, |_, block, out| {
-            call(Hash(block?), out).then(out, |job, hash, out| {
-                call(Write(job.0, hash?), out).then(out, |_, written, out| {
-                    out.stop();
-                    Ok(written?)
-                });
-                Ok(())
-            });
-            Ok(())
-        });
-    }
+async fn job(context: Context<()>, number: u64) -> Result<(), BoxError> {
+    let block = call(Read(number), &context).await?;
+    let hash = call(Hash(block), &context).await?;
+    Ok(call(Write(number, hash), &context).await?)
 }
 
 /// The state of the jobs.
@@ -54,72 +44,35 @@ pub(crate) struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { jobs, done, failed, .. } = self;
-        write!(f, "{done} done, {failed} failed, {} not done", jobs - done - failed)?;
+        write!(f, "{} done, {} failed, {} not done", self.done, self.failed, self.jobs - self.done - self.failed)?;
         self.last_error.iter().try_for_each(|error| write!(f, "; the last error: {error}"))?;
         self.stopped.iter().try_for_each(|reason| write!(f, "; stopped: {reason}"))
     }
 }
 
-struct Queue {
-    report: Report,
-    begun: u64,
-    deadline: Duration,
-    bar: ProgressBar,
-}
-
-/// A process that runs the jobs.
-pub(crate) fn queue(jobs: u64, deadline: Duration, bar: ProgressBar) -> impl Process<Output = Report> {
-    actor(Queue { report: Report { jobs, ..Report::default() }, begun: 0, deadline, bar })
-}
-
-impl Queue {
-    /// Runs the next job. Its end runs another one.
-    fn next(&mut self, out: &mut Actions<Self>) {
-        if self.begun == self.report.jobs {
-            return;
+/// Runs the jobs. Those that run when it ends, end with it.
+pub(crate) async fn queue(context: Context<()>, options: Options) -> Result<Report, BoxError> {
+    let bar = ProgressBar::new(options.jobs);
+    let (mut report, mut begun) = (Report { jobs: options.jobs, ..Report::default() }, 0);
+    let mut running = HashMap::new();
+    let deadline = context.out(|out| out.after(Duration::from_secs(options.deadline)));
+    while report.stopped.is_none() && report.done + report.failed < report.jobs {
+        while running.len() < WINDOW && begun < report.jobs {
+            let job = context.out(|out| out.run(async_process(move |context| job(context, begun))));
+            running.insert(job.id(), job);
+            begun += 1;
         }
-        out.run(actor(Job(self.begun))).then(out, |queue, ended, out| {
-            match ended {
-                Ok(()) => queue.report.done += 1,
-                Err(error) => {
-                    queue.report.failed += 1;
-                    queue.report.last_error = Some(error.to_string());
-                }
-            }
-            queue.bar.inc(1);
-            if queue.report.done + queue.report.failed == queue.report.jobs {
-                out.stop();
-            }
-            queue.next(out);
-            Ok(())
-        });
-        self.begun += 1;
+        match context.receive().await {
+            Event::Cancel(request) => report.stopped = Some(request.into_inner().reason),
+            Event::Completed(fired) if fired.is(deadline) => report.stopped = Some(Reason::TimedOut),
+            Event::Completed(ended) => match running.remove(&ended.tag()).and_then(|job| ended.take(job)) {
+                Some(Err(error)) => (report.failed, report.last_error) = (report.failed + 1, Some(error.to_string())),
+                _ => report.done += 1,
+            },
+            _ => {}
+        }
+        bar.set_position(report.done + report.failed);
     }
-}
-
-#[actor]
-impl Queue {
-    #[on(start)]
-    fn begin(&mut self, out: &mut Actions<Self>) {
-        (0..WINDOW).for_each(|_| self.next(out));
-        let me = out.address();
-        out.after(self.deadline).then(out, move |_, _, out| {
-            out.cancel(me, Reason::TimedOut);
-            Ok(())
-        });
-    }
-
-    /// The jobs that run end with the queue.
-    #[on(stop)]
-    fn stop(&mut self, request: CancelRequest, out: &mut Actions<Self>) {
-        self.report.stopped = Some(request.reason);
-        out.stop();
-    }
-
-    #[on(finish)]
-    fn report(&mut self) -> Report {
-        self.bar.finish_and_clear();
-        std::mem::take(&mut self.report)
-    }
+    bar.finish_and_clear();
+    Ok(report)
 }

@@ -1,15 +1,17 @@
 //! The storage: three commands, and the code that performs them. Calls fail and hang by seed.
 
 use std::fs::{File, OpenOptions};
+use std::future::pending;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use procession::BoxError;
 use procession::command::Command;
+use procession::config::RuntimeBuilder;
 use procession::pool::Pool;
+use procession::{BoxError, Runtime};
+
+use crate::Options;
 
 /// The length of a line of the list: 16 digits, and the end of the line.
 pub(crate) const LINE: u64 = 17;
@@ -38,41 +40,45 @@ impl Command for Write {
     type Output = ();
 }
 
+/// Performs the commands.
 pub(crate) struct Storage {
-    pub(crate) file: PathBuf,
-    pub(crate) list: PathBuf,
-    /// The size of the file, in bytes.
-    pub(crate) size: u64,
-    pub(crate) jobs: u64,
-    /// The share of calls that fail, in percent.
-    pub(crate) fail: u64,
+    options: Options,
     /// Decides which calls fail.
-    pub(crate) random: AtomicU64,
+    random: AtomicU64,
     /// The threads on which calls block.
-    pub(crate) pool: Pool,
+    pool: Pool,
 }
 
-/// The future of a call.
-type Answer<C> = Pin<Box<dyn Future<Output = Result<<C as Command>::Output, BoxError>> + Send>>;
-
 impl Storage {
-    pub(crate) fn read(&self, Read(job): Read) -> io::Result<Arc<[u8]>> {
-        let begin = |job: u64| (u128::from(self.size) * u128::from(job) / u128::from(self.jobs)) as u64;
+    /// Opens the file, and begins a new list.
+    pub(crate) fn open(options: &Options) -> Result<Arc<Storage>, BoxError> {
+        let Options { file, list, jobs, seed, .. } = options;
+        let original = file.canonicalize().map_err(|error| format!("{}: {error}", file.display()))?;
+        if list.canonicalize().is_ok_and(|list| list == original) {
+            return Err("the LIST is the FILE".into());
+        }
+        File::create(list).map_err(|error| format!("{}: {error}", list.display()))?.set_len(jobs * LINE)?;
+        Ok(Arc::new(Storage { options: options.clone(), random: AtomicU64::new(*seed), pool: Pool::new(4)? }))
+    }
+
+    fn read(&self, Read(job): Read) -> io::Result<Arc<[u8]>> {
+        let mut file = File::open(&self.options.file)?;
+        let (size, jobs) = (u128::from(file.metadata()?.len()), u128::from(self.options.jobs));
+        let begin = |job: u64| (size * u128::from(job) / jobs) as u64;
         let mut block = vec![0; (begin(job + 1) - begin(job)) as usize];
-        let mut file = File::open(&self.file)?;
         file.seek(SeekFrom::Start(begin(job)))?;
         file.read_exact(&mut block)?;
         Ok(block.into())
     }
 
     /// The hash FNV-1a of 64 bits.
-    pub(crate) fn hash(&self, Hash(block): Hash) -> io::Result<u64> {
+    fn hash(&self, Hash(block): Hash) -> io::Result<u64> {
         let next = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         Ok(block.iter().fold(0xcbf2_9ce4_8422_2325, next))
     }
 
-    pub(crate) fn write(&self, Write(job, hash): Write) -> io::Result<()> {
-        let mut list = OpenOptions::new().write(true).open(&self.list)?;
+    fn write(&self, Write(job, hash): Write) -> io::Result<()> {
+        let mut list = OpenOptions::new().write(true).open(&self.options.list)?;
         list.seek(SeekFrom::Start(job * LINE))?;
         writeln!(list, "{hash:016x}")
     }
@@ -84,25 +90,30 @@ impl Storage {
         (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) % limit
     }
 
-    /// Makes a handler of a method. Its future waits for a job on the pool, where the method may block.
-    pub(crate) fn handler<C: Command>(
-        self: &Arc<Storage>,
-        perform: fn(&Storage, C) -> io::Result<C::Output>,
-    ) -> impl Fn(C) -> Answer<C> + use<C> {
-        let storage = self.clone();
-        move |command| {
-            let storage = storage.clone();
-            Box::pin(async move {
-                if storage.below(100) < storage.fail {
-                    if storage.below(20) == 0 {
-                        std::future::pending::<()>().await;
-                    }
-                    return Err("the storage is busy".into());
-                }
-                let performer = storage.clone();
-                let job = storage.pool.spawn(move || perform(&performer, command));
-                Ok(job.map_err(|refused| refused.into_parts().1)?.await??)
-            })
-        }
+    /// A builder of a runtime whose processes may yield the commands.
+    pub(crate) fn serve(self: &Arc<Storage>) -> RuntimeBuilder {
+        let [reads, hashes, writes] = [self; 3].map(Arc::clone);
+        Runtime::builder()
+            .handler_async(move |command| call(reads.clone(), Storage::read, command))
+            .at_most(16)
+            .handler_async(move |command| call(hashes.clone(), Storage::hash, command))
+            .at_most(4)
+            .handler_async(move |command| call(writes.clone(), Storage::write, command))
+            .at_most(16)
     }
+}
+
+/// Performs a command on the pool, where it may block. Some calls fail, and a few never end.
+async fn call<C: Command>(
+    storage: Arc<Storage>,
+    perform: fn(&Storage, C) -> io::Result<C::Output>,
+    command: C,
+) -> Result<C::Output, BoxError> {
+    if storage.below(100) < storage.options.fail {
+        if storage.below(20) == 0 {
+            pending::<()>().await;
+        }
+        return Err("the storage is busy".into());
+    }
+    Ok(storage.clone().pool.spawn(move || perform(&storage, command))?.await??)
 }

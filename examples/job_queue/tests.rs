@@ -19,7 +19,7 @@ fn options(list: &str, jobs: u64, fail: u64) -> Options {
 #[test]
 fn every_job_is_done_though_calls_fail() {
     let options = options("all", 300, 10);
-    let report = run(&options, |_, _| Ok(())).unwrap();
+    let report = run(&options, |_| Ok(())).unwrap();
     assert!(report.done == 300, "{report}");
     let file = std::fs::read(&options.file).unwrap();
     let begin = |job: u64| (file.len() as u64 * job / options.jobs) as usize;
@@ -34,8 +34,8 @@ fn every_job_is_done_though_calls_fail() {
 fn an_interruption_reports_the_jobs_that_are_not_done() {
     // No call works, so no job can end before.
     let options = options("interrupted", 100, 100);
-    let report = run(&options, |runtime, queue| {
-        runtime.upgrade().ok_or("it runs")?.cancel(queue, "interrupted")?;
+    let report = run(&options, |queue| {
+        queue.cancel("interrupted")?;
         Ok(())
     })
     .unwrap();

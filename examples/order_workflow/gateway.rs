@@ -4,18 +4,22 @@
 //! the carrier answers from another thread, and all others answer by a timer. They fail, but reproducibly: only the
 //! seed, the order and the attempt decide the fate of a call.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use procession::BoxError;
 use procession::clock::Clock;
 use procession::command::{Command, Responder};
 use procession::config::RuntimeBuilder;
-use procession::pool::Pool;
+use procession::pool::{Pool, PoolStats};
 use procession::timer::Timers;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
+#[cfg(feature = "sqlite")]
+use serde::{Deserialize, Serialize};
 
 /// The unit of time: every call takes a whole number of ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -28,6 +32,7 @@ const SLOW: u32 = 8;
 
 /// The parts of every call: the order, the amount, and the number of the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Ticket {
     pub(crate) order: usize,
     pub(crate) cents: u64,
@@ -35,22 +40,29 @@ pub(crate) struct Ticket {
 }
 
 /// Reserves the goods.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Reserve(pub(crate) Ticket);
 /// Takes the money.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Charge(pub(crate) Ticket);
 /// Hands the goods to the carrier. This cannot be undone.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Ship(pub(crate) Ticket);
 /// Refunds the money.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Refund(pub(crate) Ticket);
 /// Releases the reserved goods.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Release(pub(crate) Ticket);
 
 /// The amount that the bank took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Payment(pub(crate) u64);
 
 /// The carrier's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Parcel(pub(crate) u64);
 
 impl Command for Reserve {
@@ -74,12 +86,13 @@ impl Command for Release {
 }
 
 /// The reason why a call was answered with an error. In either case the deed was not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) enum Problem {
     #[error("busy, try again")]
     Busy,
     #[error("refused: {0}")]
-    Refused(&'static str),
+    Refused(String),
 }
 
 /// A command that is retried when it fails. Doing it twice must be the same as doing it once.
@@ -228,6 +241,14 @@ pub(crate) struct Account {
     pub(crate) calls: u32,
 }
 
+impl Account {
+    /// The entries as a line of a file.
+    pub(crate) fn line(&self, order: usize) -> String {
+        let Account { reserved, paid, charges, shipped, calls } = self;
+        format!("{order} {reserved} {paid} {charges} {shipped} {calls}\n")
+    }
+}
+
 /// The fate of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fate {
@@ -273,18 +294,34 @@ pub(crate) fn generator(seed: u64, which: [u64; 3]) -> Xoshiro256PlusPlus {
 pub(crate) struct Gateway {
     seed: u64,
     timers: Timers,
-    carriers: Pool,
+    /// The threads of the carrier. In a simulation there are none.
+    carriers: Option<Pool>,
     books: Mutex<Vec<Account>>,
+    /// The books outlive the program if they are in a file.
+    pub(crate) file: OnceLock<File>,
 }
 
 impl Gateway {
     pub(crate) fn new(seed: u64, orders: usize, clock: Clock) -> Result<Arc<Gateway>, BoxError> {
-        Ok(Arc::new(Gateway {
+        let carriers = Pool::builder().max(2).name("carrier").build()?;
+        Ok(Gateway::with_carriers(seed, orders, clock, Some(carriers)))
+    }
+
+    /// A gateway whose carrier answers by a timer, because a simulation does not decide about other threads.
+    #[cfg(test)]
+    pub(crate) fn without_carriers(seed: u64, orders: usize, clock: Clock) -> Arc<Gateway> {
+        Gateway::with_carriers(seed, orders, clock, None)
+    }
+
+    fn with_carriers(seed: u64, orders: usize, clock: Clock, carriers: Option<Pool>) -> Arc<Gateway> {
+        let timers = Timers::new(clock, "gateway-timers");
+        Arc::new(Gateway {
             seed,
-            timers: Timers::new(clock, "gateway-timers"),
-            carriers: Pool::builder().max(2).name("carrier").build()?,
+            timers,
+            carriers,
             books: Mutex::new(vec![Account::default(); orders]),
-        }))
+            file: OnceLock::new(),
+        })
     }
 
     /// Registers the handlers of the commands.
@@ -299,8 +336,8 @@ impl Gateway {
 
     /// Whether no carrier holds a call for which no timer is set yet.
     pub(crate) fn is_quiet(&self) -> bool {
-        let carriers = self.carriers.stats();
-        carriers.waiting + carriers.running == 0
+        let is_quiet = |stats: PoolStats| stats.waiting + stats.running == 0;
+        self.carriers.as_ref().is_none_or(|carriers| is_quiet(carriers.stats()))
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Vec<Account>> {
@@ -327,20 +364,26 @@ impl Gateway {
         let ticket = deed.ticket();
         let fate = Fate::of::<D>(self.seed, ticket);
         let mut books = self.books();
-        let account = &mut books[ticket.order];
+        let mut account = books[ticket.order].clone();
         account.calls += 1;
-        match fate.turn {
+        let answer = match fate.turn {
             Turn::Busy => Some(Err(Problem::Busy)),
             Turn::Lost { done } => {
                 if done {
-                    deed.carry_out(account);
+                    deed.carry_out(&mut account);
                 }
                 None
             }
             // A deed that was done cannot be refused. So an answer was lost.
-            Turn::Refused if !D::is_done(account) => Some(Err(Problem::Refused(D::ODDS.refusal))),
-            Turn::Refused | Turn::Well => Some(Ok(deed.carry_out(account))),
+            Turn::Refused if !D::is_done(&account) => Some(Err(Problem::Refused(D::ODDS.refusal.into()))),
+            Turn::Refused | Turn::Well => Some(Ok(deed.carry_out(&mut account))),
+        };
+        if let Some(mut file) = self.file.get() {
+            // A short line in one write: a kill does not tear it. If it is not written, nothing was done.
+            file.write_all(account.line(ticket.order).as_bytes()).ok()?;
         }
+        books[ticket.order] = account;
+        answer
     }
 }
 
@@ -354,8 +397,9 @@ fn by_timer<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>)
 fn by_thread<D: Deed>(gateway: &Arc<Gateway>) -> impl Fn(D, Responder<D::Output>) -> Result<(), BoxError> + use<D> {
     let gateway = gateway.clone();
     move |deed, completion| {
+        let Some(carriers) = &gateway.carriers else { return gateway.answer_later(deed, completion) };
         let carrier = gateway.clone();
-        gateway.carriers.execute(move || {
+        carriers.execute(move || {
             // If the gateway is closed, the responder is dropped, which answers with an error.
             let _ = carrier.answer_later(deed, completion);
         })?;

@@ -13,18 +13,23 @@
 //! - Time is a manual clock, and minutes pass in a moment. The clock is moved only when every order waits, so the
 //!   speed of threads does not matter. The same seed gives the same table, with any number of workers, on any
 //!   machine.
+//! - With `--store`, orders outlive the program: kill it at any moment, and start it again. The workflow is the same:
+//!   `store.rs`.
+//! - The workflow is simulated under many seeds, with stalls, cancellations, and answers that are late, lost or never
+//!   come. The start-up is the one of this program: `simulation.rs`.
 //!
 //! How to try it:
 //!
 //! ```text
 //! cargo run --release --example order_workflow
 //! cargo run --release --example order_workflow -- --orders 100000 --seed 7 --workers 1
+//! cargo run --release --features sqlite --example order_workflow -- --store /tmp/orders
 //! cargo test --example order_workflow
 //! ```
 //!
 //! Ctrl-C cancels the orders. Those that have begun undo what they have done, and the table is still printed. At the
 //! end, the books of the warehouse, the bank and the carrier are compared with the orders. The exit code is 0 if they
-//! agree, 1 if not, 2 for invalid options, and 130 after Ctrl-C.
+//! agree, 1 if not, 2 for invalid options, and 130 after Ctrl-C. With `--store`, Ctrl-C stops the program and no order.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
@@ -32,20 +37,26 @@ mod gateway;
 mod order;
 mod report;
 #[cfg(test)]
+mod simulation;
+#[cfg(feature = "sqlite")]
+mod store;
+#[cfg(test)]
 mod tests;
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
-use procession::clock::ManualClock;
+use procession::clock::{Clock, ManualClock};
+use procession::config::RuntimeBuilder;
 use procession::observe::{ProcessInfo, ProcessState};
-use procession::{BoxError, Runtime};
+use procession::sync::Latch;
+use procession::{BoxError, Handle, Runtime};
 use rand::RngExt as _;
 
 use self::gateway::{Gateway, TICK};
@@ -57,42 +68,38 @@ use self::report::Report;
 const FAR_TOO_LONG: Duration = Duration::from_secs(1800);
 
 const USAGE: &str = "\
-usage: order_workflow [--orders N] [--seed S] [--workers W]
+usage: order_workflow [--orders N] [--seed S] [--workers W] [--store DIR]
 
   --orders N    how many orders, 1 to 1000000 (10000)
   --seed S      decides how every call goes, 0 to 18446744073709551615 (1)
-  --workers W   threads that step the orders, 1 to 1024 (as many as there are processors)";
+  --workers W   threads that step the orders, 1 to 1024 (as many as there are processors)
+  --store DIR   keep the orders in DIR, so that they survive a kill: start it again, and they go on";
 
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     orders: usize,
     seed: u64,
     workers: Option<usize>,
+    store: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let options = match arguments::read("order_workflow", USAGE, Options::parse) {
-        Ok(options) => options,
-        Err(code) => return code,
-    };
-    match run(&options) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("order_workflow: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::main("order_workflow", USAGE, Options::parse, |options| run(&options))
 }
 
 impl Options {
     fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
-        let mut options = Options { orders: 10_000, seed: 1, workers: None };
+        let mut options = Options { orders: 10_000, seed: 1, workers: None, store: None };
         while let Some(argument) = arguments.next()? {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
                 Long("orders") => options.orders = arguments::number(arguments, "--orders", 1..=1_000_000)?,
                 Long("seed") => options.seed = arguments::number(arguments, "--seed", 0..=u64::MAX)?,
                 Long("workers") => options.workers = Some(arguments::number(arguments, "--workers", 1..=1024)?),
+                #[cfg(feature = "sqlite")]
+                Long("store") => options.store = Some(arguments.value()?.into()),
+                #[cfg(not(feature = "sqlite"))]
+                Long("store") => return Err("--store needs a program that is built with `--features sqlite`".into()),
                 other => return Err(other.unexpected()),
             }
         }
@@ -101,24 +108,19 @@ impl Options {
 }
 
 fn run(options: &Options) -> Result<ExitCode, BoxError> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))?;
+    let interrupted = Latch::new();
+    let latch = interrupted.clone();
+    ctrlc::set_handler(move || _ = latch.set(()))?;
+    #[cfg(feature = "sqlite")]
+    if let Some(folder) = &options.store {
+        return store::run(options, folder, &interrupted);
+    }
 
     let began = Instant::now();
     let clock = ManualClock::new();
     let gateway = Gateway::new(options.seed, options.orders, clock.clock())?;
-    let mut builder = gateway.serve(Runtime::builder().clock(clock.clock()));
-    if let Some(workers) = options.workers {
-        builder = builder.workers(workers);
-    }
-    let runtime = builder.start()?;
-
-    let mut orders = Vec::with_capacity(options.orders);
-    for id in 0..options.orders {
-        let cents = gateway::generator(options.seed, [0, id as u64, 0]).random_range(100..=50_000);
-        orders.push(runtime.spawn(Order::new(id, cents))?);
-    }
+    let runtime = builder(options, &gateway, clock.clock()).start()?;
+    let orders = begin(&runtime, options)?;
     eprintln!("{} orders", orders.len());
 
     let was_interrupted = live_through(&runtime, &clock, &gateway, options.orders, &interrupted)?;
@@ -143,6 +145,25 @@ fn run(options: &Options) -> Result<ExitCode, BoxError> {
     Ok(if was_interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
 }
 
+/// The runtime of the program, before it is started.
+fn builder(options: &Options, gateway: &Arc<Gateway>, clock: Clock) -> RuntimeBuilder {
+    let builder = gateway.serve(Runtime::builder().clock(clock));
+    match options.workers {
+        Some(workers) => builder.workers(workers),
+        None => builder,
+    }
+}
+
+/// Begins all orders.
+fn begin(runtime: &Runtime, options: &Options) -> Result<Vec<Handle<Order>>, BoxError> {
+    (0..options.orders).map(|id| Ok(runtime.spawn(order(options, id))?)).collect()
+}
+
+/// The order with this number, before it is begun.
+fn order(options: &Options, id: usize) -> Order {
+    Order::new(id, gateway::generator(options.seed, [0, id as u64, 0]).random_range(100..=50_000))
+}
+
 /// Moves the clock until no order is left. Returns whether the run was interrupted and the orders were cancelled.
 ///
 /// The clock stands still while any process is about to run. So the outcome depends on the seed alone. An idle order
@@ -154,7 +175,7 @@ fn live_through(
     clock: &ManualClock,
     gateway: &Gateway,
     orders: usize,
-    interrupted: &AtomicBool,
+    interrupted: &Latch<()>,
 ) -> Result<bool, BoxError> {
     let progress = progress(orders)?;
     let began = clock.now();
@@ -169,7 +190,7 @@ fn live_through(
             std::thread::yield_now();
             continue;
         }
-        if interrupted.load(Ordering::Relaxed) && !cancelled {
+        if interrupted.is_set() && !cancelled {
             cancelled = true;
             for order in &living {
                 runtime.cancel(order.pid, "Ctrl-C")?;

@@ -1,11 +1,12 @@
 //! The workflow of one order, as a state machine.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use procession::command::TimerFired;
 use procession::{CommandError, Completion, Event, Events, Process, Step, StepOutput, StepResult, Tag};
+#[cfg(feature = "sqlite")]
+use serde::{Deserialize, Serialize};
 
 use crate::gateway::{Charge, Deed, Problem, Refund, Release, Reserve, Ship, Ticket};
 
@@ -18,11 +19,17 @@ pub(crate) const TRIES: u32 = 5;
 /// How often a call that undoes another is tried. After that a human must look at the order.
 pub(crate) const UNDO_TRIES: u32 = 6;
 
+/// The time after which a call is taken for lost. The slowest call takes 40 seconds. Without a limit, an order would
+/// wait for ever if a partner never answers: its deadline waits for a pending call, because it may have been carried
+/// out.
+pub(crate) const CALL_LIMIT: Duration = Duration::from_secs(90);
+
 /// The pause after the first failure. Each later pause is twice as long as the one before.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The outcome of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) enum Outcome {
     Shipped,
     /// A partner refused the order for good.
@@ -38,6 +45,7 @@ pub(crate) enum Outcome {
 
 /// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Receipt {
     pub(crate) outcome: Outcome,
     /// The amount that the bank took.
@@ -49,6 +57,7 @@ pub(crate) struct Receipt {
 
 /// A call that is neither done nor undone for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) enum Open {
     Shipping,
     Refund,
@@ -56,10 +65,11 @@ pub(crate) enum Open {
 }
 
 /// One order. It is reserved, charged and shipped. If that fails, it is refunded and released.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 pub(crate) struct Order {
     ticket: Ticket,
     state: State,
-    began: Option<Instant>,
+    began: Option<SystemTime>,
     deadline: Option<Tag<TimerFired>>,
     /// The reason why the order will not be shipped. While a call is pending, this takes effect when the call is
     /// answered.
@@ -69,6 +79,7 @@ pub(crate) struct Order {
 }
 
 #[derive(Default)]
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 enum State {
     #[default]
     New,
@@ -80,13 +91,16 @@ enum State {
     Over(Outcome),
 }
 
+/// An order gets no messages. Only answers, timers and a request to stop cause steps.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
+pub(crate) enum NoMessage {}
+
 impl Process for Order {
-    /// An order gets no messages. Only answers, timers and a request to stop cause steps.
-    type Message = Infallible;
+    type Message = NoMessage;
     type Output = Receipt;
 
-    fn step(&mut self, events: &mut Events<Infallible>, out: &mut StepOutput) -> StepResult<Receipt> {
-        let began = *self.began.get_or_insert_with(|| out.now());
+    fn step(&mut self, events: &mut Events<NoMessage>, out: &mut StepOutput) -> StepResult<Receipt> {
+        let began = *self.began.get_or_insert_with(|| out.system_time());
         for event in events {
             let state = std::mem::take(&mut self.state);
             self.state = self.next(state, event, out);
@@ -99,7 +113,7 @@ impl Process for Order {
         Ok(Step::Done(Receipt {
             outcome,
             paid: self.paid,
-            took: out.now() - began,
+            took: out.system_time().duration_since(began).unwrap_or_default(),
             open: std::mem::take(&mut self.open),
         }))
     }
@@ -119,7 +133,7 @@ impl Order {
     }
 
     /// The workflow: the next state.
-    fn next(&mut self, state: State, event: Event<Infallible>, out: &mut StepOutput) -> State {
+    fn next(&mut self, state: State, event: Event<NoMessage>, out: &mut StepOutput) -> State {
         match (state, event) {
             (state, Event::Cancel(_)) => self.stop(state, Outcome::Cancelled, out),
             (state, Event::Completed(done)) if self.deadline.is_some_and(|deadline| done.is(deadline)) => {
@@ -244,6 +258,7 @@ impl Order {
 }
 
 /// One deed and its retries. Either a call is pending, or there is a pause before the next one.
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
 struct Call<D: Deed> {
     ticket: Ticket,
     /// Whether an answer was lost, so that the deed may have been done.
@@ -251,6 +266,8 @@ struct Call<D: Deed> {
     waits: Waits<D::Output>,
 }
 
+#[cfg_attr(feature = "sqlite", derive(Serialize, Deserialize))]
+#[cfg_attr(feature = "sqlite", serde(bound = ""))]
 enum Waits<T> {
     Answer(Tag<T>),
     Pause(Tag<TimerFired>),
@@ -271,14 +288,18 @@ enum Heard<D: Deed> {
 
 impl<D: Deed> Call<D> {
     fn begin(ticket: Ticket, out: &mut StepOutput) -> Call<D> {
-        Call { ticket, in_doubt: false, waits: Waits::Answer(out.command(D::new(ticket))) }
+        Call { ticket, in_doubt: false, waits: Waits::Answer(out.command_timeout(D::new(ticket), CALL_LIMIT)) }
     }
 
     fn hear(self, done: &Completion, tries: u32, out: &mut StepOutput) -> Heard<D> {
         match self.waits {
             Waits::Pause(timer) if done.is(timer) => {
                 let ticket = Ticket { attempt: self.ticket.attempt + 1, ..self.ticket };
-                Heard::Nothing(Call { ticket, waits: Waits::Answer(out.command(D::new(ticket))), ..self })
+                Heard::Nothing(Call {
+                    ticket,
+                    waits: Waits::Answer(out.command_timeout(D::new(ticket), CALL_LIMIT)),
+                    ..self
+                })
             }
             Waits::Pause(_) => Heard::Nothing(self),
             Waits::Answer(tag) => match done.take(tag) {

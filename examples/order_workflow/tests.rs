@@ -11,7 +11,7 @@ use procession::{BoxError, CommandError, Exit};
 
 use crate::Options;
 use crate::gateway::{Account, Charge, Deed, Parcel, Payment, Problem, Refund, Release, Reserve, Ship, Ticket};
-use crate::order::{DEADLINE, FIRST_PAUSE, Open, Order, Outcome, Receipt, TRIES, UNDO_TRIES};
+use crate::order::{CALL_LIMIT, DEADLINE, FIRST_PAUSE, Open, Order, Outcome, Receipt, TRIES, UNDO_TRIES};
 use crate::report::Report;
 
 const CENTS: u64 = 500;
@@ -116,7 +116,7 @@ fn busy<T>() -> Result<T, CommandError> {
 }
 
 fn refused<T>() -> Result<T, CommandError> {
-    failed(Problem::Refused("no"))
+    failed(Problem::Refused("no".into()))
 }
 
 fn lost<T>() -> Result<T, CommandError> {
@@ -216,6 +216,17 @@ fn an_answer_that_comes_after_the_deadline_still_counts() {
     bench.passes(DEADLINE);
     bench.hears::<Ship>(1, Ok(Parcel(7)));
     bench.ended_as(Outcome::Shipped);
+}
+
+#[test]
+fn a_call_without_an_answer_is_taken_for_lost() {
+    let mut bench = Bench::charging();
+    bench.passes(CALL_LIMIT);
+    // The deadline was over before, and the charge may have been carried out.
+    bench.hears::<Refund>(1, Ok(()));
+    bench.hears::<Release>(1, Ok(()));
+    bench.ended_as(Outcome::TooLate);
+    assert_eq!(bench.receipt().took, CALL_LIMIT);
 }
 
 #[test]
@@ -397,10 +408,10 @@ fn the_report_sees_what_the_books_say_otherwise() {
 #[test]
 fn options_are_numbers_in_range() {
     let parse = |line: &str| Options::parse(&mut Parser::from_args(line.split_whitespace()));
-    assert_eq!(parse("").unwrap(), Some(Options { orders: 10_000, seed: 1, workers: None }));
+    assert_eq!(parse("").unwrap(), Some(Options { orders: 10_000, seed: 1, workers: None, store: None }));
     assert_eq!(parse("--seed 5 --help").unwrap(), None);
     let all = "--orders 5 --seed 0 --workers 2";
-    assert_eq!(parse(all).unwrap(), Some(Options { orders: 5, seed: 0, workers: Some(2) }));
+    assert_eq!(parse(all).unwrap(), Some(Options { orders: 5, seed: 0, workers: Some(2), store: None }));
     for bad in
         ["--orders", "--orders 0", "--orders -1", "--workers 0", "--workers 1025", "--seed x", "--color red", "5"]
     {

@@ -48,17 +48,7 @@ usage: pool [--jobs N] [--millis M]
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    let plan = match arguments::read("pool", USAGE, parse) {
-        Ok(plan) => plan,
-        Err(code) => return code,
-    };
-    match run(&plan) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("pool: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::main("pool", USAGE, parse, |plan| run(&plan))
 }
 
 fn parse(arguments: &mut Parser) -> Result<Option<Plan>, lexopt::Error> {

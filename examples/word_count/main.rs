@@ -40,7 +40,6 @@
 #![forbid(unsafe_code)]
 
 #[path = "../arguments/mod.rs"]
-#[allow(dead_code)]
 mod arguments;
 mod blocks;
 mod console;

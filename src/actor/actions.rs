@@ -208,3 +208,18 @@ impl<T: Send + 'static> Tag<T> {
         out.waiting.insert(self.id(), Box::new(call), holds);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_actor_keeps_nothing_of_its_last_continuation() {
+        let mut waiting = Continuations::<()>::NONE;
+        for tag in [1, 2] {
+            waiting.insert(tag, Box::new(|_, _, _| Ok(())), tag == 1);
+        }
+        assert!(waiting.remove(1).is_some() && waiting.0.is_some());
+        assert!(waiting.remove(2).is_some() && waiting.0.is_none());
+    }
+}

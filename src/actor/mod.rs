@@ -76,7 +76,8 @@ pub use self::reach::{CALL_LIMIT, Reach};
 ///   methods would hide the call: `address`, `ask`, `cancel`, `cancel_timeout`, `clone`, `exit`, `info`, `is_alive`,
 ///   `is_finished`, `join`, `join_group`, `join_timeout`, `leave_group`, `map`, `pid`, `poll`, `process_ref`,
 ///   `register`, `send`, `send_timeout`, `shutdown_node`, `state`, `terminate`, `watch`.
-/// - Documentation and `#[cfg]` are carried over to the message and the call.
+/// - Documentation and `#[cfg]` are carried over to the message and the call. Two methods may have one name, or handle
+///   one event, if their `#[cfg]`s exclude each other. Without a method that finishes, the output is `()`.
 ///
 /// # Callbacks
 ///
@@ -101,7 +102,8 @@ pub use self::reach::{CALL_LIMIT, Reach};
 ///
 /// # Arguments
 ///
-/// `#[actor(derive(Clone, Debug))]` derives these traits for the message type. `#[actor(messages_a_step = 16)]` sets
+/// `#[actor(derive(Clone, Debug))]` derives these traits for the message type. A [`Reply`](crate::Reply) cannot be
+/// cloned, so `Clone` is refused if one of the methods is a call. `#[actor(messages_a_step = 16)]` sets
 /// [`Actor::MESSAGES_A_STEP`].
 ///
 /// The type parameters of the block are carried over. The message type has those that its fields use.

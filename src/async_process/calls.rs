@@ -55,6 +55,38 @@ impl<M: Send + 'static> Context<M> {
         AnswerFuture::owner(self, self.out(|out| out.blocking(work)))
     }
 
+    /// Yields a command, and waits for its answer. Each yield that returns a tag can be waited for in this way.
+    ///
+    /// If the future is dropped before, the command is cancelled, as by [`StepOutput::cancel_command`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use procession::command::{Command, Retry};
+    /// use procession::prelude::*;
+    ///
+    /// #[derive(Clone)]
+    /// struct Fetch(u64);
+    ///
+    /// impl Command for Fetch {
+    ///     type Output = String;
+    /// }
+    ///
+    /// async fn fetch(context: Context<()>) -> Result<String, BoxError> {
+    ///     let limit = Duration::from_secs(1);
+    ///     let retry = Retry::new().attempts(3);
+    ///     Ok(context.perform(|out| out.retry(retry, move |out, _| out.command_timeout(Fetch(7), limit))).await?)
+    /// }
+    ///
+    /// let pages = |Fetch(id)| async move { Ok(format!("page {id}")) };
+    /// let runtime = Runtime::builder().handler_async(pages).start()?;
+    /// assert_eq!(*runtime.spawn(async_process(fetch))?.join()?.into_result()?, "page 7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn perform<T: Send + 'static>(&self, run: impl FnOnce(&mut StepOutput) -> Tag<T>) -> AnswerFuture<'_, M, T> {
+        AnswerFuture::owner(self, self.out(run))
+    }
+
     /// Waits for the answer to a command, for example one that was yielded with [`out`](Self::out). There may be one
     /// such wait for a tag at a time.
     ///

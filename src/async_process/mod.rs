@@ -116,11 +116,11 @@
 // **A step** (`process.rs`):
 //
 // 1. *Arrive.* Control signals are taken out of the events. A request to stop ends the waits. Other signals are kept
-//    for `receive`. If nobody receives, the answers are taken, too, and each is given to its wait.
+//    for `receive`. After a `Wait`, the answers are taken, too, and each is given to its wait.
 // 2. The future is polled if something has woken it: a wait of the context, the wake flag, or the first step.
 // 3. If it is woken again by now, the step says `Continue`.
-// 4. *Leave.* If nobody receives, the signals that are left are taken as in 1. Otherwise the waits that receive have
-//    taken all that they may take.
+// 4. *Leave.* If nobody receives, the signals and the answers that are left are taken as in 1. Otherwise the waits
+//    that receive have taken all that they may take.
 // 5. The step says `Idle` if somebody receives, and `Wait` if not.
 //
 // **Wakers.** There are two kinds of wakers:

@@ -184,9 +184,6 @@ fn rest<'a, M, O>(
     drop(inner);
     Ok(match (is_woken, receives) {
         (true, _) => Step::Continue,
-        // A step after `Wait` is not given the messages that earlier waits have passed over. They are no news, so
-        // nothing else would offer them to this wait.
-        (false, true) if events.withholds() => Step::Continue,
         (false, true) => Step::Idle,
         (false, false) => Step::Wait,
     })

@@ -226,10 +226,6 @@ impl<M> Inner<M> {
         self.rare.get_or_insert_default()
     }
 
-    fn waits_for_answers(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| !rare.answers.is_empty())
-    }
-
     /// The listener of the wake flag. It is `No` here until it is put back.
     pub(super) fn take_listener(&mut self) -> Listening {
         self.rare.as_mut().map_or(Listening::No, |rare| std::mem::replace(&mut rare.listener, Listening::No))
@@ -241,7 +237,7 @@ impl<M> Inner<M> {
         }
     }
 
-    /// Takes the control signals at the beginning of a step, and the answers if nobody receives. Wakes those who
+    /// Takes the control signals at the beginning of a step, and the answers after a `Wait`. Wakes those who
     /// receive, if there is an event for them.
     pub(super) fn arrive(&mut self, events: &mut Events<'_, M>) -> Later<M> {
         let mut later = Later::new();
@@ -270,9 +266,9 @@ impl<M> Inner<M> {
             while let Some(event) = events.next_control() {
                 self.sort(event, later);
             }
-            // A step that may take messages takes the answers in their places among the messages. But if the process
-            // waits for answers and does not receive, their places do not matter.
-            if events.gives_messages() && (!self.waits_for_answers() || !self.receivers.is_empty()) {
+            // A step that may take messages takes the answers in their places among the messages. If nobody receives,
+            // it takes them when it leaves the messages.
+            if events.gives_messages() {
                 return;
             }
             let Some(answer) = events.next_answer() else { return };

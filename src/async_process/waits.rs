@@ -39,11 +39,10 @@ impl<'a, M> Wait<'a, M> {
         let wakes = self.state().wakes(context.waker());
         let Some(mut inner) = self.state().open_in_poll() else { return outside };
         let mut later = Later::new();
-        let is_new = self.since.is_none();
         let ready = match inner.stopped(&mut self.since) {
             Some(request) => Some(stopped(request)),
             None => {
-                inner.events.iter_mut().for_each(|events| events.offer_again(is_new));
+                inner.events.iter_mut().for_each(|events| events.offer_again());
                 take(&mut inner, &mut later)
             }
         };

@@ -6,6 +6,7 @@
 //! released before it, in code that is compiled with the sanitizer. The shadow makes the same order visible. It adds
 //! no order that the lock does not make.
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LockResult, PoisonError, WaitTimeoutResult};
@@ -52,6 +53,12 @@ impl<T: ?Sized> Mutex<T> {
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let real = self.real.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.real.fmt(f)
     }
 }
 

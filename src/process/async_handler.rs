@@ -75,7 +75,26 @@ impl AsyncHandler {
 
     /// Makes the future for a command. The future takes its ticket now, and so its place in the queue for a permit.
     pub(crate) fn future(self: &Arc<AsyncHandler>, command: Box<dyn Any + Send>) -> BoxedFuture {
-        let ticket = self.permits.as_ref().map(Permits::ticket);
+        self.future_with(command, self.ticket())
+    }
+
+    /// Whether a permit is needed for each future.
+    #[cfg(feature = "durable")]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.permits.is_some()
+    }
+
+    /// Takes a place in the queue for a permit, if there is a limit.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.permits.as_ref().map(Permits::ticket)
+    }
+
+    /// Makes the future for a command, with a ticket of this handler.
+    pub(crate) fn future_with(
+        self: &Arc<AsyncHandler>,
+        command: Box<dyn Any + Send>,
+        ticket: Option<Ticket>,
+    ) -> BoxedFuture {
         Box::pin(HandlerFuture { running: None, command: Some(command), ticket, handler: self.clone() })
     }
 }

@@ -110,6 +110,10 @@ pub enum CommandError {
     /// The command was cancelled. The reason says why.
     #[error("cancelled ({0})")]
     Cancelled(#[source] Reason),
+    /// The command was outstanding when the program was killed, or when the store of its process could not be written.
+    /// It may have been performed or not. A durable process gets this answer when it is loaded again.
+    #[error("interrupted by the end of the program or an error of the store")]
+    Interrupted,
     /// No handler was registered for this type of command.
     #[error("unknown command {name}: no handler was registered for it when the runtime was built")]
     Unknown {
@@ -134,6 +138,14 @@ pub enum CommandError {
     /// The mailbox of the asked process is full.
     #[error("the mailbox of {0} is full")]
     Full(Pid),
+    /// The asked process is durable, and its store has not taken the question.
+    #[error("a question to {pid} cannot be stored: {why}")]
+    NotStored {
+        /// The asked process.
+        pid: Pid,
+        /// The reason.
+        why: String,
+    },
     /// The asked process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was asked with {sent}")]
     WrongType {
@@ -175,6 +187,7 @@ impl From<SendError> for CommandError {
             SendError::NoSuchProcess(error) => CommandError::NoSuchProcess(error),
             SendError::WrongType { pid, takes, sent } => CommandError::WrongType { pid, takes, sent },
             SendError::Full { pid, .. } => CommandError::Full(pid),
+            SendError::NotStored { pid, why } => CommandError::NotStored { pid, why },
             SendError::InsideStep { .. } => CommandError::InsideStep,
         }
     }
@@ -187,6 +200,7 @@ pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
     Some(match (letter.reason, letter.takes) {
         (DeadLetterReason::DroppedOldest, _) => return None,
         (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
+        (DeadLetterReason::NotStored, _) => CommandError::NotStored { pid, why: letter.reason.to_string() },
         (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
         _ => CommandError::Full(pid),
     })

@@ -210,6 +210,10 @@ pub enum Step<O> {
     /// same way for this process, directly or through other processes. In a cycle of at most 1,000 processes, one of
     /// the asks ends at once with [`CommandError::Cycle`](super::CommandError::Cycle). A longer cycle, or a cycle in
     /// which a process waits for several answers, ends when the limit of one of its asks is over.
+    ///
+    /// A child that this process [runs](StepOutput::run) must not ask it and wait: each would wait for the other. This
+    /// cycle is not found, because this process waits for an output and not for an answer. It ends when the limit of
+    /// the child's ask, or that of the command, is over.
     Wait,
     /// The next step runs on the pool, where it may block. It needs no event.
     Blocking,

@@ -32,6 +32,14 @@ pub enum SendError {
         /// The bound.
         limit: usize,
     },
+    /// The receiver is durable, and its store has not taken the message.
+    #[error("a message to {pid} cannot be stored: {why}")]
+    NotStored {
+        /// The process to which the message was sent.
+        pid: Pid,
+        /// The reason, for example a full disk, or a message that cannot be encoded.
+        why: String,
+    },
     /// The caller is a step, which must not block its worker.
     #[error("a step cannot wait for room in the mailbox of {pid}: yield the message with `StepOutput::send`")]
     InsideStep {
@@ -62,10 +70,12 @@ pub enum DeadLetterReason {
     StepFailed,
     /// An async process sent it outside of its steps. See [`Context`](crate::async_process::Context).
     OutsideStep,
+    /// Its receiver is durable, and the store has not taken the message.
+    NotStored,
 }
 
 impl DeadLetterReason {
-    pub(crate) const ALL: [DeadLetterReason; 9] = [
+    pub(crate) const ALL: [DeadLetterReason; 10] = [
         DeadLetterReason::NoSuchProcess,
         DeadLetterReason::NoSuchName,
         DeadLetterReason::WrongType,
@@ -75,6 +85,7 @@ impl DeadLetterReason {
         DeadLetterReason::Ended,
         DeadLetterReason::StepFailed,
         DeadLetterReason::OutsideStep,
+        DeadLetterReason::NotStored,
     ];
 }
 
@@ -90,6 +101,7 @@ impl fmt::Display for DeadLetterReason {
             DeadLetterReason::Ended => "the receiver has ended",
             DeadLetterReason::StepFailed => "the step that had taken it failed",
             DeadLetterReason::OutsideStep => "sent outside of a step",
+            DeadLetterReason::NotStored => "not taken by the store of its receiver",
         })
     }
 }

@@ -15,6 +15,7 @@
 //! The duty to answer with the output of a child (`output_answer.rs`) is of this kind as well. The child has it in the
 //! place of a handler. A duty that is given up ends the child in the place of a cancelled token.
 
+use super::attempt::Attempt;
 use super::command::{Answer, CommandError};
 use super::host::Host;
 use crate::cancel::CancelToken;
@@ -40,12 +41,25 @@ pub(crate) struct Duty {
     timer: OnceLock<TimerId>,
     /// The child whose output is the answer, if there is one.
     child: Option<Pid>,
-    /// Takes the answer in the place of the process, in a simulation.
-    relay: Option<Relay>,
+    /// Takes the answer in the place of the process: in a simulation, and for stored commands.
+    relay: Option<Box<dyn Relay>>,
 }
 
-/// Passes an answer on.
-pub(crate) type Relay = Box<dyn Fn(Answer) + Send + Sync>;
+/// Takes an answer in the place of the process.
+pub(crate) trait Relay: Send + Sync {
+    fn pass(&self, answer: Answer);
+
+    /// The attempt that is answered, if the command is stored.
+    fn attempt(&self) -> Option<Attempt> {
+        None
+    }
+}
+
+impl<F: Fn(Answer) + Send + Sync> Relay for F {
+    fn pass(&self, answer: Answer) {
+        self(answer);
+    }
+}
 
 impl Duty {
     /// The duty to answer the command `tag` of process `to`, whose commands are cancelled with this token.
@@ -62,10 +76,24 @@ impl Duty {
     }
 
     /// A duty in the place of this one, whose answer goes to `relay`.
-    pub(crate) fn relayed(&self, relay: Relay) -> Arc<Duty> {
-        let (state, cancel) = (AtomicU64::new(OPEN), CommandCancel::below(self.cancel.token().clone()));
-        let (host, to, tag) = (self.host.clone(), self.to, self.tag);
+    pub(crate) fn relayed(&self, relay: Box<dyn Relay>) -> Arc<Duty> {
+        Duty::with_relay(self.host.clone(), (self.to, self.tag), self.cancel.token().clone(), relay)
+    }
+
+    /// The duty to answer the command `tag` of process `to`. Its answer goes to `relay`.
+    pub(crate) fn with_relay(
+        host: Arc<dyn Host>,
+        (to, tag): (Pid, u64),
+        above: CancelToken,
+        relay: Box<dyn Relay>,
+    ) -> Arc<Duty> {
+        let (state, cancel) = (AtomicU64::new(OPEN), CommandCancel::below(above));
         Arc::new(Duty { host, to, tag, state, cancel, timer: OnceLock::new(), child: None, relay: Some(relay) })
+    }
+
+    /// The attempt that is answered, if the command is stored.
+    pub(crate) fn attempt(&self) -> Option<Attempt> {
+        self.relay.as_ref().and_then(|relay| relay.attempt())
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -107,7 +135,7 @@ impl Duty {
         if self.claim(true) {
             match &self.relay {
                 None => self.host.answer(self.to, self.tag, answer),
-                Some(relay) => relay(answer),
+                Some(relay) => relay.pass(answer),
             }
         } else {
             drop_contained(answer);

@@ -16,7 +16,7 @@ use crate::sched::feeds::Feeds;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
 
 pub(crate) use self::lent::LentEvents;
-pub(crate) use self::tap::{EventTap, Replayed};
+pub(crate) use self::tap::{EventSource, EventTap, Replayed, Tap};
 
 /// An event that a process receives.
 ///
@@ -61,11 +61,11 @@ impl<M> Event<M> {
     pub(crate) fn into_control(self) -> Option<Control> {
         match self {
             Event::Message(_) | Event::Completed(_) => None,
-            Event::Cancel(told) => Some(told.into_control()),
-            Event::Down(told) => Some(told.into_control()),
-            Event::Exit(told) => Some(told.into_control()),
-            Event::Recovered(told) => Some(told.into_control()),
-            Event::Group(told) => Some(told.into_control()),
+            Event::Cancel(event) => Some(event.into_control()),
+            Event::Down(event) => Some(event.into_control()),
+            Event::Exit(event) => Some(event.into_control()),
+            Event::Recovered(event) => Some(event.into_control()),
+            Event::Group(event) => Some(event.into_control()),
         }
     }
 }
@@ -130,30 +130,50 @@ pub(crate) struct Kept<M> {
     pub(crate) older: VecDeque<Envelope<M>>,
     /// Messages that this step has passed over. Empty between the steps.
     passed: VecDeque<Envelope<M>>,
+    /// Whether the last step has left messages in `older` that it was not shown. They are behind those that it was.
+    leaves_older: bool,
     pub(crate) feeds: Option<Box<Feeds<M>>>,
     /// Present if the process is recorded or replayed.
-    pub(crate) tap: Option<Box<dyn EventTap<M>>>,
+    pub(crate) tap: Option<Tap<M>>,
 }
 
 impl<M> Default for Kept<M> {
     fn default() -> Kept<M> {
-        Kept { older: VecDeque::new(), passed: VecDeque::new(), feeds: None, tap: None }
+        Kept { older: VecDeque::new(), passed: VecDeque::new(), leaves_older: false, feeds: None, tap: None }
     }
 }
 
 impl<M> Kept<M> {
     /// Records that the step is over. The next one is shown what this one has passed over, before the messages that it
     /// has not reached.
+    #[inline]
     pub(crate) fn end_step(&mut self) {
+        self.leaves_older = !self.older.is_empty();
         self.offer_again();
         self.feeds.iter_mut().for_each(|feeds| feeds.end_step());
     }
 
+    #[inline]
     fn offer_again(&mut self) {
         if !self.passed.is_empty() {
-            self.passed.append(&mut self.older);
-            std::mem::swap(&mut self.passed, &mut self.older);
+            self.append_older();
         }
+    }
+
+    fn append_older(&mut self) {
+        self.passed.append(&mut self.older);
+        std::mem::swap(&mut self.passed, &mut self.older);
+    }
+
+    /// Whether the last step has left anything here that it was not shown. The oldest may have been pushed out since.
+    pub(crate) fn has_unseen(&self) -> bool {
+        let has_items = || self.feeds.as_ref().is_some_and(|feeds| feeds.has_unseen());
+        self.leaves_older && !self.older.is_empty() || has_items()
+    }
+
+    /// Whether there is anything here for the next step.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.older.is_empty() || self.feeds.as_ref().is_some_and(|feeds| feeds.has_items())
     }
 
     /// Whether there is nothing to keep.
@@ -202,7 +222,8 @@ impl<'a, M> Events<'a, M> {
     /// Takes the next event. Passes over messages for which `wanted` returns `false`.
     ///
     /// Messages that are passed over stay in the mailbox, in order, in front of later messages. They do not cause a
-    /// step. When a new event causes a step, they are offered again.
+    /// step. When a new event causes a step, they are offered again. If that step takes events and does not come to
+    /// all of them, the next step follows at once.
     pub fn select(&mut self, wanted: impl FnMut(&M) -> bool) -> Option<Event<M>> {
         let next = self.look(wanted);
         self.take_next(next)
@@ -223,7 +244,7 @@ impl<'a, M> Events<'a, M> {
     fn control(&mut self) -> Option<Control> {
         let Mailbox { messages, signals } = &mut *self.mailbox;
         let signals = signals.as_mut().filter(|signals| signals.has_control())?;
-        let control = signals.next_control(if self.messages { Some(messages) } else { None })?;
+        let control = signals.next_control(messages, self.messages)?;
         if let Some(sight) = self.sight {
             sight.note(control.activity());
             self.tap(|tap| tap.control(&control));
@@ -248,8 +269,10 @@ impl<'a, M> Events<'a, M> {
     /// Tells the tap of a process that is recorded. Such a process always has a sight. So others need not look for a
     /// tap.
     #[cold]
-    fn tap(&mut self, tell: impl FnOnce(&mut Box<dyn EventTap<M>>)) {
-        self.kept.as_mut().and_then(|kept| kept.tap.as_mut()).map(tell);
+    fn tap(&mut self, tell: impl FnOnce(&mut dyn EventTap<M>)) {
+        if let Some(Tap::Record(tap)) = self.kept.as_mut().and_then(|kept| kept.tap.as_mut()) {
+            tell(&mut **tap);
+        }
     }
 
     /// Shows the activity of the step, if another thread looks at it.
@@ -265,7 +288,7 @@ impl<'a, M> Events<'a, M> {
     fn look(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
         let has_signals = self.mailbox.has_signals();
         if has_signals && let Some(control) = self.control() {
-            return Next::Told(Box::new(control));
+            return Next::Control(Box::new(control));
         }
         if self.kept.is_some() && self.messages {
             return self.look_into_kept(has_signals, wanted);
@@ -274,40 +297,82 @@ impl<'a, M> Events<'a, M> {
     }
 
     /// As `look`, for a process with messages that were passed over, or with feeds.
-    #[cold]
     #[inline(never)]
     fn look_into_kept(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        let Some(kept) = self.kept.as_deref_mut() else { return Next::Nothing };
+        if has_signals || !kept.older.is_empty() || kept.feeds.is_some() || !matches!(kept.tap, Some(Tap::Record(_))) {
+            return self.look_into_all(has_signals, wanted);
+        }
+        // The usual case of a recorded process: there are only messages.
+        let Some(Tap::Record(tap)) = &mut kept.tap else { return Next::Nothing };
+        while self.budget > 0
+            && let Some(next) = self.mailbox.messages.front_mut()
+        {
+            if wanted(&next.message) {
+                next.from = tap.taken(&next.message, next.from);
+                self.sight.iter().for_each(|sight| sight.note(StepActivity::Message { from: next.from }));
+                self.mailbox.signals.iter_mut().for_each(|signals| signals.popped += 1);
+                return Next::Message;
+            }
+            tap.passed(&next.message);
+            let Some(envelope) = self.mailbox.pop_message() else { break };
+            self.budget -= 1;
+            self.taken |= MORE;
+            kept.passed.push_back(envelope);
+        }
+        tap.nothing();
+        Next::Nothing
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_into_all(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
         match self.kept.as_mut().and_then(|kept| kept.tap.take()) {
             Some(tap) => self.look_tapped(tap, has_signals, &mut wanted),
             None => self.look_untapped(has_signals, &mut wanted),
         }
     }
 
-    /// As `look_into_kept`. The tap sees each message that is shown, or says what comes next.
-    fn look_tapped(
+    /// As `look_into_all`. The tap sees each message that is shown, or says what comes next.
+    fn look_tapped(&mut self, mut tap: Tap<M>, has_signals: bool, wanted: &mut dyn FnMut(&M) -> bool) -> Next {
+        let next = match &mut tap {
+            Tap::Replay(source) => {
+                let replayed = source.next(wanted);
+                self.play(replayed)
+            }
+            Tap::Record(tap) => self.look_recorded(&mut **tap, has_signals, wanted),
+        };
+        self.kept.get_or_insert_default().tap = Some(tap);
+        next
+    }
+
+    fn look_recorded(
         &mut self,
-        mut tap: Box<dyn EventTap<M>>,
+        tap: &mut dyn EventTap<M>,
         has_signals: bool,
         wanted: &mut dyn FnMut(&M) -> bool,
     ) -> Next {
-        let next = match tap.replay(wanted) {
-            Some(replayed) => self.play(replayed),
-            None => self.look_untapped(has_signals, &mut |message| {
-                let is_wanted = wanted(message);
-                tap.shown(message, is_wanted);
-                is_wanted
-            }),
-        };
-        match &next {
-            Next::Message => tap.taken(self.mailbox.messages.front().and_then(|envelope| envelope.from)),
-            Next::Kept => {
-                tap.taken(self.kept.as_ref().and_then(|kept| kept.older.front()).and_then(|envelope| envelope.from));
-            }
-            Next::Completed(completion) => tap.completed(completion),
-            Next::Told(control) => tap.control(control),
-            Next::Nothing => tap.nothing(),
+        if tap.is_over() {
+            return Next::Nothing;
         }
-        self.kept.get_or_insert_default().tap = Some(tap);
+        let next = self.look_untapped(has_signals, &mut |message| {
+            let is_wanted = wanted(message);
+            if !is_wanted {
+                tap.passed(message);
+            }
+            is_wanted
+        });
+        let taken = match &next {
+            Next::Message => self.mailbox.messages.front_mut(),
+            Next::Kept => self.kept.as_mut().and_then(|kept| kept.older.front_mut()),
+            Next::Completed(_) | Next::Control(_) | Next::Nothing => None,
+        };
+        match (&next, taken) {
+            (_, Some(envelope)) => envelope.from = tap.taken(&envelope.message, envelope.from),
+            (Next::Completed(completion), _) => tap.completed(completion),
+            (Next::Control(control), _) => tap.control(control),
+            _ => tap.nothing(),
+        }
         next
     }
 
@@ -324,7 +389,7 @@ impl<'a, M> Events<'a, M> {
             }
             Replayed::Control(control) => {
                 self.taken |= MORE;
-                Next::Told(control)
+                Next::Control(control)
             }
             Replayed::Nothing => Next::Nothing,
         }
@@ -413,7 +478,7 @@ impl<'a, M> Events<'a, M> {
                 Some(self.take(envelope))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
-            Next::Told(control) => Some(control.into()),
+            Next::Control(control) => Some(control.into()),
             Next::Nothing => None,
         }
     }
@@ -427,7 +492,7 @@ enum Next {
     /// The oldest of the messages that are kept.
     Kept,
     Completed(Completion),
-    Told(Box<Control>),
+    Control(Box<Control>),
     Nothing,
 }
 

@@ -158,14 +158,8 @@ impl<M: Send + 'static> Future for PutFuture<M> {
         let Some(mut item) = this.item.take() else { return Poll::Pending };
         loop {
             match this.feed.shared().offer(item) {
-                Ok(()) => {
-                    this.leave();
-                    return Poll::Ready(Ok(()));
-                }
-                Err((back, NotFed::Refused(why))) => {
-                    this.leave();
-                    return Poll::Ready(Err(Rejected::new(back, why)));
-                }
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err((back, NotFed::Refused(why))) => return Poll::Ready(Err(Rejected::new(back, why))),
                 Err((back, NotFed::NoRoom)) => item = back,
             }
             if this.feed.shared().wait_for_room(&mut this.ticket, context.waker().clone()) {
@@ -176,16 +170,10 @@ impl<M: Send + 'static> Future for PutFuture<M> {
     }
 }
 
-impl<M: Send + 'static> PutFuture<M> {
-    /// Leaves the queue of the puts that wait for room.
-    fn leave(&mut self) {
-        self.feed.shared().give_up(&mut self.ticket);
-    }
-}
-
 impl<M: Send + 'static> Drop for PutFuture<M> {
     fn drop(&mut self) {
-        self.leave();
+        // Leaves the queue of the puts that wait for room.
+        self.feed.shared().give_up(&mut self.ticket);
     }
 }
 

@@ -4,6 +4,7 @@ use std::any::{Any, TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
 
+use super::attempt::{AnsweredLater, CommandKey};
 use super::command::{Command, CommandError};
 use super::duty::Duty;
 use crate::cancel::CancelToken;
@@ -36,6 +37,25 @@ impl<T: Send + 'static> Responder<T> {
     /// Answers with an error.
     pub fn fail(self, error: impl Into<BoxError>) {
         self.complete(Err(error));
+    }
+
+    /// Says that the answer comes later, in this run or in another: from a webhook, or from a person.
+    ///
+    /// This is for stored commands of durable processes. When it is on disk, the handler is not called again for the
+    /// command. `procession::durable::Store::answer` answers it by its [key](Self::key). Any other command fails with
+    /// [`AnsweredLater`].
+    pub fn later(self) {
+        self.fail(AnsweredLater);
+    }
+
+    /// The key of the command, if it is one of a durable process, and stored. It is the same in each attempt.
+    pub fn key(&self) -> Option<CommandKey> {
+        self.duty.attempt().map(|attempt| attempt.key)
+    }
+
+    /// The number of the attempt: 1, or more if the command is stored and was handed out before.
+    pub fn attempt(&self) -> u32 {
+        self.duty.attempt().map_or(1, |attempt| attempt.number)
     }
 
     /// Returns the token of the command. It is cancelled when nothing receives the answer any more:

@@ -1,5 +1,6 @@
 //! The output of a step, lent to the poll of an async process.
 
+use super::command::INCARNATION_SHIFT;
 use super::dead_letter::{DeadLetter, DeadLetterReason};
 use super::host::CountedHost;
 use crate::outcome::undo_if_panicking;
@@ -59,7 +60,9 @@ impl StepOutput {
     #[cold]
     pub(crate) fn outside<R>(link: &CountedHost, pid: Pid, run: impl FnOnce(&mut StepOutput) -> R) -> R {
         let mut out = StepOutput::new((**link).clone());
-        (out.pid, out.tags) = (pid, TAGS_OUTSIDE);
+        // A question may be decided before it is yielded. Its answer is for no incarnation, so the process does not get
+        // it.
+        (out.pid, out.tags) = (pid, TAGS_OUTSIDE | u64::from(u16::MAX) << INCARNATION_SHIFT);
         let leave = |out: &mut StepOutput| {
             out.renounce();
             out.bury();
@@ -86,7 +89,7 @@ impl StepOutput {
     fn bury(&mut self) {
         let (link, from) = (self.link.clone(), Some(self.pid));
         let mut others = std::mem::take(&mut self.yields).into_iter();
-        for order in self.orders.take_slices() {
+        for order in self.orders.take_slices().flatten() {
             let (lane, to) = match order {
                 Order::Send { lane, count, to } => (lane, vec![to; count as usize]),
                 Order::Next => match others.next() {

@@ -11,11 +11,14 @@ pub(crate) mod dead_letter;
 mod cycle;
 pub(crate) mod command;
 pub(crate) mod host;
+pub(crate) mod attempt;
 pub(crate) mod duty;
 pub(crate) mod handler;
-mod permits;
-pub(crate) mod async_handler;
+pub(crate) mod permits;
+mod async_handler;
 pub(crate) mod reply;
+#[cfg(feature = "durable")]
+pub(crate) mod stored_reply;
 pub(crate) mod output_answer;
 pub(crate) mod relation;
 pub(crate) mod step_activity;
@@ -39,6 +42,7 @@ mod run;
 mod retrying;
 mod observer;
 
+pub use self::attempt::{AnsweredLater, Attempt, CommandKey, ParseCommandKeyError};
 pub use self::command::{CancelRequest, Command, CommandError, Tag, TimerFired};
 pub use self::contract::{Process, Step, StepResult, Upgrade, WaitedForNothing};
 pub use self::cycle::Cycle;
@@ -53,7 +57,7 @@ pub use self::names::{AddressError, GroupChange, GroupEvent, NameError, Subscrip
 pub use self::no_such_process::NoSuchProcessError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::recipient::Recipient;
-pub use self::relation::{Down, ExitSignal, Monitor, Recovered, RecoveredBy};
+pub use self::relation::{Down, ExitSignal, Monitor, ParentEndPolicy, Recovered, RecoveredBy};
 pub use self::reply::{Completion, Reply};
 pub use self::retry::Retry;
 pub use self::spawn::{SpawnOptions, Spawned};

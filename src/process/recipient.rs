@@ -1,6 +1,6 @@
 //! Recipients: targets that convert messages for their process.
 
-use std::any::{Any, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::fmt;
 
 use crate::pid::{Address, Pid};
@@ -71,6 +71,9 @@ pub(crate) trait Route<T>: Send + Sync {
     /// Converts a message of a process that waits for room.
     fn plain(&self, from: Pid, message: T) -> QueuedSend;
 
+    /// The type of converted messages.
+    fn type_id(&self) -> TypeId;
+
     /// The name of the type of converted messages.
     fn type_name(&self) -> &'static str;
 }
@@ -91,6 +94,10 @@ impl<T, M: Send + 'static, F: Fn(T) -> M + Send + Sync> Route<T> for Converted<M
 
     fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool {
         (mailbox as &dyn Any).is::<Mailbox<M>>()
+    }
+
+    fn type_id(&self) -> TypeId {
+        TypeId::of::<M>()
     }
 
     fn type_name(&self) -> &'static str {

@@ -127,6 +127,21 @@ pub(crate) struct Bond {
     pub(crate) parent: Pid,
     pub(crate) monitor: Option<Monitor>,
     pub(crate) link: bool,
-    /// A number for the relation by which the child ends with its parent, if the parent runs it.
-    pub(crate) run: Option<u64>,
+    /// If the parent runs the child: a number for the relation by which the child is told the parent's end, and what
+    /// it is told.
+    pub(crate) run: Option<(u64, ParentEndPolicy)>,
+}
+
+/// The fate of a child of [`StepOutput::run`](super::StepOutput::run) when its parent ends.
+/// [`SpawnOptions::parent_end`](super::SpawnOptions::parent_end) sets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ParentEndPolicy {
+    /// The child is terminated. If it traps exits, it gets an [`Event::Exit`](super::Event::Exit) instead.
+    #[default]
+    Terminate,
+    /// The child gets a cancel request with [`Reason::Ended`].
+    Cancel,
+    /// The child goes on. Its output is dropped.
+    Leave,
 }

@@ -44,22 +44,60 @@ use crate::timer::{Place, TimerId};
 /// or the thread would have answered.
 #[must_use = "dropping this tells the asker that no answer will come"]
 pub struct Reply<T> {
-    open: OpenReply,
+    pub(super) open: OpenReply,
     takes: PhantomData<fn(T)>,
 }
 
 /// The right to answer a question. If it is dropped, the asker gets an error.
-struct OpenReply(Option<Arc<Ask>>);
+pub(super) struct OpenReply(pub(super) Option<Arc<Ask>>);
 
 impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
-            ask.abandon();
+            #[cfg(feature = "durable")]
+            let is_stored = note_drop(&ask);
+            #[cfg(not(feature = "durable"))]
+            let is_stored = false;
+            if !is_stored {
+                ask.abandon();
+            }
             // The step that has given the answer has failed.
             ask.discard_answer();
             drop_contained(ask);
         }
     }
+}
+
+/// Names a reply that is stored.
+#[cfg(feature = "durable")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum ReplyKey {
+    /// The asker ends with the run. Within the run, the reply has this number.
+    Live(u64),
+}
+
+#[cfg(feature = "durable")]
+thread_local! {
+    /// The questions whose stored replies the step of this thread has dropped.
+    static DROPPED: std::cell::RefCell<Option<Vec<Arc<Ask>>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Calls a step. Also returns the questions whose stored replies it has dropped.
+#[cfg(feature = "durable")]
+pub(crate) fn note_dropped<R>(step: impl FnOnce() -> R) -> (R, Vec<Arc<Ask>>) {
+    DROPPED.set(Some(Vec::new()));
+    let result = step();
+    (result, DROPPED.take().unwrap_or_default())
+}
+
+/// Whether the reply that is dropped is stored. A drop in a step is noted.
+#[cfg(feature = "durable")]
+fn note_drop(ask: &Arc<Ask>) -> bool {
+    let is_stored = ask.stored_key().is_some();
+    if is_stored {
+        DROPPED.with_borrow_mut(|dropped| dropped.iter_mut().for_each(|dropped| dropped.push(ask.clone())));
+    }
+    is_stored
 }
 
 impl<T> Reply<T> {
@@ -100,6 +138,9 @@ impl<T: Send + 'static> Reply<T> {
     /// Sends the answer now. Returns whether the asker still waited. In a step, prefer
     /// [`StepOutput::reply`](super::StepOutput::reply), which answers only if the step succeeds. An answer that comes
     /// too late is discarded and counted.
+    ///
+    /// The answer counts as one of the asked process. If another process calls this and then ends, an asker that
+    /// monitors it may be told of the end first. With `StepOutput::reply` the answer comes first.
     pub fn send(mut self, value: T) -> bool {
         let Some(ask) = self.open.0.take() else { return false };
         ask.put_answer(value);
@@ -133,7 +174,7 @@ impl<T> fmt::Debug for Reply<T> {
 
 /// A reply that a step has yielded, before it is sent. Its answer is in its place. If it is dropped, the asker gets an
 /// error.
-pub(crate) struct PendingReply(OpenReply);
+pub(crate) struct PendingReply(pub(super) OpenReply);
 
 impl PendingReply {
     /// The asker, if a process asked, and the tag of its command.
@@ -291,24 +332,34 @@ impl fmt::Debug for Completion {
 }
 
 /// A question that waits for its answer.
+// The fields that every question needs come first, because the asker and the owner of the reply mostly run on different
+// processors.
+#[repr(C)]
 pub(crate) struct Ask {
     host: CountedHost,
     target: Pid,
     // The packed PID of the process that has replied, if it is known. Otherwise that of the target.
     answered_by: AtomicU64,
     // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
-    decided: AtomicBool,
+    pub(super) decided: AtomicBool,
     // Another process or a thread will answer, not the target.
     delegated: AtomicBool,
-    // Set if the message could not be delivered. The asker gets this reason, and not that the reply was dropped with
-    // the message.
-    undelivered: Mutex<Option<CommandError>>,
+    pub(super) place: Box<dyn AnyPlace>,
     asker: Asker,
-    place: Box<dyn AnyPlace>,
+    pub(super) special: Mutex<Option<Special>>,
+}
+
+/// A question that needs another treatment when its reply is dropped.
+pub(super) enum Special {
+    /// The message could not be delivered. The asker gets this reason, and not that the reply was dropped with it.
+    Refused(CommandError),
+    /// The reply is stored, and may be read again.
+    #[cfg(feature = "durable")]
+    Stored(ReplyKey),
 }
 
 /// The place for the answer to a question, with its type erased. The type is that of the question's reply.
-trait AnyPlace: Any + Send + Sync {
+pub(super) trait AnyPlace: Any + Send + Sync {
     /// Takes the answer, if there is one. An answer that is taken with its type needs no box.
     fn take(&self) -> Option<Box<dyn Any + Send>>;
 
@@ -316,7 +367,7 @@ trait AnyPlace: Any + Send + Sync {
     fn look(&self, look: &mut dyn FnMut(&dyn Any));
 }
 
-struct AnswerPlace<T>(Brief<Option<T>>);
+pub(super) struct AnswerPlace<T>(Brief<Option<T>>);
 
 impl<T: Send + 'static> AnswerPlace<T> {
     fn boxed() -> Box<dyn AnyPlace> {
@@ -411,7 +462,7 @@ impl Ask {
             answered_by: AtomicU64::new(target.to_word()),
             decided: AtomicBool::new(false),
             delegated: AtomicBool::new(false),
-            undelivered: Mutex::new(None),
+            special: Mutex::new(None),
             asker,
             place: AnswerPlace::<T>::boxed(),
         }
@@ -423,15 +474,15 @@ impl Ask {
         self.answered_by = AtomicU64::new(target.to_word());
         self.asker = Asker::Process { pid: asker, tag, timer: NotedTimer::default() };
         (self.decided, self.delegated) = (AtomicBool::new(false), AtomicBool::new(false));
-        if lock(&self.undelivered).is_some() {
-            self.undelivered = Mutex::new(None);
+        if lock(&self.special).is_some() {
+            self.special = Mutex::new(None);
         }
         if self.place::<T>().is_none() {
             self.place = AnswerPlace::<T>::boxed();
         }
     }
 
-    fn place<T: 'static>(&self) -> Option<&AnswerPlace<T>> {
+    pub(super) fn place<T: 'static>(&self) -> Option<&AnswerPlace<T>> {
         (&*self.place as &dyn Any).downcast_ref()
     }
 
@@ -482,7 +533,7 @@ impl Ask {
     /// Records why the message cannot be delivered. When the message and the reply in it are dropped, the asker gets
     /// this reason.
     pub(crate) fn refuse(&self, why: CommandError) {
-        *lock(&self.undelivered) = Some(why);
+        *lock(&self.special) = Some(Special::Refused(why));
     }
 
     /// Records the timer that ends the wait. If the question is already decided, the timer is cancelled.
@@ -583,9 +634,11 @@ impl Ask {
 
     /// The error for the asker when no reply will come.
     pub(crate) fn abandoned(&self) -> CommandError {
-        lock(&self.undelivered).take().unwrap_or_else(|| {
-            if self.host.is_alive(self.target) { CommandError::Dropped } else { CommandError::Ended(self.target) }
-        })
+        match lock(&self.special).take() {
+            Some(Special::Refused(why)) => why,
+            _ if self.host.is_alive(self.target) => CommandError::Dropped,
+            _ => CommandError::Ended(self.target),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::command::CommandError;
 /// first pause is 100 ms. Each pause is twice the one before, up to 30 s. Up to a half of each pause is taken off at
 /// random. There is no limit for all attempts together.
 ///
-/// These errors are final by default, because another attempt would not change them: [`CommandError::Unknown`],
+/// These errors are always final, because another attempt would not change them: [`CommandError::Unknown`],
 /// [`CommandError::WrongType`], [`CommandError::InsideStep`] and [`CommandError::Cancelled`].
 ///
 /// ```
@@ -43,7 +43,7 @@ impl Retry {
             jitter: 0.5,
             attempts: 5,
             total_time: Duration::MAX,
-            is_final: is_hopeless,
+            is_final: |_| false,
         }
     }
 
@@ -84,7 +84,8 @@ impl Retry {
         self
     }
 
-    /// Sets which errors are final. After such an error there is no further attempt. This replaces the default.
+    /// Sets which errors are final, in addition to those that always are. After such an error there is no further
+    /// attempt. [`CommandError::downcast_ref`] finds the error that a handler or a future has returned.
     pub const fn final_if(mut self, is_final: fn(&CommandError) -> bool) -> Retry {
         self.is_final = is_final;
         self
@@ -115,7 +116,7 @@ impl Retry {
     /// decides the jitter. `None` if there is no further attempt.
     pub(crate) fn next_pause(&self, attempt: u32, error: &CommandError, random: u64) -> Option<Duration> {
         let has_ended = attempt >= self.attempts && self.attempts < u32::MAX;
-        if has_ended || (self.is_final)(error) {
+        if has_ended || is_hopeless(error) || (self.is_final)(error) {
             return None;
         }
         Some(self.jittered_pause(attempt, random))
@@ -184,6 +185,7 @@ mod tests {
         assert!(!has_next(&retry, CommandError::Cancelled(Reason::Shutdown)));
         assert!(!has_next(&retry, CommandError::Unknown { name: "Fetch" }));
         let other = retry.final_if(|error| matches!(error, CommandError::Failed(_)));
-        assert!(!has_next(&other, CommandError::failed("no")) && has_next(&other, CommandError::InsideStep));
+        assert!(!has_next(&other, CommandError::failed("no")) && has_next(&other, CommandError::Dropped));
+        assert!(!has_next(&other, CommandError::InsideStep), "an error that no attempt can change stays final");
     }
 }

@@ -23,8 +23,9 @@ impl StepOutput {
     /// [`Reason::Linked`](crate::Reason::Linked). The same happens if this process recovers from a failure. A child
     /// that [traps exits](SpawnOptions::trap_exits) is not terminated. It gets an [`Event::Exit`](super::Event::Exit)
     /// with the PID and the exit of this process, and should end soon. An upgrade of this process does not end the
-    /// child. To make a child that outlives this process, or that is yielded with [`Step::Done`](super::Step::Done),
-    /// use [`spawn`](Self::spawn). A step may [cancel](Self::cancel_command) the command before the child has ended.
+    /// child. With [`SpawnOptions::parent_end`] the child is asked to stop instead, or left. To make a child that is
+    /// yielded with [`Step::Done`](super::Step::Done), use [`spawn`](Self::spawn). A step may
+    /// [cancel](Self::cancel_command) the command before the child has ended.
     ///
     /// This process may return [`Step::Wait`](super::Step::Wait) until the child has ended. Then it takes no messages.
     /// So the child must not ask it.
@@ -103,10 +104,11 @@ impl StepOutput {
         if let Some(name) = &options.name {
             self.pending_names().give(name, pid);
         }
+        let policy = options.parent_end;
         let mut body = described_body(process, pid, options, None);
         body.machine.keep_output();
         let tag: Tag<P::Output> = self.tag();
-        let run = Some(self.new_number());
+        let run = Some((self.new_number(), policy));
         let duty = Duty::of_run((*self.link).clone(), self.pid, tag.id(), pid);
         let rare = body.head.rare();
         rare.bond = Some(Bond { parent: self.pid, monitor: None, link: false, run });

@@ -7,7 +7,7 @@ use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
 use super::host::SpawnError;
-use super::relation::{Bond, Monitor};
+use super::relation::{Bond, Monitor, ParentEndPolicy};
 use crate::outcome::{Exit, Rejected, contain, tell_log};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
@@ -32,6 +32,7 @@ pub struct SpawnOptions {
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
+    pub(super) parent_end: ParentEndPolicy,
     step_events: Option<usize>,
     given: Option<Box<Given>>,
     bonds: Bonds,
@@ -107,6 +108,14 @@ impl SpawnOptions {
     /// [`Spawned::started`]. The answer is an error if `init` has failed, or if the process has ended before.
     pub fn report_started(mut self) -> SpawnOptions {
         self.bonds.report_started = true;
+        self
+    }
+
+    /// Sets the fate of the process when its parent ends, if it is a child of
+    /// [`StepOutput::run_with`](super::StepOutput::run_with). By default the process is terminated. Other spawns ignore
+    /// this option.
+    pub fn parent_end(mut self, policy: ParentEndPolicy) -> SpawnOptions {
+        self.parent_end = policy;
         self
     }
 
@@ -218,6 +227,7 @@ impl std::fmt::Debug for SpawnOptions {
             .field("step_events", &self.step_events)
             .field("traps_exits", &self.traps)
             .field("bonds", &self.bonds)
+            .field("parent_end", &self.parent_end)
             .field("groups", &self.groups())
             .field("recovers_to", &self.recovers_to().map(|(_, output)| output))
             .finish()
@@ -231,7 +241,7 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<Typed<P>>> {
-    let SpawnOptions { name, entry, bound, traps, step_events, given, bonds: _ } = options;
+    let SpawnOptions { name, entry, bound, traps, step_events, given, parent_end: _, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
     if name.is_some() || bound.is_some() || traps || step_events.is_some() || given.is_some() {
         let rare = body.head.rare();

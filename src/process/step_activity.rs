@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::pid::Pid;
-use crate::primitives::{AtomicU64, Mutex, Ordering, fence, lock};
+use crate::primitives::{AtomicU64, Brief, Ordering, enter, fence};
 
 /// The activity of a step: the event that the step has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) struct Sight {
     kind: AtomicU64,
     word: AtomicU64,
     /// All activities, for a simulation.
-    log: Option<Mutex<Vec<StepActivity>>>,
+    log: Option<Brief<Vec<StepActivity>>>,
 }
 
 const KIND_BITS: u32 = 4;
@@ -100,18 +100,18 @@ impl Default for Sight {
 impl Sight {
     /// A sight that keeps every activity.
     pub(crate) fn with_log() -> Sight {
-        Sight { log: Some(Mutex::default()), ..Sight::default() }
+        Sight { log: Some(Brief::default()), ..Sight::default() }
     }
 
     /// Moves the activities that were recorded since the last call to the end of `to`.
     pub(crate) fn take_log(&self, to: &mut Vec<StepActivity>) {
-        self.log.iter().for_each(|log| to.append(&mut lock(log)));
+        self.log.iter().for_each(|log| to.append(&mut enter(log)));
     }
 
     #[inline]
     pub(crate) fn note(&self, doing: StepActivity) {
         if let Some(log) = &self.log {
-            return lock(log).push(doing);
+            return enter(log).push(doing);
         }
         let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
         let (kind, word) = match doing {

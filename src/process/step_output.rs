@@ -101,7 +101,9 @@ impl StepOutput {
     /// waits for the first. In a cycle of at most 1,000 processes, one ask is answered at once with
     /// [`CommandError::Cycle`], whatever its limit is. The error lists the processes. A longer cycle, and a cycle in
     /// which a process waits for several answers, ends when the limit of one of its asks is over. So give each ask a
-    /// limit. A process that passes a [`Reply`] on must call [`Reply::delegate`] before it asks and waits itself.
+    /// limit. A cycle is not found, either, if a process in it waits for the output of a child that it
+    /// [runs](StepOutput::run). A process that passes a [`Reply`] on must call [`Reply::delegate`] before it asks and
+    /// waits itself.
     pub fn ask<M: Send + 'static, T: Send + 'static>(
         &mut self,
         to: impl Accepts<M>,

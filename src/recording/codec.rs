@@ -39,6 +39,9 @@ use crate::process::{Address, Monitor, Pid, Process, Reply, Tag, TimerFired};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    note = "implement `Recordable` for the type, or give a `Codec`, as `Recorder::process_with` takes one"
+)]
 pub trait Recordable: Sized {
     /// Appends the value. It may be large, but it should not be: a recording has a bounded number of bytes.
     fn encode(&self, to: &mut Vec<u8>);
@@ -113,7 +116,9 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn take_pid(&mut self) -> Result<Option<Pid>, DecodeError> {
-        Ok(Pid::from_word(self.take()?))
+        let mut word = [0; 8];
+        word.copy_from_slice(self.take_bytes(8)?);
+        Ok(Pid::from_word(u64::from_le_bytes(word)))
     }
 }
 
@@ -122,8 +127,9 @@ pub(super) fn put_list(bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
+/// Appends a PID. It has large numbers, so it is always eight bytes.
 pub(super) fn put_pid(pid: Option<Pid>, to: &mut Vec<u8>) {
-    pid.map_or(0, Pid::to_word).encode(to);
+    to.extend_from_slice(&pid.map_or(0, Pid::to_word).to_le_bytes());
 }
 
 /// Decodes a whole value: no byte may be left.
@@ -133,16 +139,30 @@ pub(super) fn decode_all<T: Recordable>(bytes: &[u8]) -> Result<T, DecodeError> 
     if input.rest().is_empty() { Ok(value) } else { Err(DecodeError::new("bytes are left behind the value")) }
 }
 
+/// Appends these numbers, one after the other. That is faster than each by itself.
+#[inline]
+pub(super) fn put_numbers<const N: usize>(numbers: [u64; N], to: &mut Vec<u8>) {
+    // A number has at most ten bytes.
+    let (mut bytes, mut count) = ([[0; 10]; N], 0);
+    let bytes = bytes.as_flattened_mut();
+    for number in numbers {
+        let mut left = number;
+        while left >= 0x80 {
+            bytes[count] = left as u8 | 0x80;
+            left >>= 7;
+            count += 1;
+        }
+        bytes[count] = left as u8;
+        count += 1;
+    }
+    to.extend_from_slice(&bytes[..count]);
+}
+
 impl Recordable for u64 {
     // Small numbers are frequent: seven bits a byte, the highest bit says that more follow.
     #[inline]
     fn encode(&self, to: &mut Vec<u8>) {
-        let mut left = *self;
-        while left >= 0x80 {
-            to.push(left as u8 | 0x80);
-            left >>= 7;
-        }
-        to.push(left as u8);
+        if *self < 0x80 { to.push(*self as u8) } else { put_numbers([*self], to) }
     }
 
     fn decode(from: &mut Input<'_>) -> Result<u64, DecodeError> {

@@ -179,6 +179,11 @@ pub(super) fn put_send_error(error: &SendError, to: &mut Vec<u8>) {
             to.push(3);
             pid.encode(to);
         }
+        SendError::NotStored { pid, why } => {
+            to.push(4);
+            pid.encode(to);
+            put_text(why, to);
+        }
     }
 }
 
@@ -188,6 +193,7 @@ pub(super) fn take_send_error(from: &mut Input<'_>) -> Result<SendError, DecodeE
         1 => SendError::WrongType { pid: from.take()?, takes: RECORDED_TYPE, sent: RECORDED_TYPE },
         2 => SendError::Full { pid: from.take()?, limit: from.take()? },
         3 => SendError::InsideStep { pid: from.take()? },
+        4 => SendError::NotStored { pid: from.take()?, why: from.take()? },
         _ => return Err(unknown()),
     })
 }
@@ -235,6 +241,12 @@ pub(super) fn put_command_error(error: &CommandError, to: &mut Vec<u8>) {
             cycle.pids().to_vec().encode(to);
         }
         CommandError::InsideStep => to.push(12),
+        CommandError::Interrupted => to.push(13),
+        CommandError::NotStored { pid, why } => {
+            to.push(14);
+            pid.encode(to);
+            put_text(why, to);
+        }
     }
 }
 
@@ -253,6 +265,8 @@ pub(super) fn take_command_error(from: &mut Input<'_>) -> Result<CommandError, D
         10 => CommandError::WrongType { pid: from.take()?, takes: RECORDED_TYPE, sent: RECORDED_TYPE },
         11 => CommandError::Cycle(Cycle::new(from.take::<Vec<Pid>>()?)),
         12 => CommandError::InsideStep,
+        13 => CommandError::Interrupted,
+        14 => CommandError::NotStored { pid: from.take()?, why: from.take()? },
         _ => return Err(unknown()),
     })
 }

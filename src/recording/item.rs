@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::codec::{DecodeError, Input, Recordable, put_list, put_pid};
+use super::codec::{DecodeError, Input, Recordable, put_list, put_numbers, put_pid};
 use super::errors::{put_control, take_control};
 use crate::process::{Pid, SpawnError};
 use crate::sched::mailbox::Control;
@@ -187,17 +187,25 @@ impl fmt::Display for StepEnd {
 }
 
 impl StepEnd {
+    /// The number of an end that has no text.
+    pub(super) fn kind_without_text(&self) -> Option<u8> {
+        Some(match self {
+            StepEnd::Started => 0,
+            StepEnd::Continue => 1,
+            StepEnd::Idle => 2,
+            StepEnd::Wait => 3,
+            StepEnd::Blocking => 4,
+            StepEnd::Done => 5,
+            StepEnd::Upgrade => 6,
+            StepEnd::Failed(_) | StepEnd::Panicked(_) => return None,
+        })
+    }
+
     fn put(&self, to: &mut Vec<u8>) {
         let (kind, text) = match self {
-            StepEnd::Started => (0, ""),
-            StepEnd::Continue => (1, ""),
-            StepEnd::Idle => (2, ""),
-            StepEnd::Wait => (3, ""),
-            StepEnd::Blocking => (4, ""),
-            StepEnd::Done => (5, ""),
-            StepEnd::Upgrade => (6, ""),
             StepEnd::Failed(text) => (7, text.as_str()),
             StepEnd::Panicked(text) => (8, text.as_str()),
+            end => (end.kind_without_text().unwrap_or_default(), ""),
         };
         to.push(kind);
         put_list(text.as_bytes(), to);
@@ -235,10 +243,7 @@ pub(super) struct Before {
 impl Before {
     #[inline]
     pub(super) fn put(self, to: &mut Vec<u8>) {
-        self.number.encode(to);
-        self.tags.encode(to);
-        self.draws.encode(to);
-        self.waits.encode(to);
+        put_numbers([self.number, self.tags, self.draws, u64::from(self.waits)], to);
     }
 }
 
@@ -257,6 +262,13 @@ pub(super) struct End {
 }
 
 impl End {
+    /// The usual end, in one piece: no text, nothing spawned, no monitors, no replies.
+    #[inline]
+    pub(super) fn put_plain(kind: u8, yields: u64, to: &mut Vec<u8>) {
+        let [a, b, c, d, e, f, g, h] = yields.to_le_bytes();
+        to.extend_from_slice(&[kinds::END, kind, 0, a, b, c, d, e, f, g, h, 0, 0, 0, 0]);
+    }
+
     pub(super) fn put(&self, to: &mut Vec<u8>) {
         to.push(kinds::END);
         self.end.put(to);

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::codec::{Recordable, put_list};
-use super::item::{Before, End, put_missing};
-use super::ring::{Ring, SNAPSHOT, STEP, Total, frames_of};
+use super::codec::{Input, Recordable, put_list};
+use super::item::{Before, End, kinds, put_missing};
+use super::ring::{Head, Ring, SNAPSHOT, STEP, Total, frames_of};
+use super::words::Memory;
 use crate::primitives::{Arc, Brief, Mutex, Weak, enter, lock};
 use crate::process::Pid;
 
-/// The largest buffer, in bytes, that a process keeps from step to step for the step in hand.
+/// The largest buffer, in bytes, that a process keeps for the encoding of one message.
 const KEPT: usize = 4096;
 
 /// The recordings of all living processes of a runtime.
@@ -55,21 +56,17 @@ pub(super) struct RecordedProcess {
     pub(super) entry: Option<Vec<u8>>,
 }
 
-/// The recording of one process.
+/// The recording of one process, as other threads see it.
 pub(super) struct Log {
     pub(super) process: RecordedProcess,
     live: Arc<Live>,
-    limit: usize,
-    steps: Brief<Steps>,
+    memory: Arc<Memory>,
+    notes: Brief<Notes>,
 }
 
-struct Steps {
-    ring: Ring,
-    /// The step in hand.
-    step: Vec<u8>,
-    is_open: bool,
-    is_too_large: bool,
-    next: u64,
+/// Facts that are seldom written.
+#[derive(Default)]
+struct Notes {
     /// The newest step that has something in it that could not be encoded, and what.
     missing: Option<(u64, String)>,
     seed: u64,
@@ -85,108 +82,28 @@ pub(super) struct Frames {
 }
 
 impl Log {
-    pub(super) fn new(process: RecordedProcess, live: &Arc<Live>, limit: usize, has_snapshots: bool) -> Arc<Log> {
-        let steps = Steps {
-            ring: Ring::new(limit, live.total.clone(), has_snapshots),
-            step: Vec::new(),
-            is_open: false,
-            is_too_large: false,
-            next: 0,
-            missing: None,
-            seed: 0,
-        };
-        let log = Arc::new(Log { process, live: live.clone(), limit, steps: Brief::new(steps) });
-        live.add(&log);
-        log
-    }
-
     pub(super) fn set_seed(&self, seed: u64) {
-        enter(&self.steps).seed = seed;
-    }
-
-    /// Begins a step.
-    #[inline]
-    pub(super) fn begin(&self, tags: u64, draws: u64, waits: bool) {
-        let steps = &mut *enter(&self.steps);
-        steps.step.clear();
-        (steps.is_open, steps.is_too_large) = (true, false);
-        Before { number: steps.next, tags, draws, waits }.put(&mut steps.step);
-    }
-
-    /// Adds to the step in hand. Nothing is added between the steps.
-    #[inline]
-    pub(super) fn add(&self, add: impl FnOnce(&mut Vec<u8>)) {
-        let steps = &mut *enter(&self.steps);
-        if steps.is_open && !steps.is_too_large {
-            add(&mut steps.step);
-            if steps.step.len() > self.limit {
-                steps.step = Vec::new();
-                steps.is_too_large = true;
-            }
-        }
-    }
-
-    /// Adds a message that a step was shown.
-    #[inline]
-    pub(super) fn add_bytes(&self, kind: u8, head: impl FnOnce(&mut Vec<u8>), bytes: &[u8]) {
-        self.add(|to| {
-            to.push(kind);
-            head(to);
-            put_list(bytes, to);
-        });
-    }
-
-    /// Notes something that the step has read and that cannot be encoded.
-    #[cold]
-    pub(super) fn add_missing(&self, what: String) {
-        self.add(|to| put_missing(&what, to));
-        let steps = &mut *enter(&self.steps);
-        steps.missing = Some((steps.next, what));
+        enter(&self.notes).seed = seed;
     }
 
     /// Notes that the entry with which the process began cannot be encoded.
     pub(super) fn entry_is_missing(&self) {
         let what = "the input with which it began has a type without a codec: see `Recorder::answer`";
-        enter(&self.steps).missing = Some((0, what.to_owned()));
-    }
-
-    /// Ends the step. Returns whether the state of the process is wanted now.
-    #[inline]
-    pub(super) fn end(&self, end: &End) -> bool {
-        let steps = &mut *enter(&self.steps);
-        steps.is_open = false;
-        steps.next += 1;
-        if steps.is_too_large {
-            steps.ring.lose();
-        } else {
-            end.put(&mut steps.step);
-            steps.ring.push(STEP, &steps.step);
-        }
-        if steps.step.capacity() > KEPT {
-            steps.step = Vec::new();
-        }
-        steps.ring.wants_snapshot()
-    }
-
-    /// Adds the state of the process behind the last step.
-    pub(super) fn snapshot(&self, state: &[u8]) {
-        let steps = &mut *enter(&self.steps);
-        let mut body = Vec::with_capacity(state.len() + 10);
-        steps.next.encode(&mut body);
-        body.extend_from_slice(state);
-        steps.ring.push(SNAPSHOT, &body);
+        enter(&self.notes).missing = Some((0, what.to_owned()));
     }
 
     pub(super) fn frames(&self) -> Frames {
-        // The process must not wait for longer than a copy takes.
-        let (bytes, unfinished, missing, next, seed) = {
-            let steps = &*enter(&self.steps);
-            let unfinished = (steps.is_open && !steps.is_too_large).then(|| steps.step.clone());
-            (steps.ring.copy(), unfinished, steps.missing.clone(), steps.next, steps.seed)
+        let copied = self.memory.copy();
+        let frames = frames_of(&copied.frames);
+        let all: Vec<_> = frames.filter_map(|(head, words)| Some((head.kind, body_of(Some(head), words)?))).collect();
+        let unfinished = copied.open.get(1..).and_then(|words| body_of(None, words));
+        let (missing, seed) = {
+            let notes = enter(&self.notes);
+            (notes.missing.clone(), notes.seed)
         };
-        let all = frames_of(&bytes);
-        let oldest = next.saturating_sub(all.iter().filter(|(kind, _)| *kind == STEP).count() as u64);
-        let missing = missing.filter(|(step, _)| *step >= oldest).map(|(_, what)| what);
+        let steps = all.iter().filter(|(kind, _)| *kind == STEP).map(|(_, body)| body).chain(&unfinished);
+        let oldest = steps.filter_map(|step| Input::new(step).take::<u64>().ok()).next();
+        let missing = missing.filter(|(step, _)| oldest.is_some_and(|oldest| *step >= oldest)).map(|(_, what)| what);
         Frames { all, unfinished, seed, missing }
     }
 }
@@ -195,4 +112,188 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.live.remove(self);
     }
+}
+
+/// Writes the recording of one process. Only the thread that steps the process has it.
+///
+/// The words of a step are its number, its tags, its draws, and the items that it has read. The bytes of a file are
+/// made when the recording is saved.
+pub(super) struct Writer {
+    log: Arc<Log>,
+    ring: Ring,
+    /// Holds something while it is encoded.
+    bytes: Vec<u8>,
+    /// The number of the step in hand, or of the next one.
+    next: u64,
+    /// The results of the replies that the step in hand has sent itself.
+    pub(super) replies: Vec<bool>,
+}
+
+/// The bit of the word with the draws that says whether the step was given no messages.
+const WAITS: u64 = 1 << 63;
+
+/// The last byte of the head of a step whose end has been encoded with the rest. Otherwise it is the number of its end.
+const ENCODED: u8 = u8::MAX;
+
+/// The kind of an item that was encoded as it is in a file.
+const ITEM: u8 = 0;
+
+impl Writer {
+    pub(super) fn new(process: RecordedProcess, live: &Arc<Live>, limit: usize, has_snapshots: bool) -> Writer {
+        let ring = Ring::new(limit, live.total.clone(), has_snapshots);
+        let (memory, notes) = (ring.memory(), Brief::default());
+        let log = Arc::new(Log { process, live: live.clone(), memory, notes });
+        live.add(&log);
+        Writer { log, ring, bytes: Vec::new(), next: 0, replies: Vec::new() }
+    }
+
+    pub(super) fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// Begins a step.
+    #[inline]
+    pub(super) fn begin(&mut self, tags: u64, draws: u64, waits: bool) {
+        self.replies.clear();
+        self.ring.begin([self.next, tags, draws | if waits { WAITS } else { 0 }]);
+        self.ring.show();
+    }
+
+    /// Adds a message that the step was shown. If it was taken, its sender is known. If `put` returns `false`, the
+    /// message cannot be encoded.
+    #[inline]
+    pub(super) fn message(&mut self, from: Option<Option<Pid>>, put: impl FnOnce(&mut Vec<u8>) -> bool) {
+        self.bytes.clear();
+        if !put(&mut self.bytes) {
+            return self.missing(format!("the codec of {} panicked", self.log.process.message));
+        }
+        let item = |kind: u8, bytes: &[u8]| u64::from(kind) | (bytes.len() as u64) << 8;
+        match from {
+            Some(from) => self.ring.put_all([item(kinds::MESSAGE, &self.bytes), from.map_or(0, Pid::to_word)]),
+            None => self.ring.put(item(kinds::PASSED, &self.bytes)),
+        }
+        self.end_item();
+    }
+
+    /// Notes that the step has found no further event.
+    #[inline]
+    pub(super) fn nothing(&mut self) {
+        self.ring.put(kinds::NOTHING.into());
+    }
+
+    /// Adds an item that the step has read. If `put` returns an error, the item cannot be encoded.
+    pub(super) fn item(&mut self, put: impl FnOnce(&mut Vec<u8>) -> Result<(), String>) {
+        self.bytes.clear();
+        match put(&mut self.bytes) {
+            Ok(()) => {
+                self.ring.put(u64::from(ITEM) | (self.bytes.len() as u64) << 8);
+                self.end_item();
+            }
+            Err(what) => self.missing(what),
+        }
+    }
+
+    #[inline]
+    fn end_item(&mut self) {
+        self.ring.put_bytes(&self.bytes);
+        if self.bytes.capacity() > KEPT {
+            self.bytes = Vec::new();
+        }
+        self.ring.show();
+    }
+
+    /// Notes something that the step has read and that cannot be encoded.
+    #[cold]
+    fn missing(&mut self, what: String) {
+        self.item(|to| {
+            put_missing(&what, to);
+            Ok(())
+        });
+        enter(&self.log.notes).missing = Some((self.next, what));
+    }
+
+    /// Ends a step of the usual kind: its end has no text, and it has spawned nothing, used no monitors, and sent no
+    /// replies itself.
+    #[inline]
+    pub(super) fn end_plainly(&mut self, kind: u8, yields: u64) -> bool {
+        self.ring.put(yields);
+        self.complete(kind)
+    }
+
+    /// Ends a step. Returns whether the state of the process is wanted now.
+    #[cold]
+    pub(super) fn end(&mut self, end: &End) -> bool {
+        self.item(|to| {
+            end.put(to);
+            Ok(())
+        });
+        self.complete(ENCODED)
+    }
+
+    #[inline]
+    fn complete(&mut self, last: u8) -> bool {
+        self.next += 1;
+        self.ring.complete(Head { kind: STEP, last });
+        self.ring.wants_snapshot()
+    }
+
+    /// Adds the state of the process behind the last step.
+    pub(super) fn snapshot(&mut self, state: &[u8]) {
+        self.ring.begin([self.next, state.len() as u64]);
+        self.ring.put_bytes(state);
+        self.ring.complete(Head { kind: SNAPSHOT, last: 0 });
+    }
+}
+
+/// The words of a frame that are left.
+struct Left<'a>(&'a [u64]);
+
+impl Left<'_> {
+    fn word(&mut self) -> Option<u64> {
+        let (word, left) = self.0.split_first()?;
+        self.0 = left;
+        Some(*word)
+    }
+
+    fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+        let (words, left) = self.0.split_at_checked(count.div_ceil(8))?;
+        self.0 = left;
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(count);
+        Some(bytes)
+    }
+}
+
+/// The body that a frame with these words has in a file. The open frame has no `head`. `None` if a word is missing.
+fn body_of(head: Option<Head>, words: &[u64]) -> Option<Vec<u8>> {
+    let (mut words, mut to) = (Left(words), Vec::new());
+    let number = words.word()?;
+    if head.is_some_and(|head| head.kind == SNAPSHOT) {
+        number.encode(&mut to);
+        let count = usize::try_from(words.word()?).ok()?;
+        to.extend(words.bytes(count)?);
+        return Some(to);
+    }
+    let (tags, draws) = (words.word()?, words.word()?);
+    Before { number, tags, draws: draws & !WAITS, waits: draws & WAITS != 0 }.put(&mut to);
+    let plain = head.map(|head| head.last).filter(|last| *last != ENCODED);
+    while words.0.len() > usize::from(plain.is_some()) {
+        let item = words.word()?;
+        let (kind, count) = (item as u8, usize::try_from(item >> 8).ok()?);
+        let from = if kind == kinds::MESSAGE { Some(words.word()?) } else { None };
+        let bytes = words.bytes(count)?;
+        if kind == ITEM {
+            to.extend(bytes);
+            continue;
+        }
+        to.push(kind);
+        to.extend(from.into_iter().flat_map(u64::to_le_bytes));
+        if kind != kinds::NOTHING {
+            put_list(&bytes, &mut to);
+        }
+    }
+    if let Some(kind) = plain {
+        End::put_plain(kind, words.word()?, &mut to);
+    }
+    Some(to)
 }

@@ -9,14 +9,16 @@ use super::codec::{Codec, Input, put_list};
 use super::digest::{Buffers, digest_of, spawned_by};
 use super::file::SaveCause;
 use super::item::{End, StepEnd};
-use super::log::{Log, RecordedProcess};
+use super::log::{Log, RecordedProcess, Writer};
 use super::recordings::Recordings;
-use super::tap::{RecordHost, RecordTap, note_replies, noted_replies};
+use super::tap::{RecordHost, RecordTap, note_reply, set_writer};
 use super::value::Values;
 use crate::outcome::{Exit, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicUsize, Weak};
 use crate::process::entry::EntryPoint;
+use crate::process::event::Tap;
 use crate::process::host::Host;
+use crate::process::reply::on_reply_sent;
 use crate::process::step_activity::Sight;
 use crate::process::{Pid, Process};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
@@ -51,12 +53,13 @@ impl<P: Process> RecordedType for TypeRecorder<P> {
         let is_missing = entry.as_ref().is_some_and(Vec::is_empty);
         let (process, message) = (std::any::type_name::<P>(), std::any::type_name::<P::Message>());
         let process = RecordedProcess { pid, process, message, name, entry };
-        let log = Log::new(process, &recordings.live, setup.ring, self.0.snapshot.is_some());
+        let writer = Writer::new(process, &recordings.live, setup.ring, self.0.snapshot.is_some());
         if is_missing {
-            log.entry_is_missing();
+            writer.log().entry_is_missing();
         }
         let recorded = Recorded {
-            log,
+            log: writer.log().clone(),
+            writer: Some(Box::new(writer)),
             recordings: recordings.clone(),
             codec: self.0.clone(),
             values: recordings.values.clone(),
@@ -106,6 +109,8 @@ struct RecordedMachine<P: Process> {
 
 struct Recorded<P: Process> {
     log: Arc<Log>,
+    /// Absent while a step runs.
+    writer: Option<Box<Writer>>,
     recordings: Arc<Recordings>,
     codec: Arc<ProcessCodec<P>>,
     values: Arc<Values>,
@@ -159,50 +164,58 @@ impl<P: Process> Recorded<P> {
         run: impl FnOnce(&mut Typed<P>, &mut Head, &mut StepOutput, &Sight) -> R,
         end: impl FnOnce(&R, &StepOutput) -> StepEnd,
     ) -> R {
-        let log = &self.log;
+        let Some(mut writer) = self.writer.take() else { return run(typed, head, out, &self.sight) };
         let host = self.host.get_or_insert_with(|| {
-            log.set_seed(out.reads.seed());
-            Arc::new(RecordHost { host: out.reads.clone(), log: log.clone() })
+            writer.log().set_seed(out.reads.seed());
+            Arc::new(RecordHost { host: out.reads.clone() })
         });
         typed.tap(|| {
-            Box::new(RecordTap {
-                log: log.clone(),
-                codec: self.codec.message.clone(),
-                values: self.values.clone(),
-                bytes: Vec::new(),
-                is_encoded: false,
-            })
+            Tap::Record(Box::new(RecordTap { codec: self.codec.message.clone(), values: self.values.clone() }))
         });
-        log.begin(head.tags, head.rare.as_ref().map_or(0, |rare| rare.draws), head.waits);
+        writer.begin(head.tags, head.rare.as_ref().map_or(0, |rare| rare.draws), head.waits);
         let monitors = out.monitors.clone();
         std::mem::swap(&mut out.reads, host);
-        note_replies();
+        on_reply_sent(Some(note_reply));
+        let outer = set_writer(Some(writer));
         let result = run(typed, head, out, &self.sight);
-        let replies = noted_replies();
+        let writer = set_writer(outer);
+        on_reply_sent(None);
         std::mem::swap(&mut out.reads, host);
+        // It is gone if something panicked while it wrote.
+        let Some(mut writer) = writer else { return result };
         let end = end(&result, out);
         let is_failed = matches!(end, StepEnd::Failed(_) | StepEnd::Panicked(_));
         let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
         let goes_on = !is_failed && !matches!(end, StepEnd::Done | StepEnd::Upgrade);
         let yields = if is_failed { 0 } else { digest_of(out, &self.values, &mut self.buffers) };
-        let monitors = if monitors == out.monitors { 0..0 } else { monitors };
-        let wants_snapshot = log.end(&End { end, yields, spawned: spawned_by(out), monitors, replies });
+        let has_monitors = monitors != out.monitors;
+        let wants_snapshot = match end.kind_without_text() {
+            Some(kind) if !has_monitors && writer.replies.is_empty() && out.yields.is_empty() => {
+                writer.end_plainly(kind, yields)
+            }
+            _ => {
+                let monitors = if has_monitors { monitors } else { 0..0 };
+                let replies = std::mem::take(&mut writer.replies);
+                writer.end(&End { end, yields, spawned: spawned_by(out), monitors, replies })
+            }
+        };
         if is_failed {
             self.is_saved = true;
             drop(self.recordings.save(&self.log, cause));
         }
         if wants_snapshot && goes_on {
-            self.snapshot(typed);
+            self.snapshot(&mut writer, typed);
         }
+        self.writer = Some(writer);
         result
     }
 
     #[cold]
-    fn snapshot(&self, typed: &Typed<P>) {
+    fn snapshot(&self, writer: &mut Writer, typed: &Typed<P>) {
         let (Some(snapshot), Some(process)) = (self.codec.snapshot, typed.process()) else { return };
         let mut state = Vec::new();
         match contain(|| snapshot(process, &mut state)) {
-            Ok(()) => self.log.snapshot(&state),
+            Ok(()) => writer.snapshot(&state),
             Err(panic) => {
                 let RecordedProcess { pid, process, .. } = self.log.process;
                 tell_log(|| tracing::error!(%pid, process, %panic, "`snapshot` panicked"));
@@ -234,10 +247,12 @@ impl<P: Process> Machine for RecordedMachine<P> {
 
     fn enter(&mut self) -> Result<(), Exit> {
         let entered = self.typed.enter();
-        if let (Err(exit), Some(recorded)) = (&entered, &mut self.recorded) {
-            recorded.log.begin(0, 0, false);
+        if let (Err(exit), Some(recorded)) = (&entered, &mut self.recorded)
+            && let Some(writer) = &mut recorded.writer
+        {
+            writer.begin(0, 0, false);
             let end = failed(Some(exit));
-            recorded.log.end(&End { end, yields: 0, spawned: Vec::new(), monitors: 0..0, replies: Vec::new() });
+            writer.end(&End { end, yields: 0, spawned: Vec::new(), monitors: 0..0, replies: Vec::new() });
         }
         entered
     }
@@ -265,6 +280,10 @@ impl<P: Process> Machine for RecordedMachine<P> {
             typed.step(head, out, budget, sight.or(Some(own)))
         };
         recorded.step(&mut self.typed, (head, out), run, |stepped, out| end_of(stepped.verdict, out))
+    }
+
+    fn keeps_unseen(&self) -> bool {
+        self.typed.keeps_unseen()
     }
 
     fn held(&self) -> usize {

@@ -90,6 +90,7 @@ mod errors;
 mod value;
 mod item;
 mod digest;
+mod words;
 mod ring;
 mod log;
 mod file;

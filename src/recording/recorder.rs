@@ -83,7 +83,8 @@ impl Recorder {
     /// Sets how many bytes the newest steps of one process may have. The default is [`DEFAULT_RING`].
     ///
     /// Older steps are dropped. So without snapshots, the recording of a process that has read more is not whole, and
-    /// cannot be replayed. For the step in hand, a process keeps a buffer of up to 4 KiB beside that.
+    /// cannot be replayed. A step with one message has some 60 bytes, and the bytes of the message. A process keeps a
+    /// buffer of up to 4 KiB beside that, in which messages are encoded.
     pub fn ring(mut self, bytes: usize) -> Recorder {
         self.setup.ring = bytes;
         self

@@ -9,12 +9,13 @@ use super::file::{OpenError, Recording};
 use super::item::{End, RecordedStep, StepEnd};
 use super::machine::{end_of, end_of_start, failed, take_entry};
 use super::recorder::Recorder;
-use super::script::{Differs, ReplayHost, ReplayTap, Script, replay_replies, replayed_replies};
+use super::script::{Differs, ReplayHost, ReplaySource, Script, replay_replies, replayed_replies};
 use super::value::Values;
 use crate::clock::Clock;
 use crate::outcome::drop_contained;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::Process;
+use crate::process::event::Tap;
 use crate::random::Draws;
 use crate::sched::body::{Body, Head, Machine as _, StepOutput};
 use crate::sched::machine::Typed;
@@ -200,14 +201,14 @@ impl<P: Process> Replay<P> {
         let clock = Clock::default();
         let host = ReplayHost { script: Arc::clone(&script), pid, seed: recording.about.seed, clock };
         let setup = recorder.setup.clone();
-        let tap = ReplayTap {
+        let source = ReplaySource {
             script: script.clone(),
             codec: codec.message.clone(),
             values: values.clone(),
             rename: Arc::new(move |name: &str| setup.renamed(name)),
         };
         let mut body = Box::new(Body { head: Head::new(pid), machine });
-        body.machine.tap(|| Box::new(tap));
+        body.machine.tap(|| Tap::Replay(Box::new(source)));
         let out = StepOutput::new(Arc::new(host));
         Ok(Replay { recording, values, body, out, script, place: 0, next, over: None })
     }

@@ -1,7 +1,6 @@
 //! The newest steps of a process, in a bounded number of bytes.
 
-use std::collections::VecDeque;
-
+use super::words::{Memory, Words};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 
 /// The bytes that all rings together may have.
@@ -34,159 +33,275 @@ impl Total {
 pub(super) const STEP: u8 = 2;
 pub(super) const SNAPSHOT: u8 = 3;
 
-/// The bytes before the body of a frame: its length, and its kind.
-const HEAD: usize = 5;
+/// The bytes of a word.
+const WORD: usize = size_of::<u64>();
 
-/// The bytes with which a ring begins.
-const LEAST: usize = 256;
+/// The words with which a ring begins.
+const LEAST: usize = 32;
 
-/// The frames of the newest steps.
+/// The frames of the newest steps. The first word of a frame is its head: see [`Head`].
 pub(super) struct Ring {
-    bytes: VecDeque<u8>,
-    /// The bytes that are counted in the total. At least the capacity of the buffer.
-    counted: usize,
+    /// Its size is counted in the total.
+    words: Arc<Words>,
+    /// The same memory, for other threads.
+    memory: Arc<Memory>,
+    /// The place of the oldest word.
+    first: usize,
+    /// The number of words of complete frames. They go on at the beginning of the memory.
+    length: usize,
+    /// The place of the first word of the open frame.
+    head: usize,
+    /// The place of the next word of the open frame.
+    next: usize,
+    /// The number of words of the open frame.
+    open: usize,
+    /// Whether the open frame is too large.
+    is_too_large: bool,
+    /// The most words.
     limit: usize,
     total: Arc<Total>,
     /// Whether the ring must begin with a snapshot, or with the first step.
     begins_with_snapshot: bool,
-    /// The bytes behind the newest snapshot.
+    /// The words behind the newest snapshot.
     since_snapshot: usize,
     /// Whether frames were dropped since the beginning.
     has_dropped: bool,
 }
 
 impl Ring {
+    /// Makes a ring of at most so many bytes.
     pub(super) fn new(limit: usize, total: Arc<Total>, begins_with_snapshot: bool) -> Ring {
-        let bytes = VecDeque::new();
-        Ring { bytes, counted: 0, limit, total, begins_with_snapshot, since_snapshot: 0, has_dropped: false }
+        let words = Arc::new(Words::new(0, &[], 0));
+        Ring {
+            memory: Arc::new(Memory::new(words.clone())),
+            words,
+            first: 0,
+            length: 0,
+            head: 0,
+            next: 0,
+            open: 0,
+            is_too_large: false,
+            limit: limit / WORD,
+            total,
+            begins_with_snapshot,
+            since_snapshot: 0,
+            has_dropped: false,
+        }
     }
 
-    /// Adds a frame. Frames that are too old go. If the frame itself is too large, everything goes.
-    pub(super) fn push(&mut self, kind: u8, body: &[u8]) {
-        let needed = HEAD + body.len();
-        let is_snapshot = kind == SNAPSHOT;
-        if self.begins_with_snapshot && !is_snapshot && self.bytes.is_empty() && self.has_dropped {
-            // Without the state before it, the step is of no use.
+    /// The memory, for other threads.
+    pub(super) fn memory(&self) -> Arc<Memory> {
+        self.memory.clone()
+    }
+
+    /// Begins a frame with these words.
+    #[inline]
+    pub(super) fn begin<const N: usize>(&mut self, words: [u64; N]) {
+        self.is_too_large = false;
+        // The place of the head.
+        self.put(0);
+        self.put_all(words);
+    }
+
+    /// Adds these words to the open frame.
+    #[inline]
+    pub(super) fn put_all<const N: usize>(&mut self, words: [u64; N]) {
+        let size = self.words.len();
+        if self.length + self.open + N <= size && self.next + N < size {
+            self.words.put_all(self.next, words);
+            self.next += N;
+            self.open += N;
+        } else {
+            words.into_iter().for_each(|word| self.put(word));
+        }
+    }
+
+    /// Adds a word to the open frame. Frames that are too old go.
+    #[inline]
+    pub(super) fn put(&mut self, word: u64) {
+        if self.length + self.open == self.words.len() && !self.make_room() {
             return;
         }
-        if !self.make_room(needed) || u32::try_from(body.len()).is_err() {
+        self.words.put(self.next, word);
+        self.next += 1;
+        if self.next == self.words.len() {
+            self.next = 0;
+        }
+        self.open += 1;
+    }
+
+    /// Adds bytes to the open frame.
+    #[inline]
+    pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
+        let (whole, rest) = bytes.as_chunks::<WORD>();
+        whole.iter().for_each(|word| self.put(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            // A copy of so few bytes would be a call.
+            self.put(rest.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte)));
+        }
+    }
+
+    /// Shows other threads the open frame, as far as it is there.
+    #[inline]
+    pub(super) fn show(&mut self) {
+        if !self.is_too_large && !self.is_useless(STEP) {
+            self.words.set_open(self.open);
+        }
+    }
+
+    /// Completes the open frame. If it is too large, everything goes.
+    #[inline]
+    pub(super) fn complete(&mut self, head: Head) {
+        if self.is_too_large {
             return self.lose();
         }
-        if self.begins_with_snapshot && !is_snapshot && self.bytes.is_empty() && self.has_dropped {
-            return;
+        if self.is_useless(head.kind) {
+            return self.discard();
         }
-        let [a, b, c, d] = (body.len() as u32).to_le_bytes();
-        self.bytes.extend(&[a, b, c, d, kind]);
-        self.bytes.extend(body);
-        self.since_snapshot = if is_snapshot { 0 } else { self.since_snapshot.saturating_add(needed) };
+        self.words.put(self.head, head.word(self.open));
+        self.words.complete(self.open);
+        self.length += self.open;
+        self.since_snapshot = if head.kind == SNAPSHOT { 0 } else { self.since_snapshot.saturating_add(self.open) };
+        (self.head, self.open) = (self.next, 0);
+    }
+
+    /// Whether a frame of this kind would be of no use, because the state before it is not known.
+    #[inline]
+    fn is_useless(&self, kind: u8) -> bool {
+        self.begins_with_snapshot && kind != SNAPSHOT && self.length == 0 && self.has_dropped
+    }
+
+    #[cold]
+    fn discard(&mut self) {
+        self.words.set_open(0);
+        (self.next, self.open) = (self.head, 0);
+    }
+
+    /// The place so many words behind another one.
+    #[inline]
+    fn place(&self, from: usize, count: usize) -> usize {
+        let place = from + count;
+        if place >= self.words.len() { place - self.words.len() } else { place }
     }
 
     /// Whether the state should be written down now: much has been recorded since, or steps are lost without it.
+    #[inline]
     pub(super) fn wants_snapshot(&self) -> bool {
-        self.begins_with_snapshot && (self.since_snapshot > self.limit / 4 || self.bytes.is_empty() && self.has_dropped)
+        self.begins_with_snapshot && (self.since_snapshot > self.limit / 4 || self.length == 0 && self.has_dropped)
     }
 
-    /// The bytes of the frames, oldest first: see [`frames_of`].
-    pub(super) fn copy(&self) -> Vec<u8> {
-        let (first, second) = self.bytes.as_slices();
-        [first, second].concat()
-    }
-
-    /// Makes room for so many bytes. Returns `false` if there can be none.
-    fn make_room(&mut self, needed: usize) -> bool {
-        if needed > self.limit {
+    /// Makes room for a further word. Returns `false` if there can be none.
+    #[inline(never)]
+    fn make_room(&mut self) -> bool {
+        if self.is_too_large {
             return false;
         }
-        loop {
-            if self.bytes.len() + needed <= self.counted {
+        if self.words.len() < self.limit {
+            let least = self.length + self.open + 1;
+            let wanted = (self.words.len() * 2).max(least).max(LEAST).min(self.limit);
+            // Less would do, too, if the total has no more.
+            if self.grow(wanted) || self.grow(least) {
                 return true;
             }
-            let wanted = (self.counted * 2).max(self.bytes.len() + needed).max(LEAST).min(self.limit);
-            // Less would do, too, if the total has no more.
-            let least = self.bytes.len() + needed;
-            for size in [wanted, least] {
-                if size >= least && size <= self.limit && self.grow(size) {
-                    return true;
-                }
-            }
-            if !self.drop_oldest() {
-                return false;
-            }
         }
+        self.is_too_large = !self.drop_oldest();
+        !self.is_too_large
     }
 
+    #[cold]
     fn grow(&mut self, size: usize) -> bool {
-        let more = size.saturating_sub(self.counted);
-        if !self.total.reserve(more) {
+        if !self.total.reserve((size - self.words.len()) * WORD) {
             return false;
         }
-        self.counted += more;
-        self.bytes.reserve_exact(size - self.bytes.len());
+        let word = |number| self.words.get(self.place(self.first, number));
+        let words: Vec<u64> = (0..self.length + self.open).map(word).collect();
+        self.words = Arc::new(Words::new(size, &words, self.length));
+        self.memory.replace(self.words.clone());
+        (self.first, self.head, self.next) = (0, self.length, self.length + self.open);
         true
     }
 
     /// Drops the oldest frame, and those behind it that are of no use without it. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
-        let mut has_dropped = false;
-        while let Some((length, kind)) = self.front() {
-            if has_dropped && (!self.begins_with_snapshot || kind == SNAPSHOT) {
+        let mut dropped = 0;
+        while dropped < self.length {
+            let (head, count) = Head::of(self.words.get(self.first));
+            if dropped > 0 && (!self.begins_with_snapshot || head.kind == SNAPSHOT) {
                 break;
             }
-            self.bytes.drain(..HEAD + length);
-            has_dropped = true;
+            self.first = self.place(self.first, count);
+            dropped += count;
         }
-        self.has_dropped |= has_dropped;
-        has_dropped
+        self.words.drop_oldest(dropped);
+        self.length -= dropped;
+        self.has_dropped |= dropped > 0;
+        dropped > 0
     }
 
     /// Drops everything: a step is missing.
-    pub(super) fn lose(&mut self) {
-        self.bytes = VecDeque::new();
-        self.has_dropped = true;
-        self.total.release(std::mem::take(&mut self.counted));
-    }
-
-    fn front(&self) -> Option<(usize, u8)> {
-        if let Some(front) = head_of(self.bytes.as_slices().0) {
-            return Some(front);
-        }
-        // The head may be in two parts, at the end of the buffer.
-        let mut head = [0; HEAD];
-        for (place, byte) in head.iter_mut().enumerate() {
-            *byte = *self.bytes.get(place)?;
-        }
-        head_of(&head)
+    fn lose(&mut self) {
+        let old = std::mem::replace(&mut self.words, Arc::new(Words::new(0, &[], 0)));
+        self.memory.replace(self.words.clone());
+        (self.first, self.length, self.head, self.next, self.open, self.has_dropped) = (0, 0, 0, 0, 0, true);
+        self.total.release(old.len() * WORD);
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        self.total.release(self.counted);
+        self.total.release(self.words.len() * WORD);
     }
 }
 
-/// The kinds and the bodies of these frames.
-pub(super) fn frames_of(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    let (mut left, mut frames) = (bytes, Vec::new());
-    while let Some((length, kind)) = head_of(left) {
-        frames.push((kind, left[HEAD..HEAD + length].to_vec()));
-        left = &left[HEAD + length..];
-    }
-    frames
+/// The first word of a frame, without the number of its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: u8,
+    /// A byte of the frame that is known at its end.
+    pub(super) last: u8,
 }
 
-/// The length and the kind of the frame at the front.
-fn head_of(bytes: &[u8]) -> Option<(usize, u8)> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    Some((u32::from_le_bytes(*length) as usize, *rest.first()?))
+impl Head {
+    #[inline]
+    fn word(self, count: usize) -> u64 {
+        // A ring with more words than that would have 32 GB.
+        count as u64 & 0xffff_ffff | u64::from(self.kind) << 32 | u64::from(self.last) << 40
+    }
+
+    /// The head with this word, and the number of words of the frame.
+    fn of(word: u64) -> (Head, usize) {
+        (Head { kind: (word >> 32) as u8, last: (word >> 40) as u8 }, word as u32 as usize)
+    }
+}
+
+/// The frames that begin with these words: their heads, and the words behind these.
+pub(super) fn frames_of(words: &[u64]) -> impl Iterator<Item = (Head, &[u64])> {
+    let mut left = words;
+    std::iter::from_fn(move || {
+        let (head, count) = Head::of(*left.first()?);
+        let (frame, rest) = left.split_at_checked(count)?;
+        left = rest;
+        Some((head, frame.get(1..)?))
+    })
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    /// Adds a frame with this body.
+    fn push(ring: &mut Ring, kind: u8, body: &[u8]) {
+        ring.begin([]);
+        ring.put_bytes(body);
+        ring.complete(Head { kind, last: 0 });
+    }
+
     fn numbers(ring: &Ring) -> Vec<(u8, u8)> {
-        frames_of(&ring.copy()).into_iter().map(|(kind, body)| (kind, body[0])).collect()
+        frames_of(&ring.memory.copy().frames).map(|(head, words)| (head.kind, words[0] as u8)).collect()
+    }
+
+    fn bytes(ring: &Ring) -> usize {
+        ring.words.len() * WORD
     }
 
     #[test]
@@ -194,18 +309,40 @@ mod tests {
         let total = Arc::new(Total::new(10_000));
         let mut ring = Ring::new(1_000, total.clone(), false);
         for number in 0..=255_u8 {
-            ring.push(STEP, &[number; 95]);
-            assert!(ring.bytes.len() <= 1_000 && ring.bytes.capacity() <= 1_000, "{}", ring.bytes.capacity());
-            assert!(ring.bytes.capacity() <= ring.counted && total.used() == ring.counted);
+            push(&mut ring, STEP, &[number; 95]);
+            assert!(ring.length * WORD <= bytes(&ring) && bytes(&ring) <= 1_000, "{}", bytes(&ring));
+            assert_eq!(total.used(), bytes(&ring));
         }
-        assert_eq!(numbers(&ring), (246..=255).map(|number| (STEP, number)).collect::<Vec<_>>());
-        ring.push(STEP, &[0; 996]);
-        assert!(ring.copy().is_empty(), "a frame that is too large leaves nothing before it");
+        // A frame has 13 words of 8 bytes.
+        assert_eq!(numbers(&ring), (247..=255).map(|number| (STEP, number)).collect::<Vec<_>>());
+        push(&mut ring, STEP, &[0; 996]);
+        assert!(numbers(&ring).is_empty(), "a frame that is too large leaves nothing before it");
         assert_eq!(total.used(), 0);
-        ring.push(STEP, &[7; 10]);
+        push(&mut ring, STEP, &[7; 10]);
         assert_eq!(numbers(&ring), [(STEP, 7)]);
         drop(ring);
         assert_eq!(total.used(), 0);
+    }
+
+    #[test]
+    fn the_words_of_frames_stay_whole_at_every_place() {
+        let mut ring = Ring::new(200, Arc::new(Total::new(1_000)), false);
+        let body = |number: u8| vec![u64::from(number); usize::from(number) % 20 + 1];
+        for number in 0..=255_u8 {
+            ring.begin([]);
+            for (place, word) in body(number).iter().enumerate() {
+                ring.put(*word);
+                ring.show();
+                assert_eq!(ring.memory.copy().open[1..], body(number)[..=place]);
+            }
+            ring.complete(Head { kind: STEP, last: 0 });
+            let copied = ring.memory.copy();
+            let frames: Vec<_> = frames_of(&copied.frames).map(|(_, words)| words.to_vec()).collect();
+            let oldest = (usize::from(number) + 1).saturating_sub(frames.len()) as u8;
+            assert!(!frames.is_empty());
+            assert_eq!(frames, (oldest..=number).map(body).collect::<Vec<_>>());
+            assert!(copied.open.is_empty());
+        }
     }
 
     #[test]
@@ -214,10 +351,10 @@ mod tests {
         let mut rings: Vec<Ring> = (0..3).map(|_| Ring::new(1_000, total.clone(), false)).collect();
         for number in 0..=255_u8 {
             for ring in &mut rings {
-                ring.push(STEP, &[number; 95]);
+                push(ring, STEP, &[number; 95]);
             }
             assert!(total.used() <= 1_500);
-            assert_eq!(total.used(), rings.iter().map(|ring| ring.counted).sum::<usize>());
+            assert_eq!(total.used(), rings.iter().map(bytes).sum::<usize>());
         }
         assert!(rings.iter().filter(|ring| numbers(ring).last() == Some(&(STEP, 255))).count() >= 2);
     }
@@ -229,9 +366,9 @@ mod tests {
         for number in 0..=255_u8 {
             // Steps of different sizes, and now and then one that needs nearly everything.
             let size = if number % 50 == 49 { 990 } else { 10 + usize::from(number) % 60 };
-            ring.push(STEP, &vec![number; size]);
+            push(&mut ring, STEP, &vec![number; size]);
             if ring.wants_snapshot() {
-                ring.push(SNAPSHOT, &[number; 50]);
+                push(&mut ring, SNAPSHOT, &[number; 50]);
                 snapshots += 1;
                 assert!(!ring.wants_snapshot());
             }

@@ -11,11 +11,11 @@ use super::value::Values;
 use crate::clock::Clock;
 use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex, lock};
-use crate::process::event::{EventTap, Replayed};
+use crate::process::event::{EventSource, Replayed};
 use crate::process::host::Host;
 use crate::process::reply::on_reply_sent;
 use crate::process::{Answer, Completion, DeadLetter, Pid, SpawnError};
-use crate::sched::mailbox::{Control, Envelope};
+use crate::sched::mailbox::Envelope;
 use crate::timer::TimerId;
 
 /// A difference between a recorded step and the same step now.
@@ -74,20 +74,20 @@ impl Script {
 }
 
 /// Gives a replayed step the recorded events.
-pub(super) struct ReplayTap<M> {
+pub(super) struct ReplaySource<M> {
     pub(super) script: Arc<Mutex<Script>>,
     pub(super) codec: Codec<M>,
     pub(super) values: Values,
     pub(super) rename: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
-impl<M> ReplayTap<M> {
+impl<M> ReplaySource<M> {
     fn message(&self, bytes: &[u8]) -> Option<M> {
         let message = self.codec.get(bytes);
         message.map_err(|error| lock(&self.script).malformed(format!("a message: {error}"))).ok()
     }
 
-    fn next(&self, wanted: &mut dyn FnMut(&M) -> bool) -> Option<Replayed<M>> {
+    fn event(&self, wanted: &mut dyn FnMut(&M) -> bool) -> Option<Replayed<M>> {
         loop {
             let item = {
                 let script = &mut *lock(&self.script);
@@ -151,20 +151,10 @@ impl<M> ReplayTap<M> {
     }
 }
 
-impl<M> EventTap<M> for ReplayTap<M> {
-    fn replay(&mut self, wanted: &mut dyn FnMut(&M) -> bool) -> Option<Replayed<M>> {
-        Some(self.next(wanted).unwrap_or(Replayed::Nothing))
+impl<M> EventSource<M> for ReplaySource<M> {
+    fn next(&mut self, wanted: &mut dyn FnMut(&M) -> bool) -> Replayed<M> {
+        self.event(wanted).unwrap_or(Replayed::Nothing)
     }
-
-    fn shown(&mut self, _: &M, _: bool) {}
-
-    fn taken(&mut self, _: Option<Pid>) {}
-
-    fn completed(&mut self, _: &Completion) {}
-
-    fn control(&mut self, _: &Control) {}
-
-    fn nothing(&mut self) {}
 }
 
 /// Answers the questions of replayed steps.

@@ -1,98 +1,110 @@
 //! The taps of a recorded process: one at its events, one between its steps and the runtime.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
 
-use super::codec::{Codec, Recordable, put_pid};
+use super::codec::{Codec, Recordable, put_list, put_pid};
 use super::item::{kinds, put_item_control, put_named_pid, put_no_vacancy, put_system_time};
-use super::log::Log;
+use super::log::Writer;
 use super::value::Values;
 use crate::clock::Clock;
 use crate::outcome::Reason;
 use crate::primitives::Arc;
-use crate::process::event::{EventTap, Replayed};
+use crate::process::event::EventTap;
 use crate::process::host::Host;
-use crate::process::reply::on_reply_sent;
 use crate::process::{Answer, Completion, DeadLetter, Pid, SpawnError};
 use crate::sched::mailbox::Control;
 use crate::timer::TimerId;
 
-/// The largest buffer, in bytes, that a process keeps for the encoding of one message.
-const KEPT: usize = 4096;
+thread_local! {
+    /// Writes the recording of the process that this thread steps, if it is recorded.
+    static WRITER: Cell<Option<Box<Writer>>> = const { Cell::new(None) };
+}
+
+/// Makes this the writer of the steps on this thread. Returns the one before it.
+#[inline]
+pub(super) fn set_writer(writer: Option<Box<Writer>>) -> Option<Box<Writer>> {
+    WRITER.replace(writer)
+}
+
+/// Writes, if the step on this thread is recorded. Nothing is written between the steps.
+#[inline]
+fn write(write: impl FnOnce(&mut Writer)) {
+    if let Some(mut writer) = WRITER.take() {
+        write(&mut writer);
+        let before = WRITER.replace(Some(writer));
+        debug_assert!(before.is_none(), "a step began while another one was being written");
+        // There is nothing in it, and no need to look.
+        std::mem::forget(before);
+    }
+}
+
+/// Adds to the step on this thread, if it is recorded.
+#[inline]
+fn add(add: impl FnOnce(&mut Vec<u8>)) {
+    let put = |to: &mut Vec<u8>| {
+        add(to);
+        Ok(())
+    };
+    write(|writer| writer.item(put));
+}
+
+/// Notes the results of the replies that the step on this thread sends itself.
+pub(super) fn note_reply(sent: bool) -> bool {
+    write(|writer| writer.replies.push(sent));
+    sent
+}
 
 /// Records the events that a process takes.
 pub(super) struct RecordTap<M> {
-    pub(super) log: Arc<Log>,
     pub(super) codec: Codec<M>,
     pub(super) values: Arc<Values>,
-    /// The message that the step takes next.
-    pub(super) bytes: Vec<u8>,
-    pub(super) is_encoded: bool,
 }
 
 impl<M> EventTap<M> for RecordTap<M> {
-    fn replay(&mut self, _: &mut dyn FnMut(&M) -> bool) -> Option<Replayed<M>> {
-        None
+    fn passed(&mut self, message: &M) {
+        write(|writer| writer.message(None, |to| self.codec.put(message, to)));
     }
 
-    fn shown(&mut self, message: &M, wanted: bool) {
-        self.bytes.clear();
-        self.is_encoded = self.codec.put(message, &mut self.bytes);
-        if !wanted {
-            if self.is_encoded {
-                self.log.add_bytes(kinds::PASSED, |_| (), &self.bytes);
-            } else {
-                self.log.add_missing(format!("the codec of {} panicked", self.log.process.message));
-            }
-        }
-    }
-
-    fn taken(&mut self, from: Option<Pid>) {
-        if !self.is_encoded {
-            return self.log.add_missing(format!("the codec of {} panicked", self.log.process.message));
-        }
-        self.log.add_bytes(kinds::MESSAGE, |to| put_pid(from, to), &self.bytes);
-        if self.bytes.capacity() > KEPT {
-            self.bytes = Vec::new();
-        }
+    fn taken(&mut self, message: &M, from: Option<Pid>) -> Option<Pid> {
+        write(|writer| writer.message(Some(from), |to| self.codec.put(message, to)));
+        from
     }
 
     fn completed(&mut self, completion: &Completion) {
         let tag = completion.tag();
-        let mut is_encoded = false;
-        self.bytes.clear();
-        completion.look(&mut |answer| is_encoded = self.values.put_answer(answer, &mut self.bytes));
-        if !is_encoded {
-            let what = format!("the answer to command {tag} has a type without a codec: see `Recorder::answer`");
-            return self.log.add_missing(what);
-        }
-        let head = |to: &mut Vec<u8>| {
+        let put = |to: &mut Vec<u8>| {
+            to.push(kinds::COMPLETED);
             tag.encode(to);
             put_pid(completion.answered_by(), to);
+            let (mut bytes, mut is_encoded) = (Vec::new(), false);
+            completion.look(&mut |answer| is_encoded = self.values.put_answer(answer, &mut bytes));
+            put_list(&bytes, to);
+            let what = || format!("the answer to command {tag} has a type without a codec: see `Recorder::answer`");
+            is_encoded.then_some(()).ok_or_else(what)
         };
-        self.log.add_bytes(kinds::COMPLETED, head, &self.bytes);
+        write(|writer| writer.item(put));
     }
 
     fn control(&mut self, control: &Control) {
-        self.log.add(|to| put_item_control(control, to));
+        add(|to| put_item_control(control, to));
     }
 
     fn nothing(&mut self) {
-        self.log.add(|to| to.push(kinds::NOTHING));
+        write(Writer::nothing);
     }
 }
 
 /// Records what a process asks the runtime in its steps.
 pub(super) struct RecordHost {
     pub(super) host: Arc<dyn Host>,
-    pub(super) log: Arc<Log>,
 }
 
 impl Host for RecordHost {
     fn now(&self) -> Instant {
         let now = self.host.now();
-        self.log.add(|to| {
+        add(|to| {
             to.push(kinds::NOW);
             now.encode(to);
         });
@@ -101,13 +113,13 @@ impl Host for RecordHost {
 
     fn system_time(&self) -> SystemTime {
         let time = self.host.system_time();
-        self.log.add(|to| put_system_time(time, to));
+        add(|to| put_system_time(time, to));
         time
     }
 
     fn is_shutting_down(&self) -> bool {
         let is_shutting_down = self.host.is_shutting_down();
-        self.log.add(|to| {
+        add(|to| {
             to.push(kinds::SHUTTING_DOWN);
             is_shutting_down.encode(to);
         });
@@ -116,19 +128,19 @@ impl Host for RecordHost {
 
     fn holder(&self, name: &str) -> Option<Pid> {
         let holder = self.host.holder(name);
-        self.log.add(|to| put_named_pid(kinds::HOLDER, name, holder, to));
+        add(|to| put_named_pid(kinds::HOLDER, name, holder, to));
         holder
     }
 
     fn next_member(&self, group: &str) -> Option<Pid> {
         let member = self.host.next_member(group);
-        self.log.add(|to| put_named_pid(kinds::MEMBER, group, member, to));
+        add(|to| put_named_pid(kinds::MEMBER, group, member, to));
         member
     }
 
     fn group(&self, name: &str) -> Vec<Pid> {
         let group = self.host.group(name);
-        self.log.add(|to| {
+        add(|to| {
             to.push(kinds::GROUP);
             crc32fast::hash(name.as_bytes()).encode(to);
             group.encode(to);
@@ -138,7 +150,7 @@ impl Host for RecordHost {
 
     fn receivers(&self, group: &str) -> Option<Arc<[Pid]>> {
         let receivers = self.host.receivers(group);
-        self.log.add(|to| {
+        add(|to| {
             to.push(kinds::RECEIVERS);
             crc32fast::hash(group.as_bytes()).encode(to);
             receivers.as_ref().map(|receivers| receivers.to_vec()).encode(to);
@@ -150,14 +162,14 @@ impl Host for RecordHost {
         // The PIDs that are given are known from the spawned processes.
         let vacancies = self.host.vacancies(stock);
         if let Err(why) = &vacancies {
-            self.log.add(|to| put_no_vacancy(why, to));
+            add(|to| put_no_vacancy(why, to));
         }
         vacancies
     }
 
     fn monitor_numbers(&self) -> Range<u64> {
         let numbers = self.host.monitor_numbers();
-        self.log.add(|to| {
+        add(|to| {
             to.push(kinds::MONITOR_NUMBERS);
             (numbers.start, numbers.end).encode(to);
         });
@@ -211,25 +223,4 @@ impl Host for RecordHost {
     fn give_back_after(&self, pid: Pid) {
         self.host.give_back_after(pid);
     }
-}
-
-thread_local! {
-    /// The results of the replies that the recorded step on this thread has sent itself.
-    static REPLIES: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Begins to note the results of replies on this thread.
-#[inline]
-pub(super) fn note_replies() {
-    on_reply_sent(Some(|sent| {
-        REPLIES.with_borrow_mut(|replies| replies.push(sent));
-        sent
-    }));
-}
-
-/// Ends that, and returns them.
-#[inline]
-pub(super) fn noted_replies() -> Vec<bool> {
-    on_reply_sent(None);
-    REPLIES.with_borrow_mut(std::mem::take)
 }

@@ -66,12 +66,17 @@ impl Values {
         self.0.push(codec);
     }
 
+    /// The codec of this type. Those that a program has added last are the codecs of its messages.
+    fn of(&self, of: TypeId) -> Option<&ValueCodec> {
+        self.0.iter().rfind(|codec| codec.of == of)
+    }
+
     /// Appends the value. Returns `false` if there is no codec for its type, or if the codec panics. Then nothing is
     /// appended.
     pub(super) fn put(&self, value: &dyn Any, to: &mut Vec<u8>) -> bool {
         let of = value.type_id();
         let before = to.len();
-        let is_put = self.0.iter().find(|codec| codec.of == of).is_some_and(|codec| (codec.put)(value, to));
+        let is_put = self.of(of).is_some_and(|codec| (codec.put)(value, to));
         if !is_put {
             to.truncate(before);
         }
@@ -80,7 +85,7 @@ impl Values {
 
     /// Appends the name of the type and the value.
     pub(super) fn put_named(&self, value: &dyn Any, to: &mut Vec<u8>) -> bool {
-        let Some(codec) = self.0.iter().find(|codec| codec.of == value.type_id()) else { return false };
+        let Some(codec) = self.of(value.type_id()) else { return false };
         put_list(codec.name.as_bytes(), to);
         (codec.put)(value, to)
     }

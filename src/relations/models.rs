@@ -7,8 +7,8 @@ use super::Told;
 use crate::outcome::{Exit, Reason};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{
-    Bond, Completion, Events, Monitor, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step, StepOutput,
-    StepResult, described_body,
+    Bond, Completion, Events, Monitor, ParentEndPolicy, Pid, Process, Recovered, RecoveredBy, SpawnOptions, Step,
+    StepOutput, StepResult, described_body,
 };
 use crate::sched::body::Ready;
 use crate::sched::cell::{Birth, Cell, DOOMED, RELATED, TRAPS};
@@ -336,7 +336,11 @@ fn the_other_end_unlinks_while_this_one_recovers() {
 
 /// Process 0 runs process 1.
 fn run(two: &Two) {
-    two.relations.bond(two, pid(1), Bond { parent: pid(0), monitor: None, link: false, run: Some(7) });
+    two.relations.bond(
+        two,
+        pid(1),
+        Bond { parent: pid(0), monitor: None, link: false, run: Some((7, ParentEndPolicy::Terminate)) },
+    );
     assert!(two.cells[1].relate(pid(1)));
 }
 

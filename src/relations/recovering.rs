@@ -39,11 +39,12 @@ use super::RUN;
 use super::Relations;
 use super::Told;
 use super::Watcher;
+use super::signal_elsewhere;
 use super::tell_exit;
 use crate::process::{LinkedBy, Pid, Recovered};
 use crate::sched::body::Ready;
 use crate::sched::cell::LinkTold;
-use crate::sched::mailbox::Control;
+use crate::sched::mailbox::{Control, Signal};
 
 impl Relations {
     /// Steps 1 and 2. Returns whether the parent of the process was told that it goes on. The successor is in hand.
@@ -71,8 +72,8 @@ impl Relations {
         });
         let (watches, runs, links) = taken.unwrap_or_default();
         for (id, child) in runs {
-            if let Watcher::Child(child) = child {
-                then(self.end_run(cells, id, child, (pid, &recovered.exit)));
+            if let Watcher::Child(child, policy) = child {
+                then(self.end_run(cells, id, (child, policy), (pid, &recovered.exit)));
             }
         }
         for (id, target) in watches {
@@ -102,7 +103,14 @@ impl Relations {
             return tell_exit(cells, partner, (pid, &recovered.exit), by);
         }
         let half = both.second().entries.get_mut(&partner).and_then(|entry| entry.links.get_mut(&pid));
-        let (Some(half), Some(cell)) = (half, cells.cell(partner)) else { return Told::Nothing };
+        let Some(half) = half else { return Told::Nothing };
+        let Some(cell) = cells.cell(partner) else {
+            let signal = Signal::Control(Control::Recovered(recovered.clone()));
+            if signal_elsewhere(cells, partner, signal).is_ok() {
+                (*half, *told) = (LinkedBy::ME, true);
+            }
+            return Told::Nothing;
+        };
         *half = LinkedBy::ME;
         match cell.tell_linked(partner, Control::Recovered(recovered.clone()), None) {
             LinkTold::Trapped(woken) => {

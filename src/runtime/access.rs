@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Sends a cancel request to the process at a target.
-    pub(super) fn cancel_at(
+    pub(crate) fn cancel_at(
         &self,
         target: &impl Target,
         reason: Reason,

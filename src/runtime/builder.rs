@@ -30,6 +30,7 @@ use crate::process::{self, AnyHandler, AsyncHandler, Command, Observer, Pid, Res
 use crate::recording::Recorder;
 use crate::relations::Relations;
 use crate::sched::body::StepOutput;
+use crate::sched::counters::Counters;
 use crate::sched::polling::PollContext;
 use crate::sched::queue::{Queues, WorkerQueues};
 use crate::sched::road::Road;
@@ -413,6 +414,15 @@ impl RuntimeBuilder {
         Ok(runtime)
     }
 
+    /// Replaces the observer by one that passes everything on to it.
+    pub(crate) fn wrap_observer(
+        mut self,
+        wrap: impl FnOnce(Option<Arc<dyn Observer>>) -> Arc<dyn Observer>,
+    ) -> RuntimeBuilder {
+        self.observer = Some(wrap(self.observer.take()));
+        self
+    }
+
     /// Starts the runtime in a simulation, which has its only thread. `node` and `seed` count if the program has not
     /// chosen any. The watchdog watches threads, so there is none.
     pub(crate) fn start_simulated(
@@ -482,6 +492,8 @@ impl RuntimeBuilder {
             })?;
         let (queues, own_queues) = Queues::new(workers + spares);
         let has_recorder = self.recorder.is_some();
+        // A simulation has one thread.
+        let outside = if self.simulation.is_some() { Counters::default() } else { Counters::shared() };
         let road = Arc::new(Road {
             workers,
             stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
@@ -489,6 +501,7 @@ impl RuntimeBuilder {
             recorder: self.recorder.map(|recorder| Arc::new(recorder.for_runtime()) as _),
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
+            outside,
             ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)
         });
         let core = Arc::new_cyclic(|me| Core {

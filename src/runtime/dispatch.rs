@@ -13,7 +13,7 @@ use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
 use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
-use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, lock, thread};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, is_looking, lock, thread};
 use crate::process::command::why_dead;
 use crate::process::{
     Answer, AnyHandler, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason,
@@ -133,7 +133,7 @@ impl Core {
         if may_wait {
             outbox.lane(lane).set_ask(Some(ask.clone()));
         }
-        self.road.deliver(executor, outbox.lane(lane), 1, (head.pid, to), |letter| {
+        self.road.deliver(executor, outbox.lane(lane), 1, (head.sender(), to), |letter| {
             if let Some(why) = why_dead(letter) {
                 is_refused = true;
                 ask.refuse(why);
@@ -210,12 +210,14 @@ impl Engine for Core {
         let pid = body.head.pid;
         match one {
             Yield::Ask { lane, to, ask, limit } => self.ask(&mut body.head, (to, lane), ask, limit, outbox, executor),
-            Yield::Broadcast { lane, to } => self.road.deliver_each(executor, outbox.lane(lane), pid, &to),
+            Yield::Broadcast { lane, to } => {
+                self.road.deliver_each(executor, outbox.lane(lane), body.head.sender(), &to)
+            }
             Yield::SendNowhere { lane, why } => {
                 let counters = executor.counters();
                 counters.add(&counters.accepted, 1);
                 let nowhere = DeadLetter::new(self.nobody(), DeadLetterReason::NoSuchName);
-                let letter = DeadLetter { name: why.name(), from: Some(pid), ..nowhere };
+                let letter = DeadLetter { name: why.name(), from: Some(body.head.sender()), ..nowhere };
                 self.road.bury(executor, outbox.lane(lane), 1, &letter, |_| ());
             }
             Yield::Refused { tag, why } => self.road.answer_in_hand(executor, body, tag, Err(*why)),
@@ -395,11 +397,16 @@ impl Core {
 
 impl Host for Core {
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
+        if let Some(simulation) = &self.simulation {
+            simulation.answers(to);
+        }
         self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }
 
     fn is_alive(&self, pid: Pid) -> bool {
-        self.road.is_alive(pid)
+        // A destructor calls this. If an invariant has reached for a process, and its panic drops a question, the
+        // destructor must not panic as well.
+        is_looking() || self.road.is_alive(pid)
     }
 
     fn late_reply(&self) {
@@ -460,7 +467,7 @@ impl Host for Core {
     }
 
     fn holder(&self, name: &str) -> Option<Pid> {
-        self.names.holder(name)
+        self.names.holder(name).or_else(|| self.road.named_elsewhere(name))
     }
 
     fn next_member(&self, group: &str) -> Option<Pid> {

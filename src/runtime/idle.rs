@@ -8,7 +8,6 @@ use super::inspect::{ProcessInfo, ProcessState};
 use super::system::Runtime;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::Latch;
-use crate::pool::PoolStats;
 use crate::primitives::{Ordering, thread};
 
 /// How often a wait looks, and yields its processor, before it pauses between looks.
@@ -153,11 +152,20 @@ impl Runtime {
 impl Core {
     /// Whether no process is ready or being stepped, and the pool has nothing to do.
     fn is_idle(&self) -> bool {
-        let (road, pool) = (&self.road, &self.pool);
-        let still = |pool: &PoolStats| pool.running == 0 && pool.waiting == 0;
-        let before = pool.stats();
-        // While all workers sleep no process is stepped. Only a job, a timer or a call from outside could wake one of
-        // them.
+        self.is_while_pool_rests(|| self.workers_sleep())
+    }
+
+    /// Looks at something while the pool has nothing to do. Returns `false` if the pool has or had something to do.
+    fn is_while_pool_rests(&self, look: impl FnOnce() -> bool) -> bool {
+        let before = self.pool.stats();
+        // If no job was there before, and none is submitted during the look, none runs then.
+        before.running == 0 && before.waiting == 0 && look() && self.pool.stats().submitted == before.submitted
+    }
+
+    /// Whether all workers sleep. Then no process is stepped. Only a job, a timer or a call from outside could wake one
+    /// of them.
+    fn workers_sleep(&self) -> bool {
+        let road = &self.road;
         let asleep = |all| road.sleep.all_sleep(all, || road.queues.has_work());
         let asleep = match &road.stuck_steps {
             Some(stuck_steps) => stuck_steps.with_all(asleep),
@@ -165,9 +173,7 @@ impl Core {
         };
         // After the end of the runtime, no worker is left that could sleep.
         let is_over = || road.stopped.load(Ordering::Acquire) && road.roll.empty().is_set();
-        let asleep = asleep || is_over();
-        let after = pool.stats();
-        asleep && still(&before) && still(&after) && before.submitted == after.submitted
+        asleep || is_over()
     }
 
     /// Whether the runtime is idle and no command is at work.
@@ -175,8 +181,13 @@ impl Core {
     /// An answer that arrives during the look over the processes has its process stepped. So if the runtime is idle
     /// before and after, and no step has run in between, the look was at one moment.
     fn is_done_with_all(&self) -> bool {
+        self.is_while_idle(|| self.at_work().next().is_none())
+    }
+
+    /// Looks at something while the runtime is idle. Returns `false` if it is not, or was not.
+    fn is_while_idle(&self, look: impl FnOnce() -> bool) -> bool {
         let steps = self.steps();
-        self.is_idle() && self.at_work().next().is_none() && self.is_idle() && self.steps() == steps
+        self.is_idle() && look() && self.is_idle() && self.steps() == steps
     }
 
     /// The number of steps so far.
@@ -205,5 +216,72 @@ impl Core {
         }
         let pool = self.pool.stats();
         NotIdleError { reason, running, waiting, blocking: pool.running + pool.waiting }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::primitives::Arc;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::wait::{until, wait};
+
+    /// Takes messages. If it has gates, it waits for one of them at each step.
+    struct Sink(Vec<Arc<Latch<()>>>);
+
+    impl Process for Sink {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            if events.next().is_some()
+                && let Some(gate) = self.0.pop()
+            {
+                wait(&gate);
+            }
+            Ok(Step::Idle)
+        }
+    }
+
+    #[test]
+    fn a_step_that_begins_or_ends_during_a_look_is_noticed() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let gate = Arc::new(Latch::new());
+        let sink = runtime.spawn(Sink(vec![gate.clone()])).unwrap();
+        until("the runtime is idle", || runtime.is_idle());
+        let begins = || runtime.send(&sink, ()).is_ok();
+        assert!(!runtime.core().is_while_idle(begins), "the step has not ended");
+        let _ = gate.set(());
+        until("the runtime is idle", || runtime.is_idle());
+        let begins_and_ends = || {
+            runtime.send(&sink, ()).unwrap();
+            until("the runtime is idle", || runtime.is_idle());
+            true
+        };
+        assert!(!runtime.core().is_while_idle(begins_and_ends), "the step has ended");
+        assert!(runtime.core().is_while_idle(|| true) && !runtime.core().is_while_idle(|| false));
+    }
+
+    #[test]
+    fn a_job_that_begins_or_ends_during_a_look_is_noticed() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let (core, gate) = (runtime.core(), Arc::new(Latch::new()));
+        until("the runtime is idle", || runtime.is_idle());
+        let job = |gate: &Arc<Latch<()>>| {
+            let gate = gate.clone();
+            core.pool.spawn(move || wait(&gate)).unwrap()
+        };
+        let mut held = Some(job(&gate));
+        let mut ends = || {
+            let _ = gate.set(());
+            held.take().is_some_and(|job| job.wait().is_ok())
+        };
+        assert!(!core.is_while_pool_rests(&mut ends), "a job was there at the beginning");
+        ends();
+        until("the pool rests", || core.is_while_pool_rests(|| true));
+        let begins_and_ends = || job(&gate).wait().is_ok();
+        assert!(!core.is_while_pool_rests(begins_and_ends), "a job came and went");
+        until("the pool rests", || core.is_while_pool_rests(|| true));
+        assert!(!core.is_while_pool_rests(|| false));
     }
 }

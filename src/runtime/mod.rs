@@ -28,7 +28,14 @@ mod names;
 mod recordings;
 mod builder;
 #[cfg(all(test, not(loom)))]
+mod elsewhere_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
+
+#[cfg(feature = "durable")]
+pub(crate) use self::dispatch::Core;
+#[cfg(feature = "durable")]
+pub(crate) use self::timed::Timed;
 
 pub use self::ask::AskFuture;
 pub use self::builder::{

@@ -10,6 +10,7 @@ use crate::primitives::Arc;
 use crate::process::{
     Address, AddressError, Answer, CommandError, NameError, Naming, NoSuchProcessError, Pid, SpawnError, Target,
 };
+use crate::relations::mark;
 use crate::sched::body::Rare;
 use crate::sched::cell::Missed;
 use crate::sched::road::Executor;
@@ -32,7 +33,8 @@ impl Runtime {
 
     /// The PID of the process that has this name.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
-        self.core().names.holder(name)
+        let core = self.core();
+        core.names.holder(name).or_else(|| core.road.named_elsewhere(name))
     }
 
     /// The typed address of the process at a target, for example at a name.
@@ -118,7 +120,7 @@ impl Runtime {
 impl Core {
     /// Gives a process a name.
     pub(super) fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), NameError> {
-        let lives = || self.road.table.cell(pid).is_some_and(|cell| cell.relate(pid));
+        let lives = || mark(&*self.road, pid);
         self.names.register(name, pid, lives)
     }
 
@@ -138,7 +140,7 @@ impl Core {
     }
 
     /// Adds a process to a group.
-    pub(super) fn join_group<H: Executor>(
+    pub(crate) fn join_group<H: Executor>(
         &self,
         group: &Arc<str>,
         pid: Pid,
@@ -148,7 +150,7 @@ impl Core {
         self.groups.join(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 
-    pub(super) fn leave_group<H: Executor>(&self, group: &str, pid: Pid, by: Doer, executor: &mut H) -> bool {
+    pub(crate) fn leave_group<H: Executor>(&self, group: &str, pid: Pid, by: Doer, executor: &mut H) -> bool {
         self.groups.leave(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 

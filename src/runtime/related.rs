@@ -6,6 +6,7 @@ use crate::primitives::AtomicUsize;
 use crate::process::Pid;
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
+use crate::sched::non_local::NonLocal;
 use crate::sched::road::{Executor, Road};
 
 impl Cells for Road {
@@ -15,6 +16,10 @@ impl Cells for Road {
 
     fn dooms(&self) -> &AtomicUsize {
         &self.dooms
+    }
+
+    fn elsewhere(&self, pid: Pid) -> Option<&dyn NonLocal> {
+        self.elsewhere(pid)
     }
 }
 

@@ -12,6 +12,8 @@ use crate::process::ProcessIdentity;
 pub struct ShutdownReport {
     /// The number of processes that lived when the shutdown began, and ended within the limit.
     pub ended: usize,
+    /// The number of durable processes that have left memory. The next run of their store goes on with them.
+    pub asleep: usize,
     /// The number of processes that had to be terminated.
     pub terminated: usize,
     /// Processes that had not ended. Either a step or a `close` of the process has not returned, or the shutdown did
@@ -28,16 +30,20 @@ pub struct ShutdownReport {
     pub jobs_abandoned: usize,
     /// The stage in which user code hangs, if it does. The rest of this stage may not be done.
     pub hangs: Option<ShutdownStage>,
+    /// The reason why the store does not have on disk what its durable processes have done. `None` if it has, and
+    /// without a store.
+    pub unstored: Option<String>,
     /// The duration of the shutdown.
     pub took: Duration,
 }
 
 impl ShutdownReport {
-    /// Whether all processes and jobs have ended within the limit, and no user code hangs.
+    /// Whether all processes and jobs have ended within the limit, no user code hangs, and the store has everything on
+    /// disk.
     pub fn is_clean(&self) -> bool {
         let forced = self.terminated + self.jobs_abandoned;
         let left = self.stuck.len() + self.ending + self.spawning + self.jobs_running;
-        forced == 0 && left == 0 && self.hangs.is_none()
+        forced == 0 && left == 0 && self.hangs.is_none() && self.unstored.is_none()
     }
 }
 
@@ -46,6 +52,9 @@ impl fmt::Display for ShutdownReport {
         write!(f, "{} ended, {} terminated, {} stuck", self.ended, self.terminated, self.stuck.len())?;
         for process in &self.stuck {
             write!(f, "; {}", in_words(process))?;
+        }
+        if self.asleep > 0 {
+            write!(f, "; {} durable processes sleep", self.asleep)?;
         }
         if self.ending > 0 {
             write!(f, "; {} half-way through their end", self.ending)?;
@@ -59,6 +68,9 @@ impl fmt::Display for ShutdownReport {
         }
         if self.spawning > 0 {
             write!(f, "; {} spawns have not returned", self.spawning)?;
+        }
+        if let Some(why) = &self.unstored {
+            write!(f, "; not all is on disk: {why}")?;
         }
         if let Some(stage) = &self.hangs {
             write!(f, "; hangs in user code: {stage}")?;

@@ -95,7 +95,8 @@ fn begin<M: Send + 'static>(
     let (message, full) = match core.send_by(to, message, route.as_deref()) {
         Ok(()) => return State::Decided(Some(Ok(()))),
         Err(refused) => match refused.into_parts() {
-            (message, full @ SendError::Full { .. }) => (message, full),
+            // There is no place to wait for room elsewhere.
+            (message, full @ SendError::Full { .. }) if core.road.elsewhere(to).is_none() => (message, full),
             (message, why) => return State::Decided(Some(Err(Rejected::new(message, why)))),
         },
     };
@@ -146,12 +147,8 @@ impl<M: Send + 'static> SendFuture<M> {
         self.state = match (told, waiting.send.take_back()) {
             // A message that is not here was sent.
             (Told::Sent, _) | (_, None) => State::Decided(Some(Ok(()))),
-            (Told::TryAgain, Some(message)) if !waiting.deadline.has_passed(&waiting.core.road.clock) => {
-                begin(&waiting.core, waiting.to, message, waiting.send.route().cloned(), waiting.deadline)
-            }
             (Told::TryAgain, Some(message)) => {
-                let route = waiting.send.route().map(|route| &**route);
-                State::Decided(Some(waiting.core.send_by(waiting.to, message, route)))
+                begin(&waiting.core, waiting.to, message, waiting.send.route().cloned(), waiting.deadline)
             }
             (Told::TimedOut | Told::Panicked, Some(message)) => {
                 State::Decided(Some(Err(Rejected::new(message, waiting.full.clone()))))

@@ -47,6 +47,7 @@ use crate::latch::Latch;
 use crate::outcome::{Reason, contain, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicU64, Mutex, OnceLock, Ordering, ThreadId, Weak, fence, lock, thread};
 use crate::process::{CancelRequest, Pid};
+use crate::sched::non_local::Settled;
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
@@ -61,7 +62,10 @@ pub(super) struct Shutdown {
     core: Arc<Core>,
     pub(super) worker_threads: Arc<WorkerThreads>,
     pub(super) watchdog_timer: Option<Arc<WatchdogTimer>>,
-    tree: Tree,
+    /// Declared when its node is requested. Most runtimes are in no tree.
+    tree: OnceLock<DeclaredTree>,
+    /// The limit of a shutdown that the tree asks for.
+    limit: Duration,
     /// Threads that cannot wait for the end. They run an `init` for a spawn from outside, or the end itself.
     inside: Mutex<Vec<ThreadId>>,
     /// Set when the end begins: the time of that moment, and the deadline.
@@ -72,6 +76,10 @@ pub(super) struct Shutdown {
     /// Set when all processes and their jobs have ended, or when the limit is over.
     settled: Latch<()>,
     report: Latch<Arc<ShutdownReport>>,
+}
+
+struct DeclaredTree {
+    tree: Tree,
     /// Keeps the callback that shuts the runtime down on a request to its tree.
     _asked: CancelCallback,
 }
@@ -80,6 +88,8 @@ pub(super) struct Shutdown {
 #[derive(Default)]
 struct Progress {
     stage: ShutdownStage,
+    /// How many parts of the tree have ended, in their order.
+    parts_over: usize,
     /// Processes that lived when the end began.
     lived: usize,
     /// Processes that were terminated.
@@ -88,6 +98,8 @@ struct Progress {
     half_ended: usize,
     /// The number of jobs that were never begun.
     abandoned: usize,
+    /// The processes elsewhere, when those here had ended.
+    elsewhere: Settled,
 }
 
 /// While this exists, its thread must not wait for the end.
@@ -113,33 +125,63 @@ impl Shutdown {
         watchdog_timer: Option<Arc<WatchdogTimer>>,
         limit: Duration,
     ) -> Arc<Shutdown> {
-        Arc::new_cyclic(|me: &Weak<Shutdown>| {
-            let (checks, asks, working) = (me.clone(), me.clone(), worker_threads.inside.clone());
-            let is_inside = move || checks.upgrade().is_some_and(|shutdown| shutdown.is_inside());
-            let tree = Tree::declare(&core, is_inside, move || working.inside());
-            let asked = tree.processes.end().on_cancel(move |_| {
-                if let Some(shutdown) = asks.upgrade() {
-                    shutdown.run_elsewhere(limit);
-                }
-            });
-            Shutdown {
-                core,
-                worker_threads,
-                watchdog_timer,
-                tree,
-                inside: Mutex::default(),
-                begun: OnceLock::new(),
-                progress: Mutex::default(),
-                done: AtomicU64::new(0),
-                settled: Latch::new(),
-                report: Latch::new(),
-                _asked: asked,
-            }
+        Arc::new(Shutdown {
+            core,
+            worker_threads,
+            watchdog_timer,
+            tree: OnceLock::new(),
+            limit,
+            inside: Mutex::default(),
+            begun: OnceLock::new(),
+            progress: Mutex::default(),
+            done: AtomicU64::new(0),
+            settled: Latch::new(),
+            report: Latch::new(),
         })
     }
 
-    pub(super) fn node(&self) -> ShutdownNode {
-        self.tree.shutdown_node()
+    /// The node above all parts, always the same.
+    pub(super) fn node(self: &Arc<Shutdown>) -> ShutdownNode {
+        let node = self.tree.get_or_init(|| self.declare_tree()).tree.shutdown_node();
+        // Parts may have ended before. The thread of the end may not have seen the tree.
+        self.tell_tree();
+        node
+    }
+
+    fn declare_tree(self: &Arc<Shutdown>) -> DeclaredTree {
+        let (me, working) = (Arc::downgrade(self), self.worker_threads.inside.clone());
+        let asks: Weak<Shutdown> = me.clone();
+        let is_inside = move || me.upgrade().is_some_and(|shutdown| shutdown.is_inside());
+        let tree = Tree::declare(&self.core, is_inside, move || working.inside());
+        let asked = tree.processes.end().on_cancel(move |_| {
+            if let Some(shutdown) = asks.upgrade() {
+                let limit = shutdown.limit;
+                shutdown.run_elsewhere(limit);
+            }
+        });
+        DeclaredTree { tree, _asked: asked }
+    }
+
+    /// Reports the parts that have ended to the tree, if there is one.
+    ///
+    /// The thread of the end first notes what has ended and then looks for the tree. A thread that requests the node
+    /// first declares the tree and then looks at what has ended. So one of the two sees the other. If both do, the
+    /// second report changes nothing.
+    fn tell_tree(&self) {
+        let Some(DeclaredTree { tree, .. }) = self.tree.get() else { return };
+        match self.report.get() {
+            Some(report) => tree.over(&report),
+            None => {
+                let count = lock(&self.progress).parts_over;
+                tree.parts_over(count);
+            }
+        }
+    }
+
+    /// Notes that this many parts have ended.
+    fn parts_over(&self, count: usize) {
+        lock(&self.progress).parts_over = count;
+        self.tell_tree();
     }
 
     pub(super) fn enter(&self) -> Inside<'_> {
@@ -283,7 +325,14 @@ impl Shutdown {
         }
         let report = Arc::new(self.make_report(ended.is_err()));
         self.tell(&report);
+        if let Some(simulation) = &self.core.simulation
+            && !limit.is_zero()
+            && !report.is_clean()
+        {
+            simulation.was_forced(report.to_string());
+        }
         let is_first = self.report.set(report.clone()).is_ok();
+        self.tell_tree();
         if is_first && ended.is_err() {
             self.force(&report);
         }
@@ -312,13 +361,19 @@ impl Shutdown {
             self.terminate_all();
             road.roll.empty().wait_until(&patience, processes);
         }
-        self.tree.processes.over(None);
+        // Before any user code runs that may hang.
+        let elsewhere = match in_time {
+            true => road.settle_elsewhere(&road.clock, deadline),
+            false => road.settle_elsewhere(&patience, processes),
+        };
+        lock(&self.progress).elsewhere = elsewhere;
+        self.parts_over(1);
         let _ = self.settled.set(());
 
         self.stage(ShutdownStage::Timers);
         let (pending, timers) = core.timers.halt();
         self.drop_all(pending);
-        self.tree.timers.over(None);
+        self.parts_over(2);
 
         self.stage(ShutdownStage::Jobs);
         let waiting = core.pool.abandon();
@@ -328,7 +383,7 @@ impl Shutdown {
         self.drop_all(waiting);
         self.drop_all(jobs);
         core.pool.leave_until(&patience, works);
-        self.tree.pool.over(None);
+        self.parts_over(3);
 
         self.stage(ShutdownStage::Workers);
         self.dismiss_workers();
@@ -443,7 +498,8 @@ impl Shutdown {
         // over.
         let by_themselves = late.min(progress.half_ended);
         ShutdownReport {
-            ended: progress.lived.saturating_sub(terminated + stuck.len() + by_themselves),
+            ended: progress.lived.saturating_sub(terminated + stuck.len() + by_themselves + progress.elsewhere.asleep),
+            asleep: progress.elsewhere.asleep,
             terminated,
             stuck,
             ending: late.max(by_workers),
@@ -451,13 +507,16 @@ impl Shutdown {
             jobs_running: core.pool.stats().running,
             jobs_abandoned: progress.abandoned,
             hangs: hangs.then(|| progress.stage.clone()),
+            unstored: progress.elsewhere.unstored.clone(),
             took: self.begun.get().map_or(Duration::ZERO, |(at, _)| road.clock.now().saturating_duration_since(*at)),
         }
     }
 
     /// Reports the end to the tree and to the log.
     fn tell(&self, report: &ShutdownReport) {
-        self.tree.over(report);
+        if let Some(DeclaredTree { tree, .. }) = self.tree.get() {
+            tree.over(report);
+        }
         if report.is_clean() {
             tell_log(|| tracing::info!(%report, "runtime shut down"));
         } else {
@@ -523,6 +582,32 @@ mod tests {
         threads::refuse(false);
         ended.unwrap();
         assert_eq!(wait(&process).output().map(|output| **output), Some(7));
+    }
+
+    #[test]
+    fn a_node_that_is_requested_late_learns_what_has_ended() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let (begun, go) = (Latch::new(), Latch::new());
+        let (begins, gate) = (begun.clone(), go.clone());
+        spawn(&runtime, move |_, _| {
+            let _ = begins.set(());
+            wait(&gate);
+            Ok(Step::Done(()))
+        });
+        wait(&begun);
+        let (ends, report) = (runtime.clone(), Latch::new());
+        let reported = report.clone();
+        std::thread::spawn(move || reported.set(ends.shutdown(Duration::from_secs(600)).unwrap()));
+        until("the shutdown has begun", || runtime.core().road.roll_called.load(Ordering::SeqCst));
+        let during = runtime.shutdown_node();
+        assert!(!during.is_closed(), "a process is in its step");
+        go.set(()).unwrap();
+        assert!(wait(&report).is_clean());
+        assert!(during.is_closed());
+
+        let other = Runtime::builder().workers(1).start().unwrap();
+        other.shutdown(Duration::from_secs(600)).unwrap();
+        assert!(other.shutdown_node().is_closed(), "it had ended before");
     }
 
     #[test]

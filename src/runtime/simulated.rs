@@ -1,4 +1,4 @@
-//! The doors between a runtime and the simulation that it belongs to.
+//! The hooks by which a simulation drives a runtime.
 //!
 //! A runtime of a simulation has no threads. The simulation does the work of other threads: it runs the jobs of
 //! the pool and the parts of the shutdown, it passes the answers of handlers on, and it goes on while its thread waits
@@ -35,6 +35,9 @@ pub(crate) trait SimulationHost: Send + Sync {
     /// Runs a part of the shutdown later.
     fn helper(&self, work: Job);
 
+    /// Records that a shutdown had time to end in order, and has not. `report` says what was forced.
+    fn was_forced(&self, report: String);
+
     /// Whether the calling code is a job or a part of the shutdown.
     fn is_in_job(&self) -> bool;
 
@@ -47,6 +50,9 @@ pub(crate) trait SimulationHost: Send + Sync {
 
     /// Decides about the future of a command. An error is the answer in its place.
     fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError>;
+
+    /// An answer to this process is about to be delivered outside of the yields of a step.
+    fn answers(&self, to: Pid);
 
     /// Takes the jobs that have not begun.
     fn abandon(&self) -> Vec<Job>;

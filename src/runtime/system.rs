@@ -184,7 +184,7 @@ impl Runtime {
         self.owner.shutdown.node()
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.owner.core
     }
 }
@@ -195,6 +195,41 @@ impl fmt::Debug for Runtime {
             .field("node", &self.node())
             .field("workers", &self.core().road.workers)
             .finish_non_exhaustive()
+    }
+}
+
+/// Processes whose machines a store makes.
+#[cfg(feature = "durable")]
+impl Core {
+    /// A PID for a new process, if there is room for one, and the runtime is not shutting down.
+    pub(crate) fn vacancy(&self) -> Option<crate::pid::Pid> {
+        if self.road.door.is_closed() { None } else { self.road.table.vacancy() }
+    }
+
+    /// Enters a body with such a PID in the table, with this many messages in its mailbox. Messages reach the process
+    /// from now on. [`began_body`](Self::began_body) queues it. It comes back if the runtime shuts down.
+    pub(crate) fn install_body(&self, (ready, queued): (Ready, u32)) -> Result<Ready, Ready> {
+        let (road, pid) = (&self.road, ready.head.pid);
+        let birth = Birth { queued, ..Birth::default() };
+        let visit = road.door.enter();
+        let installed = visit.is_some()
+            && road.table.cell(pid).is_some_and(|cell| {
+                let kind = ready.machine.kind();
+                cell.install(pid.generation(), kind, birth, road.now_micros(), || road.is_roll_called())
+            });
+        if !installed {
+            road.table.give_back_after(pid);
+            return Err(ready);
+        }
+        road.outside.add(&road.outside.spawned, 1);
+        road.outside.add(&road.outside.accepted, u64::from(queued));
+        Ok(ready)
+    }
+
+    /// Queues a body for its first turn.
+    pub(crate) fn began_body(&self, mut ready: Ready) {
+        told_of_spawn(&self.road, &mut ready);
+        self.road.inject(ready);
     }
 }
 

@@ -19,8 +19,8 @@ use crate::shutdown::{JobGuard, ShutdownNode, ShutdownNodeBuilder, describe_left
 pub(super) struct Tree {
     state: ShutdownNode,
     pub(super) processes: JobGuard,
-    pub(super) timers: JobGuard,
-    pub(super) pool: JobGuard,
+    timers: JobGuard,
+    pool: JobGuard,
     workers: JobGuard,
 }
 
@@ -49,6 +49,11 @@ impl Tree {
     /// The node above all parts.
     pub(super) fn shutdown_node(&self) -> ShutdownNode {
         self.state.clone()
+    }
+
+    /// Reports that this many of the first three parts have ended.
+    pub(super) fn parts_over(&self, count: usize) {
+        [&self.processes, &self.timers, &self.pool].into_iter().take(count).for_each(|part| part.over(None));
     }
 
     /// Reports to the tree that all parts have ended.

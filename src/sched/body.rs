@@ -44,14 +44,6 @@ pub(crate) struct Body<T: ?Sized = dyn Machine> {
 /// A body that may be stepped.
 pub(crate) type Ready = Box<Body>;
 
-impl Body {
-    /// Whether the last step has left items of feeds that it was not shown.
-    pub(crate) fn has_unseen_items(&mut self) -> bool {
-        let has_feeds = self.head.rare.as_ref().is_some_and(|rare| rare.has_feeds);
-        has_feeds && self.machine.feeds().is_some_and(|feeds| feeds.has_unseen())
-    }
-}
-
 /// The part of a body that is the same for every type of process.
 pub(crate) struct Head {
     pub(crate) pid: Pid,
@@ -87,30 +79,34 @@ pub(crate) enum Stage {
 const _: () = assert!(size_of::<Head>() <= 32);
 
 /// The fields that most processes do not need.
+// Those that a question needs come first, for the reason that `Signals` has.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Rare {
-    pub(crate) name: Option<Arc<str>>,
-    /// Its commands that handlers and the pool work on.
-    pub(crate) work: Option<Box<OpenWork>>,
-    pub(crate) timers: TimerRecords,
-    /// The most new events that one step is given, if the process has a limit of its own. Otherwise zero.
-    pub(crate) step_events: u32,
-    /// Whether a warning was logged about a step that took none of the events it was given.
-    pub(crate) warned: bool,
     pub(crate) asked: OpenAsks,
     /// Whether the process has, or has had, futures, feeds, a bound, a limit of events, or random numbers. Only then is
     /// there anything to do before and after its steps. Set with the first of them, and never reset.
     pub(crate) is_prepared: bool,
-    pub(crate) residents: Option<Box<Residents>>,
     /// Whether the process has feeds. They are with its state machine, because they have the type of its messages.
     pub(crate) has_feeds: bool,
     /// Whether the next turn begins with a look at woken futures and new items of feeds.
     pub(crate) poll_requested: bool,
     /// Whether that turn steps the process only if a future is ready, or a feed has a new item.
     pub(crate) only_polls: bool,
+    /// The most new events that one step is given, if the process has a limit of its own. Otherwise zero.
+    pub(crate) step_events: u32,
+    /// Its commands that handlers and the pool work on.
+    pub(crate) work: Option<Box<OpenWork>>,
+    pub(crate) residents: Option<Box<Residents>>,
     /// The bounded mailbox, if there is one, while the body is at rest.
     pub(crate) bounded: Option<Box<BoundedMailbox>>,
+    pub(crate) name: Option<Arc<str>>,
+    /// The PID by which others know the process, if it is another than that of its cell.
+    pub(crate) known_as: Option<Pid>,
+    pub(crate) timers: TimerRecords,
     pub(crate) bound: Option<Bound>,
+    /// Whether a warning was logged about a step that took none of the events it was given.
+    pub(crate) warned: bool,
     /// Whether exits of linked processes are events from the beginning.
     pub(crate) traps: bool,
     /// Whether the process makes the attempts of a retry.
@@ -162,6 +158,11 @@ impl Head {
 
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// The PID by which the receivers of its messages know the process.
+    pub(crate) fn sender(&self) -> Pid {
+        self.rare.as_ref().and_then(|rare| rare.known_as).unwrap_or(self.pid)
     }
 
     pub(crate) fn name(&self) -> Option<&Arc<str>> {
@@ -294,8 +295,24 @@ pub(crate) trait Machine: Any + Send {
     /// Calls `step` once, with at most `budget` new events. If there is a `sight`, the step shows its activity there.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped;
 
+    /// Puts yields that earlier steps have left with the machine into `out`, if they are to be performed now. Returns
+    /// whether there are any. Called when a turn begins and a poll was requested.
+    fn release(&mut self, out: &mut StepOutput) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// Whether a step is due although nothing has come. Asked when a turn begins and a poll was requested.
+    fn is_due(&self) -> bool {
+        false
+    }
+
     /// The number of messages that it was given and that no step has taken.
     fn held(&self) -> usize;
+
+    /// Whether the last step has left messages that earlier steps had passed over, or items of feeds, and was not shown
+    /// them.
+    fn keeps_unseen(&self) -> bool;
 
     /// Removes the oldest of these messages until no more than `most` are left.
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>>;
@@ -315,6 +332,12 @@ pub(crate) trait Machine: Any + Send {
 
     /// The waiting events, together with those that steps have passed over. No step follows.
     fn left(&mut self) -> &mut dyn AnyMailbox;
+
+    /// For a process that leaves memory: takes the messages out of its inbox that stay elsewhere, and are no dead
+    /// letters.
+    fn keep_stored(&mut self, inbox: &mut dyn AnyMailbox) {
+        let _ = inbox;
+    }
 
     /// Takes the waiting events out.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;

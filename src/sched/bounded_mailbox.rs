@@ -27,6 +27,8 @@ pub(crate) struct Bounds {
     pub(crate) held: usize,
     /// Whether a message has arrived since a step was last given its share.
     pub(crate) has_new: bool,
+    /// The number of messages that were dropped here since the signals of the body were last put behind messages.
+    pub(crate) lost: u64,
     /// Places that were given to messages that have waited, and are not filled yet.
     granted: usize,
     /// Places that are kept for messages that are being converted.
@@ -65,7 +67,7 @@ impl BoundedMailbox {
 
 impl Bounds {
     pub(crate) fn new(bound: Bound) -> Bounds {
-        Bounds { bound, held: 0, has_new: false, granted: 0, reserved: 0, waiting: None }
+        Bounds { bound, held: 0, has_new: false, lost: 0, granted: 0, reserved: 0, waiting: None }
     }
 
     /// Offers a message to the mailbox of these bounds. Returns the message that has no place there: this one, or the
@@ -83,9 +85,19 @@ impl Bounds {
             Some(Overflow::DropNewest) => return Some((envelope, DeadLetterReason::DroppedNewest)),
             Some(Overflow::DropOldest) => oldest = mailbox.pop_message(),
         }
+        self.lost += u64::from(oldest.is_some());
         mailbox.messages.push(envelope);
         self.has_new = true;
         Some((oldest?, DeadLetterReason::DroppedOldest))
+    }
+
+    /// Tells the signals of the body that they need not wait for the messages that were dropped here.
+    pub(crate) fn tell_of_lost(&mut self, body: &mut dyn AnyMailbox) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            let held = body.messages() as u64;
+            body.signals().iter_mut().for_each(|signals| signals.lose(held, lost));
+        }
     }
 
     /// The behaviour of the mailbox, if it is full with these messages. It is full for new messages while others wait.
@@ -221,7 +233,13 @@ impl Bounds {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::any::Any;
+
     use super::*;
+    use crate::outcome::Exit;
+    use crate::pid::Pid;
+    use crate::process::{Down, Monitor};
+    use crate::sched::signals::{Control, Signal};
 
     fn offers(overflow: Overflow) -> (Vec<String>, Vec<u32>) {
         let mut mailbox = Mailbox::new();
@@ -247,6 +265,34 @@ mod tests {
         let (told, left) = offers(Overflow::DropNewest);
         assert_eq!(told[2..], ["3 dead, dropped by a full mailbox", "4 dead, dropped by a full mailbox"]);
         assert_eq!(left, [1, 2]);
+    }
+
+    #[test]
+    fn a_signal_does_not_wait_for_messages_that_were_dropped() {
+        let of = |slot| Pid::new(1, slot, 1).unwrap();
+        let mut body = Mailbox::new();
+        let mut inbox =
+            BoundedMailbox::new(Box::new(Mailbox::<u32>::new()), Bound { limit: 2, overflow: Overflow::DropOldest });
+        let BoundedMailbox { mailbox, bounds } = &mut *inbox;
+        let mailbox = (&mut **mailbox as &mut dyn Any).downcast_mut::<Mailbox<u32>>().unwrap();
+        for from in [1, 2] {
+            assert!(bounds.offer(mailbox, Envelope { from: Some(of(from)), message: from }).is_none());
+        }
+        // The end of process 2 waits behind its message, which stays in the inbox.
+        let down = Down { monitor: Monitor::new(0, of(2)), pid: of(2), exit: Exit::Done(()) };
+        mailbox.signal(Signal::Control(Control::Down(down)));
+        body.absorb(mailbox, 0);
+        let dropped = bounds.offer(mailbox, Envelope { from: None, message: 3 });
+        assert_eq!(dropped.map(|(envelope, _)| envelope.message), Some(1));
+        bounds.tell_of_lost(&mut body);
+        body.absorb(mailbox, usize::MAX);
+        let is_next = |body: &mut Mailbox<u32>| {
+            let messages = &body.messages;
+            body.signals.as_mut().unwrap().next_control(messages, true).is_some()
+        };
+        assert!(!is_next(&mut body), "message 2 comes first");
+        assert_eq!(body.pop_message().map(|envelope| envelope.message), Some(2));
+        assert!(is_next(&mut body), "message 3 is of another process");
     }
 
     #[test]

@@ -27,7 +27,8 @@
 //! step had no room. So there a mark says whether a message has come. The mark is set with the message, and cleared
 //! when the step is given its share. Both happen under this lock, as the decision to rest does. So the decision
 //! either sees a new event, or the event finds the body at rest and takes it out. Messages that were passed over
-//! earlier (and are kept in the body) are shown to each step, and wake no process.
+//! earlier (and are kept in the body) are offered to each step, and wake no process. If a step does not come to all of
+//! them, it has left others.
 //!
 //! The answer to a command that is performed at once goes into the body in hand, if the inbox is empty. The look into
 //! the inbox is under this lock. So everything that has arrived before the answer is before it, or makes it take the
@@ -360,19 +361,20 @@ impl Cell {
         let mut news = std::mem::take(&mut body.head.is_answered);
         let (mut messages, mut signals) = (stepped.unseen, stepped.signals || news);
         let mut spare = None;
-        if let Some((inbox, bounds)) = inner.body.inbox() {
+        if let Some((inbox, mut bounds)) = inner.body.inbox() {
             // Messages under a bound stay here until a step is about to be given them. Other messages stay until
             // those before them are stepped. So they are never copied: the empty queue moves in the other direction.
             // A process that took nothing gets new events at once, so that the next step finds no new events here.
             let mailbox = body.machine.mailbox();
             let is_bounded = bounds.is_some();
+            bounds.iter_mut().for_each(|bounds| bounds.tell_of_lost(mailbox));
             news |= bounds.map_or(inbox.messages() > 0, |bounds| bounds.has_new) || inbox.has_signals();
             let stay = is_bounded || (mailbox.messages() > 0 && stepped.verdict != Verdict::Declined);
             let completions = mailbox.absorb(inbox, if stay { 0 } else { usize::MAX });
             messages = mailbox.messages() > 0 || inbox.messages() > 0;
             signals = mailbox.has_signals();
             body.head.answered(completions);
-            messages |= body.has_unseen_items();
+            messages = messages || stepped.unseen && body.machine.keeps_unseen();
         }
         let again = match stepped.verdict {
             Verdict::Idle => messages || signals,
@@ -430,6 +432,7 @@ impl Cell {
         let BodyState::OutBounded(bounded) = &mut inner.body else { return Freed::default() };
         let mailbox = body.machine.mailbox();
         let wanted = if body.head.waits { 0 } else { (budget as usize).saturating_sub(mailbox.messages()) };
+        bounded.bounds.tell_of_lost(mailbox);
         let completions = mailbox.absorb(&mut *bounded.mailbox, wanted);
         bounded.bounds.has_new = false;
         body.head.answered(completions);

@@ -214,7 +214,9 @@ pub(crate) fn put(
             (Some(1), SendEnd::Accepted, None)
         }
         (Entry::Instead(dead, reason), bounds) => {
-            bounds.into_iter().for_each(|bounds| bounds.has_new |= reason == DeadLetterReason::DroppedOldest);
+            if let Some(bounds) = bounds.filter(|_| reason == DeadLetterReason::DroppedOldest) {
+                (bounds.has_new, bounds.lost) = (true, bounds.lost + 1);
+            }
             (Some(0), SendEnd::Accepted, Some((dead, reason)))
         }
         // The caller knows the type of the mailbox.

@@ -139,7 +139,10 @@ pub(crate) fn end<E: Engine, H: Executor>(
     if body.head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
         bury_feeds(road, executor, &mut body);
     }
-    if let Some(inbox) = vacated.into_inbox() {
+    if let Some(mut inbox) = vacated.into_inbox() {
+        if body.head.rare.as_ref().is_some_and(|rare| rare.known_as.is_some()) {
+            body.machine.keep_stored(&mut *inbox.mailbox);
+        }
         bury_inbox(road, executor, pid, inbox);
     }
     body.machine.mailbox().drop_signals();
@@ -252,6 +255,9 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     engine.tell_related(pid, &exit, executor);
     let type_name = kind.map_or("", |kind| (kind.process)());
     road.tell_observer(|observer| observer.exited(&ProcessIdentity { pid, type_name, name: None }, &exit));
+    if let Some(elsewhere) = road.non_local.get() {
+        elsewhere.body_lost(pid);
+    }
     if marks & WATCHED != 0 {
         road.roll.count_out();
     }

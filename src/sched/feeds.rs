@@ -377,6 +377,11 @@ impl<M> Feeds<M> {
         !self.unseen.is_empty()
     }
 
+    /// Whether the last step has left items that it was not shown.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.has_unseen
+    }
+
     /// Records that the step is over. The next one is shown what this one has passed over.
     pub(crate) fn end_step(&mut self) {
         self.has_unseen = !self.unseen.is_empty();
@@ -448,9 +453,6 @@ pub(crate) trait AnyFeeds: Any + Send {
     /// Fetches new items, when a turn begins. Returns whether there are any.
     fn fetch(&mut self) -> bool;
 
-    /// Whether the last step has left items that it was not shown.
-    fn has_unseen(&self) -> bool;
-
     /// Makes room for the items that steps have taken. Returns the wakers of those that waited for it. Forgets feeds
     /// that are closed and empty. Returns whether any is left.
     fn settle(&mut self) -> (Vec<Waker>, bool);
@@ -480,10 +482,6 @@ impl<M: Send + 'static> AnyFeeds for Feeds<M> {
             }
         }
         is_new
-    }
-
-    fn has_unseen(&self) -> bool {
-        self.has_unseen
     }
 
     fn settle(&mut self) -> (Vec<Waker>, bool) {

@@ -9,7 +9,7 @@
 
 use super::search::{Searcher, search};
 use super::turn::Engine;
-use super::worker::{GLOBAL_FIRST, Own, Progress, Worker};
+use super::worker::{GLOBAL_FIRST, Own, Progress, Robs, Worker};
 use crate::primitives::Ordering;
 use crate::sched::body::Ready;
 
@@ -34,7 +34,7 @@ impl<E: Engine> Worker<E> {
                 return Some(ready);
             }
         }
-        if own.robs { own.rob() } else { None }
+        if own.robs == Robs::Nothing { None } else { own.rob() }
     }
 }
 
@@ -58,7 +58,7 @@ impl<E: Engine> Searcher for Worker<E> {
     #[inline(always)]
     fn look(&mut self) -> Option<Ready> {
         self.searches = self.searches.wrapping_add(1);
-        if (self.searches == self.global_at || self.own.robs)
+        if (self.searches == self.global_at || self.own.robs != Robs::Nothing)
             && let Some(ready) = self.look_beyond()
         {
             return Some(ready);
@@ -114,7 +114,8 @@ impl Own {
     /// Whether the next search begins with the deque of another worker.
     #[inline]
     pub(super) fn is_to_rob(&mut self) -> bool {
-        self.robs || self.steps.wrapping_sub(self.looked_at) >= STEPS_A_LOOK_ELSEWHERE && self.looks_elsewhere()
+        self.robs != Robs::Nothing
+            || self.steps.wrapping_sub(self.looked_at) >= STEPS_A_LOOK_ELSEWHERE && self.looks_elsewhere()
     }
 
     /// Whether to take from the worker that this one has looked at before. There are three reasons:
@@ -123,21 +124,32 @@ impl Own {
     /// - It has taken nothing from the global queue since then, and has work in its shard.
     /// - It has much more in its shard than this worker.
     ///
+    /// The first is needed for fairness. The others spread work sooner. With the second, a process does not wait until
+    /// the other worker comes to its shard, which may be after all processes of a deep deque.
+    ///
     /// If there is none, the next look is at another worker.
     #[cold]
     fn looks_elsewhere(&mut self) -> bool {
         self.looked_at = self.steps;
         let (queues, before, now) = (&self.road.queues, self.seen, self.progress_of(self.victim));
         let (spawned, woken) = (queues.own_len(self.victim), queues.shard_len(self.victim));
-        self.is_stuck = before.steps == now.steps && spawned + woken > 0;
+        let is_stuck = before.steps == now.steps && spawned + woken > 0;
         let neglects = before.from_global == now.from_global && woken > 0;
         let has_more = woken > 2 * self.queues.waiting() + 1;
-        self.robs = self.victim != self.index && (self.is_stuck || neglects || has_more);
+        self.robs = if self.victim == self.index {
+            Robs::Nothing
+        } else if is_stuck {
+            Robs::ShardOrDeque
+        } else if neglects || has_more {
+            Robs::Shard
+        } else {
+            Robs::Nothing
+        };
         self.seen = now;
-        if !self.robs {
+        if self.robs == Robs::Nothing {
             self.looks_at_next();
         }
-        self.robs
+        self.robs != Robs::Nothing
     }
 
     fn looks_at_next(&mut self) {
@@ -150,15 +162,16 @@ impl Own {
         Progress { steps: counters.steps.get(), from_global: counters.from_global.get() }
     }
 
-    /// Takes half of what the other worker has in its shard. If it is stuck, also takes from its deque.
+    /// Takes half of the other worker's shard. If it is stuck and its shard is empty, takes from its deque.
     #[cold]
     fn rob(&mut self) -> Option<Ready> {
-        self.robs = false;
+        let robs = std::mem::replace(&mut self.robs, Robs::Nothing);
         let (queues, victim) = (&self.road.queues, self.victim);
-        let stolen = queues
-            .steal_shard(victim, &self.queues)
-            .or_else(|| if self.is_stuck { queues.steal_deque(victim, &self.queues) } else { None });
-        if !self.is_stuck {
+        let mut stolen = queues.steal_shard(victim, &self.queues);
+        if robs == Robs::ShardOrDeque {
+            stolen = stolen.or_else(|| queues.steal_deque(victim, &self.queues));
+        } else {
+            // There may always be a reason to take from this worker. Meanwhile, another one may be stuck.
             self.looks_at_next();
         }
         let stolen = stolen?;
@@ -168,11 +181,13 @@ impl Own {
     }
 
     /// Called when the only process of this worker lets its turn pass. The next search begins with the shard of another
-    /// worker, because the process that should be stepped first may be there.
+    /// worker, because the process that should be stepped first may be there. So the backlog does not grow until that
+    /// worker comes to it.
     #[cold]
     pub(super) fn robs_meanwhile(&mut self) {
         self.looks_at_next();
-        self.is_stuck = false;
-        self.robs = self.victim != self.index && self.road.queues.shard_len(self.victim) > 0;
+        if self.victim != self.index && self.road.queues.shard_len(self.victim) > 0 {
+            self.robs = Robs::Shard;
+        }
     }
 }

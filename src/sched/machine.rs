@@ -8,6 +8,8 @@ use super::body::{
     Verdict,
 };
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost, Feeds, NewFeed};
+#[cfg(feature = "durable")]
+use super::mailbox::Envelope;
 use super::mailbox::{AnyMailbox, Mailbox, Queue};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
@@ -15,7 +17,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Ordering, Weak};
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
-use crate::process::event::{EventTap, Events, Kept};
+use crate::process::event::{Events, Kept, Tap};
 use crate::process::step_activity::Sight;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
@@ -132,9 +134,16 @@ impl<P: Process> Typed<P> {
         self.rare.as_ref()?.entry.as_deref()
     }
 
-    /// Sets the tap that sees the events of the steps, if there is none.
-    pub(crate) fn tap(&mut self, make: impl FnOnce() -> Box<dyn EventTap<P::Message>>) {
+    /// Sets the tap at the events of the steps, if there is none.
+    #[inline]
+    pub(crate) fn tap(&mut self, make: impl FnOnce() -> Tap<P::Message>) {
         self.kept().tap.get_or_insert_with(make);
+    }
+
+    /// Whether there are events that a step would be offered.
+    pub(crate) fn offers(&self, waits: bool) -> bool {
+        let has_kept = || self.rare.as_ref().and_then(|rare| rare.kept.as_ref()).is_some_and(|kept| kept.has_any());
+        self.mailbox.has_signals() || !waits && (!self.mailbox.messages.is_empty() || has_kept())
     }
 
     /// Returns a process that has not begun.
@@ -175,25 +184,54 @@ impl<P: Process> Typed<P> {
         self.rare().kept.get_or_insert_default()
     }
 
-    /// Puts back what a step has left. Returns whether there are items of feeds that the step was not shown.
+    /// Puts back what a step has left. Returns whether there is anything that the step was not shown.
     #[cold]
     #[inline(never)]
-    fn put_back(&mut self, mut kept: Box<Kept<P::Message>>) -> bool {
+    fn put_back_kept(&mut self, mut kept: Box<Kept<P::Message>>) -> bool {
         kept.end_step();
-        let has_unseen_items = kept.feeds.as_ref().is_some_and(|feeds| feeds.has_unseen());
+        let has_unseen = kept.has_unseen();
         if !kept.is_empty() {
             self.rare().kept = Some(kept);
         }
-        has_unseen_items
+        has_unseen
     }
 
     /// The verdict of a step that said `Idle` and changed nothing. A step after `Wait` was not offered the messages.
     #[cold]
     fn idle_untouched(&self, head: &Head) -> Verdict {
-        let kept = || self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
-        let has_fed = || kept().and_then(|kept| kept.feeds.as_ref()).is_some_and(|feeds| feeds.has_items());
-        let is_offered = !self.mailbox.messages.is_empty() || self.mailbox.has_signals() || has_fed();
+        let is_offered = self.offers(false);
         if is_offered && !head.waits { Verdict::Declined } else { Verdict::Idle }
+    }
+}
+
+/// Calls of a machine around this one.
+#[cfg(feature = "durable")]
+impl<P: Process> Typed<P> {
+    /// The events that wait.
+    pub(crate) fn waiting(&mut self) -> &mut Mailbox<P::Message> {
+        &mut self.mailbox
+    }
+
+    /// The process, until its end.
+    pub(crate) fn process_mut(&mut self) -> Option<&mut P> {
+        self.process.as_mut()
+    }
+
+    /// Puts another state machine into the place of this one, and returns this one.
+    pub(crate) fn replace_process(&mut self, process: P) -> Option<P> {
+        self.process.replace(process)
+    }
+
+    /// Puts a message back that a step has taken, in front of the first that `is_later`.
+    pub(crate) fn put_back(&mut self, message: Envelope<P::Message>, is_later: impl Fn(Pid) -> bool) {
+        let older = &mut self.kept().older;
+        let place = older.iter().position(|other| other.from.is_some_and(&is_later)).unwrap_or(older.len());
+        older.insert(place, message);
+    }
+
+    /// Whether there are messages that earlier steps have left.
+    pub(crate) fn has_older(&self) -> bool {
+        self.rare.as_ref().and_then(|rare| rare.kept.as_ref()).is_some_and(|kept| !kept.older.is_empty())
     }
 }
 
@@ -246,8 +284,8 @@ impl<P: Process> Machine for Typed<P> {
         let result = contain(|| process.step(&mut events, out));
         out.end(head);
         let taken = events.taken();
-        let has_unseen_items = events.into_kept().is_some_and(|kept| self.put_back(kept));
-        let unseen = !self.mailbox.messages.is_empty() || has_unseen_items;
+        let has_unseen = events.into_kept().is_some_and(|kept| self.put_back_kept(kept));
+        let unseen = !self.mailbox.messages.is_empty() || has_unseen;
         let verdict = match result {
             Ok(Ok(Step::Continue)) => Verdict::Continue,
             Ok(Ok(Step::Idle)) if taken.is_nothing() => self.idle_untouched(head),
@@ -281,6 +319,10 @@ impl<P: Process> Machine for Typed<P> {
     fn held(&self) -> usize {
         let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
         kept.map_or(0, |kept| kept.older.len()) + self.mailbox.messages.len()
+    }
+
+    fn keeps_unseen(&self) -> bool {
+        self.rare.as_ref().and_then(|rare| rare.kept.as_ref()).is_some_and(|kept| kept.has_unseen())
     }
 
     fn push_out(&mut self, most: usize) -> Option<Box<dyn AnyMailbox>> {
@@ -401,8 +443,9 @@ impl<P: Process> Machine for Typed<P> {
     }
 
     fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
-        let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
-        kept.iter().flat_map(|kept| &kept.older).for_each(|older| show(older.from, &older.message));
+        if let Some(kept) = self.rare.as_ref().and_then(|rare| rare.kept.as_ref()) {
+            kept.older.iter().for_each(|older| show(older.from, &older.message));
+        }
         self.mailbox.show_messages(show);
     }
 }

@@ -4,9 +4,10 @@
 //! thread holds the body. The other is inside the body, for events that its next steps will see.
 
 use std::any::Any;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
+use super::small_queue::SmallQueue;
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
 use crate::process::reply::Completion;
@@ -35,22 +36,10 @@ pub(crate) struct Envelope<M> {
     pub(crate) message: M,
 }
 
-/// A first-in, first-out queue. It makes no allocation for a single message, which is the usual content.
-pub(crate) enum Queue<M> {
-    Empty,
-    One(Envelope<M>),
-    Many(VecDeque<Envelope<M>>),
-}
-
-/// The largest buffer, in bytes, that a queue at rest keeps.
-const KEPT_AT_REST: usize = 256;
+/// The messages that wait, in the order of their arrival.
+pub(crate) type Queue<M> = SmallQueue<Envelope<M>>;
 
 impl<M> Queue<M> {
-    #[inline]
-    pub(crate) fn push(&mut self, envelope: Envelope<M>) {
-        self.push_parts(envelope.from, envelope.message);
-    }
-
     /// As `push`, for the parts of an envelope.
     ///
     /// The envelope is put together at its final place. If it were put together elsewhere and then moved as a whole,
@@ -61,102 +50,6 @@ impl<M> Queue<M> {
             Queue::Empty => *self = Queue::One(Envelope { from, message }),
             Queue::Many(many) => many.push_back(Envelope { from, message }),
             Queue::One(_) => self.push_second(Envelope { from, message }),
-        }
-    }
-
-    fn push_second(&mut self, envelope: Envelope<M>) {
-        let mut many = VecDeque::with_capacity(4);
-        if let Queue::One(first) = std::mem::replace(self, Queue::Empty) {
-            many.push_back(first);
-        }
-        many.push_back(envelope);
-        *self = Queue::Many(many);
-    }
-
-    /// Appends several envelopes at once.
-    pub(crate) fn extend(&mut self, envelopes: impl Iterator<Item = Envelope<M>>) {
-        if let Queue::Many(many) = self {
-            many.extend(envelopes);
-            return;
-        }
-        let mut many = VecDeque::with_capacity(envelopes.size_hint().0 + 1);
-        if let Queue::One(first) = std::mem::replace(self, Queue::Empty) {
-            many.push_back(first);
-        }
-        many.extend(envelopes);
-        *self = Queue::Many(many);
-    }
-
-    #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Envelope<M>> {
-        match self {
-            Queue::Many(many) => many.pop_front(),
-            Queue::Empty => None,
-            Queue::One(_) => match std::mem::replace(self, Queue::Empty) {
-                Queue::One(only) => Some(only),
-                _ => None,
-            },
-        }
-    }
-
-    pub(crate) fn front(&self) -> Option<&Envelope<M>> {
-        match self {
-            Queue::Empty => None,
-            Queue::One(only) => Some(only),
-            Queue::Many(many) => many.front(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Queue::Empty => 0,
-            Queue::One(_) => 1,
-            Queue::Many(many) => many.len(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// All envelopes, the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Envelope<M>> {
-        let (one, many) = match self {
-            Queue::Empty => (None, None),
-            Queue::One(only) => (Some(only), None),
-            Queue::Many(many) => (None, Some(many)),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
-    }
-
-    /// Moves all of `other` behind the messages here.
-    pub(crate) fn append(&mut self, other: &mut Queue<M>) {
-        if self.is_empty() {
-            std::mem::swap(self, other);
-            return;
-        }
-        match std::mem::replace(other, Queue::Empty) {
-            Queue::Empty => {}
-            Queue::One(only) => self.push(only),
-            Queue::Many(mut many) => {
-                if let Queue::Many(mine) = self {
-                    mine.append(&mut many);
-                } else {
-                    many.into_iter().for_each(|envelope| self.push(envelope));
-                }
-            }
-        }
-    }
-
-    /// Frees a large empty buffer, so that a process at rest does not keep the buffer of a burst.
-    fn shrink(&mut self) {
-        if let Queue::Many(many) = self
-            && many.is_empty()
-            && many.capacity() * size_of::<Envelope<M>>() > KEPT_AT_REST
-        {
-            *self = Queue::Empty;
         }
     }
 }
@@ -281,7 +174,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 
     fn complete(&mut self, completion: Completion) {
         let arrived = self.arrived();
-        self.signals.get_or_insert_default().completions.push_back((arrived, completion));
+        self.signals.get_or_insert_default().completions.push((arrived, completion));
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
@@ -313,7 +206,10 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     }
 
     fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
-        self.messages.iter().for_each(|envelope| show(envelope.from, &envelope.message));
+        // Most mailboxes are empty, and an invariant looks at all of them.
+        if !self.messages.is_empty() {
+            self.messages.iter().for_each(|envelope| show(envelope.from, &envelope.message));
+        }
     }
 
     fn has_signals(&self) -> bool {
@@ -361,36 +257,6 @@ mod tests {
         Envelope { from: None, message }
     }
 
-    fn drain(queue: &mut Queue<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| queue.pop()).map(|envelope| envelope.message).collect()
-    }
-
-    #[test]
-    fn a_queue_gives_back_what_was_pushed_in_order_whatever_its_form() {
-        let mut queue = Queue::Empty;
-        for n in 0..3 {
-            for message in 0..n {
-                queue.push(envelope(message));
-            }
-            assert_eq!(queue.len(), n as usize);
-            assert_eq!(drain(&mut queue), (0..n).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn appending_keeps_the_order_in_every_pair_of_forms() {
-        for mine in 0..4 {
-            for theirs in 0..4 {
-                let (mut a, mut b) = (Queue::Empty, Queue::Empty);
-                (0..mine).for_each(|n| a.push(envelope(n)));
-                (mine..mine + theirs).for_each(|n| b.push(envelope(n)));
-                a.append(&mut b);
-                assert!(b.is_empty());
-                assert_eq!(drain(&mut a), (0..mine + theirs).collect::<Vec<_>>());
-            }
-        }
-    }
-
     #[test]
     fn a_burst_leaves_no_large_buffer_behind() {
         let mut mailbox = Mailbox::new();
@@ -411,8 +277,8 @@ mod tests {
         inbox.signal(completed(2));
         inbox.messages.push(envelope(4));
         assert_eq!(body.absorb(&mut inbox, usize::MAX), 1);
-        let places: Vec<_> =
-            body.signals.unwrap().completions.into_iter().map(|(arrived, one)| (arrived, one.tag())).collect();
+        let signals = body.signals.unwrap();
+        let places: Vec<_> = signals.completions.iter().map(|(arrived, one)| (*arrived, one.tag())).collect();
         assert_eq!(places, [(3, 1), (4, 2)], "after message 2, and after message 3");
     }
 

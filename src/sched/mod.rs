@@ -7,6 +7,7 @@
 
 mod marks;
 pub(crate) mod resident_waker;
+mod small_queue;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod room_queue;
@@ -30,7 +31,9 @@ pub(crate) mod queue;
 pub(crate) mod sleep;
 mod search;
 pub(crate) mod stuck_steps;
+pub(crate) mod non_local;
 pub(crate) mod road;
+mod elsewhere;
 pub(crate) mod router;
 pub(crate) mod backpressure;
 mod ask_cycles;

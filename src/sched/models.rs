@@ -12,7 +12,8 @@ use crate::process::{
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::mailbox::{Control, Envelope, Mailbox, Overflow, Signal};
-use crate::sched::open_asks::OpenAsks;
+use crate::sched::open_asks::{OpenAsks, SpareAsks};
+use crate::sched::turn::take_share;
 use crate::sched::waiting_send::{LimitedSend, Told, WaitingSend};
 
 struct Anybody;
@@ -215,12 +216,17 @@ struct Ring {
 impl Ring {
     /// Makes this many processes with their bodies in hand. Each has asked the given ones.
     fn new(whom: &[&[u32]]) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<Ask>>)>) {
+        Ring::with(whom, SpawnOptions::new)
+    }
+
+    fn with(whom: &[&[u32]], options: impl Fn() -> SpawnOptions) -> (Arc<Ring>, Vec<(Ready, Vec<Arc<Ask>>)>) {
         let mut ring = Ring { cells: Vec::new(), decisions: Mutex::new(()) };
         let mut bodies = Vec::new();
         for (slot, whom) in whom.iter().enumerate() {
             let (cell, me) = (Cell::new(), pid(slot as u32));
-            let mut body: Ready = described_body(Anybody, me, SpawnOptions::new(), None);
-            assert!(cell.install(1, body.machine.kind(), Birth::default(), 0, || false));
+            let (options, bound) = (options(), options().bound);
+            let mut body: Ready = described_body(Anybody, me, options, None);
+            assert!(cell.install(1, body.machine.kind(), Birth { bound, ..Birth::default() }, 0, || false));
             let ask =
                 |(tag, to): (usize, &u32)| Arc::new(Ask::of_process::<()>(Clerk::counted(), me, tag as u64, pid(*to)));
             let asks: Vec<_> = whom.iter().enumerate().map(ask).collect();
@@ -239,12 +245,27 @@ impl Ring {
     /// Puts a process to rest, and looks for a cycle. Returns whether its ask was given up.
     fn rest(&self, slot: u32, body: Ready) -> bool {
         match settled(&self.cells[slot as usize], body, Verdict::Wait) {
-            Settled::Asking(asked) => {
-                let closed = closes_cycle(&|pid| self.find(pid), &self.decisions, pid(slot), asked);
-                matches!(closed, Some((_, Decided::Deliver { .. })))
-            }
+            Settled::Asking(asked) => self.is_given_up(slot, asked),
             _ => false,
         }
+    }
+
+    /// A step that takes the answers and waits for more. Returns whether the ask of the process was given up, and its
+    /// body if it is to be stepped again.
+    fn step(&self, slot: u32, mut body: Ready) -> (bool, Option<Ready>) {
+        let cell = &self.cells[slot as usize];
+        drop(take_share(cell, &mut body, 1, &mut SpareAsks::default()));
+        body.machine.mailbox().drop_signals();
+        match settled(cell, body, Verdict::Wait) {
+            Settled::Again(body) => (false, Some(body)),
+            Settled::Asking(asked) => (self.is_given_up(slot, asked), None),
+            Settled::Resting | Settled::Ends(_) => (false, None),
+        }
+    }
+
+    fn is_given_up(&self, slot: u32, asked: Pid) -> bool {
+        let closed = closes_cycle(&|pid| self.find(pid), &self.decisions, pid(slot), asked);
+        matches!(closed, Some((_, Decided::Deliver { .. })))
     }
 
     /// Answers an open ask. Returns the asker's body, if that woke it.
@@ -377,6 +398,33 @@ fn a_process_that_waits_for_two_answers_is_part_of_no_cycle() {
         let mine = ring.rest(0, one);
         assert!(!mine && !other.join().unwrap(), "the first can go on with the answer of the third");
         let _woken = third.join().unwrap();
+    });
+}
+
+/// A process with a bound has asked two others. The second one answers at any moment, also while the process is given
+/// its share. Fails if the questions that are decided are forgotten before that.
+#[test]
+fn a_cycle_is_found_whenever_an_answer_comes_to_a_bounded_member() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let bounded = || SpawnOptions::new().mailbox(1, Overflow::Refuse);
+        let (ring, mut bodies) = Ring::with(&[&[1, 2], &[0], &[]], bounded);
+        let (_third, _) = bodies.pop().unwrap();
+        let (two, _asks_of_two) = bodies.pop().unwrap();
+        let (one, asks_of_one) = bodies.pop().unwrap();
+        let third = loom::thread::spawn({
+            let (ring, ask) = (ring.clone(), asks_of_one[1].clone());
+            move || ring.answer(&ask)
+        });
+        let step_all = |mut body: Option<Ready>| {
+            while let Some(ready) = body {
+                body = ring.step(0, ready).1;
+            }
+        };
+        step_all(Some(one));
+        step_all(third.join().unwrap());
+        assert!(ring.step(1, two).0, "the last to rest closes the cycle");
     });
 }
 

@@ -7,7 +7,7 @@
 use crate::pid::Pid;
 
 /// The number of orders that are packed together, and performed in one go.
-pub(crate) const SLICE: usize = 16_384;
+const SLICE: usize = 16_384;
 
 /// The number of places where different orders of a slice are remembered while it is packed.
 const PLACES: usize = 1024;
@@ -42,7 +42,7 @@ impl Orders {
     #[inline]
     pub(crate) fn push(&mut self, order: Order) {
         if self.newest.len() > SLICE {
-            self.pack();
+            self.pack(SLICE);
         }
         self.newest.push(order);
     }
@@ -73,13 +73,11 @@ impl Orders {
         !self.packed.is_empty()
     }
 
-    /// Takes the orders out, and frees each slice when it has been taken.
-    pub(crate) fn take_slices(&mut self) -> impl Iterator<Item = Order> + use<> {
+    /// Takes the orders out, in slices. Each slice is freed when it has been taken.
+    pub(crate) fn take_slices(&mut self) -> impl Iterator<Item = impl Iterator<Item = Order> + use<>> + use<> {
+        self.pack(self.newest.len());
         let packed = std::mem::take(&mut self.packed).into_iter();
-        let slices = packed.flat_map(|Packed { different, numbers }| {
-            numbers.into_iter().map(move |number| different[number as usize])
-        });
-        slices.chain(std::mem::take(&mut self.newest))
+        packed.map(|Packed { different, numbers }| numbers.into_iter().map(move |number| different[number as usize]))
     }
 
     #[inline]
@@ -94,9 +92,9 @@ impl Orders {
         self.newest.capacity() > KEPT
     }
 
-    /// Packs all but the newest order.
+    /// Packs the first `count` orders.
     #[cold]
-    fn pack(&mut self) {
+    fn pack(&mut self, count: usize) {
         // The last order of each place. Two orders that take turns at one place are kept several times, which costs
         // memory only.
         let (mut last, mut different) = ([u16::MAX; PLACES], Vec::new());
@@ -111,7 +109,7 @@ impl Orders {
             }
             last[place]
         };
-        let numbers = self.newest.drain(..SLICE).map(number).collect();
+        let numbers = self.newest.drain(..count).map(number).collect();
         self.packed.push(Packed { different: different.into(), numbers });
     }
 }
@@ -136,7 +134,7 @@ mod tests {
             assert_eq!((orders.len(), orders.is_empty()), (many, many == 0));
             assert_eq!(orders.has_slices(), many > SLICE + 1);
             assert!(orders.newest().len() >= many.min(2));
-            assert!(orders.take_slices().eq((0..many).map(one)));
+            assert!(orders.take_slices().flatten().eq((0..many).map(one)));
             assert_eq!(orders.len(), 0);
         }
     }

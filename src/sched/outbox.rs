@@ -143,7 +143,14 @@ pub(crate) trait Lane: Any + Send {
     /// Looks at a message that is not sent yet, by its place, and at its type.
     fn look(&self, place: usize) -> Option<(&dyn Any, &'static str)>;
 
-    /// Takes the next message, and its type, for a test that inspects yields.
+    /// Takes the next message out, on a lane of its own.
+    fn split_off_first(&mut self) -> Box<dyn Lane>;
+
+    /// Moves the next `count` messages to another outbox. Returns the number of the lane there.
+    #[cfg(feature = "durable")]
+    fn forward(&mut self, count: usize, outbox: &mut Outbox) -> u32;
+
+    /// Takes the next message, and its type.
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
 }
 
@@ -255,6 +262,18 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
 
     fn look(&self, place: usize) -> Option<(&dyn Any, &'static str)> {
         Some((self.letters.get(place)?, type_name::<M>()))
+    }
+
+    fn split_off_first(&mut self) -> Box<dyn Lane> {
+        let letters = self.letters.pop_front().into_iter().collect();
+        Box::new(LaneOf { letters, dead: Vec::new(), waiting: 0, ask: None })
+    }
+
+    #[cfg(feature = "durable")]
+    fn forward(&mut self, count: usize, outbox: &mut Outbox) -> u32 {
+        // Not by `push`: with a second caller, the compiler does not inline it into the steps that send.
+        self.letters.drain(..count).for_each(|message| outbox.find_and_push(message));
+        outbox.last as u32
     }
 
     fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {

@@ -22,8 +22,19 @@ use crate::sched::body::{Head, Ready, Stage};
 /// Calls its argument, surrounded by the user's code.
 pub(crate) type PollContext = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
+/// Whether a turn begins with polls. If so, this takes the request back. Call it before anything is looked at that may
+/// have been the reason for a request: one that comes later is kept for the next turn.
+#[inline]
+pub(super) fn polls_are_due(cell: &Cell, body: &Ready) -> bool {
+    let are_due = body.head.rare.as_ref().is_some_and(|rare| rare.poll_requested || rare.has_feeds);
+    if are_due {
+        cell.take_poll_request();
+    }
+    are_due
+}
+
 /// Begins a turn: polls the futures that were woken, and fetches new items of feeds. Returns whether the process is to
-/// be stepped.
+/// be stepped. `polls_are_due` was asked before.
 pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, body: &mut Ready) -> bool {
     let Some(rare) = &mut body.head.rare else { return true };
     let only_polls = std::mem::take(&mut rare.only_polls);
@@ -31,7 +42,6 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     if !std::mem::take(&mut rare.poll_requested) && !rare.has_feeds {
         return true;
     }
-    cell.take_poll_request();
     if let Some(residents) = &mut rare.residents {
         residents.take_woken();
         poll_due(engine, executor, cell, body);
@@ -44,7 +54,7 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     let is_answered = std::mem::take(&mut body.head.is_answered);
     // The process may have been terminated during a poll. Then it is not stepped.
     let is_doomed = engine.road().dooms.load(Ordering::Relaxed) > 0 && cell.doomed().is_some();
-    (is_answered || is_fed || !only_polls) && !is_doomed
+    (is_answered || is_fed || !only_polls || body.machine.is_due()) && !is_doomed
 }
 
 /// Attaches a feed to the process whose step has made it. A process that is done has no feeds.

@@ -23,7 +23,7 @@ pub(super) fn upgrade<H: Executor>(
 ) -> Ready {
     let (mut body, refused) = succeed(successor, body);
     let Some(cell) = road.table.cell(body.head.pid) else { return body };
-    let inbox = cell.upgrade(&body, taken);
+    let inbox = cell.upgrade(&mut body, taken);
     take_over(road, executor, cell, &mut body, inbox, refused);
     body
 }

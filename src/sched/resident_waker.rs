@@ -25,6 +25,9 @@
 //! - *When a turn begins* with a marked body: (a) it takes the mark off and clears `POLLS`, under the lock of the cell.
 //!   (b) It takes the tags out of the list. (c) For each tag it clears *woken*, and then polls that future.
 //!
+//! A machine with yields that are released later is looked at between (a) and (b), for the same reason: it is asked for
+//! a poll behind each release.
+//!
 //! **Why no wake is lost.** Let a future be woken.
 //!
 //! - If *woken* was set before, its tag is listed or will be, and the owner has not come to (c) for it. The poll comes

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
+use super::non_local::NonLocal;
 use super::queue::Queues;
 use super::sleep::Sleep;
 use super::stuck_steps::StuckSteps;
@@ -14,7 +15,7 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
-use crate::sched::body::{BodyRecorder, Head, Ready, StepOutput, Stepped};
+use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
 
 /// The state that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -50,6 +51,8 @@ pub(crate) struct Road {
     pub(crate) stopped: AtomicBool,
     /// Ends everything that is in the queues. Called for processes that become ready after the workers have exited.
     pub(crate) reap: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Reaches the processes that live elsewhere, if there are any.
+    pub(crate) non_local: OnceLock<Arc<dyn NonLocal>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -136,9 +139,15 @@ pub(crate) trait Executor {
 
     /// Returns how many new events the next step of this process is given, at most `budget`. A simulation may choose.
     #[inline(always)]
-    fn allow(&mut self, head: &Head, budget: u32) -> u32 {
-        let _ = head;
+    fn allow(&mut self, body: &Ready, budget: u32) -> u32 {
+        let _ = body;
         budget
+    }
+
+    /// Called when a `start` that yields has returned, before its yields are performed.
+    #[inline(always)]
+    fn started(&mut self, out: &StepOutput) {
+        let _ = out;
     }
 
     /// Called when a step has returned, before its yields are performed. A simulation may let the step fail.
@@ -176,6 +185,7 @@ impl Road {
             ask_cycles: Mutex::new(()),
             stopped: AtomicBool::new(false),
             reap: OnceLock::new(),
+            non_local: OnceLock::new(),
             budget,
             stock: 0,
             exact_times: false,

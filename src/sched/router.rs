@@ -1,9 +1,10 @@
 //! Sending: puts a message into the mailbox of a PID, and wakes the process if it waits for that.
 
-use std::any::{Any, type_name};
+use std::any::{Any, TypeId, type_name};
 
 use super::cell::{Cell, Missed, Missing};
 use super::doorway::ToldSends;
+use super::elsewhere::offer_elsewhere;
 use super::feeds::FeedHost;
 use super::resident_waker::PollRequests;
 use super::road::{Executor, OutsideExecutor, Road};
@@ -106,6 +107,10 @@ impl Road {
         missed: Option<Missed>,
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
+        if let (Some(Missed::NoSuchProcess), Some(elsewhere)) = (missed, self.elsewhere(to)) {
+            executor.let_go();
+            return self.hand_over(elsewhere, executor.counters(), (lane, count), (Some(from), to), dead);
+        }
         let waiting = lane.take_waiting();
         if waiting > 0 {
             // They were counted as accepted, and are not yet.
@@ -173,7 +178,10 @@ impl Road {
         if let Some(message) = message {
             let why = match posted {
                 Ok(_) => SendError::Full { pid: to, limit },
-                Err(Missed::NoSuchProcess) => NoSuchProcessError::Pid(to).into(),
+                Err(Missed::NoSuchProcess) => match self.elsewhere(to) {
+                    Some(elsewhere) => return offer_elsewhere(elsewhere, to, message),
+                    None => NoSuchProcessError::Pid(to).into(),
+                },
                 Err(Missed::WrongType(takes)) => {
                     SendError::WrongType { pid: to, takes: takes(), sent: type_name::<M>() }
                 }
@@ -227,7 +235,10 @@ impl Road {
                 }
                 Some(limit) => SendError::Full { pid: to, limit },
             },
-            Err(Missed::NoSuchProcess) => NoSuchProcessError::Pid(to).into(),
+            Err(Missed::NoSuchProcess) => match self.elsewhere(to) {
+                Some(elsewhere) => return self.convert_elsewhere(elsewhere, to, message, route, dead),
+                None => NoSuchProcessError::Pid(to).into(),
+            },
             Err(Missed::WrongType(takes)) => SendError::WrongType { pid: to, takes: takes(), sent: route.type_name() },
         };
         Err(Rejected::new(message, why))
@@ -238,7 +249,11 @@ impl Road {
         let is_typed = |mailbox: &mut dyn AnyMailbox, _: Option<&mut Bounds>| {
             (mailbox as &dyn Any).is::<Mailbox<M>>().then_some(0)
         };
-        self.table.cell(pid).ok_or(Missed::NoSuchProcess)?.post(pid, is_typed).map(drop)
+        match (self.table.cell(pid), self.elsewhere(pid)) {
+            (Some(cell), _) => cell.post(pid, is_typed).map(drop),
+            (None, Some(elsewhere)) => elsewhere.takes(pid, TypeId::of::<M>()),
+            (None, None) => Err(Missed::NoSuchProcess),
+        }
     }
 
     /// Has a message wait for room. Returns the number of its registration in the mailbox. If there is room, the
@@ -268,7 +283,12 @@ impl Road {
         to: Pid,
         signal: Signal,
     ) -> Result<(), (Missing, Signal)> {
-        let Some(cell) = self.table.cell(to) else { return Err((Missing::Never, signal)) };
+        let Some(cell) = self.table.cell(to) else {
+            return match self.elsewhere(to) {
+                Some(elsewhere) => elsewhere.signal(to, signal),
+                None => Err((Missing::Never, signal)),
+            };
+        };
         if let Some(ready) = cell.signal(to, signal)? {
             executor.woken(ready);
         }
@@ -302,7 +322,13 @@ impl Road {
                 Ok(Some(ready)) => return executor.woken(ready),
                 Err(refused) => refused,
             },
-            None => completion,
+            None => match self.elsewhere(to) {
+                Some(elsewhere) => match elsewhere.complete(to, completion) {
+                    Ok(()) => return,
+                    Err(refused) => refused,
+                },
+                None => completion,
+            },
         };
         let counters = executor.counters();
         counters.add(&counters.discarded_answers, 1);
@@ -313,7 +339,9 @@ impl Road {
     /// Decides that a process is ended instead of stepped, from the return of this call on. Returns whether there was
     /// one.
     pub(crate) fn terminate<H: Executor>(&self, executor: &mut H, pid: Pid, why: u64) -> Result<bool, Missing> {
-        let cell = self.table.cell(pid).ok_or(Missing::Never)?;
+        let Some(cell) = self.table.cell(pid) else {
+            return self.elsewhere(pid).map_or(Err(Missing::Never), |elsewhere| elsewhere.terminate(pid));
+        };
         // Counted first: a worker that does not see the count yet is in the step that the process may be in.
         self.dooms.fetch_add(1, Ordering::SeqCst);
         match cell.doom(pid, why) {
@@ -330,7 +358,10 @@ impl Road {
 
     /// Whether the PID's process lives, and is not about to be ended.
     pub(crate) fn is_alive(&self, pid: Pid) -> bool {
-        self.table.cell(pid).is_some_and(|cell| cell.check(pid).is_ok())
+        match self.table.cell(pid) {
+            Some(cell) => cell.check(pid).is_ok(),
+            None => self.elsewhere(pid).is_some_and(|elsewhere| elsewhere.is_alive(pid)),
+        }
     }
 }
 

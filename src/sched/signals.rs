@@ -14,6 +14,7 @@ use crate::process::names::GroupEvent;
 use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
 use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
+use crate::sched::small_queue::SmallQueue;
 
 /// An event that overtakes messages, or does not count as a message.
 pub(crate) enum Signal {
@@ -99,20 +100,23 @@ impl Unwanted {
 }
 
 /// The signals that wait. Made with the first one, because most processes have none most of the time.
+// The fields that an answer needs stand together. An answer mostly comes from another processor, and each cache line
+// that it needs must come from there.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Signals {
+    // Each with the number of messages, counted as `popped` is, that arrived before it. A process that listens to
+    // everything sees completions and messages in the order of their arrival.
+    pub(crate) completions: SmallQueue<(u64, Completion)>,
+    // The number of completions taken since this was made.
+    answered: u64,
+    // The number of messages taken from the queue since this was made.
+    pub(crate) popped: u64,
     pub(crate) control: VecDeque<Control>,
     // The number of signals, from the front, that need not wait behind anything here.
     free: usize,
     // Whether messages were left out when `free` was determined.
     free_of_answers: bool,
-    // Each with the number of messages, counted as `popped` is, that arrived before it. A process that listens to
-    // everything sees completions and messages in the order of their arrival.
-    pub(crate) completions: VecDeque<(u64, Completion)>,
-    // The number of completions taken since this was made.
-    answered: u64,
-    // The number of messages taken from the queue since this was made.
-    pub(crate) popped: u64,
     related: Option<Box<Related>>,
     // The last request to stop that a step has taken.
     asked_to_stop: Option<CancelRequest>,
@@ -132,18 +136,31 @@ struct Related {
 /// The default waits behind nothing. Completions and messages stand in one order, so a smaller place is due first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
+    // Also those in front of the answer, so that the places stand in the order in which they are reached.
     messages: u64,
     answers: u64,
+    // Those that must be taken themselves. A step after `Wait` takes an answer without the messages in front of it.
+    needed: u64,
 }
 
 impl Place {
     /// Whether everything in front of this place has been taken.
     fn is_due(self, popped: u64, answered: u64) -> bool {
-        self.messages <= popped && self.answers <= answered
+        self.needed <= popped && self.answers <= answered
     }
 
     fn and(self, other: Place) -> Place {
-        Place { messages: self.messages.max(other.messages), answers: self.answers.max(other.answers) }
+        Place {
+            messages: self.messages.max(other.messages),
+            answers: self.answers.max(other.answers),
+            needed: self.needed.max(other.needed),
+        }
+    }
+
+    /// Returns the place among messages that are counted otherwise.
+    fn moved(self, answers: u64, messages: impl Fn(u64) -> u64) -> Place {
+        let needed = if self.needed == 0 { 0 } else { messages(self.needed) };
+        Place { messages: messages(self.messages), answers, needed }
     }
 }
 
@@ -174,41 +191,60 @@ impl Signals {
     pub(crate) fn add(&mut self, signal: Signal, arrived: u64) {
         match signal {
             Signal::Control(control) => self.control.push_back(control),
-            Signal::Completed(completed) => self.completions.push_back((arrived, completed)),
+            Signal::Completed(completed) => self.completions.push((arrived, completed)),
         }
     }
 
     /// Takes the next completion. With messages, takes it only if it is due among them.
     pub(crate) fn next_completion(&mut self, messages: bool) -> Option<Completion> {
         let popped = self.popped;
-        let (_, completed) = self.completions.pop_front_if(|(arrived, _)| !messages || *arrived <= popped)?;
+        self.completions.front().filter(|(arrived, _)| !messages || *arrived <= popped)?;
+        let (arrived, completed) = self.completions.pop()?;
         self.answered += 1;
+        if arrived > popped {
+            self.answered_early();
+        }
         Some(completed)
     }
 
-    /// Takes the next signal of the control lane. The end of a process waits behind the last answer of that process.
-    /// With `messages` it also waits behind its last message.
-    pub(crate) fn next_control(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
-        let control = self.take_next(messages)?;
+    /// An answer was taken without the messages in front of it. Signals behind the answer must not wait for them.
+    #[cold]
+    fn answered_early(&mut self) {
+        let Some(related) = &mut self.related else { return };
+        let answered = self.answered;
+        let waited = |behind: &Place| behind.messages > behind.needed && behind.answers <= answered;
+        let mut moved = false;
+        for (behind, _) in related.behind.iter_mut().filter(|(behind, _)| waited(behind)) {
+            (behind.messages, moved) = (behind.needed, true);
+        }
+        if moved {
+            related.behind.make_contiguous().sort_by_key(|(behind, _)| *behind);
+        }
+    }
+
+    /// Takes the next signal of the control lane. The end of a process waits behind the last answer of that process. If
+    /// the step `gives_messages`, it also waits behind its last message.
+    pub(crate) fn next_control(&mut self, messages: &dyn Senders, gives_messages: bool) -> Option<Control> {
+        let control = self.take_next(messages, gives_messages)?;
         if let Control::Cancel(request) = &control {
             self.asked_to_stop = Some(request.clone());
         }
         Some(control)
     }
 
-    fn take_next(&mut self, messages: Option<&dyn Senders>) -> Option<Control> {
+    fn take_next(&mut self, messages: &dyn Senders, gives_messages: bool) -> Option<Control> {
         let (popped, answered) = (self.popped, self.answered);
-        let popped = if messages.is_some() { popped } else { u64::MAX };
+        let popped = if gives_messages { popped } else { u64::MAX };
         if let Some(related) = &mut self.related
             && let Some((_, control)) = related.behind.pop_front_if(|(place, _)| place.is_due(popped, answered))
         {
             return Some(control);
         }
-        if self.free_of_answers && messages.is_some() {
+        if self.free_of_answers && gives_messages {
             (self.free, self.free_of_answers) = (0, false);
         }
         if self.free == 0 && !self.control.is_empty() {
-            self.sort_out(messages);
+            self.sort_out(messages, gives_messages);
         }
         self.free = self.free.checked_sub(1)?;
         self.control.pop_front()
@@ -217,15 +253,20 @@ impl Signals {
     /// Puts new signals of the control lane behind what they must not overtake.
     ///
     /// It handles all new signals at once: there may be thousands of ends while many messages wait, and the messages
-    /// are searched once.
-    fn sort_out(&mut self, messages: Option<&dyn Senders>) {
+    /// are searched once. A step that is given no messages needs their places, too: an end that waits behind an answer
+    /// may be taken by a later step, which is given them.
+    fn sort_out(&mut self, messages: &dyn Senders, gives_messages: bool) {
         let mut places = self.ends();
         if !places.is_empty() {
-            messages.into_iter().for_each(|messages| find_messages(&mut places, messages, self.popped));
+            find_messages(&mut places, messages, self.popped);
             self.find_answers(&mut places);
         }
+        if !gives_messages {
+            // These wait behind messages only.
+            places.retain(|(_, place)| place.answers > 0);
+        }
         self.move_behind(&places);
-        (self.free, self.free_of_answers) = (self.control.len(), messages.is_none());
+        (self.free, self.free_of_answers) = (self.control.len(), !gives_messages);
     }
 
     /// As `sort_out`, for messages that have not come over with the signals: `arrived` messages come before them.
@@ -255,7 +296,7 @@ impl Signals {
     fn find_answers(&self, places: &mut [(Pid, Place)]) {
         for (number, (arrived, completed)) in self.completions.iter().enumerate() {
             if let Some(place) = completed.answered_by().and_then(|from| find(places, from)) {
-                *place = place.and(Place { messages: *arrived, answers: self.answered + number as u64 + 1 });
+                *place = place.and(Place { messages: *arrived, answers: self.answered + number as u64 + 1, needed: 0 });
             }
         }
     }
@@ -292,12 +333,12 @@ impl Signals {
         let place = |arrived: u64| place(arrived.saturating_sub(theirs.popped));
         let before = self.answered + self.completions.len() as u64;
         self.control.append(&mut theirs.control);
-        self.completions.extend(theirs.completions.into_iter().map(|(arrived, one)| (place(arrived), one)));
+        self.completions.extend(theirs.completions.take_all().map(|(arrived, one)| (place(arrived), one)));
         if let Some(related) = theirs.related {
             for (behind, control) in related.behind {
                 let answers = behind.answers.checked_sub(theirs.answered).filter(|answers| *answers > 0);
                 let answers = answers.map_or(0, |answers| before + answers);
-                self.put_behind(Place { messages: place(behind.messages), answers }, control);
+                self.put_behind(behind.moved(answers, place), control);
             }
             related.killer.into_iter().for_each(|killer| self.kill(killer));
         }
@@ -318,11 +359,27 @@ impl Signals {
         self
     }
 
+    /// Records that this many messages are gone that have not come over: the ones that would have come first behind the
+    /// `held` messages here.
+    pub(crate) fn lose(&mut self, held: u64, lost: u64) {
+        let arrived = self.popped + held;
+        let place = |old: u64| if old > arrived { arrived.max(old.saturating_sub(lost)) } else { old };
+        self.completions.iter_mut().for_each(|(arrived, _)| *arrived = place(*arrived));
+        if let Some(related) = &mut self.related {
+            related.behind.iter_mut().for_each(|(behind, _)| *behind = behind.moved(behind.answers, place));
+            // Some wait for as many messages now, and for other answers.
+            related.behind.make_contiguous().sort_by_key(|(behind, _)| *behind);
+        }
+    }
+
     /// Records that this many messages have come in front of all signals here.
     pub(crate) fn shift(&mut self, messages: u64) {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived += messages);
         if let Some(related) = &mut self.related {
-            related.behind.iter_mut().for_each(|(behind, _)| behind.messages += messages);
+            related
+                .behind
+                .iter_mut()
+                .for_each(|(behind, _)| *behind = behind.moved(behind.answers, |old| old + messages));
         }
     }
 
@@ -372,11 +429,12 @@ impl Signals {
     /// Takes out the signals that only the failed state machine wanted, including its answers.
     pub(crate) fn take_of_failed(&mut self) -> Vec<Signal> {
         let control = self.take_control(Control::is_the_state_machines);
-        // The remaining signals need not wait behind answers any longer. The order of those that wait stays.
-        for (behind, _) in self.related.iter_mut().flat_map(|related| &mut related.behind) {
-            behind.answers = 0;
+        // The remaining signals need not wait behind answers any longer.
+        if let Some(related) = &mut self.related {
+            related.behind.iter_mut().for_each(|(behind, _)| (behind.answers, behind.messages) = (0, behind.needed));
+            related.behind.make_contiguous().sort_by_key(|(behind, _)| *behind);
         }
-        let completions = std::mem::take(&mut self.completions).into_iter().map(|(_, completed)| completed);
+        let completions = self.completions.take_all().map(|(_, completed)| completed);
         control.into_iter().map(Signal::Control).chain(completions.map(Signal::Completed)).collect()
     }
 
@@ -403,8 +461,8 @@ impl Signals {
     }
 
     #[cold]
-    pub(crate) fn drop_each(self) {
-        self.completions.into_iter().for_each(drop_contained);
+    pub(crate) fn drop_each(mut self) {
+        self.completions.take_all().for_each(drop_contained);
         self.control.into_iter().for_each(drop_contained);
         if let Some(related) = self.related {
             related.behind.into_iter().for_each(drop_contained);
@@ -426,7 +484,8 @@ fn find_messages(places: &mut [(Pid, Place)], messages: &dyn Senders, arrived: u
         if let Some(place) = messages.sender(number).and_then(|from| find(places, from))
             && place.messages == 0
         {
-            *place = place.and(Place { messages: arrived + number as u64 + 1, answers: 0 });
+            let messages = arrived + number as u64 + 1;
+            *place = place.and(Place { messages, answers: 0, needed: messages });
             wanted -= 1;
             if wanted == 0 {
                 return;
@@ -478,7 +537,7 @@ mod tests {
         let (mut signals, messages) = (Signals::default(), Counted { len: 10_000, looked_at: Cell::new(0) });
         // Half of them have sent something, and half have not.
         (5_000..15_000).for_each(|slot| signals.add(down(pid(slot)), 10_000));
-        let told = std::iter::from_fn(|| signals.next_control(Some(&messages)));
+        let told = std::iter::from_fn(|| signals.next_control(&messages, true));
         assert_eq!(
             told.map(|told| told.follows()).collect::<Vec<_>>(),
             (10_000..15_000).map(|n| Some(pid(n))).collect::<Vec<_>>()
@@ -487,7 +546,7 @@ mod tests {
         // The others come when the messages that they wait behind have been taken.
         for popped in 1..=10_000 {
             signals.popped = popped;
-            let told = signals.next_control(Some(&messages)).and_then(|told| told.follows());
+            let told = signals.next_control(&messages, true).and_then(|told| told.follows());
             assert_eq!(told, (popped > 5_000).then(|| pid(popped as u32 - 1)));
         }
         assert!(signals.is_empty());
@@ -495,11 +554,25 @@ mod tests {
     }
 
     #[test]
+    fn an_end_does_not_wait_for_an_answer_of_another_when_messages_are_lost() {
+        let mut signals = Signals::default();
+        for (of, messages, answers) in [(1, 3, 1), (2, 4, 0)] {
+            let Signal::Control(control) = down(pid(of)) else { unreachable!("an end is a control signal") };
+            signals.put_behind(Place { messages, answers, needed: messages }, control);
+        }
+        // Two messages are here. The two behind them are lost, and both ends wait for as many now.
+        signals.lose(2, 2);
+        signals.popped = 2;
+        let messages = Counted { len: 0, looked_at: Cell::new(0) };
+        assert_eq!(signals.next_control(&messages, true).and_then(|told| told.follows()), Some(pid(2)));
+        assert!(signals.next_control(&messages, true).is_none(), "this one waits for an answer");
+    }
+
+    #[test]
     fn an_end_waits_behind_the_answer_and_the_message_that_came_before() {
         let messages = Counted { len: 4, looked_at: Cell::new(0) };
         for shown in [true, false] {
             let mut signals = Signals::default();
-            let shown = || shown.then_some(&messages as &dyn Senders);
             // The fourth message is from number 3; its answer came behind the second.
             signals.add(answer(pid(9), 1), 2);
             signals.add(answer(pid(3), 2), 2);
@@ -508,18 +581,75 @@ mod tests {
             signals.add(down(pid(7)), 4);
             let mut told = Vec::new();
             while told.len() < 5 {
-                if let Some(control) = signals.next_control(shown()) {
+                if let Some(control) = signals.next_control(&messages, shown) {
                     told.push(format!("down {}", control.follows().unwrap().slot()));
-                } else if let Some(completed) = signals.next_completion(shown().is_some()) {
+                } else if let Some(completed) = signals.next_completion(shown) {
                     told.push(format!("answer {}", completed.tag()));
                 } else {
                     signals.popped += 1;
                 }
             }
-            let last = if shown().is_some() { 4 } else { 0 };
+            let last = if shown { 4 } else { 0 };
             assert_eq!(told, ["down 7", "answer 1", "down 9", "answer 2", "down 3"]);
             assert_eq!(signals.popped, last);
         }
+    }
+
+    /// A step after `Wait` takes an answer and leaves the messages that came before it.
+    #[test]
+    fn an_end_waits_behind_no_message_of_others_if_its_answer_was_taken_early() {
+        let (mut signals, messages) = (Signals::default(), Counted { len: 3, looked_at: Cell::new(0) });
+        // Three messages came before the answer of number 7.
+        signals.add(answer(pid(7), 1), 3);
+        signals.add(down(pid(7)), 3);
+        // The last message is from number 2, and waits. Its end comes behind it.
+        signals.add(down(pid(2)), 3);
+        let follows = |control: Option<Control>| control.and_then(|control| control.follows());
+        assert_eq!(follows(signals.next_control(&messages, true)), None);
+        assert!(signals.next_completion(false).is_some());
+        assert_eq!(follows(signals.next_control(&messages, true)), Some(pid(7)));
+        assert_eq!(follows(signals.next_control(&messages, true)), None);
+        signals.popped = 3;
+        assert_eq!(follows(signals.next_control(&messages, true)), Some(pid(2)));
+    }
+
+    #[test]
+    fn an_end_that_a_step_after_wait_has_left_still_waits_behind_its_message() {
+        let (mut signals, here) = (Signals::default(), message_of(pid(7)));
+        signals.add(answer(pid(7), 1), 1);
+        signals.add(down(pid(7)), 1);
+        assert!(signals.next_control(&here, false).is_none());
+        assert!(signals.next_completion(false).is_some());
+        assert!(signals.next_control(&here, true).is_none(), "the message comes first");
+        signals.popped = 1;
+        assert!(signals.next_control(&here, true).is_some());
+    }
+
+    #[test]
+    fn an_end_behind_messages_alone_does_not_wait_for_an_answer_after_wait() {
+        let (mut signals, messages) = (Signals::default(), Counted { len: 3, looked_at: Cell::new(0) });
+        signals.add(answer(pid(7), 1), 0);
+        signals.add(down(pid(7)), 3);
+        signals.add(down(pid(2)), 3);
+        let next = |signals: &mut Signals| signals.next_control(&messages, false)?.follows();
+        assert_eq!((next(&mut signals), next(&mut signals)), (Some(pid(2)), None));
+        assert!(signals.next_completion(false).is_some());
+        assert_eq!(next(&mut signals), Some(pid(7)));
+    }
+
+    /// The exit of a process that had made the link itself stays when the state machine is replaced.
+    #[test]
+    fn an_end_whose_answer_went_with_a_machine_waits_behind_its_message() {
+        let (mut signals, here) = (Signals::default(), message_of(pid(7)));
+        let exit = ExitSignal { pid: pid(7), exit: Exit::Terminated(Reason::Terminated) };
+        let by = LinkedBy::OTHER;
+        signals.add(answer(pid(7), 1), 1);
+        signals.add(Signal::Control(Control::Exit(exit, by)), 1);
+        assert!(signals.next_control(&here, false).is_none());
+        assert_eq!(signals.take_of_failed().len(), 1, "the answer");
+        assert!(signals.next_control(&here, true).is_none(), "the message comes first");
+        signals.popped = 1;
+        assert!(signals.next_control(&here, true).is_some());
     }
 
     #[test]
@@ -531,14 +661,14 @@ mod tests {
         theirs.add(answer(pid(3), 3), 0);
         theirs.add(down(pid(3)), 0);
         // One is taken, and the end has its place, before they come over.
-        assert!(theirs.next_control(Some(&nothing)).is_none());
+        assert!(theirs.next_control(&nothing, true).is_none());
         assert!(theirs.next_completion(true).is_some());
         assert_eq!(mine.absorb(theirs, |place| place), 1);
         for tag in [1, 3] {
-            assert!(mine.next_control(Some(&nothing)).is_none(), "before {tag}");
+            assert!(mine.next_control(&nothing, true).is_none(), "before {tag}");
             assert_eq!(mine.next_completion(true).unwrap().tag(), tag);
         }
-        assert!(mine.next_control(Some(&nothing)).is_some() && mine.is_empty());
+        assert!(mine.next_control(&nothing, true).is_some() && mine.is_empty());
     }
 
     fn message_of(from: Pid) -> Queue<()> {
@@ -554,12 +684,12 @@ mod tests {
         let mut signals = Signals::default();
         [one, two].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 0));
         // From now on it is known that the second follows no message.
-        assert_eq!(signals.next_control(Some(&Queue::<()>::Empty)).and_then(|told| told.follows()), Some(one));
+        assert_eq!(signals.next_control(&Queue::<()>::Empty, true).and_then(|told| told.follows()), Some(one));
         signals.give_back([three, one, four].map(down).into());
         let here = message_of(three);
         for (popped, expected) in [(0, vec![one, four, two]), (1, vec![three])] {
             signals.popped = popped;
-            let next = || signals.next_control(Some(&here))?.follows();
+            let next = || signals.next_control(&here, true)?.follows();
             assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), expected);
         }
         assert!(signals.is_empty());
@@ -574,11 +704,11 @@ mod tests {
         let mut signals = Signals::default();
         [taken, ended].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 0));
         // A step takes the first. From now on it is known that the second waits behind the message that is here.
-        let next = |signals: &mut Signals| signals.next_control(Some(&message_of(ended)))?.follows();
+        let next = |signals: &mut Signals| signals.next_control(&message_of(ended), true)?.follows();
         assert_eq!((next(&mut signals), next(&mut signals)), (Some(taken), None));
         signals.popped = 1;
         signals.give_back(vec![down(taken)]);
-        let next = || signals.next_control(Some(&Queue::<()>::Empty))?.follows();
+        let next = || signals.next_control(&Queue::<()>::Empty, true)?.follows();
         assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), [taken, ended]);
     }
 
@@ -594,14 +724,14 @@ mod tests {
         signals.add(Signal::Control(recovery), 0);
         // A step takes one signal. From now on it is known that the recovery follows no message.
         let here = message_of(ended);
-        assert!(matches!(signals.next_control(Some(&here)), Some(Control::Cancel(_))));
+        assert!(matches!(signals.next_control(&here, true), Some(Control::Cancel(_))));
         // Then both processes end. The last message of one is here. The last message of the other has not come over.
         [recovered, ended].into_iter().for_each(|pid| signals.add(Signal::Control(down(pid)), 1));
         signals.wait_behind(1, &message_of(recovered));
-        assert!(signals.next_control(Some(&here)).is_none(), "the message that is here comes first");
+        assert!(signals.next_control(&here, true).is_none(), "the message that is here comes first");
         for (popped, expected) in [(1, vec![ended]), (2, vec![recovered, recovered])] {
             signals.popped = popped;
-            let next = || signals.next_control(Some(&Queue::<()>::Empty))?.follows();
+            let next = || signals.next_control(&Queue::<()>::Empty, true)?.follows();
             assert_eq!(std::iter::from_fn(next).collect::<Vec<_>>(), expected);
         }
         assert!(signals.is_empty());

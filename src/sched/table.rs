@@ -164,10 +164,14 @@ impl Table {
         }
     }
 
+    /// The number of slots that have ever been used.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::SeqCst)
+    }
+
     /// Returns all cells that have ever been used, with their slots.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (u32, &Cell)> {
-        let used = self.used.load(Ordering::SeqCst);
-        (0..used).filter_map(|slot| Some((slot as u32, self.slot(slot)?)))
+        (0..self.used()).filter_map(|slot| Some((slot as u32, self.slot(slot)?)))
     }
 
     pub(crate) fn pid(&self, slot: u32, generation: u32) -> Option<Pid> {

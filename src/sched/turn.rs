@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 
 use super::beginning::{end_initialised, enter, entered, start};
-use super::cell::{Birth, Cell, RELATED, Settled, TRAPS};
+use super::cell::{Birth, Cell, Freed, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
-use super::polling::{begin_turn, poll_fresh, settle_feeds};
+use super::polling::{begin_turn, poll_fresh, polls_are_due, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
@@ -19,7 +19,8 @@ use crate::primitives::Ordering;
 use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
 use crate::sched::body::{Begun, Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::mailbox::Unwanted;
-use crate::sched::orders::{Order, SLICE};
+use crate::sched::open_asks::SpareAsks;
+use crate::sched::orders::Order;
 use crate::sched::outbox::Outbox;
 
 /// The state of the body after a turn.
@@ -256,18 +257,24 @@ fn prepare_more<E: Engine, H: Executor>(
     out: &mut StepOutput,
     begins_turn: bool,
 ) -> Option<u32> {
-    if begins_turn && !begin_turn(engine, executor, cell, body) {
-        return None;
-    }
-    let mut budget = engine.road().budget;
-    if let Some(rare) = &mut body.head.rare {
-        rare.asked.forget_decided(&mut out.spare_asks);
-        if rare.step_events > 0 {
-            budget = budget.min(rare.step_events);
+    if begins_turn {
+        if polls_are_due(cell, body) {
+            while body.machine.release(out) {
+                perform_all(engine, executor, out, body);
+            }
+        }
+        if !begin_turn(engine, executor, cell, body) {
+            return None;
         }
     }
-    if body.head.is_bounded() {
-        fill(engine.road(), executor, cell, body, budget);
+    let mut budget = engine.road().budget;
+    if let Some(rare) = &body.head.rare
+        && rare.step_events > 0
+    {
+        budget = budget.min(rare.step_events);
+    }
+    if let Some(freed) = take_share(cell, body, budget, &mut out.spare_asks) {
+        tell_of_freed(engine.road(), executor, body, freed);
     }
     out.load_draws(&body.head);
     Some(budget)
@@ -285,7 +292,7 @@ fn performed<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, 
 
 #[inline]
 fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, budget: u32) -> Stepped {
-    let budget = executor.allow(&body.head, budget);
+    let budget = executor.allow(body, budget);
     let stepped = if tracing::level_enabled!(tracing::Level::TRACE) {
         step_traced(executor, out, body, budget)
     } else {
@@ -319,6 +326,7 @@ fn started<E: Engine, H: Executor>(
     if out.failure.is_some() {
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
     }
+    executor.started(out);
     perform(engine, executor, out, &mut body);
     // The first step is given the answers that are in the body already.
     body.head.is_answered = false;
@@ -379,7 +387,7 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
         out.shrink();
     } else {
         let orders = out.orders.newest().iter().copied();
-        perform_these(engine, executor, body, orders, (&mut out.yields, &mut out.outbox), |_| ());
+        perform_these(engine, executor, body, orders, (&mut out.yields.iter_mut(), &mut out.outbox));
         out.performed();
     }
     out.note_draws(&mut body.head);
@@ -389,16 +397,11 @@ fn perform_all<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut S
 /// Otherwise, an idle worker would step a receiver after each message.
 #[cold]
 fn perform_slices<E: Engine, H: Executor>(engine: &E, executor: &mut H, out: &mut StepOutput, body: &mut Ready) {
-    let mut left = 0;
-    let next_one = |executor: &mut H| {
-        if left == 0 {
-            left = SLICE;
-            executor.hold_back();
-        }
-        left -= 1;
-    };
-    let orders = out.orders.take_slices();
-    perform_these(engine, executor, body, orders, (&mut out.yields, &mut out.outbox), next_one);
+    let mut others = out.yields.iter_mut();
+    for slice in out.orders.take_slices() {
+        executor.hold_back();
+        perform_these(engine, executor, body, slice, (&mut others, &mut out.outbox));
+    }
     executor.release();
 }
 
@@ -408,17 +411,14 @@ fn perform_these<E: Engine, H: Executor>(
     executor: &mut H,
     body: &mut Ready,
     orders: impl Iterator<Item = Order>,
-    (yields, outbox): (&mut [Yield], &mut Outbox),
-    mut next_one: impl FnMut(&mut H),
+    (others, outbox): (&mut std::slice::IterMut<'_, Yield>, &mut Outbox),
 ) {
-    let pid = body.head.pid;
-    let mut others = yields.iter_mut();
+    let pid = body.head.sender();
     let mut orders = orders.peekable();
     // Events of relations that the step takes back are removed from the mailbox once, at the end, because it may be
     // long. No more such events arrive in the meantime.
     let mut unwanted: Option<HashSet<Unwanted>> = None;
     while let Some(order) = orders.next() {
-        next_one(executor);
         executor.pause();
         match order {
             Order::Send { lane, count, to } => {
@@ -541,9 +541,13 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
     executor.spawned(child);
 }
 
-/// Gives a process with a bound its share for the next step.
-#[inline(never)]
-fn fill<H: Executor>(road: &Road, executor: &mut H, cell: &Cell, body: &mut Ready, budget: u32) {
-    let freed = cell.fill(body, budget);
-    tell_of_freed(road, executor, body, freed);
+/// Gives a process its share for the next step if it has a bound, and then forgets its decided questions.
+///
+/// In this order, because the share may bring the answer to the newest question. If that question was not forgotten,
+/// nobody would see that the process waits for an older one, and a cycle of asks would be missed.
+#[inline]
+pub(super) fn take_share(cell: &Cell, body: &mut Ready, budget: u32, spares: &mut SpareAsks) -> Option<Freed> {
+    let freed = body.head.is_bounded().then(|| cell.fill(body, budget));
+    body.head.rare.iter_mut().for_each(|rare| rare.asked.forget_decided(spares));
+    freed
 }

@@ -84,16 +84,23 @@ pub(super) struct Own {
     /// The number of that worker, and its progress then.
     pub(super) victim: usize,
     pub(super) seen: Progress,
-    /// Whether that worker is stuck, and has work.
-    pub(super) is_stuck: bool,
-    /// Whether the next search begins with what that worker has.
-    pub(super) robs: bool,
+    /// Where the next search begins, if it begins at that worker.
+    pub(super) robs: Robs,
     /// The pulse, as others see it.
     pub(super) beat: u64,
     /// Whether a watchdog looks at this worker.
     pub(super) is_watched: bool,
     /// Whether this is a spare, which exits when it is no longer needed.
     pub(super) is_spare: bool,
+}
+
+/// The queues of another worker with which a search begins, before the worker's own ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Robs {
+    Nothing,
+    Shard,
+    /// The deque, if there is nothing in the shard.
+    ShardOrDeque,
 }
 
 /// The progress of a worker, as another one sees it.
@@ -132,8 +139,7 @@ impl<E: Engine> Worker<E> {
             looked_at: 0,
             victim: index,
             seen: Progress::default(),
-            is_stuck: false,
-            robs: false,
+            robs: Robs::Nothing,
             beat: 0,
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(index as u64));

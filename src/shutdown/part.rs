@@ -1,5 +1,5 @@
-//! Parts of the library as nodes of a tree: a pool, a task scheduler, a loop. (A runtime has several nodes from the
-//! start: `src/runtime/tree.rs`.)
+//! Parts of the library as nodes of a tree: a pool, a task scheduler, a loop. (A runtime has several nodes:
+//! `src/runtime/tree.rs`.)
 //!
 //! Each owner has a [`Part`]. It is empty until the node is requested. Then it is a job. Its end signal makes the
 //! owner end. The job is done when the owner has finished, for any reason. It needs no thread.

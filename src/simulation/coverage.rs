@@ -5,7 +5,7 @@
 //! third one, takes something in another order. So each process folds what it takes into a number, and the sum of these
 //! numbers names the *partial order* of the run. The count is exact, but for sums of 64 bits that are equal by chance.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::pid::Pid;
@@ -25,14 +25,15 @@ pub(crate) struct Taken {
 /// The partial order of one run.
 #[derive(Debug, Default)]
 pub(crate) struct PartialOrder {
-    of_processes: HashMap<Pid, u64, BuildHasherDefault<PidHasher>>,
+    /// By node and slot: the generation, and the number of the process.
+    of_processes: Vec<(u32, Vec<(u32, u64)>)>,
     sum: u64,
 }
 
 impl PartialOrder {
     /// Notes that a process took an event.
     pub(crate) fn took(&mut self, process: Pid, event: Taken) {
-        let before = self.of_processes.entry(process).or_insert(0);
+        let before = number_of(&mut self.of_processes, process);
         let from = event.from.map_or(0, Pid::to_word);
         // The process is part of each of its numbers. So equal numbers of two processes cannot stand for each other.
         let after = mix(*before ^ random_at(process.to_word().wrapping_add(event.kind.into()), from, event.number));
@@ -53,11 +54,29 @@ impl PartialOrder {
     }
 }
 
-/// A PID is one word, which needs one step of mixing. The order of the map is never read.
-#[derive(Debug, Default)]
-pub(crate) struct PidHasher(u64);
+/// The number of a process. It begins with zero.
+fn number_of(all: &mut Vec<(u32, Vec<(u32, u64)>)>, process: Pid) -> &mut u64 {
+    let node = all.iter().position(|(node, _)| *node == process.node()).unwrap_or_else(|| {
+        all.push((process.node(), Vec::new()));
+        all.len() - 1
+    });
+    let (slots, slot) = (&mut all[node].1, process.slot() as usize);
+    if slots.len() <= slot {
+        slots.resize(slot + 1, (0, 0));
+    }
+    let (generation, number) = &mut slots[slot];
+    if *generation != process.generation() {
+        // The sum keeps the number of the process that was here before, which takes nothing any more.
+        (*generation, *number) = (process.generation(), 0);
+    }
+    number
+}
 
-impl Hasher for PidHasher {
+/// A name is one word, which needs one step of mixing. The order of the set is never read.
+#[derive(Debug, Default)]
+pub(crate) struct NameHasher(u64);
+
+impl Hasher for NameHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
     }
@@ -75,7 +94,7 @@ impl Hasher for PidHasher {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coverage {
     /// Only its size is read, so its order makes no difference.
-    names: HashSet<u64, BuildHasherDefault<PidHasher>>,
+    names: HashSet<u64, BuildHasherDefault<NameHasher>>,
     runs: u64,
     last_new: u64,
 }
@@ -113,7 +132,7 @@ mod tests {
     use super::super::schedule::Schedule;
     use super::super::small_world::{SmallTurn, SmallWorld, pid};
     use super::*;
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeSet, HashMap};
 
     /// The messages that processes took: the process, and the sender with a number.
     type History = Vec<(u32, Option<(u32, u64)>)>;
@@ -156,7 +175,7 @@ mod tests {
                 });
                 coverage.count(name);
             }
-            assert_eq!(coverage.distinct(), (1..=u64::from(senders)).product(), "{senders} senders");
+            assert_eq!(coverage.distinct(), (1..=u64::from(senders)).product::<u64>(), "{senders} senders");
             assert_eq!(coverage.runs(), seeds);
         }
     }

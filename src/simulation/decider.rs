@@ -45,6 +45,16 @@ impl Decider {
         }
     }
 
+    /// The items that others went before and that have not come since, if the decisions are noted. Each has the number
+    /// of the first turn that went before it.
+    pub(super) fn never_came(&self) -> Vec<(Candidate, u32)> {
+        match self {
+            Decider::Noted(recorder) => recorder.never_came().collect(),
+            Decider::ReplayNoted(recorder) => recorder.never_came().collect(),
+            Decider::Seeded(_) | Decider::Replayed(_) => Vec::new(),
+        }
+    }
+
     /// The tape, if the decisions were noted.
     pub(super) fn into_tape(self) -> Tape {
         match self {

@@ -29,12 +29,15 @@ pub(crate) struct Candidate {
     pub(crate) nth: u32,
 }
 
+/// The longest time that a turn takes, in microseconds. The least is one.
+pub(crate) const LONGEST_TURN: u64 = 100;
+
 /// The subject of a decision that is not about the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     /// A fault: the number of its rule, and the moment.
     Fault { rule: u32, of: Pid, nth: u32 },
-    /// Whether others have a turn before this yield of this step is performed.
+    /// How many turns others have before this yield of this step is performed.
     Pause { of: Pid, nth: u32, index: u32 },
     /// How many new events this step is given. Zero stands for all that it may be given.
     Events { of: Pid, nth: u32 },
@@ -53,6 +56,8 @@ pub(crate) enum Odds {
     Chance(f64),
     /// Any number below this one, which is not zero. All are equally likely.
     Below(u64),
+    /// One or more with this probability, and otherwise zero. Each number is half as likely as the one below it.
+    Several(f64),
 }
 
 /// Makes the decisions of a run.

@@ -17,20 +17,21 @@
 //!
 //! The lock of the state is held for moments only, and never while code of a runtime or of the user runs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::decision::{Candidate, Choose as _, Odds, Place};
+use super::decision::{Candidate, Choose as _, LONGEST_TURN, Odds, Place};
+use super::delivery::Delivery;
 use super::entries::Entry;
 use super::executor::WorldExecutor;
 use super::faults::What;
-use super::shared::{Shared, State};
+use super::shared::{INVARIANTS_CHANGE_NOTHING, Shared, State, TurnContext};
 use crate::clock::{Deadline, Drive};
 use crate::inside::as_step;
 use crate::outcome::contain;
 use crate::pid::Pid;
-use crate::primitives::thread;
+use crate::primitives::{BriefGuard, thread};
 use crate::runtime::simulated::Job;
-use crate::sched::body::{Ready, StepOutput};
+use crate::sched::body::Ready;
 use crate::sched::turn::{After, body_lost, turn};
 
 /// The deepest turn inside of others.
@@ -38,9 +39,6 @@ const DEEPEST: u32 = 2;
 
 /// The probability that others have a turn before a yield is performed.
 const PAUSE: f64 = 0.1;
-
-/// The longest time that a turn takes, in microseconds. The least is one.
-const LONGEST_TURN: u64 = 100;
 
 /// How often a wait may be given up after the failure of a run. A scenario that still waits is unwound.
 const MOST_GIVEN_UP: u32 = 1_000;
@@ -50,6 +48,8 @@ enum Advanced {
     Moved,
     /// Nothing can happen any more.
     Rests,
+    /// The run has failed, so the wait is given up.
+    Failed,
 }
 
 /// Lets others have turns before the next yield of a step, perhaps.
@@ -60,66 +60,53 @@ pub(super) fn pause(shared: &Shared, of: Pid, nth: u32, index: u32) {
 impl Shared {
     /// Lets one thing happen, or moves the clock, at most to the deadline.
     fn advance(&self, deadline: Deadline) -> Advanced {
-        let helper = self.state().helpers.pop_front();
+        let (now, is_due) = self.clock.look();
+        let (helper, chosen, next_later) = {
+            let state = &mut *self.state();
+            if state.gives_up() {
+                return Advanced::Failed;
+            }
+            let helper = state.helpers.pop_front();
+            let chosen = if helper.is_none() { state.choose((now, self.start), is_due) } else { None };
+            (helper, chosen, state.entries.next_later())
+        };
         if let Some(helper) = helper {
+            self.state().has_helped = true;
+            self.deliver_held(|_| true);
             self.run_as_job(helper);
-            return Advanced::Moved;
-        }
-        self.collect();
-        if self.state().entries.is_empty() {
-            let next = [self.clock.next_due_here(), self.state().entries.next_later(), deadline.0];
+        } else if let Some(chosen) = chosen {
+            let ended = self.happen_within(chosen, true);
+            self.turn_is_over(ended.unwrap_or_else(|| self.state().end_turn()));
+        } else {
+            let next = [self.clock.next_due_here(), next_later, deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
-            self.clock.set_now(next.max(self.clock.now()));
-            return Advanced::Moved;
-        }
-        if self.happens() {
-            self.time_passes();
-            self.ask();
+            self.clock.pass_to(next);
         }
         Advanced::Moved
     }
 
-    /// Gathers what can happen: processes that were woken from outside of a turn, a timer that is due, late entries.
-    fn collect(&self) {
-        let now = self.clock.now();
-        let is_due = || self.clock.next_due_here().is_some_and(|due| due <= now);
-        let has_timer = self.state().entries.has_timer() || !is_due();
-        let state = &mut *self.state();
-        for (core, runtime) in state.cores.iter().zip(0..) {
-            while !core.road.queues.is_outside_empty()
-                && let Some(ready) = core.road.queues.take_any()
-            {
-                state.entries.push(Entry::Turn(ready, runtime));
-            }
-        }
-        state.entries.bring(now);
-        if !has_timer {
-            state.entries.push(Entry::Timer);
-        }
+    /// Gathers what can happen.
+    fn collect(&self) -> BriefGuard<'_, State> {
+        let (now, is_due) = self.clock.look();
+        let mut state = self.state();
+        state.collect(now, is_due);
+        state
     }
 
-    /// Chooses an entry, and lets it happen. Returns whether something has happened.
-    fn happens(&self) -> bool {
-        let (entry, candidate) = {
-            let state = &mut *self.state();
-            let place = if state.is_ending {
-                0
-            } else {
-                let State { entries, chooser, .. } = state;
-                chooser.next(entries.candidates())
-            };
-            let Some(taken) = state.entries.take(place) else { return false };
-            state.turns += 1;
-            let is_late = state.chooser.came_late();
-            state.recorder.turn(state.turns, is_late);
-            taken
-        };
+    /// Lets an entry happen inside of another turn.
+    fn happen(&self, chosen: (Entry, Candidate)) {
+        self.happen_within(chosen, false);
+    }
+
+    /// Lets an entry happen. If it is a turn of a process, and no other turn is around it (`is_outer`), also ends the
+    /// turn.
+    fn happen_within(&self, (entry, candidate): (Entry, Candidate), is_outer: bool) -> Option<EndedTurn> {
         match entry {
-            Entry::Turn(body, runtime) => self.turn(body, runtime, candidate, true),
+            Entry::Turn(body, runtime) => return self.turn(body, runtime, candidate, (true, is_outer)),
             Entry::BlockingStep(pid, runtime) => {
                 let core = self.state().cores[runtime].clone();
                 if let Some(body) = core.take_from_pool(pid) {
-                    self.turn(body, runtime, candidate, false);
+                    return self.turn(body, runtime, candidate, (false, is_outer));
                 }
             }
             Entry::Timer => {
@@ -130,18 +117,32 @@ impl Shared {
                 self.state().fold.add(&[2, pid.to_word()]);
                 self.run_as_job(job);
             }
-            Entry::Answer(job) => {
+            Entry::Answer(_, job) => {
                 self.state().fold.add(&[3]);
                 self.run_as_job(job);
             }
+            Entry::Delivery(pair) => self.deliver_entry(pair),
+            Entry::Store(_, job) => {
+                self.state().fold.add(&[7]);
+                self.run_as_job(job);
+            }
         }
-        true
+        None
     }
 
-    /// Gives a process a turn. In a blocking step it may wait.
-    fn turn(&self, body: Ready, runtime: usize, candidate: Candidate, is_step: bool) {
+    /// Gives a process a turn. In a blocking step it may wait. The turn ends in the same critical section as its step.
+    fn turn(
+        &self,
+        body: Ready,
+        runtime: usize,
+        candidate: Candidate,
+        (is_step, is_outer): (bool, bool),
+    ) -> Option<EndedTurn> {
         let (pid, nth) = (body.head.pid, candidate.nth);
-        let process = body.machine.process().map(|process| process.type_id());
+        let process = if self.has_faults() { body.machine.process().map(|process| process.type_id()) } else { None };
+        if self.is_recorded {
+            self.state().recorder.of_process(&body);
+        }
         let fault = self.inject(pid, |rule| rule.whom.is_step(pid, process, nth + 1));
         let delay = match fault {
             Some(What::Stall(most)) => Some(self.draw_time(pid, most)),
@@ -150,30 +151,42 @@ impl Shared {
         };
         if let Some(delay) = delay {
             let entry = Entry::Turn(body, runtime);
-            return self.push_after(delay, entry);
+            self.push_after(delay, entry);
+            return None;
         }
-        let (core, out) = {
+        let (mut context, formatter) = {
             let state = &mut *self.state();
             state.in_hand.push((pid, runtime, process));
             if !is_step {
                 state.in_job += 1;
             }
-            (state.cores[runtime].clone(), state.outputs[runtime].pop())
+            state.fold.add(&[6, pid.to_word(), u64::from(nth)]);
+            state.recorder.begin(state.fold.value());
+            let context = state.spare_contexts[runtime].pop();
+            let context = context.unwrap_or_else(|| self.new_context(runtime, &state.cores[runtime]));
+            (context, state.recorder.formatter())
         };
-        let mut out = out.unwrap_or_else(|| StepOutput::new(core.clone()));
-        let mut executor = WorldExecutor::new(self, runtime, &core, (pid, nth));
+        let TurnContext { engine, out } = &mut *context;
+        let (engine, core) = (&*engine, &engine.core);
+        let mut executor = WorldExecutor::new(self, runtime, core, (pid, nth));
+        executor.begins_step(&body, formatter);
         if fault == Some(What::Crash) {
             let _ = core.terminate(&mut executor, pid, false);
         }
+        let is_doomed = || core.road.table.cell(pid).is_some_and(|cell| cell.doomed().is_some());
+        if self.delivery == Delivery::PerPair && is_doomed() {
+            self.deliver_held(|pair| (pair.0, pair.1) == (runtime, pid));
+        }
         executor.spoils = fault == Some(What::Panic);
-        executor.begin_turn(&body);
-        let dead = || core.road.outside.dead.iter().map(|count| count.get()).sum::<u64>();
-        let dead_before = dead();
-        let after = as_step(is_step, || contain(|| turn(&*core, &mut executor, &mut out, body)));
+        let after = as_step(is_step, || contain(|| turn(engine, &mut executor, out, body)));
         let after = after.unwrap_or_else(|panic| {
-            body_lost(&*core, &mut executor, &mut out, pid, panic);
+            body_lost(engine, &mut executor, out, pid, panic);
             After::Nothing
         });
+        let has_ended = || core.road.table.cell(pid).is_some_and(|cell| cell.check(pid).is_err());
+        if self.delivery == Delivery::PerPair && has_ended() {
+            self.deliver_held(|pair| (pair.0, pair.1) == (runtime, pid));
+        }
         let state = &mut *self.state();
         state.in_hand.pop();
         if !is_step {
@@ -182,32 +195,34 @@ impl Shared {
         if let After::Ready(body) = after {
             state.entries.push(Entry::Turn(body, runtime));
         }
-        state.outputs[runtime].push(out);
-        if state.recorder.is_recording() {
-            if core.road.table.cell(pid).is_some_and(|cell| cell.check(pid).is_err()) {
-                state.recorder.note(pid, String::from("ended"));
-            }
-            match dead() - dead_before {
-                0 => {}
-                dead => state.recorder.note(pid, format!("{dead} dead letters, also of nested turns")),
-            }
-        }
+        state.spare_contexts[runtime].push(context);
+        is_outer.then(|| state.end_turn())
     }
 
     /// Lets others have turns before the next yield of a step, perhaps.
     fn pause_at(&self, of: Pid, nth: u32, index: u32) {
-        self.collect();
+        let turns;
         {
             let state = &mut *self.state();
-            if state.is_ending || state.in_hand.len() > DEEPEST as usize || state.entries.is_empty() {
+            if state.is_ending || state.in_hand.len() > DEEPEST as usize {
                 return;
             }
-            if state.chooser.decide(Place::Pause { of, nth, index }, Odds::Chance(PAUSE)) == 0 {
+            state.collect_woken();
+            if state.entries.is_empty() {
                 return;
             }
-            state.fold.add(&[4, u64::from(index)]);
+            turns = state.chooser.decide(Place::Pause { of, nth, index }, Odds::Several(PAUSE));
+            if turns == 0 {
+                return;
+            }
+            state.fold.add(&[4, u64::from(index), turns]);
         }
-        self.happens();
+        for _ in 0..turns {
+            let (now, is_due) = self.clock.look();
+            let chosen = self.state().choose((now, self.start), is_due);
+            let Some(chosen) = chosen else { return };
+            self.happen(chosen);
+        }
     }
 
     /// Runs code that another thread would run.
@@ -218,42 +233,31 @@ impl Shared {
         self.state().in_job -= 1;
     }
 
-    fn time_passes(&self) {
-        let by = {
-            let state = &mut *self.state();
-            let place = Place::Time { turn: state.turns };
-            let by = if state.is_ending { 0 } else { state.chooser.decide(place, Odds::Below(LONGEST_TURN)) };
-            state.fold.add(&[5, by]);
-            by
-        };
-        self.clock.set_now(self.clock.now() + Duration::from_micros(by + 1));
-    }
-
-    /// Asks the invariants, and the bounds of the run.
-    fn ask(&self) {
-        let (turns, is_nested, has_checks) = {
-            let state = self.state();
-            if state.is_ending || state.failure.is_some() || state.is_asking {
-                return;
-            }
-            (state.turns, !state.in_hand.is_empty(), state.has_checks)
-        };
+    /// Lets time pass. Then the bounds of the run are looked at, and the invariants are asked.
+    fn turn_is_over(&self, EndedTurn { by, turns, asks }: EndedTurn) {
+        let now = self.clock.pass(Duration::from_micros(by + 1));
+        let Some(asks) = asks else { return };
+        self.may_be_killed();
         if turns >= self.limits.turns {
-            return self.fail("the run ends", format!("it has not come to rest after {turns} turns"));
+            let hint = "a process that always continues needs a larger `Simulation::max_turns`, or an end";
+            return self.fail("the run ends", format!("it has not come to rest after {turns} turns: {hint}"));
         }
-        if self.elapsed() > self.limits.time {
+        if self.end.is_some_and(|end| now > end) {
             let limit = self.limits.time;
-            return self.fail("the run ends", format!("it has not come to rest within {limit:?} of virtual time"));
+            let hint = "a program with periodic timers never rests, so use `World::run_for`";
+            let what = format!("it has not come to rest within {limit:?} of virtual time: {hint}");
+            return self.fail("the run ends", what);
         }
-        if !is_nested && has_checks {
-            self.ask_checks(false);
+        if asks {
+            // Invariants see the bodies that were woken from outside of a turn.
+            drop(self.collect());
+            self.ask_invariants(false);
         }
     }
 
     /// Whether nothing more can happen.
     pub(super) fn rests(&self) -> bool {
-        self.collect();
-        let state = self.state();
+        let state = self.collect();
         state.entries.is_empty()
             && state.helpers.is_empty()
             && state.entries.next_later().is_none()
@@ -262,49 +266,136 @@ impl Shared {
 
     /// Whether nothing can happen without a timer, and no handler has an open command.
     pub(super) fn is_idle(&self) -> bool {
-        self.collect();
-        let state = self.state();
+        let state = self.collect();
         state.entries.is_empty() && state.helpers.is_empty() && state.open.is_empty() && !state.entries.has_late()
+    }
+}
+
+/// A turn that has ended.
+struct EndedTurn {
+    /// The time that it has taken, in microseconds beyond the first.
+    by: u64,
+    /// The number of turns so far.
+    turns: u32,
+    /// Whether the invariants are asked. `None` if the bounds of the run do not count either.
+    asks: Option<bool>,
+}
+
+impl State {
+    /// Ends a turn: decides how long it has taken.
+    fn end_turn(&mut self) -> EndedTurn {
+        let place = Place::Time { turn: self.turns };
+        let by = if self.is_ending { 0 } else { self.chooser.decide(place, Odds::Below(LONGEST_TURN)) };
+        self.fold.add(&[5, by]);
+        let is_judged = !(self.is_ending || self.failure.is_some() || self.is_asking);
+        let asks = is_judged.then_some(self.in_hand.is_empty() && !self.invariants.is_empty());
+        EndedTurn { by, turns: self.turns, asks }
+    }
+
+    /// Gathers what can happen: processes that were woken from outside of a turn, late entries, a timer that is due.
+    fn collect(&mut self, now: Instant, is_due: bool) {
+        self.collect_woken();
+        self.entries.bring(now);
+        if is_due && !self.entries.has_timer() {
+            self.entries.push(Entry::Timer);
+        }
+    }
+
+    /// Gathers what can happen, and takes the entry out that is next.
+    fn choose(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
+        self.collect(now, is_due);
+        if self.entries.is_empty() {
+            return None;
+        }
+        let place = if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) };
+        let taken = self.entries.take(place)?;
+        self.turns += 1;
+        if self.recorder.is_recording() {
+            let is_late = self.chooser.came_late();
+            let elapsed = now.saturating_duration_since(start);
+            self.recorder.turn(self.turns, is_late, taken.0.subject(), elapsed);
+        }
+        Some(taken)
+    }
+
+    /// Gathers processes that were woken from outside of a turn.
+    fn collect_woken(&mut self) {
+        for (core, runtime) in self.cores.iter().zip(0..) {
+            while !core.road.queues.is_outside_empty()
+                && let Some(ready) = core.road.queues.take_any()
+            {
+                self.recorder.woken(&ready);
+                self.entries.push(Entry::Turn(ready, runtime));
+            }
+        }
+    }
+
+    /// Whether a wait is given up, because the run has failed. A scenario that waits again and again is unwound.
+    fn gives_up(&mut self) -> bool {
+        let has_failed = self.failure.is_some() && !self.is_ending && self.in_job == 0;
+        self.given_up += u32::from(has_failed);
+        if self.given_up > MOST_GIVEN_UP && !std::thread::panicking() {
+            std::panic::resume_unwind(Box::new("the run has failed"));
+        }
+        has_failed
+    }
+}
+
+impl Shared {
+    /// Whether the calling thread may drive the world. If not, the run fails.
+    fn may_drive(&self) -> bool {
+        if !self.is_here() {
+            let thread = thread::current();
+            let name = thread.name().unwrap_or("without a name");
+            self.left_world(format!("the thread {name:?}, which is outside of the simulation, waits for it"));
+            return false;
+        }
+        if self.state().is_asking {
+            self.fail(INVARIANTS_CHANGE_NOTHING, "an invariant waits");
+            return false;
+        }
+        true
+    }
+
+    /// Lets everything happen that can happen, until the world rests or the run has failed.
+    pub(super) fn drive_to_rest(&self) {
+        if self.may_drive() {
+            while !self.unwinds()
+                && let Advanced::Moved = self.advance(Deadline::NEVER)
+            {}
+        }
     }
 }
 
 impl Drive for Shared {
     fn drive(&self, is_over: &mut dyn FnMut() -> bool, deadline: Deadline) -> bool {
-        if !self.is_here() {
-            let thread = thread::current();
-            let name = thread.name().unwrap_or("without a name");
-            self.left_world(format!("the thread {name:?}, which is outside of the simulation, waits for it"));
+        if !self.may_drive() {
             return is_over();
         }
-        if self.state().is_asking {
-            self.fail("invariants change nothing", "an invariant waits");
-            return is_over();
-        }
+        self.state().recorder.scenario_goes_on();
         loop {
+            if self.unwinds() {
+                return false;
+            }
             if is_over() {
                 return true;
             }
             if deadline.0.is_some_and(|at| at <= self.clock.now()) {
                 return false;
             }
-            let has_failed = {
-                let state = &mut *self.state();
-                let has_failed = state.failure.is_some() && !state.is_ending && state.in_job == 0;
-                state.given_up += u32::from(has_failed);
-                if state.given_up > MOST_GIVEN_UP && !std::thread::panicking() {
-                    std::panic::resume_unwind(Box::new("the run has failed"));
+            match self.advance(deadline) {
+                Advanced::Moved => {}
+                Advanced::Failed => return false,
+                Advanced::Rests => {
+                    if deadline == Deadline::NEVER && !self.state().is_ending {
+                        let open = self.describe_open();
+                        let waits =
+                            self.look(|state, _| state.waiting()).map_or(String::new(), |pid| format!("; {pid} waits"));
+                        let what = format!("a call of the scenario waits, and the world rests{waits}{open}");
+                        self.fail("every wait ends", what);
+                    }
+                    return false;
                 }
-                has_failed
-            };
-            if has_failed {
-                return false;
-            }
-            if let Advanced::Rests = self.advance(deadline) {
-                if deadline == Deadline::NEVER && !self.state().is_ending {
-                    let open = self.describe_open();
-                    self.fail("every wait ends", format!("a call of the scenario waits, and the world rests{open}"));
-                }
-                return false;
             }
         }
     }
@@ -317,7 +408,7 @@ impl Shared {
         if has_failed || !self.rests() {
             return;
         }
-        self.ask_checks(true);
+        self.ask_invariants(true);
         let (stuck, lost) = self.look(|state, _| (state.waiting(), state.unaccounted()));
         if let Some(pid) = stuck {
             let open = self.describe_open();

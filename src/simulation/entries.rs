@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use super::decision::{Candidate, Item};
+use super::delivery::Pair;
+use super::recorder::Subject;
 use crate::pid::Pid;
 use crate::runtime::simulated::Job;
 use crate::sched::body::Ready;
@@ -22,8 +24,28 @@ pub(super) enum Entry {
     Job(Pid, Job),
     /// A blocking step of a process of the runtime with this number.
     BlockingStep(Pid, usize),
-    /// The answer of a handler that comes late.
-    Answer(Job),
+    /// The answer of a handler to a command of this process, which comes late.
+    Answer(Pid, Job),
+    /// The oldest message of a pair that is held.
+    Delivery(Pair),
+    /// Work of a store: what it is, and its code.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code))]
+    Store(&'static str, Job),
+}
+
+impl Entry {
+    /// The subject of the turn that the entry is.
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Entry::Turn(body, _) => Subject::Process(body.head.pid),
+            Entry::BlockingStep(pid, _) => Subject::Process(*pid),
+            Entry::Timer => Subject::Timer,
+            Entry::Job(pid, _) => Subject::Blocking(*pid),
+            Entry::Answer(pid, _) => Subject::Answer(*pid),
+            Entry::Delivery((_, from, to)) => Subject::Delivery(*from, *to),
+            Entry::Store(work, _) => Subject::Store(work),
+        }
+    }
 }
 
 /// The entries of a world.
@@ -39,6 +61,8 @@ pub(super) struct Entries {
     turns: Vec<Vec<(u32, u32)>>,
     timers: u32,
     jobs: u64,
+    /// How many held messages of each pair were delivered by an entry.
+    deliveries: BTreeMap<Pair, u32>,
     has_timer: bool,
 }
 
@@ -85,9 +109,14 @@ impl Entries {
                 self.has_timer = true;
                 Candidate { item: Item::Timer(0), nth: self.timers }
             }
-            Entry::Job(..) | Entry::Answer(_) => {
+            Entry::Job(..) | Entry::Answer(..) | Entry::Store(..) => {
                 self.jobs += 1;
                 Candidate { item: Item::Job(self.jobs), nth: 0 }
+            }
+            Entry::Delivery(pair) => {
+                let nth = self.deliveries.entry(*pair).or_default();
+                *nth += 1;
+                Candidate { item: Item::Delivery(pair.1, pair.2), nth: *nth }
             }
         };
         self.entries.push_back(entry);
@@ -96,14 +125,33 @@ impl Entries {
 
     /// Takes an entry out. The turn of a process counts from now on.
     pub(super) fn take(&mut self, place: usize) -> Option<(Entry, Candidate)> {
-        let (entry, candidate) = (self.entries.remove(place)?, self.candidates.remove(place)?);
+        // The oldest one is mostly the next one, and need not be looked for.
+        let (entry, candidate) = match place {
+            0 => (self.entries.pop_front()?, self.candidates.pop_front()?),
+            place => (self.entries.remove(place)?, self.candidates.remove(place)?),
+        };
         match &entry {
             Entry::Turn(body, runtime) => self.turns_of(body.head.pid, *runtime).1 += 1,
             Entry::BlockingStep(pid, runtime) => self.turns_of(*pid, *runtime).1 += 1,
             Entry::Timer => self.has_timer = false,
-            Entry::Job(..) | Entry::Answer(_) => {}
+            Entry::Job(..) | Entry::Answer(..) | Entry::Delivery(_) | Entry::Store(..) => {}
         }
         Some((entry, candidate))
+    }
+
+    /// Takes all entries out. The numbers of later ones go on.
+    pub(super) fn take_all(&mut self) -> Vec<Entry> {
+        self.candidates.clear();
+        self.turns.clear();
+        self.has_timer = false;
+        let later = std::mem::take(&mut self.later).into_values();
+        std::mem::take(&mut self.entries).into_iter().chain(later).collect()
+    }
+
+    /// Removes the entry of a pair, whose messages are delivered otherwise.
+    pub(super) fn remove_delivery(&mut self, pair: Pair) {
+        let place = self.entries.iter().position(|entry| matches!(entry, Entry::Delivery(other) if *other == pair));
+        place.into_iter().for_each(|place| _ = (self.entries.remove(place), self.candidates.remove(place)));
     }
 
     /// Whether a timer is among the entries.
@@ -135,12 +183,20 @@ impl Entries {
         }
     }
 
-    /// The bodies that are ready or held up.
-    pub(super) fn bodies(&self) -> impl Iterator<Item = &Ready> {
-        self.entries.iter().chain(self.later.values()).filter_map(|entry| match entry {
-            Entry::Turn(body, _) => Some(body),
-            _ => None,
-        })
+    /// The number of entries, also of those that are held up.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() + self.later.len()
+    }
+
+    /// Calls `call` with each body that is ready or held up.
+    pub(super) fn each_body<'a>(&'a self, mut call: impl FnMut(&'a Ready)) {
+        let mut of_entry = |entry: &'a Entry| {
+            if let Entry::Turn(body, _) = entry {
+                call(body);
+            }
+        };
+        self.entries.iter().for_each(&mut of_entry);
+        self.later.values().for_each(of_entry);
     }
 
     /// Whether there are jobs, also those that are held up.

@@ -2,13 +2,15 @@
 
 use super::decision::{Choose as _, Odds, Place};
 use super::entries::Entry;
-use super::recorder::took;
+use super::recorder::{fold_yields, took};
 use super::shared::Shared;
+use super::trace_formatter::TraceFormatter;
 use crate::outcome::{Exit, Panic, drop_contained};
 use crate::pid::Pid;
+use crate::primitives::Arc;
 use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::Core;
-use crate::sched::body::{Head, Ready, StepOutput, Stepped, Verdict};
+use crate::sched::body::{Ready, StepOutput, Stepped, Verdict};
 use crate::sched::counters::Counters;
 use crate::sched::road::Executor;
 
@@ -24,25 +26,34 @@ pub(super) struct WorldExecutor<'a> {
     yields: u32,
     /// Whether the step panics at its end.
     pub(super) spoils: bool,
-    /// The messages that wait for this step.
+    /// The number of messages that wait for this step.
     waiting: usize,
+    /// How messages are shown, if the turn is recorded.
+    formatter: Option<Arc<TraceFormatter>>,
+    /// The messages that waited for this step, if the turn is recorded.
+    before: Vec<(Option<Pid>, String)>,
 }
 
 impl<'a> WorldExecutor<'a> {
     pub(super) fn new(shared: &'a Shared, runtime: usize, core: &'a Core, (pid, nth): (Pid, u32)) -> Self {
-        WorldExecutor { shared, runtime, core, pid, nth, yields: 0, spoils: false, waiting: 0 }
+        WorldExecutor {
+            shared,
+            runtime,
+            core,
+            pid,
+            nth,
+            yields: 0,
+            spoils: false,
+            waiting: 0,
+            formatter: None,
+            before: Vec::new(),
+        }
     }
 
-    /// Records the beginning of the turn.
-    pub(super) fn begin_turn(&mut self, body: &Ready) {
-        let mut waiting = 0;
-        body.machine.show_messages(&mut |_, _| waiting += 1);
-        self.waiting = waiting;
-        let elapsed = self.shared.elapsed();
-        let state = &mut *self.shared.state();
-        state.fold.add(&[6, self.pid.to_word(), u64::from(self.nth)]);
-        let hash = state.fold.value();
-        state.recorder.begin(self.pid, body, (elapsed, hash));
+    /// Prepares the step of the turn. `formatter` shows its messages, if the turn is recorded.
+    pub(super) fn begins_step(&mut self, body: &Ready, formatter: Option<Arc<TraceFormatter>>) {
+        self.waiting = body.machine.held();
+        self.formatter = formatter;
     }
 }
 
@@ -78,7 +89,10 @@ impl Executor for WorldExecutor<'_> {
         self.core.road.now_micros()
     }
 
-    fn allow(&mut self, _: &Head, budget: u32) -> u32 {
+    fn allow(&mut self, body: &Ready, budget: u32) -> u32 {
+        if let Some(formatter) = &self.formatter {
+            self.before = formatter.waiting(body);
+        }
         let most = self.waiting.min(budget as usize) as u64;
         if most < 2 {
             return budget;
@@ -89,6 +103,14 @@ impl Executor for WorldExecutor<'_> {
         if events == 0 { budget } else { events as u32 }
     }
 
+    fn started(&mut self, out: &StepOutput) {
+        fold_yields(&mut self.shared.state().fold, out);
+        if let Some(formatter) = &self.formatter {
+            let yields = formatter.yields(out);
+            self.shared.state().recorder.shows(self.pid, Vec::new(), yields);
+        }
+    }
+
     fn stepped(&mut self, body: &mut Ready, out: &mut StepOutput, mut stepped: Stepped) -> Stepped {
         if std::mem::take(&mut self.spoils) && stepped.verdict != Verdict::Broken {
             drop_contained(out.successor.take());
@@ -96,11 +118,22 @@ impl Executor for WorldExecutor<'_> {
             stepped.verdict = Verdict::Broken;
         } else if let (Verdict::Broken, Some(Exit::Panicked(panic))) = (stepped.verdict, &out.failure) {
             let kind = (body.machine.kind().process)();
-            self.shared.panicked(format!("{} {kind} panicked: {panic}", self.pid));
+            self.shared.panicked(format!("{} {kind} {panic}", self.pid));
         }
-        let state = &mut *self.shared.state();
-        let to = (&mut state.fold, &mut state.order, &mut state.recorder);
-        took(to, &self.shared.sight, self.pid, &stepped, out);
+        {
+            let state = &mut *self.shared.state();
+            let to = (&mut state.fold, &mut state.order, &mut state.recorder);
+            took(to, &self.shared.sight, self.pid, &stepped, out);
+        }
+        if let Some(formatter) = &self.formatter {
+            let taken = formatter.taken(std::mem::take(&mut self.before), body);
+            let yields = if stepped.verdict == Verdict::Broken { Vec::new() } else { formatter.yields(out) };
+            self.shared.state().recorder.shows(self.pid, taken, yields);
+        }
+        if matches!(stepped.verdict, Verdict::Done | Verdict::Broken) {
+            // It may be about to end.
+            self.shared.deliver_held(|pair| (pair.0, pair.1) == (self.runtime, self.pid));
+        }
         stepped
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::trace::FindingKind;
+use super::trace::{Finding, FindingKind};
 
 /// The first failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,4 +16,11 @@ pub(super) struct Failure {
     pub(super) turn: u32,
     /// The virtual time since the beginning.
     pub(super) at: Duration,
+}
+
+impl Failure {
+    /// Returns the finding of the check.
+    pub(super) fn finding(&self) -> Finding {
+        Finding { check: self.check.clone(), kind: self.kind, detail: self.what.clone() }
+    }
 }

@@ -103,6 +103,10 @@ pub(super) enum Whom {
     Step(TypeId, u32),
     Command(TypeId),
     Blocking(TypeId),
+    /// The whole program.
+    Program,
+    #[cfg_attr(not(feature = "durable"), allow(dead_code))]
+    Disk,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,6 +119,9 @@ pub(super) enum What {
     Command(CommandFault),
     BlockingLate(Duration),
     BlockingPanics,
+    Kill,
+    #[cfg(feature = "durable")]
+    Disk(crate::durable::journal::Fault),
 }
 
 /// A fault of a process at a step that the test chooses. See [`Faults::at`].
@@ -181,6 +188,18 @@ impl Faults {
         self.with(Whom::Blocking(TypeId::of::<P>()), What::BlockingPanics, chance)
     }
 
+    /// Kills the program, with this probability behind each turn: see [`World::program`](super::World::program).
+    /// Everything that is not on disk is lost.
+    pub fn kill(self, chance: f64) -> Faults {
+        self.with(Whom::Program, What::Kill, chance)
+    }
+
+    /// Lets calls of a disk in memory fail, with this probability for each commit, each opening and each load.
+    #[cfg(feature = "durable")]
+    pub fn disk(self, fault: crate::durable::journal::Fault, chance: f64) -> Faults {
+        self.with(Whom::Disk, What::Disk(fault), chance)
+    }
+
     /// Sets the most faults of one run. The default is no limit.
     pub fn at_most(mut self, most: u32) -> Faults {
         self.at_most = Some(most);
@@ -209,7 +228,7 @@ impl Whom {
             Whom::Type(wanted) => process == Some(*wanted),
             Whom::Step(wanted, number) => process == Some(*wanted) && step == *number,
             Whom::Process(wanted) => pid == *wanted,
-            Whom::Command(..) | Whom::Blocking(..) => false,
+            Whom::Command(..) | Whom::Blocking(..) | Whom::Program | Whom::Disk => false,
         }
     }
 }

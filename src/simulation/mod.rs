@@ -57,10 +57,11 @@
 //!
 //! - An [invariant](World::invariant) does not hold after a turn, or a [condition](World::eventually) did not hold in
 //!   time.
-//! - The scenario returns an error or panics.
+//! - The scenario returns an error (`"the scenario succeeds"`) or panics (`"the scenario does not panic"`).
 //! - One of the checks that are always made: `"no step panics"` (unless the panic was injected), `"no process waits for
-//!   what cannot come"`, `"every message is accounted for"`, `"every wait ends"`, `"the run ends"`, `"no thread outside
-//!   of the simulation"`, `"a seed is one run"`. [`Simulation::without`] switches a check off.
+//!   what cannot come"`, `"every message is accounted for"`, `"every shutdown is clean"`, `"every wait ends"`,
+//!   `"the run ends"`, `"no thread outside of the simulation"`, `"invariants change nothing"`, `"a seed is one run"`.
+//!   [`Simulation::without`] says which of them can be switched off.
 //!
 //! # The report of a failure
 //!
@@ -83,7 +84,8 @@
 //!
 //! The world runs the runtime's own turn. So mailboxes, bounds, relations, names, groups, questions and supervisors are
 //! those of every runtime. Before each yield of a step is performed, others may have their turns, as on another worker.
-//! Of at most 256 things that can happen, one is chosen; with more ready processes, the oldest are meant.
+//! With [`Delivery::PerPair`], a message may come later than messages to others, as between two computers. If more than
+//! 256 turns are possible, the world chooses among the 256 that have been possible for the longest time.
 
 mod decision;
 mod schedule;
@@ -101,20 +103,30 @@ mod decider;
 mod fold;
 mod failure;
 mod faults;
-mod entries;
+mod trace_formatter;
+mod delivery;
 mod recorder;
+mod entries;
 mod state;
-mod checks;
+mod invariants;
+mod kills;
 mod shared;
 mod executor;
+mod delayed_delivery;
+mod engine;
 mod driving;
-mod hosting;
+mod host;
+mod trace_observer;
 mod world;
+mod program;
+#[cfg(feature = "durable")]
+mod stores;
 mod one_run;
-mod told;
+mod trace_builder;
 #[allow(clippy::module_inception)]
 mod simulation;
 
+pub use self::delivery::Delivery;
 pub use self::faults::{Fault, Faults, StepFault};
 pub use self::schedule::Schedule;
 pub use self::simulation::{

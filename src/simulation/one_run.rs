@@ -3,26 +3,33 @@
 use std::time::Duration;
 
 use super::decider::Decider;
+use super::decision::Item;
+use super::delivery::Delivery;
 use super::driving::pause;
 use super::failure::Failure;
 use super::faults::Faults;
 use super::recorder::{Recorder, TurnRecord};
 use super::shared::{Limits, Shared};
 use super::tape::{Replayed, Tape};
+use super::trace_formatter::TraceFormatter;
 use super::world::World;
 use crate::clock::Clock;
 use crate::outcome::{BoxError, contain};
+use crate::primitives::Arc;
 
 /// The code of a run.
 pub(super) type Scenario = dyn Fn(&World) -> Result<(), BoxError> + Send + Sync;
 
 /// The options that all runs of a simulation share.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct RunOptions {
     pub(super) faults: Faults,
     pub(super) limits: Limits,
+    pub(super) delivery: Delivery,
     /// The names of the checks that are switched off.
     pub(super) without: Vec<String>,
+    /// The types whose values are shown in a trace.
+    pub(super) formatter: Arc<TraceFormatter>,
 }
 
 /// The result of a run.
@@ -49,9 +56,9 @@ pub(super) fn run_once(
     decider: Decider,
     (is_recorded, ahead): (bool, Duration),
 ) -> Outcome {
-    let recorder = if is_recorded { Recorder::with_turns() } else { Recorder::default() };
+    let recorder = if is_recorded { Recorder::with_turns(options.formatter.clone()) } else { Recorder::default() };
     let start = Clock::system().now() + ahead;
-    let rules = (options.faults.clone(), options.limits, options.without.clone());
+    let rules = (options.faults.clone(), options.limits, options.delivery, options.without.clone());
     let shared = Shared::new(start, decider, rules, (recorder, pause));
     let world = World::new(shared.clone(), seed);
     match contain(|| scenario(&world)) {
@@ -76,6 +83,22 @@ pub(super) fn run_once(
         };
         (outcome, decider)
     };
+    for (candidate, turn) in decider.never_came() {
+        // Records have the numbers of their turns, from 1.
+        if let Some(record) = outcome.records.get_mut(turn as usize - 1) {
+            record.is_out_of_order = true;
+            record.notes.push(format!("went before {}, which did not come any more", in_words(candidate.item)));
+        }
+    }
     outcome.tape = decider.into_tape();
     outcome
+}
+
+fn in_words(item: Item) -> String {
+    match item {
+        Item::Turn(pid) => format!("a turn of {pid}"),
+        Item::Timer(_) => String::from("a timer"),
+        Item::Job(_) => String::from("a job"),
+        Item::Delivery(from, to) => format!("a message of {from} to {to}"),
+    }
 }

@@ -1,15 +1,18 @@
 //! The turns of a run: for its hash, and for the trace of a run that is to be shown.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::coverage::{PartialOrder, Taken};
 use super::faults::What;
 use super::fold::Fold;
+use super::trace_formatter::{TraceFormatter, short};
 use crate::outcome::Exit;
 use crate::pid::Pid;
-use crate::process::StepActivity;
+use crate::primitives::Arc;
 use crate::process::step_activity::Sight;
-use crate::sched::body::{Ready, StepOutput, Stepped, Verdict, Yield};
+use crate::process::{DeadLetter, DeadLetterReason, StepActivity};
+use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::orders::Order;
 
 /// A fault that was injected.
@@ -19,6 +22,30 @@ pub(super) struct Injected {
     pub(super) what: What,
 }
 
+/// The subject of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A step of this process.
+    Process(Pid),
+    /// The timer that was due.
+    #[default]
+    Timer,
+    /// A blocking closure of this process.
+    Blocking(Pid),
+    /// The late answer to a command of this process.
+    Answer(Pid),
+    /// A message that was held on its way from one process to another.
+    Delivery(Pid, Pid),
+    /// Work of a store.
+    Store(&'static str),
+}
+
+impl Subject {
+    pub(super) fn is_process(self, pid: Pid) -> bool {
+        self == Subject::Process(pid)
+    }
+}
+
 /// One turn of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TurnRecord {
@@ -26,9 +53,18 @@ pub(super) struct TurnRecord {
     /// Whether another entry was first in the order in which they became possible.
     pub(super) is_out_of_order: bool,
     pub(super) at: Duration,
-    /// The process and its type. `None` for timers and jobs.
-    pub(super) process: Option<(Pid, &'static str)>,
+    pub(super) subject: Subject,
+    /// The type of the process.
+    pub(super) type_name: &'static str,
+    /// The name of the process.
+    pub(super) name: Option<Arc<str>>,
+    /// Whether the process has not begun yet.
+    pub(super) is_first: bool,
     pub(super) took: Vec<StepActivity>,
+    /// The messages that the step has taken, in words.
+    pub(super) messages: VecDeque<String>,
+    /// How many of these messages have become dead letters.
+    lost: usize,
     pub(super) verdict: Option<Verdict>,
     /// How the step failed, if it did.
     pub(super) failed: Option<String>,
@@ -46,12 +82,15 @@ pub(super) struct Recorder {
     turns: Option<Vec<TurnRecord>>,
     /// Memory for the activities of a step.
     took: Vec<StepActivity>,
+    formatter: Arc<TraceFormatter>,
+    /// Whether the last turn is a timer or a job, and wakes the processes that are found next.
+    wakes: bool,
 }
 
 impl Recorder {
     /// A recorder that keeps every turn.
-    pub(super) fn with_turns() -> Recorder {
-        Recorder { turns: Some(Vec::new()), ..Recorder::default() }
+    pub(super) fn with_turns(formatter: Arc<TraceFormatter>) -> Recorder {
+        Recorder { turns: Some(Vec::new()), formatter, ..Recorder::default() }
     }
 
     pub(super) fn take_turns(&mut self) -> Vec<TurnRecord> {
@@ -59,35 +98,121 @@ impl Recorder {
     }
 
     /// Begins the record of a turn.
-    pub(super) fn turn(&mut self, number: u32, is_out_of_order: bool) {
+    pub(super) fn turn(&mut self, number: u32, is_out_of_order: bool, subject: Subject, at: Duration) {
         if let Some(turns) = &mut self.turns {
-            turns.push(TurnRecord { number, is_out_of_order, ..TurnRecord::default() });
+            turns.push(TurnRecord { number, is_out_of_order, subject, at, ..TurnRecord::default() });
+            self.wakes = !matches!(subject, Subject::Process(_));
         }
     }
 
-    pub(super) fn begin(&mut self, pid: Pid, body: &Ready, (at, hash): (Duration, u64)) {
+    /// Describes the process of the last turn.
+    pub(super) fn of_process(&mut self, body: &Ready) {
         if let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut()) {
-            (turn.at, turn.hash) = (at, hash);
-            turn.process = Some((pid, (body.machine.kind().process)()));
+            turn.type_name = (body.machine.kind().process)();
+            turn.name = body.head.name().cloned();
+            turn.is_first = body.head.stage != Stage::Open;
         }
     }
 
-    /// Whether turns are recorded.
+    /// The step of the last turn begins. `hash` is that of the run.
+    pub(super) fn begin(&mut self, hash: u64) {
+        if let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut()) {
+            turn.hash = hash;
+        }
+    }
+
     pub(super) fn is_recording(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// Adds a note to the last turn of this process.
-    pub(super) fn note(&mut self, of: Pid, note: String) {
-        let mut turns = self.turns.iter_mut().flatten().rev();
-        if let Some(turn) = turns.find(|turn| turn.process.is_some_and(|(pid, _)| pid == of)) {
+    /// How messages are shown, if turns are recorded.
+    pub(super) fn formatter(&self) -> Option<Arc<TraceFormatter>> {
+        self.turns.is_some().then(|| self.formatter.clone())
+    }
+
+    /// The last turn of this process.
+    fn last_of(&mut self, pid: Pid) -> Option<&mut TurnRecord> {
+        self.turns.iter_mut().flatten().rev().find(|turn| turn.subject.is_process(pid))
+    }
+
+    /// The turn of the process in hand, or else the last turn.
+    fn current(&mut self, in_hand: Option<Pid>) -> Option<&mut TurnRecord> {
+        match in_hand {
+            Some(pid) => self.last_of(pid),
+            None => self.turns.as_mut().and_then(|turns| turns.last_mut()),
+        }
+    }
+
+    /// Adds a note to the current turn.
+    pub(super) fn note(&mut self, in_hand: Option<Pid>, note: String) {
+        if let Some(turn) = self.current(in_hand) {
             turn.notes.push(note);
         }
+    }
+
+    /// Records that a handler has answered a command of this process in the current turn. `error` says what the process
+    /// is given in the place of the output.
+    pub(super) fn answered(&mut self, in_hand: Option<Pid>, name: &str, of: Pid, error: Option<String>) {
+        if let Some(turn) = self.current(in_hand) {
+            let error = error.map_or(String::new(), |error| format!(": {error}"));
+            turn.yields.push(format!("answer to {} of {of}{error}", short(name)));
+        }
+    }
+
+    /// Adds a dead letter to the turn of the process in hand, or else to the last turn. `content` is its message, if it
+    /// still exists.
+    pub(super) fn dead_letter(&mut self, in_hand: Option<Pid>, letter: &DeadLetter<'_>, content: Option<String>) {
+        let is_lost = letter.reason == DeadLetterReason::StepFailed;
+        let lost = self.last_of(letter.to).filter(|_| is_lost).and_then(|turn| {
+            turn.lost += 1;
+            turn.messages.get(turn.lost - 1).cloned()
+        });
+        let content = content.or(lost).unwrap_or_else(|| short(letter.type_name).to_owned());
+        let to = letter.name.map_or_else(|| letter.to.to_string(), |name| format!("{name:?}"));
+        self.note(in_hand, format!("dead letter: {content} to {to}: {}", letter.reason));
+    }
+
+    /// Records that a process was woken, if the last turn is one of a timer or a job.
+    pub(super) fn woken(&mut self, body: &Ready) {
+        if self.wakes
+            && let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut())
+        {
+            turn.yields.push(format!("wakes {} {}", body.head.pid, short((body.machine.kind().process)())));
+        }
+    }
+
+    /// The processes that are woken from now on are woken by the scenario.
+    pub(super) fn scenario_goes_on(&mut self) {
+        self.wakes = false;
     }
 
     pub(super) fn injected(&mut self, injected: Injected) {
         if let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut()) {
             turn.injected.push(injected);
+        }
+    }
+
+    /// Adds the messages that the last step of this process has taken, and its yields.
+    pub(super) fn shows(&mut self, pid: Pid, mut taken: Vec<(Option<Pid>, String)>, mut yields: Vec<String>) {
+        let Some(turn) = self.last_of(pid) else { return };
+        let senders = turn.took.iter().filter_map(|activity| match activity {
+            StepActivity::Message { from } => Some(*from),
+            _ => None,
+        });
+        let mut of = |sender| taken.iter().position(|(from, _)| *from == sender).map(|place| taken.remove(place).1);
+        // An item of a feed does not wait in the mailbox.
+        turn.messages.extend(senders.map(|sender| of(sender).unwrap_or_else(|| String::from("item"))));
+        turn.yields.append(&mut yields);
+    }
+}
+
+/// Folds the yields into the hash of the run.
+pub(super) fn fold_yields(fold: &mut Fold, out: &StepOutput) {
+    let mut others = out.yields.iter();
+    for one in out.orders.newest() {
+        match one {
+            Order::Send { count, to, .. } => fold.add(&[20, u64::from(*count), to.to_word()]),
+            Order::Next => others.next().into_iter().for_each(|one| fold.add(&number_of_yield(one))),
         }
     }
 }
@@ -117,32 +242,16 @@ pub(super) fn took(
     fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
     let is_broken = stepped.verdict == Verdict::Broken;
     if !is_broken {
-        let mut others = out.yields.iter();
-        for one in out.orders.newest() {
-            match one {
-                Order::Send { count, to, .. } => fold.add(&[20, u64::from(*count), to.to_word()]),
-                Order::Next => others.next().into_iter().for_each(|one| fold.add(&number_of_yield(one))),
-            }
-        }
+        fold_yields(fold, out);
     }
-    if let Some(turns) = &mut recorder.turns
-        && let Some(turn) = turns.iter_mut().rev().find(|turn| turn.process.is_some_and(|(of, _)| of == pid))
-    {
+    if let Some(turn) = recorder.last_of(pid) {
         turn.took.append(&mut took);
         turn.verdict = Some(stepped.verdict);
         turn.failed = match &out.failure {
             Some(Exit::Failed(failure)) if is_broken => Some(format!("failed: {failure}")),
-            Some(Exit::Panicked(panic)) if is_broken => Some(format!("panicked: {panic}")),
+            Some(Exit::Panicked(panic)) if is_broken => Some(panic.to_string()),
             _ => None,
         };
-        if !is_broken {
-            let mut others = out.yields.iter();
-            turn.yields.extend(out.orders.newest().iter().filter_map(|order| match order {
-                Order::Send { count: 1, to, .. } => Some(format!("send {to}")),
-                Order::Send { count, to, .. } => Some(format!("send {to} {count} messages")),
-                Order::Next => others.next().and_then(name_of_yield),
-            }));
-        }
     }
     took.clear();
     recorder.took = took;
@@ -194,33 +303,4 @@ fn number_of_yield(one: &Yield) -> [u64; 3] {
         Yield::Naming { tag, .. } => [52, *tag, 0],
         Yield::Performed => [53, 0, 0],
     }
-}
-
-/// The yield in words. `None` if a reader need not see it.
-fn name_of_yield(one: &Yield) -> Option<String> {
-    Some(match one {
-        Yield::Ask { to, .. } => format!("ask {to}"),
-        Yield::Broadcast { to, .. } => format!("broadcast to {} processes", to.len()),
-        Yield::SendNowhere { why, .. } => format!("send, but {why}"),
-        Yield::Refused { tag, why } => format!("command {tag} is refused: {why}"),
-        Yield::Reply(_) => String::from("reply"),
-        Yield::Spawn(body) => format!("spawn {} {}", body.head.pid, (body.machine.kind().process)()),
-        Yield::Blocking { tag, .. } => format!("blocking closure {tag}"),
-        Yield::Timer { tag, delay } => format!("timer {tag} in {delay:?}"),
-        Yield::CancelTimer { tag } => format!("cancel timer {tag}"),
-        Yield::Command { tag, command } => format!("command {tag} {}", command.name),
-        Yield::CommandTimeout(limited) => format!("command {} {}", limited.tag, limited.command.name),
-        Yield::CancelCommand { tag } => format!("cancel command {tag}"),
-        Yield::SendTimeout(_) => String::from("send with a limit"),
-        Yield::BeginRun { .. } => String::from("run"),
-        Yield::Entrust { tag, .. } => format!("retry {tag}"),
-        Yield::Future { tag, .. } => format!("future {tag}"),
-        Yield::CancelFuture { tag } => format!("cancel future {tag}"),
-        Yield::Feed(_) => String::from("feed"),
-        Yield::Cancel { to, .. } => format!("cancel {to}"),
-        Yield::Terminate { to, .. } => format!("terminate {to}"),
-        Yield::Relate(_) => String::from("relate"),
-        Yield::Naming { .. } => String::from("name"),
-        Yield::Drawn | Yield::Performed => return None,
-    })
 }

@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::trace::{Failure, Finding, FindingKind, Trace, TraceTurn};
+use super::replay_seed::ReplaySeed;
+use super::trace::{Failure, Finding, FindingKind, RunNumber, Trace, TraceTurn};
 
 /// How many turns are shown before a marked turn, even if they are in order.
 const BEFORE: usize = 1;
@@ -12,8 +13,14 @@ const BEFORE: usize = 1;
 /// How many turns are shown after a marked turn, and at the end.
 const AFTER: usize = 2;
 
+/// How many turns are shown at the end if no turn is marked.
+const LAST: usize = 12;
+
 /// A column is no wider than this. A longer entry moves the rest of its line to the right.
 const WIDEST: usize = 40;
+
+/// A text of a cell or a note is no longer than this, in characters. Messages may be large, and each has one line.
+const LONGEST: usize = 200;
 
 /// The environment variable that shows all turns, if its value is `full`.
 pub(crate) const TRACE_VARIABLE: &str = "PROCESSION_TRACE";
@@ -21,7 +28,7 @@ pub(crate) const TRACE_VARIABLE: &str = "PROCESSION_TRACE";
 /// The environment variable with the seed of the only run that a simulation makes.
 pub(crate) const SEED_VARIABLE: &str = "PROCESSION_SEED";
 
-/// Returns the text of a failure. `is_full` shows all turns.
+/// Returns the text of a failure. `is_full` shows all turns, with whole messages.
 pub(crate) fn report(failure: &Failure, is_full: bool) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -30,12 +37,14 @@ pub(crate) fn report(failure: &Failure, is_full: bool) -> String {
 }
 
 fn write_report(text: &mut String, failure: &Failure, is_full: bool) -> fmt::Result {
-    let Failure { name, seed, turn, run, runs, schedule, faults, version, .. } = failure;
-    let (of, faults) = (grouped(*runs), counted(*faults, "fault"));
-    let (seed_number, run) = (seed.seed, grouped(*run));
-    write!(text, "simulation `{name}` failed at seed {seed_number}, turn {turn} ")?;
-    writeln!(text, "(run {run} of {of}; {schedule}, {faults}; version {version})")?;
-    write_finding(text, &failure.finding)?;
+    let Failure { name, test, seed, turn, run, schedule, faults, version, .. } = failure;
+    let (seed_number, faults) = (seed.seed, counted(*faults, "fault"));
+    write!(text, "simulation `{name}` failed at seed {seed_number}, turn {turn} (")?;
+    if let Some(RunNumber { run, of, .. }) = run {
+        write!(text, "run {} of {}; ", grouped(*run), grouped(*of))?;
+    }
+    writeln!(text, "{schedule}, {faults}; version {version})")?;
+    writeln!(text, "  {}", failure.finding)?;
     let turns = &failure.trace.turns;
     match &failure.shrunk {
         Some(shrunk) => {
@@ -55,36 +64,59 @@ fn write_report(text: &mut String, failure: &Failure, is_full: bool) -> fmt::Res
     }
     text.push('\n');
     write_trace(text, &failure.trace, is_full)?;
-    writeln!(text, "again:   {SEED_VARIABLE}={seed} cargo test {name}")?;
+    writeln!(text, "again:   {}", again(test.as_deref(), seed))?;
     if let Some(shrunk) = failure.shrunk.as_ref().filter(|shrunk| shrunk.seed != *seed) {
-        writeln!(text, "shrunk:  {SEED_VARIABLE}={} cargo test {name}", shrunk.seed)?;
+        writeln!(text, "shrunk:  {}", again(test.as_deref(), &shrunk.seed))?;
     }
-    let coverage = &failure.coverage;
+    let Some(RunNumber { coverage, .. }) = run else { return Ok(()) };
     let distinct = counted(coverage.distinct(), "distinct interleaving");
     let last_new = grouped(coverage.last_new());
     writeln!(text, "{}: {distinct}, the last new one in run {last_new}", counted(coverage.runs(), "run"))
 }
 
-fn write_finding(text: &mut String, finding: &Finding) -> fmt::Result {
-    let Finding { check, kind, detail } = finding;
-    write!(text, "  \"{check}\" ")?;
-    match kind {
-        FindingKind::DoesNotHold => text.push_str("does not hold"),
-        FindingKind::DidNotHold { within, held } => {
-            write!(text, "did not hold within {}", time(*within))?;
-            match held {
-                Some(held) => write!(text, ", it held last at {}", time(*held))?,
-                None => text.push_str(", it never held"),
+/// The command line that repeats a run of this test. A program without tests is started by its own command line.
+pub(crate) fn again(test: Option<&str>, seed: &ReplaySeed) -> String {
+    match test {
+        Some(test) => format!("{SEED_VARIABLE}={seed} cargo test {test}"),
+        None => format!("{SEED_VARIABLE}={seed} in the environment of this program"),
+    }
+}
+
+/// Returns the table of a trace.
+pub(crate) fn table(trace: &Trace, is_full: bool) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_trace(&mut text, trace, is_full);
+    text.truncate(text.trim_end().len() + 1);
+    text
+}
+
+/// The number of turns that the table of a trace shows.
+pub(crate) fn shown_turns(trace: &Trace) -> usize {
+    trace.turns.len() - folded(&trace.turns).iter().map(ExactSizeIterator::len).sum::<usize>()
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { check, kind, detail } = self;
+        write!(f, "\"{check}\" ")?;
+        match kind {
+            FindingKind::DoesNotHold => f.write_str("does not hold")?,
+            FindingKind::DidNotHold { within, held } => {
+                write!(f, "did not hold within {}", time(*within))?;
+                match held {
+                    Some(held) => write!(f, ", it held last at {}", time(*held))?,
+                    None => f.write_str(", it never held")?,
+                }
             }
+            FindingKind::Failed => f.write_str("failed")?,
         }
-        FindingKind::Failed => text.push_str("failed"),
+        match detail.trim_end() {
+            "" => Ok(()),
+            // Further lines of a detail are indented as its first one.
+            detail => write!(f, ": {}", detail.replace('\n', "\n    ")),
+        }
     }
-    if !detail.is_empty() {
-        // Further lines of a detail are indented as its first one.
-        write!(text, ": {}", detail.trim_end().replace('\n', "\n    "))?;
-    }
-    text.push('\n');
-    Ok(())
 }
 
 /// The columns of the table.
@@ -100,7 +132,7 @@ enum Row {
 }
 
 fn write_trace(text: &mut String, trace: &Trace, is_full: bool) -> fmt::Result {
-    let folds = if is_full { Vec::new() } else { folded(&trace.turns) };
+    let (folds, longest) = if is_full { (Vec::new(), usize::MAX) } else { (folded(&trace.turns), LONGEST) };
     let mut rows = vec![Row::Cells(COLUMNS.map(String::from))];
     let (mut place, mut folds) = (0, folds.into_iter().peekable());
     let marks = trace.turns.iter().map(|turn| mark_of(turn).len()).max().unwrap_or_default().max(1);
@@ -112,8 +144,8 @@ fn write_trace(text: &mut String, trace: &Trace, is_full: bool) -> fmt::Result {
         } else {
             let turn = &trace.turns[place];
             let number = format!("{:>marks$} {:>numbers$}", mark_of(turn), turn.number);
-            rows.extend(rows_of(turn, number));
-            rows.extend(turn.notes.iter().map(|note| Row::Note(one_line(note))));
+            rows.extend(rows_of(turn, number, longest));
+            rows.extend(turn.notes.iter().map(|note| Row::Note(one_line(note, longest))));
             place += 1;
         }
     }
@@ -155,16 +187,16 @@ fn fold_row(turns: &[TraceTurn]) -> Row {
 }
 
 /// Returns the rows of a turn. It has several if it took or yielded several things.
-fn rows_of(turn: &TraceTurn, number: String) -> impl Iterator<Item = Row> {
-    let mut first = Some([number, time(turn.time), format!("{} {}", turn.process, turn.name)]);
+fn rows_of(turn: &TraceTurn, number: String, longest: usize) -> impl Iterator<Item = Row> {
+    let mut first = Some([number, time(turn.time), turn.who.clone()]);
     let lines = turn.took.len().max(turn.yielded.len()).max(1);
-    let cell = |cells: &[String], line: usize, if_none: &str| {
-        let none = if line == 0 { if_none } else { "" };
-        cells.get(line).map_or_else(|| none.into(), |cell| one_line(cell))
+    let cell = move |cells: &[String], line: usize| {
+        let none = if line == 0 { "-" } else { "" };
+        cells.get(line).map_or_else(|| none.into(), |cell| one_line(cell, longest))
     };
     (0..lines).map(move |line| {
         let [number, time, process] = first.take().unwrap_or_default();
-        let (took, yielded) = (cell(&turn.took, line, "(first step)"), cell(&turn.yielded, line, "-"));
+        let (took, yielded) = (cell(&turn.took, line), cell(&turn.yielded, line));
         Row::Cells([number, time, process, took, yielded])
     })
 }
@@ -178,9 +210,14 @@ fn mark_of(turn: &TraceTurn) -> &'static str {
     }
 }
 
-/// The text of a message may have several lines, as `{:#?}` has them.
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The text of a message may have several lines, as `{:#?}` has them. A longer text than this is cut off.
+fn one_line(text: &str, longest: usize) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(longest) {
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
 }
 
 /// Returns the turns that are not shown: those in order, with nothing to say, that are not near a marked turn.
@@ -189,8 +226,9 @@ fn folded(turns: &[TraceTurn]) -> Vec<Range<usize>> {
         let near = place.saturating_sub(AFTER)..(place + BEFORE + 1).min(turns.len());
         turns[near].iter().any(TraceTurn::is_marked)
     };
+    let last = if turns.iter().any(TraceTurn::is_marked) { AFTER } else { LAST };
     let is_shown =
-        |place: usize| place + AFTER >= turns.len() || !turns[place].notes.is_empty() || is_near_marked(place);
+        |place: usize| place + last >= turns.len() || !turns[place].notes.is_empty() || is_near_marked(place);
     let mut folds: Vec<Range<usize>> = Vec::new();
     for place in (0..turns.len()).filter(|place| !is_shown(*place)) {
         match folds.last_mut() {
@@ -234,7 +272,6 @@ fn time(time: Duration) -> String {
 mod tests {
     use super::super::coverage::Coverage;
     use super::super::decision::{Candidate, Item, Place};
-    use super::super::replay_seed::ReplaySeed;
     use super::super::tape::{Deviation, Tape};
     use super::super::trace::ShrunkRun;
     use super::*;
@@ -248,8 +285,7 @@ mod tests {
         TraceTurn {
             number,
             time: Duration::from_micros(220 + 10 * number),
-            process: pid(process.0, process.1),
-            name: name.into(),
+            who: format!("{} {name}", pid(process.0, process.1)),
             took: took.iter().map(|one| one.to_string()).collect(),
             yielded: yielded.iter().map(|one| one.to_string()).collect(),
             is_late: false,
@@ -261,7 +297,7 @@ mod tests {
     fn bank() -> Failure {
         let mut turns: Vec<_> =
             (1..9).map(|number| turn(number, (5, 1), "Teller", &["Balance of <1.1.1>"], &["-"])).collect();
-        turns.push(turn(9, (5, 1), "Teller", &[], &["send <1.1.1> Transfer(10, <1.2.1>)"]));
+        turns.push(turn(9, (5, 1), "Teller", &["(first step)"], &["send <1.1.1> Transfer(10, <1.2.1>)"]));
         turns.push(TraceTurn {
             is_late: true,
             ..turn(10, (1, 1), "Account \"a\"", &["Transfer of <1.5.1>"], &["send <1.2.1> Deposit(10)"])
@@ -273,7 +309,7 @@ mod tests {
         });
         let supervisor = ["exit of <1.2.1>: panicked"];
         turns.push(turn(12, (0, 1), "Supervisor", &supervisor, &["spawn <1.2.2> Account \"b\""]));
-        turns.push(turn(13, (2, 2), "Account \"b\"", &[], &[]));
+        turns.push(turn(13, (2, 2), "Account \"b\"", &["(first step)"], &[]));
 
         let turn_of = |process, nth| Candidate { item: Item::Turn(process), nth };
         let deviations = vec![
@@ -291,10 +327,10 @@ mod tests {
         let tape = Some(Tape { deviations });
         Failure {
             name: "transfers_keep_the_sum".into(),
+            test: Some("transfers_keep_the_sum".into()),
             seed: ReplaySeed { seed: 4711, tape: None },
             turn: 38,
-            run: 212,
-            runs: 10_000,
+            run: Some(RunNumber { run: 212, of: 10_000, coverage }),
             schedule: "pct(3)".into(),
             faults: 3,
             version: "0.1.0".into(),
@@ -306,7 +342,6 @@ mod tests {
                 is_minimal: true,
             }),
             trace: Trace { turns },
-            coverage,
         }
     }
 
@@ -435,14 +470,15 @@ shrunk:  PROCESSION_SEED=4711:16511110100201045t cargo test transfers_keep_the_s
         };
         for (kinds, expected) in [
             ("", None),
-            ("....", Some(0..2)),
-            ("...", None),
+            ("............", None),
+            (".............", None),
+            ("..............", Some(0..2)),
             ("..!", None),
             ("...!", Some(0..2)),
             ("!....!", None),
             ("!.....!", Some(3..5)),
             ("!......!", Some(3..6)),
-            ("...n...", Some(0..3)),
+            ("...n...........", Some(0..3)),
             ("!........", Some(3..7)),
         ] {
             assert_eq!(folded(&turns(kinds)), Vec::from_iter(expected), "{kinds}");

@@ -185,6 +185,10 @@ impl Choose for Chooser {
         match odds {
             Odds::Chance(probability) => u64::from(self.draws.random::<f64>() < probability),
             Odds::Below(count) => below(count, || self.draws.random()),
+            Odds::Several(probability) if self.draws.random::<f64>() < probability => {
+                u64::from(self.draws.random::<u64>().trailing_zeros()) + 1
+            }
+            Odds::Several(_) => 0,
         }
     }
 }
@@ -445,5 +449,12 @@ mod tests {
         assert!(count(Odds::Chance(0.25)).abs_diff(2_500) < 300);
         assert_eq!(count(Odds::Below(1)), 0);
         assert!(count(Odds::Below(11)).abs_diff(50_000) < 1_500);
+        assert_eq!(count(Odds::Several(0.0)), 0);
+        // Two in the mean.
+        assert!(count(Odds::Several(0.5)).abs_diff(10_000) < 600);
+        let answers: Vec<u64> =
+            (0..10_000).map(|nth| chooser.decide(Place::Value { nth }, Odds::Several(1.0))).collect();
+        let share = |wanted| answers.iter().filter(|answer| **answer == wanted).count();
+        assert!(share(1).abs_diff(5_000) < 300 && share(2).abs_diff(2_500) < 300 && share(6) > 50, "{}", share(6));
     }
 }

@@ -2,27 +2,33 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-use super::checks::Checks;
 use super::coverage::PartialOrder;
 use super::decider::Decider;
 use super::decision::{Choose as _, Odds, Place};
+use super::delivery::{Delivery, HeldMessages};
 use super::entries::{Entries, Entry};
 use super::failure::Failure;
 use super::faults::{Faults, Rule, What};
 use super::fold::Fold;
+use super::invariants::Invariants;
+use super::kills::Kills;
 use super::recorder::{Injected, Recorder};
 use super::state::WorldState;
 use super::trace::FindingKind;
 use crate::clock::ManualClock;
 use crate::pid::Pid;
-use crate::primitives::{Arc, Brief, BriefGuard, Mutex, ThreadId, Weak, enter, lock, thread};
+use crate::primitives::{Arc, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
 use crate::process::Duty;
 use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::{Core, give_back};
 use crate::runtime::simulated::Job;
 use crate::sched::body::StepOutput;
+
+/// The name of the check that no invariant changes the world.
+pub(super) const INVARIANTS_CHANGE_NOTHING: &str = "invariants change nothing";
 
 /// The bounds of a run.
 #[derive(Clone, Copy, Debug)]
@@ -38,34 +44,57 @@ pub(super) type Pause = fn(&Shared, of: Pid, nth: u32, index: u32);
 
 /// A world, which its runtimes and the scenario share.
 pub(super) struct Shared {
+    pub(super) me: Weak<Shared>,
     pub(super) thread: ThreadId,
     pub(super) clock: ManualClock,
     pub(super) start: Instant,
     faults: Faults,
     pub(super) limits: Limits,
+    pub(super) delivery: Delivery,
+    /// Whether turns are recorded, for a trace.
+    pub(super) is_recorded: bool,
+    /// The moment after which the run has taken too long.
+    pub(super) end: Option<Instant>,
     /// The names of the checks that are switched off.
     without: Vec<String>,
     pub(super) sight: Sight,
     /// Lets others have turns before the next yield of a step, perhaps.
     pub(super) pause: Pause,
-    pub(super) checks: Mutex<Checks>,
     state: Brief<State>,
+}
+
+/// Performs the yields of the processes of one runtime in a world: see `engine`.
+pub(super) struct WorldEngine {
+    pub(super) core: Arc<Core>,
+    pub(super) runtime: usize,
+    pub(super) shared: Weak<Shared>,
+    pub(super) delivery: Delivery,
+}
+
+/// The context of a turn: the engine of its runtime, and the output of its step.
+pub(super) struct TurnContext {
+    pub(super) engine: WorldEngine,
+    pub(super) out: StepOutput,
 }
 
 /// The state of a world.
 pub(super) struct State {
     pub(super) cores: Vec<Arc<Core>>,
-    /// Outputs of steps, by runtime, which are used again.
-    pub(super) outputs: Vec<Vec<StepOutput>>,
+    /// Contexts that turns no longer need, by runtime. A context is large, so turns use them again.
+    #[allow(clippy::vec_box)]
+    pub(super) spare_contexts: Vec<Vec<Box<TurnContext>>>,
     pub(super) entries: Entries,
     pub(super) helpers: VecDeque<Job>,
+    /// Whether a part of a shutdown has run.
+    pub(super) has_helped: bool,
+    pub(super) held: HeldMessages,
     pub(super) chooser: Decider,
     /// The processes in hand, the innermost last.
     pub(super) in_hand: Vec<(Pid, usize, Option<TypeId>)>,
     /// How many jobs and parts of shutdowns run inside each other.
     pub(super) in_job: u32,
-    /// Whether there are invariants.
-    pub(super) has_checks: bool,
+    /// The invariants. They are not here while they are asked.
+    pub(super) invariants: Invariants,
     /// Whether an invariant runs.
     pub(super) is_asking: bool,
     pub(super) turns: u32,
@@ -80,6 +109,7 @@ pub(super) struct State {
     pub(super) withheld: Vec<Arc<Duty>>,
     /// Whether the scenario has returned, and the runtimes are being ended.
     pub(super) is_ending: bool,
+    pub(super) kills: Kills,
     pub(super) failure: Option<Failure>,
     pub(super) given_up: u32,
     pub(super) fold: Fold,
@@ -103,20 +133,23 @@ impl Shared {
     pub(super) fn new(
         start: Instant,
         chooser: Decider,
-        (faults, limits, without): (Faults, Limits, Vec<String>),
+        (faults, limits, delivery, without): (Faults, Limits, Delivery, Vec<String>),
         (recorder, pause): (Recorder, Pause),
     ) -> Arc<Shared> {
         Arc::new_cyclic(|me: &Weak<Shared>| {
             let driver: Weak<Shared> = me.clone();
+            let is_recorded = recorder.is_recording();
             let state = State {
                 cores: Vec::new(),
-                outputs: Vec::new(),
+                spare_contexts: Vec::new(),
                 entries: Entries::default(),
                 helpers: VecDeque::new(),
+                has_helped: false,
+                held: HeldMessages::default(),
                 chooser,
                 in_hand: Vec::new(),
                 in_job: 0,
-                has_checks: false,
+                invariants: Invariants::default(),
                 is_asking: false,
                 turns: 0,
                 values: 0,
@@ -125,6 +158,7 @@ impl Shared {
                 open: BTreeMap::new(),
                 withheld: Vec::new(),
                 is_ending: false,
+                kills: Kills::default(),
                 failure: None,
                 given_up: 0,
                 fold: Fold::default(),
@@ -133,18 +167,27 @@ impl Shared {
                 asked: BTreeMap::new(),
             };
             Shared {
+                me: me.clone(),
                 thread: thread::current().id(),
                 clock: ManualClock::driven(start, driver as _),
                 start,
                 faults,
                 limits,
+                delivery,
+                is_recorded,
+                end: start.checked_add(limits.time),
                 without,
                 sight: Sight::with_log(),
                 pause,
-                checks: Mutex::new(Checks::default()),
                 state: Brief::new(state),
             }
         })
+    }
+
+    /// Makes the context of a turn of this runtime.
+    pub(super) fn new_context(&self, runtime: usize, core: &Arc<Core>) -> Box<TurnContext> {
+        let engine = WorldEngine { core: core.clone(), runtime, shared: self.me.clone(), delivery: self.delivery };
+        Box::new(TurnContext { engine, out: StepOutput::new(core.clone()) })
     }
 
     pub(super) fn state(&self) -> BriefGuard<'_, State> {
@@ -172,7 +215,8 @@ impl Shared {
         }
         let at = self.elapsed();
         let state = &mut *self.state();
-        if state.failure.is_none() && !state.is_ending {
+        // A program that was killed has failed in no other way.
+        if state.failure.is_none() && !state.is_ending && !state.kills.is_killed {
             state.failure = Some(Failure { check: check.to_owned(), kind, what, turn: state.turns, at });
         }
     }
@@ -201,7 +245,7 @@ impl Shared {
         });
         let state = &mut *self.state();
         state.cores.push(core);
-        state.outputs.push(Vec::new());
+        state.spare_contexts.push(Vec::new());
     }
 
     /// The type of the process in hand.
@@ -210,9 +254,14 @@ impl Shared {
         state.in_hand.iter().rev().find(|(pid, number, _)| *pid == of && *number == runtime)?.2
     }
 
+    /// Whether faults may be injected.
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.rules.is_empty()
+    }
+
     /// Decides whether a fault is injected, by the rules that are `wanted`.
     pub(super) fn inject(&self, of: Pid, wanted: impl Fn(&Rule) -> bool) -> Option<What> {
-        if self.faults.rules.is_empty() {
+        if !self.has_faults() {
             return None;
         }
         let now = self.clock.now();
@@ -242,49 +291,78 @@ impl Shared {
     }
 
     /// Asks the invariants. `is_end` says that nothing more will happen.
-    pub(super) fn ask_checks(&self, is_end: bool) {
-        let mut checks = std::mem::take(&mut *lock(&self.checks));
-        if !checks.is_empty() {
+    pub(super) fn ask_invariants(&self, is_end: bool) {
+        let mut invariants = std::mem::take(&mut self.state().invariants);
+        if !invariants.is_empty() {
             self.look(|state, last_fault| {
-                if let Err((check, kind, what)) = checks.ask(state, last_fault, is_end) {
+                if let Err((check, kind, what)) = invariants.ask(state, last_fault, is_end) {
                     self.fail_as(&check, kind, what);
                 }
             });
         }
-        let added = std::mem::replace(&mut *lock(&self.checks), checks);
-        lock(&self.checks).append(added);
+        let state = &mut *self.state();
+        let added = std::mem::replace(&mut state.invariants, invariants);
+        state.invariants.append(added);
     }
 
-    /// Shows the state of the world to `look`.
-    pub(super) fn look<R>(&self, look: impl FnOnce(&WorldState<'_>, Duration) -> R) -> R {
-        let (cores, entries, last_fault) = {
+    /// Shows the state of the world to `look`, which must not change it.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&WorldState<'_>, Instant) -> R) -> R {
+        let (cores, (entries, held), last_fault) = {
             let state = &mut *self.state();
             state.is_asking = true;
-            (std::mem::take(&mut state.cores), std::mem::take(&mut state.entries), state.last_fault)
+            let queues = (std::mem::take(&mut state.entries), std::mem::take(&mut state.held));
+            (std::mem::take(&mut state.cores), queues, state.last_fault)
         };
-        let seen = WorldState::new(&cores, &entries, (self.start, self.clock.now()));
-        let result = look(&seen, last_fault.saturating_duration_since(self.start));
+        // A body that waits for a blocking step is in the core, as elsewhere.
+        let for_pool: Vec<_> = cores.iter().map(|core| std::mem::take(&mut *lock(&core.for_pool))).collect();
+        let counts = || -> u64 {
+            let counters = cores.iter().map(|core| &core.road.outside);
+            counters.map(|counters| counters.accepted.get() + counters.spawned.get()).sum()
+        };
+        let before = counts();
+        let seen = WorldState::new(&cores, (&entries, &for_pool, &held), (self.start, self.clock.now()));
+        let result = catch_unwind(AssertUnwindSafe(|| while_looking(|| look(&seen, last_fault))));
         drop(seen);
-        let state = &mut *self.state();
-        state.entries = entries;
-        state.cores = cores;
-        state.is_asking = false;
-        result
+        let has_changed = counts() != before;
+        cores.iter().zip(for_pool).for_each(|(core, bodies)| *lock(&core.for_pool) = bodies);
+        {
+            let state = &mut *self.state();
+            (state.entries, state.held) = (entries, held);
+            state.cores = cores;
+            state.is_asking = false;
+        }
+        if has_changed {
+            self.fail(INVARIANTS_CHANGE_NOTHING, "an invariant has sent a message, or has spawned a process");
+        }
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Drops what is left of the runtimes, and the invariants.
+    pub(super) fn clear(&self) {
+        self.clear_runtimes();
+        let invariants = std::mem::take(&mut self.state().invariants);
+        drop(invariants);
     }
 
     /// Drops what is left of the runtimes.
-    pub(super) fn clear(&self) {
-        let (cores, outputs, withheld) = {
+    pub(super) fn clear_runtimes(&self) {
+        let (cores, spare_contexts, withheld) = {
             let state = &mut *self.state();
-            (std::mem::take(&mut state.cores), std::mem::take(&mut state.outputs), std::mem::take(&mut state.withheld))
+            (
+                std::mem::take(&mut state.cores),
+                std::mem::take(&mut state.spare_contexts),
+                std::mem::take(&mut state.withheld),
+            )
         };
-        for (core, outputs) in cores.iter().zip(outputs) {
-            outputs.into_iter().for_each(|mut out| give_back(core, &mut out));
-        }
+        spare_contexts.into_iter().flatten().for_each(|mut context| give_back(&context.engine.core, &mut context.out));
         drop(withheld);
-        *lock(&self.checks) = Checks::default();
-        let entries = std::mem::take(&mut self.state().entries);
-        drop(entries);
+        let (entries, held, helpers) = {
+            let state = &mut *self.state();
+            state.open.clear();
+            let held = std::mem::take(&mut state.held);
+            (state.entries.take_all(), held, std::mem::take(&mut state.helpers))
+        };
+        drop((entries, held, helpers));
         drop(cores);
     }
 }

@@ -2,13 +2,14 @@
 //!
 //! The deviations are taken in four classes, because the ones that explain a failure least go first: faults, the
 //! order, drawn values, time. In each class, whole parts are left out, first all, then halves, then ever smaller
-//! ones (delta debugging, Zeller and Hildebrandt 2002). At last each single deviation is left out once more, until
-//! none can be: without any one of those that are left, the run passes, or another check fails.
+//! ones (delta debugging, Zeller and Hildebrandt 2002). Then the times of turns are merged. At last each single
+//! deviation is left out once more, until none can be: without any one of those that are left, the run passes, or
+//! another check fails.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::decision::Place;
+use super::decision::{LONGEST_TURN, Place};
 use super::tape::{Deviation, Tape};
 
 /// How a run of a part of the tape ended.
@@ -96,6 +97,7 @@ impl<F: FnMut(&Tape) -> Verdict> Search<F> {
         for class in CLASSES {
             self.shrink_class(&mut kept, class)?;
         }
+        self.merge_times(&mut kept)?;
         self.remove_single(&mut kept)?;
         if self.lower_answers(&mut kept)? {
             self.remove_single(&mut kept)?;
@@ -125,6 +127,38 @@ impl<F: FnMut(&Tape) -> Verdict> Search<F> {
         let of_class = kept.iter().filter(|place| class_of(&self.all[**place]) == class);
         let left_out: Vec<usize> = of_class.skip(part.start).take(part.len()).copied().collect();
         self.without(kept, |place| left_out.binary_search(&place).is_ok())
+    }
+
+    /// Moves the time of a turn to an earlier turn. So a few long turns tell a failure that needs a moment.
+    fn merge_times(&mut self, kept: &mut Vec<usize>) -> Result<(), LimitReached> {
+        let time = |search: &Self, place: usize| match search.all[place] {
+            Deviation::Answer { place: of @ Place::Time { .. }, answer } => Some((of, answer)),
+            _ => None,
+        };
+        let times: Vec<usize> = kept.iter().copied().filter(|place| time(self, *place).is_some()).collect();
+        let mut to = 0;
+        for from in 1..times.len() {
+            let (place, next) = (times[to], times[from]);
+            let (Some((of, answer)), Some((_, more))) = (time(self, place), time(self, next)) else { continue };
+            let part: Vec<usize> = kept.iter().copied().filter(|one| *one != next).collect();
+            let sum = (answer + more).min(LONGEST_TURN - 1);
+            self.all[place] = Deviation::Answer { place: of, answer: sum };
+            match self.fails(&part) {
+                Ok(true) => {
+                    *kept = part;
+                    self.failed.clear();
+                }
+                Ok(false) => {
+                    self.all[place] = Deviation::Answer { place: of, answer };
+                    to = from;
+                }
+                Err(_) => {
+                    self.all[place] = Deviation::Answer { place: of, answer };
+                    return Err(LimitReached(kept.clone()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Leaves out each single deviation until a whole round has removed none.

@@ -3,29 +3,32 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::coverage::Coverage;
 use super::decider::Decider;
+use super::delivery::Delivery;
 use super::failure::Failure;
 use super::faults::Faults;
+use super::fold::Fold;
 use super::one_run::{Outcome, RunOptions, Scenario, run_once};
 use super::progress::Progress;
 use super::recorder::TurnRecord;
 use super::regressions::{Regression, Regressions};
 use super::replay_seed::ReplaySeed;
-use super::report::{SEED_VARIABLE, TRACE_VARIABLE, report};
+use super::report::{SEED_VARIABLE, TRACE_VARIABLE, again, report, shown_turns, table};
 use super::schedule::Schedule;
 use super::shared::Limits;
 use super::shrink::{self, shrink};
 use super::tape::{self, Replayed, Tape};
-use super::told::trace_of;
-use super::trace::{self, Finding, ShrunkRun};
+use super::trace::{self, Finding, FindingKind, RunNumber, ShrunkRun};
+use super::trace_builder::{trace_of, who};
 use super::world::World;
 use crate::clock::Clock;
 use crate::outcome::BoxError;
-use crate::primitives::{AtomicU64, Mutex, Ordering, lock, thread};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock, thread};
 
 /// The version of the crate.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -77,8 +80,60 @@ pub struct FailedRun {
     deviations: Option<usize>,
     shrinking_runs: u32,
     /// The number of turns of the shrunk run until the failure.
-    shown_turns: u32,
+    turns: u32,
+    /// The number of turns in the table of the report.
+    shown_turns: usize,
+    /// The table of the report.
+    table: String,
     text: String,
+}
+
+/// The result of a seed.
+struct Run {
+    hash: u64,
+    /// The name of its partial order.
+    order: u64,
+    failed: Option<Failed>,
+}
+
+/// The runs that were tried, in the order of their seeds. So the number of threads does not matter.
+struct Tried {
+    coverage: Coverage,
+    progress: Progress,
+    /// The lowest seed that is not counted yet.
+    next: u64,
+    /// The hash of the runs that are counted.
+    hash: Fold,
+    /// Runs that are not counted yet, because one of a lower seed is not over.
+    later: BTreeMap<u64, Run>,
+    /// The lowest seed that has failed. No run after it is counted.
+    failed: Option<(u64, Failed)>,
+}
+
+impl Tried {
+    fn new(first: u64, progress: Progress) -> Tried {
+        Tried {
+            coverage: Coverage::default(),
+            progress,
+            next: first,
+            hash: Fold::default(),
+            later: BTreeMap::new(),
+            failed: None,
+        }
+    }
+
+    fn add(&mut self, seed: u64, run: Run) {
+        self.later.insert(seed, run);
+        while self.failed.is_none()
+            && let Some(run) = self.later.remove(&self.next)
+        {
+            self.coverage.count(run.order);
+            self.hash.add(&[run.hash]);
+            self.progress.show(&self.coverage);
+            self.failed = run.failed.map(|failed| (self.next, failed));
+            self.next += 1;
+        }
+    }
 }
 
 /// How a seed has failed.
@@ -93,6 +148,8 @@ enum Failed {
 pub struct SimulationReport {
     runs: u64,
     distinct: u64,
+    last_new: u64,
+    hash: u64,
     failed: Option<FailedRun>,
 }
 
@@ -108,7 +165,9 @@ impl Simulation {
             options: RunOptions {
                 faults: Faults::none(),
                 limits: Limits { turns: DEFAULT_MAX_TURNS, time: DEFAULT_MAX_TIME },
+                delivery: Delivery::default(),
                 without: Vec::new(),
+                formatter: Arc::default(),
             },
             threads: None,
             name: None,
@@ -133,6 +192,20 @@ impl Simulation {
         self
     }
 
+    /// Shows the content of the messages of this type in the trace of a failed run, by its [`Debug`](std::fmt::Debug).
+    ///
+    /// This also applies to the values of replies. Without it, a trace has the name of the type.
+    pub fn show<M: std::fmt::Debug + 'static>(mut self) -> Simulation {
+        Arc::make_mut(&mut self.options.formatter).add::<M>();
+        self
+    }
+
+    /// Sets when messages reach other processes. The default is [`Delivery::Immediate`].
+    pub fn delivery(mut self, delivery: Delivery) -> Simulation {
+        self.options.delivery = delivery;
+        self
+    }
+
     /// Sets the most turns of a run. A run that has more fails. The default is [`DEFAULT_MAX_TURNS`].
     pub fn max_turns(mut self, turns: u32) -> Simulation {
         self.options.limits.turns = turns;
@@ -152,8 +225,8 @@ impl Simulation {
         self
     }
 
-    /// Switches a check off that is always made: `"no step panics"`, `"no process waits for what cannot come"`, or
-    /// `"every message is accounted for"`.
+    /// Switches off a check that is always made: `"no step panics"`, `"no process waits for what cannot come"`,
+    /// `"every message is accounted for"`, `"every shutdown is clean"`, or `"invariants change nothing"`.
     pub fn without(mut self, check: impl Into<String>) -> Simulation {
         self.options.without.push(check.into());
         self
@@ -176,9 +249,13 @@ impl Simulation {
     /// A run has failed. The message is the report, with the lowest seed that fails. It also panics if the environment
     /// variable or the regression file cannot be read.
     pub fn check(self) {
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
         let turns = match self.run_dull() {
             Ok(turns) => turns,
-            Err(failed) => panic!("{}", failed.text),
+            Err(failed) => match Regressions::load(&package, &self.shown_name()) {
+                Ok(regressions) => keep_and_panic(regressions, &failed),
+                Err(error) => panic!("{}\n{error}", failed.text),
+            },
         };
         if let Ok(text) = std::env::var(SEED_VARIABLE) {
             match text.parse::<ReplaySeed>() {
@@ -189,8 +266,7 @@ impl Simulation {
                 Err(error) => panic!("{SEED_VARIABLE}: {error}"),
             }
         }
-        let package = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
-        let mut regressions = match Regressions::load(&package, &self.shown_name()) {
+        let regressions = match Regressions::load(&package, &self.shown_name()) {
             Ok(regressions) => regressions,
             Err(error) => panic!("{error}"),
         };
@@ -201,12 +277,7 @@ impl Simulation {
             }
         }
         let Some(failed) = self.explore(turns).failed else { return };
-        let seed = failed.shrunk.clone().unwrap_or(ReplaySeed { seed: failed.seed, tape: None });
-        let regression = Regression { seed, check: failed.check.clone(), version: VERSION.to_owned() };
-        match regressions.add(regression) {
-            Ok(_) => panic!("{}", failed.text),
-            Err(error) => panic!("{}\n{error}", failed.text),
-        }
+        keep_and_panic(regressions, &failed)
     }
 
     /// Runs all seeds, and returns what was found. The first failure ends it: that of the lowest seed. Neither
@@ -216,10 +287,17 @@ impl Simulation {
         self.explore(turns)
     }
 
+    /// Runs a shrunk run of a report once, without a report. Returns the name of the check that fails. For tests.
+    #[doc(hidden)]
+    pub fn failing_check(&self, shrunk: &str) -> Option<String> {
+        let seed: ReplaySeed = shrunk.parse().ok()?;
+        let turns = self.run_tape(0, &Tape::default(), 0).turns;
+        self.run_tape(seed.seed, &seed.tape?, turns).failure.map(|failure| failure.check)
+    }
+
+    /// The name that was set, or else that of the test.
     fn shown_name(&self) -> String {
-        let thread = thread::current();
-        let name = self.name.as_deref().or(thread.name()).unwrap_or("simulation");
-        name.rsplit("::").next().unwrap_or(name).to_owned()
+        self.name.clone().or_else(test_name).unwrap_or_else(|| String::from("simulation"))
     }
 
     /// Runs all seeds. `turns` is the number of turns of the run without deviations.
@@ -227,7 +305,7 @@ impl Simulation {
         let lowest = AtomicU64::new(u64::MAX);
         let next = AtomicU64::new(self.seeds.start);
         let total = self.seeds.end.saturating_sub(self.seeds.start);
-        let seen = Mutex::new((Coverage::default(), Progress::new(&self.shown_name(), total), BTreeMap::new()));
+        let tried = Mutex::new(Tried::new(self.seeds.start, Progress::new(&self.shown_name(), total)));
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
         let works = || {
             loop {
@@ -236,29 +314,36 @@ impl Simulation {
                 if seed >= self.seeds.end || seed > lowest.load(Ordering::Relaxed) {
                     return;
                 }
-                let (order, failed) = self.try_seed(seed, turns);
-                let (coverage, progress, failures) = &mut *lock(&seen);
-                coverage.count(order);
-                progress.show(coverage);
-                if let Some(failed) = failed {
+                let run = self.try_seed(seed, turns);
+                if run.failed.is_some() {
                     lowest.fetch_min(seed, Ordering::Relaxed);
-                    failures.insert(seed, failed);
                 }
+                lock(&tried).add(seed, run);
             }
         };
         thread::scope(|scope| {
-            (1..threads.max(1)).for_each(|_| _ = scope.spawn(works));
+            let others: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(works)).collect();
             works();
+            // The end of the scope would wait, too. But the thread sanitizer sees a join only.
+            for other in others {
+                other.join().unwrap_or_else(|panic| resume_unwind(panic));
+            }
         });
-        let (coverage, _, failures) = &*lock(&seen);
-        let failed = failures.first_key_value().map(|(seed, failed)| match failed {
+        let Tried { coverage, failed, hash, .. } = &*lock(&tried);
+        let failed = failed.as_ref().map(|(seed, failed)| match failed {
             Failed::Check(failure) => {
-                let seed = ReplaySeed { seed: *seed, tape: None };
-                self.describe(&seed, failure, turns, coverage)
+                let run = RunNumber { run: coverage.runs(), of: total, coverage: coverage.clone() };
+                self.describe(&ReplaySeed { seed: *seed, tape: None }, failure, turns, Some(run))
             }
             Failed::Differs => self.differs(*seed, turns),
         });
-        SimulationReport { runs: coverage.runs(), distinct: coverage.distinct(), failed }
+        SimulationReport {
+            runs: coverage.runs(),
+            distinct: coverage.distinct(),
+            last_new: coverage.last_new(),
+            hash: hash.value(),
+            failed,
+        }
     }
 
     /// Runs the scenario without any deviation. Returns the number of turns.
@@ -268,7 +353,7 @@ impl Simulation {
             None => Ok(outcome.turns),
             Some(failure) => {
                 let seed = ReplaySeed { seed: 0, tape: Some(Tape::default()) };
-                Err(Box::new(self.describe(&seed, failure, outcome.turns, &Coverage::default())))
+                Err(Box::new(self.describe(&seed, failure, outcome.turns, None)))
             }
         }
     }
@@ -288,33 +373,35 @@ impl Simulation {
         run_once(&*self.scenario, &self.options, seed, decider, (true, ahead))
     }
 
-    /// Runs a seed, perhaps twice. Returns the name of its partial order, and the failure.
-    fn try_seed(&self, seed: u64, turns: u32) -> (u64, Option<Failed>) {
+    /// Runs a seed, perhaps twice.
+    fn try_seed(&self, seed: u64, turns: u32) -> Run {
         let outcome = self.run_seed(seed, turns, Duration::ZERO);
-        let is_again = seed - self.seeds.start < FIRST_TWICE || seed.is_multiple_of(TWICE) || outcome.failure.is_some();
+        // A seed that is run again may be outside of the range.
+        let is_one_of_first = seed.checked_sub(self.seeds.start).is_none_or(|nth| nth < FIRST_TWICE);
+        let is_again = is_one_of_first || seed.is_multiple_of(TWICE) || outcome.failure.is_some();
         if is_again {
             let again = self.run_seed(seed, turns, AHEAD);
             if again.hash != outcome.hash || again.failure != outcome.failure {
-                return (outcome.order, Some(Failed::Differs));
+                return Run { hash: outcome.hash, order: outcome.order, failed: Some(Failed::Differs) };
             }
         }
-        (outcome.order, outcome.failure.map(Failed::Check))
+        Run { hash: outcome.hash, order: outcome.order, failed: outcome.failure.map(Failed::Check) }
     }
 
     /// Runs one seed, or one shrunk run.
     fn replay(&self, seed: &ReplaySeed, turns: u32) -> Option<FailedRun> {
         let failure = match &seed.tape {
             Some(tape) => self.run_tape(seed.seed, tape, turns).failure?,
-            None => match self.try_seed(seed.seed, turns).1? {
+            None => match self.try_seed(seed.seed, turns).failed? {
                 Failed::Check(failure) => failure,
                 Failed::Differs => return Some(self.differs(seed.seed, turns)),
             },
         };
-        Some(self.describe(seed, &failure, turns, &Coverage::default()))
+        Some(self.describe(seed, &failure, turns, None))
     }
 
     /// Shrinks a failed run, and describes it.
-    fn describe(&self, seed: &ReplaySeed, failure: &Failure, turns: u32, coverage: &Coverage) -> FailedRun {
+    fn describe(&self, seed: &ReplaySeed, failure: &Failure, turns: u32, run: Option<RunNumber>) -> FailedRun {
         let (clock, began) = (Clock::system(), Clock::system().now());
         let recorded = self.record_seed(seed.seed, turns, Duration::ZERO);
         let tape = seed.tape.clone().unwrap_or(recorded.tape);
@@ -334,23 +421,30 @@ impl Simulation {
             let decider = Decider::ReplayNoted(tape::Recorder::new(Replayed::new(&shrunk.tape, turns)));
             run_once(&*self.scenario, &self.options, seed.seed, decider, (true, Duration::ZERO))
         });
-        let (records, last) = match shown {
-            Some(shown) => (shown.records, shown.failure.as_ref().map_or(failure.turn, |failure| failure.turn)),
-            None => (recorded.records, failure.turn),
+        // The finding is that of the run whose turns are shown.
+        let (records, found) = match shown {
+            Some(Outcome { records, failure: Some(found), .. }) => (records, found),
+            Some(Outcome { records, .. }) => (records, failure.clone()),
+            None => (recorded.records, failure.clone()),
         };
+        let last = found.turn;
         let records: Vec<_> = records.into_iter().filter(|record| record.number <= last).collect();
         let shrunk_seed = shrunk.as_ref().map(|shrunk| ReplaySeed { seed: seed.seed, tape: Some(shrunk.tape.clone()) });
         let deviations = shrunk.as_ref().map(|shrunk| shrunk.tape.deviations.len());
         let told = trace::Failure {
             name: self.shown_name(),
+            test: test_name(),
             seed: seed.clone(),
             turn: u64::from(failure.turn),
-            run: coverage.runs().max(1),
-            runs: self.seeds.end.saturating_sub(self.seeds.start).max(1),
-            schedule: self.schedule.of_seed(seed.seed).to_string(),
+            run,
+            schedule: match &seed.tape {
+                Some(tape) if tape.deviations.is_empty() => String::from("the run without deviations"),
+                Some(_) => String::from("replayed"),
+                None => self.schedule.of_seed(seed.seed).to_string(),
+            },
             faults: u64::from(recorded.injected),
             version: VERSION.to_owned(),
-            finding: Finding { check: failure.check.clone(), kind: failure.kind, detail: failure.what.clone() },
+            finding: found.finding(),
             shrunk: shrunk.as_ref().zip(shrunk_seed.clone()).map(|(shrunk, seed)| ShrunkRun {
                 seed,
                 runs: u64::from(shrunk.runs),
@@ -358,7 +452,6 @@ impl Simulation {
                 is_minimal: shrunk.is_minimal,
             }),
             trace: trace_of(records),
-            coverage: coverage.clone(),
         };
         let is_full = std::env::var(TRACE_VARIABLE).is_ok_and(|value| value == "full");
         FailedRun {
@@ -369,7 +462,9 @@ impl Simulation {
             shrunk: shrunk_seed,
             deviations,
             shrinking_runs: shrunk.map_or(0, |shrunk| shrunk.runs),
-            shown_turns: last,
+            turns: last,
+            shown_turns: shown_turns(&told.trace),
+            table: table(&told.trace, is_full),
             text: report(&told, is_full),
         }
     }
@@ -389,7 +484,14 @@ impl Simulation {
              Use BTreeMap, out.now(), out.random()"
         );
         let check = String::from("a seed is one run");
-        let text = format!("seed {seed}: {check:?} does not hold: {what}");
+        let name = self.shown_name();
+        let text = format!(
+            "simulation `{name}` failed at seed {seed}, turn {turn} ({}; version {VERSION})\n  \
+             {}\nagain:   {}\n",
+            self.schedule.of_seed(seed),
+            Finding { check: check.clone(), kind: FindingKind::Failed, detail: what.clone() },
+            again(test_name().as_deref(), &ReplaySeed { seed, tape: None }),
+        );
         FailedRun {
             seed,
             check,
@@ -398,22 +500,41 @@ impl Simulation {
             shrunk: None,
             deviations: None,
             shrinking_runs: 0,
-            shown_turns: turn,
+            turns: turn,
+            shown_turns: 0,
+            table: String::new(),
             text,
         }
     }
 }
 
+/// Adds a failure to the regression file. Then it panics with the report.
+fn keep_and_panic(mut regressions: Regressions, failed: &FailedRun) -> ! {
+    let seed = failed.shrunk.clone().unwrap_or(ReplaySeed { seed: failed.seed, tape: None });
+    let regression = Regression { seed, check: failed.check.clone(), version: VERSION.to_owned() };
+    match regressions.add(regression) {
+        Ok(_) => panic!("{}", failed.text),
+        Err(error) => panic!("{}\n{error}", failed.text),
+    }
+}
+
+/// The name of the test that the calling thread runs.
+fn test_name() -> Option<String> {
+    let thread = thread::current();
+    let name = thread.name().filter(|name| *name != "main")?;
+    Some(name.rsplit("::").next().unwrap_or(name).to_owned())
+}
+
 /// The number of the first turn that differs, its process, and its yields in both runs.
 fn first_difference(one: &[TurnRecord], other: &[TurnRecord]) -> Option<(u32, String, String, String)> {
-    let told = |record: &TurnRecord| (record.process, record.took.clone(), record.yields.clone(), record.verdict);
+    let told = |record: &TurnRecord| (record.subject, record.took.clone(), record.yields.clone(), record.verdict);
     let (one, other) = one.iter().zip(other).find(|(one, other)| told(one) != told(other))?;
-    let who = one.process.map_or(String::from("a timer or a job"), |(pid, name)| format!("{pid} {name}"));
+    let who = who(one);
     Some((one.number, who, one.yields.join(", "), other.yields.join(", ")))
 }
 
 impl SimulationReport {
-    /// The number of seeds that were run.
+    /// The number of seeds that were run, up to the first that failed.
     pub fn runs(&self) -> u64 {
         self.runs
     }
@@ -421,6 +542,16 @@ impl SimulationReport {
     /// The number of distinct interleavings among the runs.
     pub fn distinct(&self) -> u64 {
         self.distinct
+    }
+
+    /// The number of the run that brought the last new interleaving. The first run is 1. It is 0 if there was no run.
+    pub fn last_new_run(&self) -> u64 {
+        self.last_new
+    }
+
+    /// A hash of all runs: of all their choices, events, yields and times. It is the same wherever this code runs.
+    pub fn hash(&self) -> u64 {
+        self.hash
     }
 
     /// The failure of the lowest seed that fails. `None` if all runs have succeeded.
@@ -450,10 +581,27 @@ impl FailedRun {
         &self.text
     }
 
+    /// The table of the report alone: the turns of the shrunk run. It is empty if two runs of the seed were different.
+    pub fn trace(&self) -> &str {
+        &self.table
+    }
+
     /// The seed with the shrunk run, as the environment variable `PROCESSION_SEED` takes it. `None` if the run could
     /// not be shrunk.
     pub fn shrunk(&self) -> Option<String> {
         self.shrunk.as_ref().map(ToString::to_string)
+    }
+
+    /// The shrunk run without each one of its deviations. For tests.
+    #[doc(hidden)]
+    pub fn without_one_deviation(&self) -> Vec<String> {
+        let Some(ReplaySeed { seed, tape: Some(tape) }) = &self.shrunk else { return Vec::new() };
+        let without = |place| {
+            let mut tape = tape.clone();
+            tape.deviations.remove(place);
+            ReplaySeed { seed: *seed, tape: Some(tape) }.to_string()
+        };
+        (0..tape.deviations.len()).map(without).collect()
     }
 
     /// The number of decisions in which the shrunk run differs from the run that a reader expects.
@@ -468,6 +616,12 @@ impl FailedRun {
 
     /// The number of turns of the shrunk run until the check failed.
     pub fn shrunk_turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// The number of turns that the table of the report shows. It leaves out turns in order that are far from the
+    /// others.
+    pub fn shown_turns(&self) -> usize {
         self.shown_turns
     }
 
@@ -482,7 +636,42 @@ impl std::fmt::Debug for Simulation {
         f.debug_struct("Simulation")
             .field("seeds", &self.seeds)
             .field("schedule", &self.schedule)
-            .field("options", &self.options)
+            .field("faults", &self.options.faults)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::Runtime;
+
+    struct Plain;
+
+    impl Process for Plain {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            events.for_each(drop);
+            Ok(Step::Idle)
+        }
+    }
+
+    #[test]
+    fn only_a_run_that_is_to_be_shown_keeps_its_turns() {
+        let simulation = Simulation::new(|world| {
+            let runtime = world.start(Runtime::builder())?;
+            (0..3).try_for_each(|_| runtime.spawn(Plain).map(drop))?;
+            world.run()
+        });
+        for seed in 0..10 {
+            let plain = simulation.run_seed(seed, 0, Duration::ZERO);
+            let recorded = simulation.record_seed(seed, 0, Duration::ZERO);
+            assert!(plain.records.is_empty() && plain.tape == Tape::default());
+            assert!(!recorded.records.is_empty());
+            assert_eq!(plain.hash, recorded.hash);
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! other one has happened. Meanwhile the process of the other one goes first. While that is not possible, the rest goes
 //! on in dull order. So one constraint is enough to delay one process long, or to hurry another one.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::decision::{Candidate, Choose, Odds, Place};
 use super::schedule::fair_from;
@@ -34,18 +34,26 @@ pub(crate) struct Tape {
 pub(crate) struct Recorder<C> {
     inner: C,
     tape: Tape,
-    passed_over: BTreeSet<Candidate>,
+    /// The items that others went before, each with the number of the first choice of another one.
+    passed_over: BTreeMap<Candidate, u32>,
     came_late: bool,
+    choices: u32,
 }
 
 impl<C: Choose> Recorder<C> {
     pub(crate) fn new(inner: C) -> Recorder<C> {
-        Recorder { inner, tape: Tape::default(), passed_over: BTreeSet::new(), came_late: false }
+        Recorder { inner, tape: Tape::default(), passed_over: BTreeMap::new(), came_late: false, choices: 0 }
     }
 
     /// Whether the item that was chosen last is out of order: it was the oldest one before, and another was chosen.
     pub(crate) fn came_late(&self) -> bool {
         self.came_late
+    }
+
+    /// The items that others went before, and that have not come since. Each has the number of the first choice of
+    /// another one. The first choice is 1.
+    pub(crate) fn never_came(&self) -> impl Iterator<Item = (Candidate, u32)> + '_ {
+        self.passed_over.iter().map(|(candidate, choice)| (*candidate, *choice))
     }
 
     pub(crate) fn into_tape(self) -> Tape {
@@ -57,11 +65,12 @@ impl<C: Choose> Choose for Recorder<C> {
     fn next(&mut self, candidates: &[Candidate]) -> usize {
         let place = self.inner.next(candidates);
         let (first, head) = (candidates[place], candidates[0]);
+        self.choices += 1;
         if place != 0 {
-            self.passed_over.insert(head);
+            self.passed_over.entry(head).or_insert(self.choices);
             self.tape.deviations.push(Deviation::Before { first, head });
         }
-        self.came_late = self.passed_over.remove(&first);
+        self.came_late = self.passed_over.remove(&first).is_some();
         place
     }
 
@@ -175,6 +184,7 @@ impl Choose for Replayed {
         match odds {
             Odds::Chance(_) => answer.min(1),
             Odds::Below(count) => answer.min(count.saturating_sub(1)),
+            Odds::Several(_) => answer,
         }
     }
 }
@@ -305,6 +315,7 @@ mod tests {
         assert_eq!(replayed.decide(place(5), Odds::Below(10)), 9);
         assert_eq!(replayed.decide(place(5), Odds::Below(3)), 2);
         assert_eq!(replayed.decide(place(2), Odds::Chance(0.0)), 1);
+        assert_eq!(replayed.decide(place(2), Odds::Several(0.0)), 4);
         assert_eq!(replayed.decide(place(3), Odds::Below(10)), 0);
         assert_eq!(replayed.decide(Place::Time { turn: 5 }, Odds::Below(10)), 0);
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::coverage::Coverage;
 use super::replay_seed::ReplaySeed;
-use crate::pid::Pid;
 
 /// The turns of a run, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,17 +11,17 @@ pub(crate) struct Trace {
     pub(crate) turns: Vec<TraceTurn>,
 }
 
-/// One turn of a process.
+/// One turn: a step of a process, a timer, a blocking closure, or a late answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TraceTurn {
     /// The first turn of a run is 1.
     pub(crate) number: u64,
     /// The virtual time since the run began.
     pub(crate) time: Duration,
-    pub(crate) process: Pid,
-    /// The type of the process, with its name if it has one: `Account "a"`.
-    pub(crate) name: String,
-    /// The events of the step: `Transfer of <1.5.1>`. None stand for the first step.
+    /// The process with its type and its name, if it has one: `<1.1.1> Account "a"`. Or a timer, a blocking closure, a
+    /// late answer.
+    pub(crate) who: String,
+    /// The events of the step: `Transfer of <1.5.1>`.
     pub(crate) took: Vec<String>,
     /// The yields of the step, and how it ended if it did not succeed: `send <1.2.1> Deposit(10)`, `panicked`.
     pub(crate) yielded: Vec<String>,
@@ -64,15 +63,15 @@ pub(crate) enum FindingKind {
 /// A failed run and all that is said about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// The name of the simulation: the name of its test.
+    /// The name of the simulation.
     pub(crate) name: String,
+    /// The name of its test. `None` if it is not in a test.
+    pub(crate) test: Option<String>,
     pub(crate) seed: ReplaySeed,
     /// The number of the turn after which the check failed.
     pub(crate) turn: u64,
-    /// Which run failed. The first one is 1.
-    pub(crate) run: u64,
-    /// How many runs there were to be.
-    pub(crate) runs: u64,
+    /// Which run failed. `None` if it is the only one.
+    pub(crate) run: Option<RunNumber>,
     /// The schedule of this seed: `pct(3)`.
     pub(crate) schedule: String,
     /// How many faults were injected.
@@ -84,6 +83,16 @@ pub(crate) struct Failure {
     pub(crate) shrunk: Option<ShrunkRun>,
     /// The trace of the shrunk run, or else of the run that failed.
     pub(crate) trace: Trace,
+}
+
+/// The number of a run among all runs of a simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct RunNumber {
+    /// The first one is 1.
+    pub(crate) run: u64,
+    /// How many runs there were to be.
+    pub(crate) of: u64,
+    /// The interleavings of the runs up to this one.
     pub(crate) coverage: Coverage,
 }
 

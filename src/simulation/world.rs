@@ -3,26 +3,30 @@
 use std::time::Duration;
 
 use super::decision::{Choose as _, Odds, Place};
-use super::hosting::Hosting;
+use super::failure::Failure;
+use super::host::WorldHost;
 use super::shared::Shared;
 use super::state::WorldState;
-use crate::clock::{Clock, Deadline, Drive as _};
+use super::trace_observer::TraceObserver;
+use crate::clock::{Clock, Drive as _};
 use crate::outcome::BoxError;
-use crate::primitives::{Arc, lock};
+use crate::primitives::Arc;
 use crate::runtime::{BuildError, Runtime, RuntimeBuilder};
 
 /// The world of one run of a [`Simulation`](super::Simulation): its runtimes, its time, its invariants.
 ///
 /// A scenario is given a new world for each run. It starts its runtimes in it, with the program's own start-up code.
 pub struct World {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     seed: u64,
     runtimes: std::cell::RefCell<Vec<Runtime>>,
+    /// The number of runtimes that were started, also of programs that were killed.
+    started: std::cell::Cell<u32>,
 }
 
 impl World {
     pub(super) fn new(shared: Arc<Shared>, seed: u64) -> World {
-        World { shared, seed, runtimes: std::cell::RefCell::default() }
+        World { shared, seed, runtimes: std::cell::RefCell::default(), started: std::cell::Cell::new(0) }
     }
 
     /// Starts a runtime in this world. It is a [`Runtime`] like any other, and has no threads.
@@ -38,21 +42,29 @@ impl World {
     /// The errors of [`RuntimeBuilder::start`].
     pub fn start(&self, builder: RuntimeBuilder) -> Result<Runtime, BuildError> {
         let number = self.runtimes.borrow().len();
-        let host = Arc::new(Hosting { shared: Arc::downgrade(&self.shared), runtime: number });
-        let seed = self.seed.wrapping_add((number as u64) << 48);
-        let (runtime, core) = builder.start_simulated(host, self.clock(), (number as u32 + 1, seed))?;
+        let host = Arc::new(WorldHost { shared: Arc::downgrade(&self.shared), runtime: number });
+        let nth = self.started.get();
+        self.started.set(nth + 1);
+        let seed = self.seed.wrapping_add(u64::from(nth) << 48);
+        let formatter = self.shared.state().recorder.formatter();
+        let builder = match formatter {
+            Some(formatter) => {
+                builder.wrap_observer(|program| Arc::new(TraceObserver::new(&self.shared, formatter, program)))
+            }
+            None => builder,
+        };
+        let (runtime, core) = builder.start_simulated(host, self.clock(), (nth + 1, seed))?;
         self.shared.add(core);
         self.runtimes.borrow_mut().push(runtime.clone());
         Ok(runtime)
     }
 
-    /// Lets everything happen that can happen, until the world rests: no process is ready, no blocking closure is open,
-    /// and no timer is set.
+    /// Runs until the world rests: no process is ready, no blocking closure is open, and no timer is set.
     ///
     /// # Errors
     /// The run has failed. The error is for the `?` of the scenario. The simulation reports the failure itself.
     pub fn run(&self) -> Result<(), BoxError> {
-        self.shared.drive(&mut || self.shared.rests(), Deadline::NEVER);
+        self.shared.drive_to_rest();
         self.result()
     }
 
@@ -68,11 +80,12 @@ impl World {
     }
 
     fn result(&self) -> Result<(), BoxError> {
-        let failure = self.shared.state().failure.clone();
-        failure.map_or(Ok(()), |failure| Err(format!("{:?} does not hold: {}", failure.check, failure.what).into()))
+        let found = self.shared.state().failure.as_ref().map(Failure::finding);
+        found.map_or(Ok(()), |found| Err(found.to_string().into()))
     }
 
-    /// Has this asked after every turn. If the answer is an error, the run fails, and the report names the invariant.
+    /// Adds an invariant, which is asked after every turn. If the answer is an error, the run fails. The report has the
+    /// name of the invariant.
     ///
     /// An invariant sees the whole state, and changes nothing: a run with invariants is the same run as without.
     pub fn invariant(
@@ -80,8 +93,7 @@ impl World {
         name: impl Into<String>,
         invariant: impl FnMut(&WorldState<'_>) -> Result<(), String> + Send + 'static,
     ) {
-        self.shared.state().has_checks = true;
-        lock(&self.shared.checks).add_invariant(name.into(), Box::new(invariant));
+        self.shared.state().invariants.add_invariant(name.into(), Box::new(invariant));
     }
 
     /// Fails the run if this does not hold, at least once, within this virtual time after the last fault. The time
@@ -93,8 +105,7 @@ impl World {
         condition: impl FnMut(&WorldState<'_>) -> bool + Send + 'static,
     ) {
         let since = self.shared.elapsed();
-        self.shared.state().has_checks = true;
-        lock(&self.shared.checks).add_eventuality(what.into(), within, since, Box::new(condition));
+        self.shared.state().invariants.add_eventuality(what.into(), within, since, Box::new(condition));
     }
 
     /// Shows the state of the world to `look`.
@@ -134,14 +145,17 @@ impl World {
         self.shared.finish();
     }
 
+    pub(super) fn take_runtimes(&self) -> Vec<Runtime> {
+        self.runtimes.take()
+    }
+
     /// Ends the runtimes.
     pub(super) fn end(&self) {
         self.shared.state().is_ending = true;
-        let runtimes = self.runtimes.take();
-        for runtime in runtimes {
+        for runtime in self.take_runtimes() {
             let _ = runtime.shutdown(Duration::ZERO);
         }
-        while !self.shared.rests() && !self.shared.drive(&mut || self.shared.rests(), Deadline::NEVER) {}
+        self.shared.drive_to_rest();
     }
 }
 

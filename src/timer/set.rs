@@ -194,7 +194,7 @@ impl<T: Send + 'static> TimerSet<T> {
                         shared.expire_by_manual_clock();
                     }
                 },
-                move || due.upgrade()?.shard(0).store.earliest(),
+                move || due.upgrade()?.look(),
                 move || {
                     if let Some(shared) = fires.upgrade() {
                         shared.fire_earliest();
@@ -415,9 +415,17 @@ impl<T: Send + 'static> Shared<T> {
         Ok(())
     }
 
-    /// Notifies the thread of a timer, if it would sleep too long.
+    /// Notes the earliest timer by a manual clock. Returns its moment.
+    fn look(&self) -> Option<Instant> {
+        let shard = &mut *self.shard(0);
+        shard.noted = shard.store.earliest();
+        shard.noted
+    }
+
+    /// Notifies the thread of a timer, if it would sleep too long, or the clock of a simulation.
     #[cold]
     fn tell(&self, at: Instant) {
+        self.clock.timer_set(at);
         let mut state = lock(&self.state);
         if state.sleeps.is_some_and(|Deadline(until)| until.is_none_or(|until| at < until)) {
             // No other thread need notify it of anything later.

@@ -130,6 +130,85 @@ fn derived_messages_can_be_broadcast() {
     assert_eq!(format!("{:?}", CounterMessage::Add(2).clone()), "Add(2)");
 }
 
+/// No suite runs under the model checker.
+struct Twins {
+    log: Vec<&'static str>,
+}
+
+#[actor]
+impl Twins {
+    #[cfg(loom)]
+    fn add(&mut self, from_nowhere: Nowhere, out: &mut Actions<Self>) {}
+
+    #[cfg(not(loom))]
+    fn add(&mut self, word: &'static str) -> usize {
+        self.log.push(word);
+        self.log.len()
+    }
+
+    #[cfg(not(loom))]
+    #[on(stop)]
+    fn stop(&mut self, out: &mut Actions<Self>) {
+        self.log.push("stopped");
+        out.stop();
+    }
+
+    #[cfg(loom)]
+    #[on(stop)]
+    fn stop_nowhere(&mut self, out: &mut Actions<Self>) {}
+
+    #[on(finish)]
+    fn log(&mut self) -> Vec<&'static str> {
+        std::mem::take(&mut self.log)
+    }
+}
+
+/// A method that a condition leaves out has no message, no call and no callback.
+#[test]
+fn methods_whose_conditions_exclude_each_other_may_be_twins() {
+    let runtime = runtime(1);
+    let twins = runtime.spawn(actor(Twins { log: Vec::new() })).unwrap();
+    assert_eq!(twins.add("added").timeout(LIMIT).wait().unwrap(), 1);
+    runtime.cancel(&twins, "closing time").unwrap();
+    assert_eq!(*output(&twins), ["added", "stopped"]);
+}
+
+/// One of its methods finishes, under a condition.
+struct Lone;
+
+#[actor]
+impl Lone {
+    #[cfg(loom)]
+    #[on(finish)]
+    fn finish(&self) -> Nowhere {}
+}
+
+/// Two of its methods finish, with outputs of different types.
+struct Finishes;
+
+#[actor]
+impl Finishes {
+    #[cfg(loom)]
+    #[cfg(not(loom))]
+    #[on(finish)]
+    fn nowhere(&self) -> Nowhere {}
+
+    #[cfg(not(loom))]
+    #[on(finish)]
+    fn here(&self) -> &'static str {
+        "finished"
+    }
+}
+
+#[test]
+fn a_condition_on_the_method_that_finishes_decides_the_output() {
+    let runtime = runtime(1);
+    let (lone, finishes) = (runtime.spawn(actor(Lone)).unwrap(), runtime.spawn(actor(Finishes)).unwrap());
+    runtime.cancel(&lone, "closing time").unwrap();
+    runtime.cancel(&finishes, "closing time").unwrap();
+    assert_eq!((*output(&lone), *output(&finishes)), ((), "finished"));
+}
+
 mod elsewhere {
     //! A public actor in a module of its own.
 

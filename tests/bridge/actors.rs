@@ -239,3 +239,42 @@ fn actions_have_the_own_address_and_all_yields() {
     who.message(reply).run();
     assert_eq!(asked.answer().unwrap().unwrap().pid(), who.pid());
 }
+
+/// Handles several events in a step, and logs whether they have a sender.
+struct Batch(Log<bool>);
+
+impl Actor for Batch {
+    type Message = u32;
+    type Output = ();
+
+    const MESSAGES_A_STEP: usize = 8;
+
+    fn start(&mut self, out: &mut Actions<Self>) -> Result<(), BoxError> {
+        out.after(Duration::from_secs(1));
+        Ok(())
+    }
+
+    fn receive(&mut self, _: u32, out: &mut Actions<Self>) -> Result<(), BoxError> {
+        self.0.push(out.sender().is_some());
+        Ok(())
+    }
+
+    fn other(&mut self, _: Event<u32>, out: &mut Actions<Self>) -> Result<(), BoxError> {
+        self.0.push(out.sender().is_some());
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Actions<Self>) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_answer_does_not_have_the_sender_of_the_message_before_it() {
+    let log = Log::new();
+    let mut batch = Driver::new(actor(Batch(log.clone())));
+    batch.run();
+    let steps = batch.steps();
+    batch.message_from(peer(), 1).advance(Duration::from_secs(1)).run();
+    assert_eq!((log.take(), batch.steps() - steps), (vec![true, false], 1));
+}

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::async_process::Context;
+use procession::command::TimerFired;
 use procession::testing::{Driver, Status};
-use procession::{Address, CommandError, Event, Pid, Reply, async_process};
+use procession::{Address, CommandError, Event, Exit, Pid, Reply, StepOutput, Tag, async_process};
 
 use crate::async_support::*;
 use crate::helpers::*;
@@ -100,9 +101,12 @@ fn waits_of_all_kinds_are_polled_together() {
 fn a_wait_that_is_dropped_forgets_its_answer() {
     let mut driver = Driver::new(async_process(async |context: Context<()>| {
         drop(context.sleep(Duration::from_secs(1)));
+        drop(context.perform(|out| out.future(std::future::pending::<()>())));
+        let performed = race(context.perform(|out| out.after(Duration::from_secs(1))), yield_once()).await;
+        assert!(matches!(performed, Either::Second(())));
         let polled = race(context.sleep(Duration::from_secs(2)), yield_once()).await;
         assert!(matches!(polled, Either::Second(())));
-        let event = race(context.receive(), context.sleep(Duration::from_secs(3))).await;
+        let event = race(context.receive(), context.perform(|out| out.after(Duration::from_secs(3)))).await;
         assert!(matches!(event, Either::Second(Ok(_))), "{event:?}");
         Ok(())
     }));
@@ -153,6 +157,50 @@ fn of_answers_that_nobody_waits_for_the_latest_are_kept() {
         driver.advance(Duration::ZERO);
     }
     assert_eq!(**driver.exit().unwrap().output().unwrap(), (1_024, true));
+}
+
+/// Yields this many commands, which are answered at once. Returns their tags.
+fn answered_at_once(context: &Context<u32>, commands: usize) -> Vec<Tag<TimerFired>> {
+    let cancelled = |out: &mut StepOutput| {
+        let timer = out.after(Duration::MAX);
+        out.cancel_timer(timer);
+        timer
+    };
+    context.out(|out| (0..commands).map(|_| cancelled(out)).collect())
+}
+
+/// An answer that was taken, in whatever way, does not count any more. Another signal never counts.
+#[test]
+fn answers_that_were_taken_leave_room_for_as_many_later_ones() {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let peer: Pid = "<0.99.1>".parse().unwrap();
+    let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
+        let first = answered_at_once(&context, 1_030);
+        context.sleep(PAUSE).await?;
+        // The oldest six were dropped.
+        for tag in &first[6..506] {
+            assert!(matches!(context.answer(*tag).await, Err(CommandError::Cancelled(_))));
+        }
+        for tag in &first[506..] {
+            assert!(matches!(context.receive().await, Event::Completed(done) if done.is(*tag)));
+        }
+        context.out(|out| _ = out.monitor(peer));
+        let later = answered_at_once(&context, 1_024);
+        context.sleep(PAUSE).await?;
+        let (mut answers, mut ends) = (Vec::new(), 0);
+        while let Either::First(event) = race(context.receive(), yield_once()).await {
+            match event {
+                Event::Completed(done) => answers.push(done.tag()),
+                _ => ends += 1,
+            }
+        }
+        Ok((answers == later.iter().map(|tag| tag.id()).collect::<Vec<_>>(), ends))
+    }));
+    driver.run();
+    driver.advance(PAUSE).run();
+    driver.ended(peer, &Exit::Done(())).advance(PAUSE);
+    assert_eq!(driver.run(), Status::Ended);
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), (true, 1));
 }
 
 /// Counts the polls of the function of an async process.

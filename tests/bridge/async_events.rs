@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::async_process::Context;
 use procession::testing::{Driver, Status};
-use procession::{Event, Events, SpawnOptions, Step, StepOutput, async_process};
+use procession::{Event, Events, Exit, Pid, SpawnOptions, Step, StepOutput, async_process};
 
 use crate::async_support::*;
 use crate::helpers::*;
@@ -202,6 +202,26 @@ fn selects_that_are_polled_together_find_what_the_other_passes_over() {
     assert_eq!(**driver.exit().unwrap().output().unwrap(), (1, 2, Some(4)));
 }
 
+/// As above, for an item that comes when both wait already. The first wait is shown it first, each time.
+#[test]
+fn an_item_of_a_feed_that_one_wait_passes_over_is_for_another() {
+    let given = Log::new();
+    let feeds = given.clone();
+    let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
+        feeds.push(context.out(|out| out.feed::<u32>(4)));
+        let (odd, even) = both(context.select(|n| n % 2 == 1), context.select(|n| n % 2 == 0)).await;
+        Ok((odd?, even?, context.next().await))
+    }));
+    driver.run();
+    let feed = given.take().remove(0);
+    feed.try_put(2).unwrap();
+    feed.try_put(4).unwrap();
+    driver.run();
+    feed.try_put(1).unwrap();
+    driver.run();
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), (1, 2, Some(4)));
+}
+
 #[test]
 fn items_of_feeds_come_as_messages_and_are_passed_over() {
     let runtime = runtime(1);
@@ -222,4 +242,36 @@ fn items_of_feeds_come_as_messages_and_are_passed_over() {
     }));
     assert_eq!(*output(&handle.unwrap()), [2, 1, 3, 4, 5, 6, 7, 8, 9]);
     assert_accounted(&runtime);
+}
+
+/// The end of another process comes behind its messages. It does so, too, if the process is stepped in between because
+/// it has woken itself.
+#[test]
+fn an_end_stays_behind_its_message_while_a_process_wakes_itself() {
+    let peer: Pid = "<0.99.1>".parse().unwrap();
+    let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
+        context.out(|out| _ = out.monitor(peer));
+        yield_once().await;
+        yield_once().await;
+        Ok([name(context.receive().await), name(context.receive().await)])
+    }));
+    assert_eq!(driver.step(), Status::Ready);
+    driver.message_from(peer, 1).ended(peer, &Exit::Done(()));
+    assert_eq!(driver.run(), Status::Ended);
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), ["1", "down <0.99.1>"]);
+}
+
+/// A step after the wait for an answer is given no messages, and this message is no news.
+#[test]
+fn a_message_that_was_passed_over_is_there_after_an_answer() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        let second = context.select(|n| *n == 2).await?;
+        context.sleep(Duration::from_secs(1)).await?;
+        Ok((second, context.next().await))
+    }));
+    driver.message(1).message(2);
+    assert_eq!(driver.run(), Status::Blocked);
+    driver.advance(Duration::from_secs(1));
+    assert_eq!(driver.run(), Status::Ended);
+    assert_eq!(**driver.exit().unwrap().output().unwrap(), (2, Some(1)));
 }

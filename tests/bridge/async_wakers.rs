@@ -164,6 +164,48 @@ fn a_process_whose_waker_was_given_back_fails_when_it_waits_for_nothing() {
     assert!(matches!(driver.exit(), Some(Exit::Failed(_))));
 }
 
+/// The listener is taken back while the process waits for an answer. That is no failure of the process.
+#[test]
+fn a_process_whose_waker_was_given_back_goes_on_with_its_answers() {
+    const PAUSE: Duration = Duration::from_secs(1);
+    let flag = Flag::default();
+    let waited = flag.clone();
+    let mut driver = Driver::new(async_process(async move |context: Context<()>| {
+        let first = race(waited.wait(), context.sleep(PAUSE)).await;
+        assert!(matches!(first, Either::Second(Ok(_))));
+        waited.0.lock().unwrap().1 = None;
+        context.sleep(PAUSE).await?;
+        context.sleep(PAUSE).await?;
+        Ok(())
+    }));
+    driver.run();
+    assert_eq!(driver.outstanding().len(), 2, "the timer and the listener");
+    driver.advance(PAUSE).run();
+    assert_eq!(driver.outstanding().len(), 1, "the timer");
+    driver.advance(PAUSE).run();
+    driver.advance(PAUSE).run();
+    assert!(driver.exit().is_some_and(|exit| exit.is_done()));
+}
+
+/// A context that others have does not keep what only the process could have taken.
+#[test]
+fn what_an_ended_process_has_kept_is_dropped_before_its_context() {
+    let (left, probe) = (Arc::new(Mutex::new(None)), Arc::new(()));
+    let (leaves, answer) = (left.clone(), probe.clone());
+    let mut driver = Driver::new(async_process(async move |context: Context<()>| {
+        // Nobody waits for this answer. It comes while the process sleeps.
+        context.out(|out| _ = out.future(async move { answer }));
+        context.sleep(Duration::from_secs(1)).await?;
+        *leaves.lock().unwrap() = Some(context);
+        Ok(())
+    }));
+    assert_eq!((driver.run(), Arc::strong_count(&probe)), (Status::Blocked, 2));
+    driver.advance(Duration::from_secs(1));
+    assert_eq!(driver.run(), Status::Ended);
+    assert!(left.lock().unwrap().is_some());
+    assert_eq!(Arc::strong_count(&probe), 1);
+}
+
 /// As long as nobody but the process has its waker, no listener is needed.
 #[test]
 fn waits_of_the_context_need_no_listener() {
@@ -200,6 +242,29 @@ fn polls_of_an_async_process_are_in_the_context_of_the_builder() {
 }
 
 /// A context that has come out of its process.
+/// A question that is decided before it could be asked answers no command of the process.
+#[test]
+fn a_question_outside_of_a_step_does_not_answer_another_command() {
+    let runtime = builder().workers(2).start().unwrap();
+    let receiver = runtime.spawn(sink::<u32>()).unwrap();
+    let to = receiver.address();
+    let place: Arc<Mutex<Option<Context<u32>>>> = Arc::default();
+    let put = place.clone();
+    let handle = runtime.spawn(async_process(async move |context: Context<u32>| {
+        *put.lock().unwrap() = Some(context.clone());
+        Ok(context.sleep(LIMIT).await.is_err())
+    }));
+    let handle = handle.unwrap();
+    until("it sleeps", || place.lock().unwrap().is_some() && runtime.is_idle());
+    let context = place.lock().unwrap().take().unwrap();
+    let dropped = context.ask(to, |_: procession::Reply<()>| 1_u32, LIMIT);
+    assert!(matches!(poll_once(dropped), Some(Err(CommandError::Dropped))));
+    let sends = |reply: procession::Reply<()>| u32::from(reply.send(()));
+    assert!(matches!(poll_once(context.ask(to, sends, LIMIT)), Some(Err(CommandError::Dropped))));
+    runtime.cancel(&handle, "enough").unwrap();
+    assert!(*output(&handle), "the sleep ends with the request to stop");
+}
+
 #[test]
 fn a_context_outside_of_a_step_does_nothing() {
     let watcher = Watcher::new();

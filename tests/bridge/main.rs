@@ -45,5 +45,6 @@ mod async_support;
 mod async_processes;
 mod async_events;
 mod async_answers;
+mod async_random;
 mod async_stops;
 mod async_wakers;

@@ -229,3 +229,13 @@ fn a_name_has_a_typed_address() {
     assert!(runtime.cancel(&bank, "over").unwrap());
     assert_eq!(*output(&bank), 1);
 }
+
+#[test]
+fn the_node_of_a_process_that_had_ended_is_closed_without_an_error() {
+    let (runtime, bank) = start();
+    let reference = bank.process_ref();
+    runtime.terminate(&bank).unwrap();
+    join(&bank);
+    let node = reference.shutdown_node();
+    assert!(node.is_closed() && node.err().is_none(), "{:?}", node.err());
+}

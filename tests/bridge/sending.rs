@@ -206,6 +206,25 @@ fn a_message_comes_back_when_the_process_ends() {
     }
 }
 
+/// The step of the receiver hangs, so the end of the receiver is far away.
+#[test]
+fn a_thread_that_waits_for_room_at_a_stuck_process_ends_with_the_runtime() {
+    let (runtime, blocker) = (runtime(1), Blocker::new());
+    let blocked = blocker.blocked();
+    let hangs = script(move |_: &mut Events<'_, usize>, _: &mut StepOutput| {
+        blocked.wait();
+        Ok(Step::<()>::Idle)
+    });
+    let stuck = runtime.spawn_with(hangs, bound(1)).unwrap();
+    blocker.wait_begun();
+    stuck.send(0).unwrap();
+    let waits = stuck.send_timeout(1, Duration::MAX);
+    let waiter = thread::spawn(move || waits.wait());
+    assert_eq!(runtime.shutdown(Duration::ZERO).unwrap().stuck.len(), 1);
+    assert_eq!(wait(waiter).unwrap().unwrap_err().into_inner(), 1);
+    blocker.release();
+}
+
 #[test]
 fn a_send_that_is_dropped_before_is_not_sent() {
     let (runtime, picky, taken) = full(1, 3);

@@ -72,6 +72,12 @@ pub(crate) struct Ended {
 }
 
 impl Running {
+    /// Kills the program. On Unix no code of it runs any more.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("a child can be killed");
+        wait(&mut self.child);
+    }
+
     /// Interrupts the program as Ctrl-C does, and waits for its end.
     pub(crate) fn interrupt(mut self) -> Ended {
         signal(&self.child, "INT");
@@ -103,11 +109,22 @@ fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
     let profile_folder = test.parent().and_then(|deps| deps.parent()).expect("a test is in `PROFILE/deps`");
     let profile = match profile_folder.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
+        Some("debug") | None => "test",
         Some(other) => other,
     };
     let mut build = Command::new(env!("CARGO"));
     build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--example", name, "--profile", profile]);
+    // The same features as the test's, so that the library is built once.
+    let features = [
+        ("signals", cfg!(feature = "signals")),
+        ("stream", cfg!(feature = "stream")),
+        ("serde", cfg!(feature = "serde")),
+        ("durable", cfg!(feature = "durable")),
+        ("sqlite", cfg!(feature = "sqlite")),
+    ];
+    for (feature, _) in features.iter().filter(|(_, is_on)| *is_on) {
+        build.args(["--features", feature]);
+    }
     // The same folder as the test's, so that what is made already is used: `TARGET/PROFILE`, or `TARGET/TRIPLE/PROFILE`
     // where a target was named.
     let folder = profile_folder.parent().expect("a profile's folder is in a target's");

@@ -19,7 +19,9 @@ pub(crate) fn random_programs<P: std::fmt::Debug>(
     println!("PROCESSION_SEED={seed} PROCESSION_CASES={cases}");
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, ..config };
+    // In a mutation run the failure is enough.
+    let max_shrink_iters = if cfg!(procession_mutants) { 0 } else { config.max_shrink_iters };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters, ..config };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     if let Err(failure) = runner.run(&programs, |program| run(&program).map_err(TestCaseError::fail)) {
         panic!("PROCESSION_SEED={seed}: {failure}");

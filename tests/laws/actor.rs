@@ -1,12 +1,12 @@
 //! The processes of a random program: they carry out their plans, and write down what they did.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::helpers::Mutex;
-use crate::relations::Relations;
+use crate::monitor::{Note, Taken, Yields};
+use crate::records::{Effect, World, WrittenAs};
 use procession::command::Command;
 use procession::exit::ExitSignal;
 use procession::spawn::Overflow;
@@ -26,6 +26,8 @@ pub enum Act {
         panics: bool,
     },
     Command(Outcome),
+    /// With a limit of two seconds.
+    CommandTimeout(Outcome),
     Cancel(usize),
     Terminate(usize),
     Monitor(usize),
@@ -82,11 +84,25 @@ impl Plan {
     }
 }
 
-pub struct Do(pub Outcome);
+pub struct Do {
+    pub outcome: Outcome,
+    pub of: StepNumber,
+}
 
 impl Command for Do {
     type Output = u32;
 }
+
+/// The same command, which is only used with a limit. So it may stay without an answer.
+pub struct DoSoon(pub Do);
+
+impl Command for DoSoon {
+    type Output = u32;
+}
+
+/// A step of a process. Each effect carries it, so that it is known which step it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StepNumber(pub u64);
 
 /// A message says whom it is for, who it is from, and which of theirs it is.
 pub struct Letter {
@@ -95,53 +111,6 @@ pub struct Letter {
     pub number: u64,
     pub effective: bool,
     pub reply: Option<Reply<u32>>,
-}
-
-/// The numbers of letters, in order, by receiver and sender.
-pub type Letters = HashMap<(Pid, Option<Pid>), Vec<u64>>;
-
-/// How the processes of a program are written.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum WrittenAs {
-    #[default]
-    Machine,
-    AsyncProcess,
-    Actor,
-}
-
-/// The records of all processes.
-#[derive(Default)]
-pub struct World {
-    pub written_as: WrittenAs,
-    pub plans: Vec<Plan>,
-    pub known: Mutex<Vec<Pid>>,
-    pub sent: Mutex<Letters>,
-    pub received: Mutex<Letters>,
-    pub lost_in_steps: Mutex<HashMap<Pid, usize>>,
-    pub asked: Mutex<HashSet<(Pid, u64)>>,
-    pub answered: Mutex<Vec<(Pid, u64)>>,
-    /// Questions of state machines that have failed since.
-    pub abandoned: Mutex<HashSet<(Pid, u64)>>,
-    pub relations: Relations,
-    pub numbers: AtomicUsize,
-    pub inits: AtomicUsize,
-    pub closes: AtomicUsize,
-    pub violations: Mutex<Vec<String>>,
-}
-
-impl World {
-    pub fn choose(&self, which: usize) -> Option<Pid> {
-        let known = self.known.lock().unwrap();
-        known.get(which % known.len().max(1)).copied()
-    }
-
-    fn violated(&self, law: String) {
-        self.violations.lock().unwrap().push(law);
-    }
-
-    pub fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed) as u64
-    }
 }
 
 pub struct Actor {
@@ -153,7 +122,7 @@ pub struct Actor {
     // Plain fields: law 1 says that no lock is needed.
     steps_begun: u64,
     steps_ended: u64,
-    pub outstanding: HashMap<u64, Pending>,
+    pub outstanding: BTreeMap<u64, Pending>,
     /// Of its birth, whatever plan it has now.
     traps: bool,
     pub recovers: usize,
@@ -163,6 +132,8 @@ pub struct Actor {
     ended: HashSet<Pid>,
     /// The last step has said `Wait`, so this one is given no messages.
     pub waited: bool,
+    /// The step that has spawned it.
+    pub born_of: Option<StepNumber>,
 }
 
 #[derive(Clone, Copy)]
@@ -182,12 +153,13 @@ impl Actor {
             inside: AtomicBool::new(false),
             steps_begun: 0,
             steps_ended: 0,
-            outstanding: HashMap::new(),
+            outstanding: BTreeMap::new(),
             traps: world.plans[plan].traps,
             recovers: world.plans[plan].recovers,
             monitors: Vec::new(),
             ended: HashSet::new(),
             waited: false,
+            born_of: None,
         }
     }
 
@@ -209,18 +181,28 @@ impl Actor {
                 if letter.from.is_some_and(|from| self.ended.contains(&from)) {
                     self.world.violated(format!("monitors: a letter of {:?} came behind its end", letter.from));
                 }
+                self.world.note(|| Note::Took(me, Taken::Letter { from: letter.from, number: letter.number }));
                 got.push(letter);
             }
             Event::Completed(done) => {
+                let mut fired = false;
                 let taken = match self.outstanding.remove(&done.tag()) {
                     Some(Pending::Number(tag)) => done.take(tag).is_some(),
                     Some(Pending::Truth(tag)) => done.take(tag).is_some(),
-                    Some(Pending::Time(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Time(tag)) => {
+                        let elapsed = done.take(tag);
+                        fired = matches!(elapsed, Some(Ok(_)));
+                        elapsed.is_some()
+                    }
                     None => false,
                 };
+                self.world.note(|| Note::Took(me, Taken::Answer { tag: done.tag(), fired }));
                 self.answered(done.tag(), taken, me);
             }
-            Event::Cancel(_) => return true,
+            Event::Cancel(_) => {
+                self.world.note(|| Note::Took(me, Taken::Control { of: None }));
+                return true;
+            }
             event => self.related(&event, me),
         }
         false
@@ -240,6 +222,7 @@ impl Actor {
             Event::Down(down) => self.down(down, me),
             Event::Exit(exit) => self.exit(exit, me),
             Event::Recovered(recovered) => {
+                self.world.note(|| Note::Took(me, Taken::Control { of: Some(recovered.pid) }));
                 self.traps(me);
                 self.world.relations.recovery(me, recovered.pid);
             }
@@ -248,6 +231,7 @@ impl Actor {
     }
 
     pub fn down(&mut self, down: &Down, me: Pid) {
+        self.world.note(|| Note::Took(me, Taken::End { of: down.pid }));
         let Some(at) = self.monitors.iter().position(|monitor| *monitor == down.monitor) else {
             self.world.violated(format!("monitors: {me} was told of {} twice, or unasked", down.pid));
             return;
@@ -261,6 +245,7 @@ impl Actor {
     }
 
     pub fn exit(&mut self, exit: &ExitSignal, me: Pid) {
+        self.world.note(|| Note::Took(me, Taken::Control { of: Some(exit.pid) }));
         self.traps(me);
         self.world.relations.exit(me, exit.pid, &exit.exit);
     }
@@ -271,17 +256,16 @@ impl Actor {
         }
     }
 
-    fn monitor(&mut self, monitor: Monitor, effective: bool, me: Pid) {
+    fn monitor(&mut self, monitor: Monitor, effects: &mut Vec<Effect>, me: Pid) {
         self.monitors.push(monitor);
-        if effective {
-            self.world.relations.monitors(me, monitor);
-        }
+        effects.push(Box::new(move |world| world.relations.monitors(me, monitor)));
     }
 
-    /// Carries out the acts of a plan. Returns the letters sent, to be written down if the step succeeds.
-    fn act(&mut self, acts: &[Act], effective: bool, out: &mut StepOutput) -> Vec<(Pid, u64)> {
-        let mut sent = Vec::new();
+    /// Carries out the acts of a plan. Returns the effects, to be written down if the step succeeds.
+    fn act(&mut self, acts: &[Act], effective: bool, out: &mut StepOutput) -> (Vec<Effect>, Yields) {
         let (world, me) = (self.world.clone(), out.pid());
+        let step = StepNumber(world.number());
+        let (mut effects, mut yields): (Vec<Effect>, _) = (Vec::new(), Yields::new(step, world.elapsed(out.now())));
         let letter = |to, reply| {
             let number = world.number();
             (number, Letter { to, from: Some(me), number, effective, reply })
@@ -292,7 +276,7 @@ impl Actor {
                 Act::Send(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
                     let (number, letter) = letter(to, None);
-                    sent.push((to, number));
+                    yields.sent.push((to, number));
                     out.send(to, letter);
                 }
                 Act::Spawn(plan, born) => {
@@ -306,7 +290,7 @@ impl Actor {
                         Born::Linked => options.link(),
                         Born::Monitored => options.monitor(),
                     };
-                    let child = Actor::new(&self.world, plan);
+                    let child = Actor { born_of: Some(step), ..Actor::new(&self.world, plan) };
                     let child = match self.world.written_as {
                         WrittenAs::Machine => out.spawn_with(child, options).ok(),
                         WrittenAs::AsyncProcess => {
@@ -316,15 +300,16 @@ impl Actor {
                         WrittenAs::Actor => out.spawn_with(child.into_actor(), options).ok(),
                     };
                     let child = child.map(|child| {
-                        child.monitor.into_iter().for_each(|monitor| self.monitor(monitor, effective, me));
+                        child.monitor.into_iter().for_each(|monitor| self.monitor(monitor, &mut effects, me));
                         child.address
                     });
                     let Some(child) = child else { continue };
-                    if let (true, Born::Linked) = (effective, born) {
-                        self.world.relations.links(me, child.pid());
+                    let linked = child.pid();
+                    if let Born::Linked = born {
+                        effects.push(Box::new(move |world| world.relations.links(me, linked)));
                     }
                     let (number, letter) = letter(child.pid(), None);
-                    sent.push((child.pid(), number));
+                    yields.sent.push((child.pid(), number));
                     out.send(child, letter);
                 }
                 Act::Ask(which) => {
@@ -339,19 +324,30 @@ impl Actor {
                         },
                         Duration::from_secs(5),
                     );
-                    sent.push((to, number));
+                    yields.sent.push((to, number));
+                    yields.asks.push((tag.id(), number));
                     tags.push((tag.id(), Pending::Number(tag)));
                 }
                 Act::Timer(seconds) => {
                     let tag = out.after(Duration::from_secs(seconds.into()));
+                    yields.timers.push((tag.id(), Duration::from_secs(seconds.into())));
                     tags.push((tag.id(), Pending::Time(tag)));
                 }
                 Act::Blocking { panics } => {
-                    let tag = out.blocking(move || if panics { panic!("in a job") } else { 1 });
+                    let world = world.clone();
+                    let tag = out.blocking(move || {
+                        world.note(|| Note::Carried(step));
+                        if panics { panic!("on purpose") } else { 1 }
+                    });
                     tags.push((tag.id(), Pending::Number(tag)));
                 }
                 Act::Command(outcome) => {
-                    let tag = out.command(Do(outcome));
+                    let tag = out.command(Do { outcome, of: step });
+                    tags.push((tag.id(), Pending::Number(tag)));
+                }
+                Act::CommandTimeout(outcome) => {
+                    let command = DoSoon(Do { outcome, of: step });
+                    let tag = out.command_timeout(command, Duration::from_secs(2));
                     tags.push((tag.id(), Pending::Number(tag)));
                 }
                 Act::Cancel(which) => {
@@ -366,7 +362,7 @@ impl Actor {
                 }
                 Act::Monitor(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
-                    self.monitor(out.monitor(to), effective, me);
+                    self.monitor(out.monitor(to), &mut effects, me);
                 }
                 Act::Demonitor(which) => {
                     if self.monitors.is_empty() {
@@ -374,32 +370,24 @@ impl Actor {
                     }
                     let monitor = self.monitors.swap_remove(which % self.monitors.len());
                     out.demonitor(monitor);
-                    if effective {
-                        self.world.relations.demonitors(me, monitor);
-                    }
+                    effects.push(Box::new(move |world| world.relations.demonitors(me, monitor)));
                 }
                 Act::Link(which) => {
                     let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
                     out.link(to);
-                    if effective {
-                        self.world.relations.links(me, to);
-                    }
+                    effects.push(Box::new(move |world| world.relations.links(me, to)));
                 }
                 Act::Unlink(which) => {
                     let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
                     out.unlink(to);
-                    if effective {
-                        self.world.relations.unlinks(me, to);
-                    }
+                    effects.push(Box::new(move |world| world.relations.unlinks(me, to)));
                 }
             }
         }
-        if effective {
-            let mut asked = self.world.asked.lock().unwrap();
-            asked.extend(tags.iter().map(|(tag, _)| (me, *tag)));
-        }
+        let asked: Vec<_> = tags.iter().map(|(tag, _)| (me, *tag)).collect();
+        effects.push(Box::new(move |world| world.asked.lock().unwrap().extend(asked)));
         self.outstanding.extend(tags);
-        sent
+        (effects, yields)
     }
 }
 
@@ -418,7 +406,8 @@ impl Process for Actor {
     }
 
     /// It goes on with its plan, and with nothing else.
-    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+    fn recover(&mut self, why: &Exit) -> Option<Upgrade<()>> {
+        self.me.into_iter().for_each(|me| self.world.failed(me, why));
         self.recovered().map(Upgrade::to)
     }
 
@@ -438,8 +427,12 @@ impl Actor {
             self.world.violated(format!("law 1: {} is stepped twice at once", out.pid()));
         }
         self.steps_begun += 1;
+        self.world.settle_last();
+        self.world.note(|| Note::Step { of: out.pid(), at: self.world.elapsed(out.now()), waited: self.waited });
+        self.world.answer_open();
         if self.me.is_none() {
             self.world.relations.begins(out.pid(), self.traps);
+            self.born_of.into_iter().for_each(|step| self.world.note(|| Note::Carried(step)));
             // Until here there was nobody with its PID: a step that succeeds spawns when it is over.
             self.world.known.lock().unwrap().push(out.pid());
         }
@@ -456,27 +449,41 @@ impl Actor {
             ending = Ending::Done;
         }
         let effective = !matches!(ending, Ending::Fail | Ending::Panic);
-        let sent = self.act(&acts, effective, out);
+        let (mut effects, mut yields) = self.act(&acts, effective, out);
         if ending == Ending::Wait && self.outstanding.is_empty() {
             ending = Ending::Idle;
         }
         if effective {
-            for (to, number) in sent {
-                self.world.sent.lock().unwrap().entry((to, Some(me))).or_default().push(number);
-            }
+            let sent = yields.sent.clone();
+            effects.push(Box::new(move |world| {
+                for (to, number) in sent {
+                    world.sent.lock().unwrap().entry((to, Some(me))).or_default().push(number);
+                }
+            }));
             for letter in got {
                 if !letter.effective {
                     self.world.violated(format!("law 4: {me} got a letter of a step that failed"));
                 }
-                self.world.received.lock().unwrap().entry((me, letter.from)).or_default().push(letter.number);
+                let (from, number) = (letter.from, letter.number);
+                effects.push(Box::new(move |world| {
+                    world.received.lock().unwrap().entry((me, from)).or_default().push(number);
+                }));
                 match letter.reply {
-                    Some(reply) if letter.number % 3 == 0 => out.reply(reply, 1),
-                    Some(reply) if letter.number % 3 == 1 => drop(reply.send(2)),
+                    Some(reply) if number % 3 == 0 => {
+                        yields.replies.extend(from.map(|from| (from, number)));
+                        out.reply(reply, 1);
+                    }
+                    Some(reply) if number % 3 == 1 => {
+                        yields.replies.extend(from.map(|from| (from, number)));
+                        reply.send(2);
+                    }
                     _ => {}
                 }
             }
+            self.world.note(|| Note::Stepped(me, yields));
+            self.world.settle(me, effects);
         } else {
-            *self.world.lost_in_steps.lock().unwrap().entry(me).or_default() += got.len();
+            self.world.note(|| Note::Failed(me));
         }
         self.steps_ended += 1;
         self.inside.store(false, Ordering::Relaxed);
@@ -494,7 +501,7 @@ impl Actor {
             Ending::Blocking => Ok(Step::Blocking),
             Ending::Done => Ok(Step::Done(())),
             Ending::Fail => Err("by plan".into()),
-            Ending::Panic => panic!("by plan"),
+            Ending::Panic => panic!("on purpose"),
             Ending::Upgrade => {
                 let mut next = Actor::new(&self.world, (self.plan + 1) % self.world.plans.len());
                 next.at = self.at;

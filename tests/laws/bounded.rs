@@ -109,7 +109,7 @@ impl Process for Gated {
         blocked.wait();
         match take.then {
             Then::Fail => return Err("by plan".into()),
-            Then::Panic => panic!("by plan"),
+            Then::Panic => panic!("on purpose"),
             Then::Wait | Then::Upgrade => got.iter().for_each(|message| self.taken.push(message.0)),
         }
         if take.then == Then::Upgrade {

@@ -19,8 +19,15 @@ mod panics;
 mod script;
 mod actor;
 mod bounded;
+mod monitor;
 mod otherwise;
+mod records;
 mod relations;
+mod simulated;
+mod simulated_turns;
+mod simulated_worlds;
+mod supervised;
+mod supervised_laws;
 #[path = "../common/seeded.rs"]
 mod seeded;
 #[path = "../process/helpers.rs"]
@@ -39,8 +46,10 @@ use procession::{BoxError, Pid, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::actor::{Act, Actor, Born, Do, Ending, Letter, Outcome, Plan, World, WrittenAs};
+use crate::actor::{Act, Actor, Born, Do, DoSoon, Ending, Letter, Outcome, Plan};
 use crate::helpers::*;
+use crate::monitor::Note;
+use crate::records::{World, WrittenAs};
 use crate::seeded::random_programs;
 
 #[derive(Clone, Debug)]
@@ -57,13 +66,13 @@ struct Program {
 }
 
 fn handler(command: Do, done: Responder<u32>) -> Result<(), BoxError> {
-    match command.0 {
+    match command.outcome {
         Outcome::AtOnce => done.ok(1),
         Outcome::Elsewhere => {
             std::thread::Builder::new().name("procession-elsewhere".into()).spawn(move || done.ok(2))?;
         }
         Outcome::Fails => return Err("by plan".into()),
-        Outcome::Panics => panic!("by plan"),
+        Outcome::Panics => panic!("on purpose"),
         Outcome::Drops => {}
     }
     Ok(())
@@ -78,32 +87,13 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
         .clock(manual.clock())
         .observer(watcher.clone())
         .handler(handler)
+        .handler(|command: DoSoon, done| handler(command.0, done))
         .start()
         .map_err(|error| error.to_string())?;
     let world = Arc::new(World { written_as, plans: program.plans.clone(), ..World::default() });
-    for plan in &program.roots {
-        let plan = plan % program.plans.len();
-        let (process, options) = (Actor::new(&world, plan), program.plans[plan].options());
-        let pid = match written_as {
-            WrittenAs::Machine => runtime.spawn_with(process, options).map(|handle| handle.pid()).ok(),
-            WrittenAs::AsyncProcess => {
-                let (process, options) = process.into_async(options);
-                runtime.spawn_with(process, options).map(|handle| handle.pid()).ok()
-            }
-            WrittenAs::Actor => runtime.spawn_with(process.into_actor(), options).map(|handle| handle.pid()).ok(),
-        };
-        world.known.lock().unwrap().push(pid.ok_or("a spawn was refused")?);
-    }
-    for (which, terminates) in &program.outside {
-        let Some(to) = world.choose(*which) else { continue };
-        if *terminates {
-            let _ = runtime.terminate(to);
-        } else {
-            let number = world.number();
-            if runtime.send(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
-                world.sent.lock().unwrap().entry((to, None)).or_default().push(number);
-            }
-        }
+    spawn_roots(program, &runtime, &world)?;
+    for act in &program.outside {
+        act_from_outside(*act, &runtime, &world);
     }
     if program.rests {
         rest(&runtime, &manual, &watcher, &world)?;
@@ -113,6 +103,42 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
         return Err(format!("law 9: {report}"));
     }
     check(&runtime, &watcher, &world)
+}
+
+fn spawn_roots(program: &Program, runtime: &Runtime, world: &Arc<World>) -> Result<(), String> {
+    for plan in &program.roots {
+        let plan = plan % program.plans.len();
+        let (process, options) = (Actor::new(world, plan), program.plans[plan].options());
+        let pid = match world.written_as {
+            WrittenAs::Machine => runtime.spawn_with(process, options).map(|handle| handle.pid()).ok(),
+            WrittenAs::AsyncProcess => {
+                let (process, options) = process.into_async(options);
+                runtime.spawn_with(process, options).map(|handle| handle.pid()).ok()
+            }
+            WrittenAs::Actor => runtime.spawn_with(process.into_actor(), options).map(|handle| handle.pid()).ok(),
+        };
+        world.known.lock().unwrap().push(pid.ok_or("a spawn was refused")?);
+    }
+    Ok(())
+}
+
+/// Sends to a process, or terminates it.
+fn act_from_outside((which, terminates): (usize, bool), runtime: &Runtime, world: &World) {
+    let Some(to) = world.choose(which) else { return };
+    if terminates {
+        let was_alive = runtime.is_alive(to);
+        let has_lived = matches!(runtime.terminate(to), Ok(true));
+        world.note(|| Note::Terminated { of: to, was_alive, has_lived });
+        return;
+    }
+    let number = world.number();
+    // It may be stepped before the send returns.
+    world.note(|| Note::Sent(to, number));
+    if runtime.send(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
+        world.sent.lock().unwrap().entry((to, None)).or_default().push(number);
+    } else {
+        world.note(|| Note::Refused(number));
+    }
 }
 
 /// Law 2, and law 6 for the living: as time passes, every process comes to rest with nothing left to do.
@@ -213,7 +239,8 @@ fn act() -> impl Strategy<Value = Act> {
         3 => any::<usize>().prop_map(Act::Ask),
         1 => (0..4_u8).prop_map(Act::Timer),
         1 => any::<bool>().prop_map(|panics| Act::Blocking { panics }),
-        2 => outcome.prop_map(Act::Command),
+        2 => outcome.clone().prop_map(Act::Command),
+        1 => outcome.prop_map(Act::CommandTimeout),
         1 => any::<usize>().prop_map(Act::Cancel),
         1 => any::<usize>().prop_map(Act::Terminate),
         3 => any::<usize>().prop_map(Act::Monitor),

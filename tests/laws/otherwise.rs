@@ -14,8 +14,9 @@ use procession::{
     BoxError, CommandError, Down, Event, Exit, Process, SpawnOptions, StepOutput, Tag, Upgrade, async_process,
 };
 
-use crate::actor::{Actor, Ending, Letter, Pending, World};
+use crate::actor::{Actor, Ending, Letter, Pending};
 use crate::helpers::Mutex;
+use crate::records::World;
 
 /// Counts a beginning now, and an end when it is dropped.
 struct Begun(Arc<World>);
@@ -108,7 +109,7 @@ async fn carry_out(context: Context<Letter>, shared: Shared) -> Result<(), BoxEr
         match ending {
             Ending::Done => return Ok(()),
             Ending::Fail => return Err("by plan".into()),
-            Ending::Panic => panic!("by plan"),
+            Ending::Panic => panic!("on purpose"),
             _ => {}
         }
         next_step().await;
@@ -170,7 +171,7 @@ impl Written {
         match ending {
             Ending::Done => out.stop(),
             Ending::Fail => return Err("by plan".into()),
-            Ending::Panic => panic!("by plan"),
+            Ending::Panic => panic!("on purpose"),
             Ending::Wait => {
                 let timer = out.after(Duration::ZERO);
                 self.holding += 1;

@@ -1,12 +1,14 @@
 //! Section C: mailboxes with a bound, and steps that leave messages in them.
 
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use procession::observe::{DeadLetter, DeadLetterReason, Observer, WaitedForNothing};
 use procession::spawn::Overflow;
 use procession::{
-    CommandError, EntryArgs, Event, Events, Exit, InitResult, Process, Reply, SendError, SpawnOptions, Step,
-    StepOutput, StepResult, Tag, Upgrade,
+    Address, CommandError, EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Reply, SendError, SpawnOptions,
+    Step, StepOutput, StepResult, Tag, Upgrade,
 };
 
 use crate::helpers::*;
@@ -197,5 +199,91 @@ fn passed_over_messages_keep_their_room_until_a_successor_steps() {
         blocker.release();
         until("it has taken both", || taken.len() == 2);
         assert_eq!(taken.take(), [0, 1]);
+    }
+}
+
+/// Monitors another process, takes one event a step, and may be replaced by a machine of its own type.
+struct Renewed {
+    of: Option<Pid>,
+    begun: Sender<()>,
+    is_renewed: Arc<Mutex<Receiver<bool>>>,
+    taken: Log<u32>,
+}
+
+impl Process for Renewed {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<()> {
+        if let Some(of) = self.of.take() {
+            out.monitor(of);
+        }
+        for event in events {
+            self.taken.push(if let Event::Message(number) = event { number } else { SIGNAL });
+        }
+        let _ = self.begun.send(());
+        match self.is_renewed.lock().unwrap().recv() {
+            Ok(false) => Ok(Step::Idle),
+            Ok(true) => {
+                let (begun, taken) = (self.begun.clone(), self.taken.clone());
+                let is_renewed = Arc::clone(&self.is_renewed);
+                Ok(Step::Upgrade(Upgrade::to(Renewed { of: None, begun, is_renewed, taken })))
+            }
+            // The test is over.
+            Err(_) => Ok(Step::Done(())),
+        }
+    }
+}
+
+/// Sends a last message, and is done.
+struct Leaves {
+    to: Log<Address<u32>>,
+}
+
+impl Process for Leaves {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if events.next().is_none() {
+            return Ok(Step::Idle);
+        }
+        self.to.take().into_iter().for_each(|to| out.send(to, 900));
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn an_end_does_not_wait_for_a_dropped_message_after_an_upgrade() {
+    for is_renewed in [false, true] {
+        let runtime = builder().workers(2).start().unwrap();
+        let (to, taken) = (Log::new(), Log::new());
+        let leaves = runtime.spawn(Leaves { to: to.clone() }).unwrap();
+        let ((begun, begins), (go, orders)) = (channel(), channel());
+        let orders = Arc::new(Mutex::new(orders));
+        let renewed = Renewed { of: Some(leaves.pid()), begun, is_renewed: orders, taken: taken.clone() };
+        let options = SpawnOptions::new().mailbox(3, Overflow::DropOldest).step_events(1);
+        let receiver = runtime.spawn_with(renewed, options).unwrap();
+        let send = |number| runtime.send(receiver.address(), number).unwrap();
+        let begins = || begins.recv_timeout(LIMIT).expect("a step of the receiver begins");
+        begins();
+        // The monitor begins when this step has returned.
+        go.send(false).unwrap();
+        send(10);
+        begins();
+        send(11);
+        to.push(receiver.address());
+        runtime.send(leaves.address(), ()).unwrap();
+        assert!(wait(&leaves).is_done());
+        go.send(false).unwrap();
+        // This step has taken 11. The end waits behind the message 900, which these push out.
+        begins();
+        (21..=24).for_each(send);
+        go.send(is_renewed).unwrap();
+        (0..6).for_each(|_| go.send(false).unwrap());
+        until("all events are taken", || taken.len() == 6);
+        assert_eq!(taken.to_vec(), [10, 11, SIGNAL, 22, 23, 24], "renewed: {is_renewed}");
+        // Steps that are still to come find the channel closed.
+        drop(go);
     }
 }

@@ -74,18 +74,23 @@ impl Case {
         (rig, 1)
     }
 
+    /// The number of events that there are for the step in question, whether or not it is offered them.
+    fn has(self, signals: usize) -> usize {
+        usize::from(self.kept) + self.waiting + signals
+    }
+
     /// Whether the table at the head of `src/sched/cell.rs` says that another step follows the step in question at
     /// once.
     fn is_stepped_again(self, signals: usize) -> bool {
-        let (kept, messages) = if self.after_wait { (false, 0) } else { (self.kept, self.waiting) };
-        let is_there = kept || messages + signals > 0;
-        // Signals come first, then the one that was kept, which is not new.
+        let (kept, messages) = if self.after_wait { (0, 0) } else { (usize::from(self.kept), self.waiting) };
+        let is_there = kept + messages + signals > 0;
+        // Signals come first, then the one that was kept, then the others.
         let (touches, dealt_with) = match self.order {
             Do::Nothing => (false, 0),
-            Do::Take(1) => (is_there, (messages + signals).min(if kept { signals } else { 1 })),
-            _ => (is_there, signals + messages.min(SHARE)),
+            Do::Take(1) => (is_there, usize::from(is_there)),
+            _ => (is_there, signals + kept + messages.min(SHARE)),
         };
-        let (left, comes) = (self.waiting + signals - dealt_with, self.comes != Comes::Nothing);
+        let (left, comes) = (self.has(signals) - dealt_with, self.comes != Comes::Nothing);
         comes || left > 0 && (touches || self.after_wait)
     }
 

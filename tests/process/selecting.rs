@@ -82,7 +82,7 @@ fn passed_over_messages_are_offered_in_order_at_the_next_event() {
         let process = runtime.spawn_with(process, options).unwrap();
         let at_rest = || until("the runtime is at rest", || runtime.is_idle());
         at_rest();
-        assert_eq!(offered.take(), [vec![]], "the first step");
+        assert_eq!(offered.take(), [Vec::<u32>::new()], "the first step");
         for n in [3, 5, 1, 2] {
             runtime.send(process.address(), n).unwrap();
             at_rest();
@@ -138,9 +138,80 @@ fn what_a_step_has_not_come_to_stays_behind_what_it_has_passed_over() {
             runtime.send(process.address(), n).unwrap();
             at_rest();
         }
-        let seen = offered.take();
-        assert_eq!(seen[0], [5, 1]);
-        let next = |seen: &Vec<u32>| [5, 6, 2].starts_with(seen) || [5, 6, 7, 8, 9].starts_with(seen);
-        assert!(seen.len() > 1 && seen[1..].iter().all(next), "{seen:?}");
+        // Each step that takes one is followed by another, which comes to what that one has left.
+        let all = [vec![5, 1], vec![5, 6, 2], vec![5, 6, 7, 8], vec![5, 6, 7, 8, 9]];
+        assert_eq!(offered.take(), all);
+    }
+}
+
+#[test]
+fn what_was_passed_over_and_not_come_to_causes_another_step() {
+    for (options, sent) in with_and_without_a_bound().into_iter().zip([4, 4]).chain([
+        // The bound pushes out the oldest two.
+        (SpawnOptions::new().mailbox(3, Overflow::DropOldest), 5),
+    ]) {
+        let (runtime, taken) = (runtime(1), Log::<Option<u32>>::new());
+        let log = taken.clone();
+        // It passes over all messages until there is a 0. From then on it takes one in a step.
+        let mut is_open = false;
+        let process = script(move |events: &mut Events<'_, u32>, _: &mut StepOutput| {
+            let opens = !is_open;
+            let event = events.select(|n| is_open || *n == 0);
+            is_open |= event.is_some();
+            log.push(event.map(|event| match event {
+                Event::Message(n) => n,
+                other => panic!("{other:?}"),
+            }));
+            Ok(if opens && is_open { Step::<()>::Continue } else { Step::Idle })
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        let at_rest = || until("the runtime is at rest", || runtime.is_idle());
+        at_rest();
+        for n in (0..sent).rev() {
+            taken.take();
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        let left: &[_] = if sent == 4 { &[Some(0), Some(3), Some(2), Some(1)] } else { &[Some(0), Some(2), Some(1)] };
+        assert_eq!(taken.take(), left);
+        assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 0);
+        assert_accounted(&runtime);
+    }
+}
+
+#[test]
+fn what_was_passed_over_does_not_repeat_a_step_that_looks_at_nothing() {
+    for options in with_and_without_a_bound() {
+        let (runtime, steps) = (runtime(1), Log::<bool>::new());
+        let log = steps.clone();
+        // It waits for an answer, and then looks at nothing any more.
+        let mut answered = false;
+        let process = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            log.push(answered);
+            if answered {
+                return Ok(Step::<()>::Idle);
+            }
+            let event = events.select(|n| *n == 0);
+            if matches!(event, Some(Event::Message(_))) {
+                out.future(async {});
+                return Ok(Step::Wait);
+            }
+            answered = matches!(event, Some(Event::Completed(_)));
+            Ok(Step::Idle)
+        });
+        let process = runtime.spawn_with(process, options).unwrap();
+        let at_rest = || until("the runtime is at rest", || runtime.is_idle());
+        at_rest();
+        for n in [2, 1] {
+            runtime.send(process.address(), n).unwrap();
+            at_rest();
+        }
+        steps.take();
+        runtime.send(process.address(), 0).unwrap();
+        at_rest();
+        // The step after the answer is not offered the messages. So another follows, which takes none of them, and it
+        // is the last one.
+        assert_eq!(steps.take(), [false, false, true]);
+        assert_eq!(runtime.process(process.pid()).unwrap().mailbox, 2);
     }
 }

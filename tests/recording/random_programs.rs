@@ -1,15 +1,21 @@
 //! Random programs of walkers on two real workers. Each recording is replayed.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use procession::observe::WaitedForNothing;
-use procession::recording::{Recording, StepEnd};
+use procession::recording::{Recorder, Recording, SaveCause, StepEnd};
+use procession::simulation::Simulation;
 use procession::spawn::Overflow;
 use procession::{Exit, Handle, Pid, Runtime, SpawnOptions};
 
 use crate::panics::quiet_panics;
-use crate::wait::wait;
+use crate::wait::{Mutex, wait};
 use crate::walker::{Op, Saved, Sink, Walker, replayer};
+
+/// The bytes of a ring that has snapshots. Most programs need more. No step does, because a step that is too large
+/// leaves nothing before it.
+const RING: usize = 2_000;
 
 /// A generator of random numbers.
 struct Random(u64);
@@ -61,10 +67,14 @@ impl Random {
     }
 }
 
-/// Runs a program. Returns the recordings of its walkers, and how the first ones have ended.
-fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
-    let recorder = if random.below(2) == 0 { saved.recorder() } else { saved.with_snapshots().ring(500) };
-    let runtime = Runtime::builder().workers(2).seed(random.next()).recorder(recorder.save_at_end()).start().unwrap();
+/// A recorder, which has snapshots in one of two programs.
+fn recorder(random: &mut Random, saved: &Saved) -> Recorder {
+    let recorder = if random.below(2) == 0 { saved.recorder() } else { saved.with_snapshots().ring(RING) };
+    recorder.save_at_end()
+}
+
+/// Begins a program.
+fn begin(random: &mut Random, runtime: &Runtime) -> Vec<Handle<Walker>> {
     let sink = runtime.spawn(Sink).unwrap();
     let walkers: Vec<Handle<Walker>> = (0..8)
         .map(|number| {
@@ -79,9 +89,22 @@ fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
         // The walker may have ended, or its mailbox may be full.
         let _ = runtime.send(to, random.op(&pids, 0));
     }
-    for walker in &walkers {
+    walkers
+}
+
+/// Asks the walkers of a program to end.
+fn cancel(runtime: &Runtime, walkers: &[Handle<Walker>]) {
+    for walker in walkers {
         let _ = runtime.cancel(walker.pid(), "the program is over");
     }
+}
+
+/// Runs a program. Returns the recordings of its walkers, and how the first ones have ended.
+fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
+    let recorder = recorder(random, saved);
+    let runtime = Runtime::builder().workers(2).seed(random.next()).recorder(recorder).start().unwrap();
+    let walkers = begin(random, &runtime);
+    cancel(&runtime, &walkers);
     let exits = walkers.iter().map(|walker| (walker.pid(), wait(walker).without_output())).collect();
     runtime.shutdown(Duration::from_secs(60)).unwrap();
     assert_eq!(runtime.recording_usage(), (0, 0), "no recording outlives its process");
@@ -91,6 +114,10 @@ fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
 fn replay(bytes: &[u8]) -> Option<StepEnd> {
     let recording = Recording::from_bytes(bytes.to_vec()).unwrap();
     assert_eq!((recording.cut(), recording.skipped()), (None, 0));
+    if recording.steps() == 0 && recording.cause() == Some(SaveCause::Ended) {
+        // A link has ended it before its first step.
+        return None;
+    }
     let text = recording.to_string();
     let replay = if recording.begins_with_snapshot() {
         recording.replay_snapshot::<Walker>(&replayer())
@@ -129,4 +156,55 @@ fn recordings_of_random_programs_are_replayed() {
         recordings.iter().for_each(|bytes| _ = replay(bytes));
         replayed += recordings.len();
     }
+}
+
+/// A seed, the recordings of its run, and how its first walkers have ended.
+type SimulatedRun = (u64, Saved, Vec<(Pid, Exit)>);
+
+#[test]
+fn recordings_of_simulated_programs_are_replayed() {
+    quiet_panics();
+    let runs = Arc::new(Mutex::new(Vec::new()));
+    let all = runs.clone();
+    let report = Simulation::new(move |world| {
+        let (mut random, saved) = (Random(world.seed()), Saved::default());
+        let recorder = recorder(&mut random, &saved);
+        let runtime = world.start(Runtime::builder().recorder(recorder))?;
+        let walkers = begin(&mut random, &runtime);
+        // It panics, unless it has ended before.
+        let _ = runtime.send(walkers[0].pid(), Op::Panic);
+        world.run()?;
+        cancel(&runtime, &walkers);
+        world.run()?;
+        let exit = |walker: Handle<Walker>| Some((walker.pid(), walker.join_timeout(Duration::ZERO).ok()?));
+        let exits = walkers.into_iter().filter_map(exit).map(|(pid, exit)| (pid, exit.without_output())).collect();
+        all.lock().unwrap().push((world.seed(), saved, exits));
+        Ok(())
+    })
+    // Walkers panic on purpose, and wait for whom they please.
+    .without("no step panics")
+    .without("no process waits for what cannot come")
+    .seeds(0..40)
+    .run();
+    assert!(report.failed().is_none(), "{}", report.failed().unwrap().report());
+    let (mut replayed, mut panicked) = (0, 0);
+    let runs: Vec<SimulatedRun> = std::mem::take(&mut *runs.lock().unwrap());
+    for (seed, saved, exits) in runs {
+        let recordings = saved.take();
+        for (pid, exit) in exits {
+            let of_it = |bytes: &&Vec<u8>| Recording::from_bytes(bytes.to_vec()).unwrap().pid() == pid;
+            let last = replay(recordings.iter().find(of_it).expect("each walker has a recording"));
+            match exit {
+                Exit::Done(()) => assert_eq!(last, Some(StepEnd::Done), "seed {seed}"),
+                Exit::Panicked(panic) => {
+                    panicked += 1;
+                    assert_eq!(last, Some(StepEnd::Panicked(panic.message().to_owned())), "seed {seed}");
+                }
+                _ => {}
+            }
+        }
+        recordings.iter().for_each(|bytes| _ = replay(bytes));
+        replayed += recordings.len();
+    }
+    assert!(replayed >= 40 * 8 && panicked > 0, "{replayed} recordings, and {panicked} panics were met again");
 }

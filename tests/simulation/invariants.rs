@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
-use procession::simulation::{Faults, Simulation, StepFault, ensure};
-use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+use procession::simulation::{Faults, Simulation, StepFault, WorldState, ensure};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 
 use crate::programs::*;
 
@@ -33,6 +34,47 @@ fn an_invariant_sees_processes_messages_and_time_after_each_turn() {
     .seeds(0..100)
     .check();
     assert!(asked.load(SeqCst) >= 100);
+}
+
+/// Alternates between steps that may block and closures that block.
+struct Blocker {
+    left: u32,
+    tag: Option<Tag<()>>,
+}
+
+impl Process for Blocker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        self.left -= 1;
+        match self.left {
+            0 => Ok(Step::Done(())),
+            left if left.is_multiple_of(2) => Ok(Step::Blocking),
+            _ => {
+                self.tag = Some(out.blocking(|| ()));
+                Ok(Step::Wait)
+            }
+        }
+    }
+}
+
+#[test]
+fn an_invariant_sees_a_process_before_and_after_blocking_work() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let blocker = runtime.spawn(Blocker { left: 12, tag: None })?;
+        runtime.send(&blocker, ())?;
+        let pid = blocker.pid();
+        world.invariant("a living process is seen", move |state| {
+            let is_seen = state.process::<Blocker>(pid).is_some();
+            ensure(is_seen == state.is_alive(pid.typed::<()>()), || "it is not seen".into())
+        });
+        world.run()
+    })
+    .seeds(0..20)
+    .check();
 }
 
 #[test]
@@ -134,6 +176,30 @@ impl Process for Bomb {
 }
 
 #[test]
+fn the_error_of_a_run_says_how_its_check_has_failed() {
+    for (has_invariant, expected) in
+        [(true, "\"it is quiet\" does not hold: boom"), (false, "\"no step panics\" failed: <")]
+    {
+        let (says, said) = std::sync::mpsc::channel();
+        let report = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let bomb = runtime.spawn(Bomb)?;
+            if has_invariant {
+                world.invariant("it is quiet", |_| Err(String::from("boom")));
+            }
+            runtime.send(&bomb, ())?;
+            let _ = says.send(world.run().map_err(|error| error.to_string()));
+            Ok(())
+        })
+        .seeds(0..1)
+        .run();
+        assert!(report.failed().is_some());
+        let error = said.try_recv().unwrap().unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_panic_that_was_not_injected_fails_the_run_unless_switched_off() {
     let bomb = || {
         Simulation::new(|world| {
@@ -146,4 +212,156 @@ fn a_panic_that_was_not_injected_fails_the_run_unless_switched_off() {
     };
     assert_eq!(bomb().run().failed().unwrap().check(), "no step panics");
     assert!(bomb().without("no step panics").run().failed().is_none());
+}
+
+/// Ignores requests to stop.
+struct Deaf;
+
+impl Process for Deaf {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn an_unclean_shutdown_fails_the_run_unless_switched_off() {
+    let ends = |is_forced: bool| {
+        Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            if is_forced {
+                runtime.spawn(Deaf)?.pid()
+            } else {
+                runtime.spawn(Counter::default())?.pid()
+            };
+            world.run()?;
+            let report = runtime.shutdown(SECOND)?;
+            ensure(report.is_clean() != is_forced, || format!("{report}"))?;
+            Ok(())
+        })
+        .seeds(0..20)
+    };
+    let report = ends(true).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "every shutdown is clean");
+    assert!(failed.what().contains("1"), "{}", failed.what());
+    assert!(ends(true).without("every shutdown is clean").run().failed().is_none());
+    // The world itself ends what is left by force, and that is no failure.
+    assert!(ends(false).run().failed().is_none());
+}
+
+/// Keeps a question, and never answers it.
+#[derive(Default)]
+struct Silent(Vec<Reply<u64>>);
+
+impl Process for Silent {
+    type Message = CounterMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, CounterMessage>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(CounterMessage::Read(reply)) = event {
+                self.0.push(reply);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Waits for an answer that never comes.
+struct Asker(Address<CounterMessage>);
+
+impl Process for Asker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        out.ask(self.0, CounterMessage::Read, Duration::MAX);
+        Ok(Step::Wait)
+    }
+}
+
+#[test]
+fn a_process_that_waits_in_vain_fails_the_run_unless_switched_off() {
+    let waits = || {
+        Simulation::new(|world| {
+            let runtime = world.start(Runtime::builder())?;
+            let silent = runtime.spawn(Silent::default())?;
+            runtime.spawn(Asker(silent.address()))?;
+            world.run()
+        })
+        .seeds(0..20)
+    };
+    let check = "no process waits for what cannot come";
+    assert_eq!(waits().run().failed().unwrap().check(), check);
+    assert!(waits().without(check).run().failed().is_none());
+}
+
+/// Asks an invariant that reaches for the runtime. Returns the check that fails, and the finding.
+fn failure_of_meddling(
+    meddle: impl Fn(&Runtime, Address<CounterMessage>, &WorldState<'_>) + Clone + Send + Sync + 'static,
+) -> String {
+    let report = meddling(meddle).run();
+    let failed = report.failed().unwrap();
+    format!("{}: {}", failed.check(), failed.what())
+}
+
+/// Has an invariant that reaches for the runtime.
+fn meddling(
+    meddle: impl Fn(&Runtime, Address<CounterMessage>, &WorldState<'_>) + Clone + Send + Sync + 'static,
+) -> Simulation {
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?.address();
+        let (meddle, weak) = (meddle.clone(), runtime.downgrade());
+        world.invariant("meddling", move |state| {
+            weak.upgrade().into_iter().for_each(|runtime| meddle(&runtime, counter, state));
+            Ok(())
+        });
+        runtime.send(counter, CounterMessage::Add(1))?;
+        world.run()
+    })
+    .seeds(0..1)
+}
+
+#[test]
+fn an_invariant_may_change_the_world_if_that_check_is_switched_off() {
+    let spawns = |runtime: &Runtime, _, state: &WorldState<'_>| {
+        if state.now() < Duration::from_micros(500) {
+            _ = runtime.spawn(Counter::default());
+        }
+    };
+    assert_eq!(meddling(spawns).run().failed().unwrap().check(), "invariants change nothing");
+    assert!(meddling(spawns).without("invariants change nothing").run().failed().is_none());
+}
+
+#[test]
+fn an_invariant_that_reaches_a_process_by_the_runtime_does_not_hang() {
+    let refused = "meddling: it panicked: a look at a simulated world must not reach its processes";
+    let send = failure_of_meddling(|runtime, counter, state| {
+        assert_eq!(state.processes::<Counter>().count(), 1);
+        _ = runtime.send(counter, CounterMessage::Add(1));
+    });
+    assert!(send.starts_with(refused), "{send}");
+    let ask = failure_of_meddling(|runtime, counter, state| {
+        assert_eq!(state.processes::<Counter>().count(), 1);
+        _ = runtime.ask(counter, CounterMessage::Read, SECOND).wait();
+    });
+    assert!(ask.starts_with(refused), "{ask}");
+}
+
+#[test]
+fn an_invariant_that_sends_spawns_or_waits_fails_the_run() {
+    let refused = "invariants change nothing: an invariant ";
+    let send = failure_of_meddling(|runtime, counter, _| _ = runtime.send(counter, CounterMessage::Add(1)));
+    assert!(send.starts_with(refused), "{send}");
+    let spawn = failure_of_meddling(|runtime, _, _| _ = runtime.spawn(Counter::default()));
+    assert!(spawn.starts_with(refused), "{spawn}");
+    let ask = failure_of_meddling(|runtime, counter, _| {
+        _ = runtime.ask(counter, CounterMessage::Read, SECOND).wait();
+    });
+    assert!(ask.starts_with(refused), "{ask}");
 }

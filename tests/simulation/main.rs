@@ -2,10 +2,21 @@
 #![cfg(not(loom))]
 #![allow(unreachable_pub, dead_code)]
 
+mod again;
 mod bugs;
+mod delivery;
 mod faults;
+mod golden;
 mod invariants;
+mod kills;
 mod programs;
+mod real_outcomes;
+mod schedules;
+#[path = "../common/script.rs"]
+mod script;
 mod seeds;
+mod shipped;
 mod shown;
+#[path = "../common/wait.rs"]
+mod wait;
 mod worlds;

@@ -71,3 +71,53 @@ impl Process for Adder {
         Ok(Step::Idle)
     }
 }
+
+/// A register that is read and written by questions.
+#[derive(Default)]
+pub struct Register(pub u64);
+
+#[derive(Debug)]
+pub enum RegisterMessage {
+    Read(Reply<u64>),
+    Write(u64),
+}
+
+impl Process for Register {
+    type Message = RegisterMessage;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, RegisterMessage>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(RegisterMessage::Read(reply)) => out.reply(reply, self.0),
+                Event::Message(RegisterMessage::Write(value)) => self.0 = value,
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Reads the register, and writes one more. Two of them may lose an update.
+pub struct Incrementer {
+    pub register: procession::Address<RegisterMessage>,
+    pub read: Option<Tag<u64>>,
+}
+
+impl Process for Incrementer {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let read = *self.read.get_or_insert_with(|| out.ask(self.register, RegisterMessage::Read, SECOND));
+        for event in events {
+            if let Event::Completed(done) = event
+                && let Some(value) = done.take(read)
+            {
+                out.send(self.register, RegisterMessage::Write(value? + 1));
+                return Ok(Step::Done(()));
+            }
+        }
+        Ok(Step::Wait)
+    }
+}

@@ -1,7 +1,7 @@
 //! One seed is one run. Statements 1 to 5.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
@@ -142,6 +142,53 @@ fn the_result_does_not_depend_on_the_number_of_threads() {
     assert!(alone.is_some());
     assert_eq!(alone, lowest(2));
     assert_eq!(alone, lowest(5));
+}
+
+/// How the runs of each seed have ended: at what time, and with what total.
+fn ends(seeds: u64, threads: usize) -> BTreeMap<u64, BTreeSet<(Duration, u64, usize)>> {
+    let (notes, ends) = channel();
+    let simulation = Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?;
+        for _ in 0..3 {
+            runtime.spawn(Adder { to: counter.address(), left: 3, tag: None })?;
+        }
+        let looks = Arc::new(AtomicU64::new(0));
+        let look = looks.clone();
+        world.invariant("nothing", move |state| {
+            let waiting = state.messages::<CounterMessage>().count() as u64;
+            // Folds the course of the run.
+            look.store(look.load(SeqCst).wrapping_mul(31).wrapping_add(waiting), SeqCst);
+            Ok(())
+        });
+        world.run()?;
+        let end = (world.now(), looks.load(SeqCst), world.look(|state| state.processes::<Counter>().count()));
+        notes.send((world.seed(), end))?;
+        Ok(())
+    });
+    simulation.threads(threads).seeds(1..1 + seeds).check();
+    let mut all = BTreeMap::<u64, BTreeSet<_>>::new();
+    for (seed, end) in ends {
+        all.entry(seed).or_default().insert(end);
+    }
+    all
+}
+
+#[test]
+fn a_run_is_the_same_beside_other_simulations_and_at_other_addresses() {
+    let alone = ends(20, 1);
+    assert!((1..=20).all(|seed| alone[&seed].len() == 1), "two runs of a seed differ: {alone:?}");
+    assert!(alone.values().collect::<BTreeSet<_>>().len() > 15, "the seeds differ");
+    // Later allocations get other addresses, because these are kept.
+    let kept: Vec<Vec<u8>> = (0..1_000).map(|size| vec![0; size]).collect();
+    let beside = std::thread::scope(|scope| {
+        let others: Vec<_> = (0..3).map(|_| scope.spawn(|| ends(20, 2))).collect();
+        let beside = ends(20, 2);
+        assert!(others.into_iter().all(|other| other.join().is_ok_and(|ends| ends == beside)));
+        beside
+    });
+    assert_eq!(beside, alone);
+    drop(kept);
 }
 
 struct Ship;

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use procession::async_process::Context;
-use procession::command::TimerFired;
+use procession::command::{Command, TimerFired};
 use procession::simulation::{Simulation, ensure};
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    CommandError, Event, Events, Process, Runtime, ShutdownError, SpawnOptions, Step, StepOutput, StepResult, Tag,
-    WaitError, async_process,
+    CommandError, Event, Events, Process, Reply, Runtime, ShutdownError, SpawnOptions, Step, StepOutput, StepResult,
+    Tag, WaitError, async_process,
 };
 
 use crate::programs::*;
+use crate::wait::Mutex;
 
 #[test]
 fn a_program_runs_in_a_world_and_a_wait_drives_it() {
@@ -103,42 +104,94 @@ impl Drop for Counted {
     }
 }
 
-/// Keeps a handle of its own runtime.
+/// Keeps a handle of its own runtime, and leaves much open: messages, questions, commands, timers and jobs.
 struct Keeper {
-    runtime: Option<Runtime>,
-    _counted: Counted,
+    counts: Arc<AtomicU64>,
+    kept: Vec<(Option<Runtime>, Counted)>,
+    _reply: Option<Reply<Counted>>,
+}
+
+enum KeeperMessage {
+    Keep(Runtime),
+    Ask(Reply<Counted>),
+    Wait(Counted),
 }
 
 impl Process for Keeper {
-    type Message = Runtime;
-    type Output = ();
+    type Message = KeeperMessage;
+    type Output = Counted;
 
-    fn step(&mut self, events: &mut Events<'_, Runtime>, out: &mut StepOutput) -> StepResult<()> {
-        for event in events {
-            if let Event::Message(runtime) = event {
-                self.runtime = Some(runtime);
-                out.blocking(|| ());
+    fn step(&mut self, events: &mut Events<'_, KeeperMessage>, out: &mut StepOutput) -> StepResult<Counted> {
+        let event = events.select(|message| !matches!(message, KeeperMessage::Wait(_)));
+        match event {
+            Some(Event::Message(KeeperMessage::Keep(runtime))) => {
+                self.kept.push((Some(runtime), Counted::new(&self.counts)));
+                let me = out.own_address::<Keeper>();
+                let (for_job, for_answer) = (Counted::new(&self.counts), Counted::new(&self.counts));
+                out.blocking(move || (for_job, for_answer).1);
+                out.command(Open(Counted::new(&self.counts)));
+                out.after(Duration::from_secs(1_000_000));
+                out.send(me, KeeperMessage::Wait(Counted::new(&self.counts)));
+                out.ask(me, KeeperMessage::Ask, Duration::MAX);
+                // Nobody is there.
+                out.send("nobody", KeeperMessage::Wait(Counted::new(&self.counts)));
+                Ok(Step::Continue)
             }
+            Some(Event::Message(KeeperMessage::Ask(reply))) => {
+                self._reply = Some(reply);
+                Ok(Step::Idle)
+            }
+            Some(Event::Cancel(_)) => Ok(Step::Done(Counted::new(&self.counts))),
+            _ => Ok(Step::Idle),
         }
-        Ok(Step::Idle)
     }
 }
 
+/// A command that nobody answers.
+struct Open(Counted);
+
+impl Command for Open {
+    type Output = Counted;
+}
+
 #[test]
-fn a_world_leaves_nothing() {
-    let living = Arc::new(AtomicU64::new(0));
-    let counts = living.clone();
+fn no_object_of_a_world_outlives_it() {
+    let (living, made) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counts, total) = (living.clone(), made.clone());
     Simulation::new(move |world| {
-        let runtime = world.start(Runtime::builder())?;
-        for _ in 0..3 {
-            let keeper = runtime.spawn(Keeper { runtime: None, _counted: Counted::new(&counts) })?;
-            runtime.send(&keeper, runtime.clone())?;
+        let (of_handler, of_invariant) = (Counted::new(&counts), Counted::new(&counts));
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let of_builder = open.clone();
+        let builder = Runtime::builder().handler(move |command: Open, responder| {
+            of_builder.lock().map_err(|_| "poisoned")?.push((command, responder, of_handler.0.clone()));
+            Ok(())
+        });
+        let runtime = world.start(builder)?;
+        world.invariant("it is asked", move |_| ensure(of_invariant.0.load(SeqCst) > 0, String::new));
+        for number in 0..3 {
+            let keeper = Keeper { counts: counts.clone(), kept: Vec::new(), _reply: None };
+            let options = SpawnOptions::new().name(format!("keeper-{number}")).group("all");
+            let keeper = runtime.spawn_with(keeper, options)?;
+            runtime.send(&keeper, KeeperMessage::Keep(runtime.clone()))?;
         }
-        world.run()
+        let context_counts = counts.clone();
+        runtime.spawn(async_process(async move |context: Context<()>| {
+            let _counted = Counted::new(&context_counts);
+            context.next().await;
+            Ok(())
+        }))?;
+        world.run_for(SECOND)?;
+        total.fetch_add(counts.load(SeqCst), SeqCst);
+        // A handler that keeps the responders of its runtime keeps the runtime.
+        open.lock().map_err(|_| "poisoned")?.clear();
+        Ok(())
     })
     .seeds(0..300)
+    .threads(1)
+    .without("no process waits for what cannot come")
     .check();
     assert_eq!(living.load(SeqCst), 0);
+    assert!(made.load(SeqCst) >= 300 * 12, "{} live in 300 worlds", made.load(SeqCst));
 }
 
 /// Tries to wait in a step.

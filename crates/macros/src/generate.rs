@@ -5,7 +5,7 @@ use quote::{ToTokens as _, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, GenericParam, Generics, Token, WherePredicate};
 
-use super::model::{Actor, Callback, Message, Parameter};
+use super::model::{Actor, Callback, Message, Parameter, is_cfg};
 use super::parse::{Arguments, Block};
 
 pub(crate) fn code(arguments: &Arguments, block: &Block, actor: &Actor<'_>) -> TokenStream {
@@ -82,31 +82,68 @@ impl Writer<'_> {
         let (impl_generics, _, where_clause) = generics.split_for_impl();
         let message_type = self.message_type();
         let cfgs = self.cfgs();
-        let finish = callbacks.iter().find(|callback| callback.event.name == "finish");
-        let output = finish.and_then(|finish| finish.output).map_or_else(|| quote!(()), |output| self.named(output));
+        let output = self.output();
         let step = arguments.messages_a_step.as_ref();
         let step = step.map(|messages| quote!(const MESSAGES_A_STEP: usize = #messages;));
         let receive = self.receive(messages);
         let callbacks = callbacks.iter().map(|callback| self.callback(callback));
-        let no_finish = finish.is_none().then(|| {
-            let result = quote!(::core::result::Result<(), ::procession::BoxError>);
-            quote! {
-                fn finish(&mut self, _: &mut ::procession::actor::Actions<Self>) -> #result {
-                    ::core::result::Result::Ok(())
-                }
-            }
-        });
+        let no_finish = self.no_finish();
         quote! {
             #(#cfgs)*
             impl #impl_generics ::procession::actor::Actor for #self_type #where_clause {
                 type Message = #message_type;
-                type Output = #output;
+                #output
                 #step
                 #receive
                 #(#callbacks)*
                 #no_finish
             }
         }
+    }
+
+    /// The type of the output. A method that a condition leaves out gives none.
+    fn output(&self) -> TokenStream {
+        let mut written = TokenStream::new();
+        for finish in self.finishing() {
+            let output = finish.output.map_or_else(|| quote!(()), |output| self.named(output));
+            let cfgs = finish.method.attributes.iter().filter(|attribute| is_cfg(attribute));
+            written.extend(quote!(#(#cfgs)* type Output = #output;));
+        }
+        if let Some(no_other) = self.no_finishing() {
+            written.extend(quote!(#no_other type Output = ();));
+        }
+        written
+    }
+
+    /// `finish` of an actor that has no method for it.
+    fn no_finish(&self) -> Option<TokenStream> {
+        let no_other = self.no_finishing()?;
+        let result = quote!(::core::result::Result<(), ::procession::BoxError>);
+        Some(quote! {
+            #no_other
+            fn finish(&mut self, _: &mut ::procession::actor::Actions<Self>) -> #result {
+                ::core::result::Result::Ok(())
+            }
+        })
+    }
+
+    fn finishing(&self) -> impl Iterator<Item = &Callback<'_>> {
+        self.actor.callbacks.iter().filter(|callback| callback.event.name == "finish")
+    }
+
+    /// The condition under which the block has no method that finishes. It is empty if there never is one. `None` if
+    /// there always is one.
+    fn no_finishing(&self) -> Option<TokenStream> {
+        let mut conditions = Vec::new();
+        for finish in self.finishing() {
+            let cfgs = finish.method.attributes.iter().filter(|attribute| is_cfg(attribute));
+            let all: Vec<_> = cfgs.filter_map(|cfg| Some(cfg.meta.require_list().ok()?.tokens.clone())).collect();
+            if all.is_empty() {
+                return None;
+            }
+            conditions.push(quote!(all(#(#all),*)));
+        }
+        Some(if conditions.is_empty() { TokenStream::new() } else { quote!(#[cfg(not(any(#(#conditions),*)))]) })
     }
 
     fn receive(&self, messages: &[Message<'_>]) -> TokenStream {
@@ -346,10 +383,6 @@ fn field_name<'a>(parameter: &Parameter<'a>) -> Option<&'a Ident> {
 /// The attributes of a method that its message and its call have, too: documentation and conditions.
 fn carried(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("doc") || is_cfg(attribute))
-}
-
-fn is_cfg(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
 }
 
 /// A name that no name of the user's code can be confused with.

@@ -28,8 +28,9 @@ fn expand(
     arguments: proc_macro2::TokenStream,
     block: proc_macro2::TokenStream,
 ) -> syn::Result<proc_macro2::TokenStream> {
-    let arguments = syn::parse2(arguments)?;
+    let arguments: parse::Arguments = syn::parse2(arguments)?;
     let block = syn::parse2(block)?;
     let actor = model::Actor::of(&block)?;
+    actor.refuse_clones(&arguments)?;
     Ok(generate::code(&arguments, &block, &actor))
 }

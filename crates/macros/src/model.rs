@@ -3,9 +3,9 @@
 use proc_macro2::{Ident, Span};
 use quote::format_ident;
 use syn::ext::IdentExt as _;
-use syn::{Error, GenericArgument, GenericParam, PathArguments, Result, ReturnType, Type, Visibility};
+use syn::{Attribute, Error, GenericArgument, GenericParam, Path, PathArguments, Result, ReturnType, Type, Visibility};
 
-use super::parse::{Block, Input, Method, note, tokens};
+use super::parse::{Arguments, Block, Input, Method, note, tokens};
 
 /// The block as an actor.
 pub(crate) struct Actor<'a> {
@@ -130,6 +130,21 @@ impl<'a> Actor<'a> {
             callbacks,
         })
     }
+
+    /// Refuses to derive `Clone` for messages with a `Reply`. The compiler's error would not say what to do.
+    pub(crate) fn refuse_clones(&self, arguments: &Arguments) -> Result<()> {
+        let is_clone = |path: &&Path| path.segments.last().is_some_and(|last| last.ident == "Clone");
+        let Some(clone) = arguments.derives.iter().find(is_clone) else { return Ok(()) };
+        // A condition may leave a call out.
+        let is_call = |one: &&Message<'_>| one.asks_for().is_some() && !one.method.attributes.iter().any(is_cfg);
+        let Some(call) = self.messages.iter().find(is_call) else { return Ok(()) };
+        let text = format!(
+            "the message of `{}` has a `Reply`, which cannot be cloned. To reach a whole group, send to each of its \
+             `group_members` instead of a `broadcast`",
+            call.method.name
+        );
+        Err(Error::new_spanned(clone, text))
+    }
 }
 
 /// The name of the actor's type, without its path and its arguments.
@@ -156,9 +171,18 @@ impl<'a> Message<'a> {
             return Err(Error::new(method.name.span(), text));
         }
         let variant = variant(&method.name);
-        if let Some(other) = before.iter().find(|other| other.variant == variant) {
-            let text =
-                format!("this message is `{variant}`, as that of `{}` is: choose another name", other.method.name);
+        let is_twin =
+            |other: &Message<'_>| other.method.name == method.name && exclude_each_other(other.method, method);
+        if let Some(other) = before.iter().find(|other| other.variant == variant && !is_twin(other)) {
+            let other = &other.method.name;
+            let text = if *other == method.name {
+                format!(
+                    "there is a method `{other}` already: choose another name, or put `#[cfg]`s that exclude each \
+                     other on both"
+                )
+            } else {
+                format!("this message is `{variant}`, as that of `{other}` is: choose another name")
+            };
             return Err(Error::new(method.name.span(), text));
         }
         if let Some(first) = before.first()
@@ -204,6 +228,21 @@ impl<'a> Message<'a> {
     }
 }
 
+/// Whether the conditions of two methods differ. The compiler refuses them if both are there nevertheless.
+fn exclude_each_other(one: &Method, other: &Method) -> bool {
+    let conditions = |method: &Method| {
+        let conditions = method.attributes.iter().filter(|attribute| is_cfg(attribute));
+        conditions.map(|condition| tokens(condition).to_string()).collect::<Vec<_>>()
+    };
+    let (one, other) = (conditions(one), conditions(other));
+    !one.is_empty() && !other.is_empty() && one != other
+}
+
+/// Whether an attribute is `#[cfg]`.
+pub(crate) fn is_cfg(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("cfg")
+}
+
 /// The type of the value that a method returns, without the `Result` of `#[fails]`.
 fn answer(method: &Method) -> Result<Option<&Type>> {
     let returned = match &method.output {
@@ -230,7 +269,8 @@ impl<'a> Callback<'a> {
         let Some(event) = EVENTS.iter().find(|event| on == event.name) else {
             return Err(Error::new(on.span(), format!("there is no event `{on}`: say one of {}", events())));
         };
-        if let Some(other) = before.iter().find(|other| other.event.name == event.name) {
+        let is_same = |other: &&Callback<'_>| other.event.name == event.name;
+        if let Some(other) = before.iter().filter(is_same).find(|other| !exclude_each_other(other.method, method)) {
             let text = format!("`{}` handles this event already", other.method.name);
             return Err(Error::new(on.span(), text));
         }

@@ -82,16 +82,9 @@ impl<M> Events<'_, M> {
         (self.messages, self.plain) = (false, false);
     }
 
-    /// Whether there are messages that were passed over, and the step is not given them.
-    pub(crate) fn withholds(&self) -> bool {
-        let has_messages = |kept: &Kept<M>| !kept.older.is_empty() || !kept.passed.is_empty();
-        !self.messages && self.kept.as_deref().is_some_and(has_messages)
-    }
-
     /// Whether the step may take an event.
     pub(crate) fn has_any(&self) -> bool {
-        let has_items = |kept: &Kept<M>| kept.feeds.as_ref().is_some_and(|feeds| feeds.has_items());
-        let has_kept = || self.kept.as_deref().is_some_and(|kept| !kept.older.is_empty() || has_items(kept));
+        let has_kept = || self.kept.as_deref().is_some_and(Kept::has_any);
         self.mailbox.has_signals() || self.messages && (!self.mailbox.messages.is_empty() || has_kept())
     }
 }
@@ -118,16 +111,13 @@ impl<M> LentEvents<M> {
         self.open(|events| events.select(wanted))
     }
 
-    /// Offers the messages again that this step has passed over. `with_items` says whether to offer the items of feeds
-    /// again, too.
+    /// Offers the messages and the items of feeds again that this step has passed over.
     #[inline]
-    pub(crate) fn offer_again(&mut self, with_items: bool) {
+    pub(crate) fn offer_again(&mut self) {
         let Some(kept) = &mut self.rest.kept else { return };
         self.rest.plain = false;
         kept.offer_again();
-        if with_items && let Some(feeds) = &mut kept.feeds {
-            feeds.end_step();
-        }
+        kept.feeds.iter_mut().for_each(|feeds| feeds.end_step());
     }
 
     /// The sender of the message that was taken last.

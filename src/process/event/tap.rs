@@ -4,18 +4,21 @@ use crate::pid::Pid;
 use crate::process::reply::Completion;
 use crate::sched::mailbox::{Control, Envelope};
 
-/// Sees the events of the steps of one process, in the order in which they are taken. Or says what they are.
+/// Sees or decides the events of one process.
 ///
 /// A tap lies beside the messages that were passed over. So a process without one does not look for it.
+pub(crate) enum Tap<M> {
+    Record(Box<dyn EventTap<M>>),
+    Replay(Box<dyn EventSource<M>>),
+}
+
+/// Sees the events of the steps of a recorded process, in the order in which they are taken.
 pub(crate) trait EventTap<M>: Send {
-    /// Returns the next event of a replay. `None` if the tap records.
-    fn replay(&mut self, wanted: &mut dyn FnMut(&M) -> bool) -> Option<Replayed<M>>;
+    /// A message was shown to the step, and passed over.
+    fn passed(&mut self, message: &M);
 
-    /// A message was shown to the step. If it is `wanted`, the step takes it next. Otherwise it was passed over.
-    fn shown(&mut self, message: &M, wanted: bool);
-
-    /// The step takes the message that was shown last. It came from this process.
-    fn taken(&mut self, from: Option<Pid>);
+    /// The step takes this message, which came from this process. Returns the sender that the step is shown.
+    fn taken(&mut self, message: &M, from: Option<Pid>) -> Option<Pid>;
 
     fn completed(&mut self, completion: &Completion);
 
@@ -23,6 +26,17 @@ pub(crate) trait EventTap<M>: Send {
 
     /// The step has asked for an event, and there was none.
     fn nothing(&mut self);
+
+    /// Whether the step gets no more of what earlier steps have left.
+    fn is_over(&self) -> bool {
+        false
+    }
+}
+
+/// Decides the events of the steps of a replayed process.
+pub(crate) trait EventSource<M>: Send {
+    /// Returns the next event. Shows the messages before it to the predicate.
+    fn next(&mut self, wanted: &mut dyn FnMut(&M) -> bool) -> Replayed<M>;
 }
 
 /// The next event of a replay.

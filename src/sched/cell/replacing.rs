@@ -9,7 +9,7 @@
 use super::{BodyState, Cell, FLAGS, INCARNATION_SHIFT, Inbox, Inner, TRAPS};
 use crate::primitives::enter;
 use crate::process::Completion;
-use crate::sched::body::{Kind, Ready};
+use crate::sched::body::Ready;
 use crate::sched::mailbox::Signal;
 
 /// The bits of a stamp that hold the incarnation.
@@ -20,9 +20,9 @@ const _: () = assert!(FLAGS & INCARNATION == 0, "an incarnation has bits of its 
 impl Cell {
     /// Replaces the state machine by the one in hand because a step has asked for it. That step has taken this many
     /// messages. Returns the inbox of the old one.
-    pub(crate) fn upgrade(&self, body: &Ready, taken: u32) -> Option<Inbox> {
+    pub(crate) fn upgrade(&self, body: &mut Ready, taken: u32) -> Option<Inbox> {
         let fresh = BodyState::out(body.machine.kind(), body.head.bound());
-        enter(&self.inner).replace(body.machine.kind(), fresh, taken)
+        enter(&self.inner).replace(body, fresh, taken)
     }
 
     /// Replaces a state machine that has failed by the one in hand. Returns the inbox of the old one, and the signals
@@ -38,7 +38,7 @@ impl Cell {
             let mut inner = enter(&self.inner);
             inner.stamp = inner.stamp & !INCARNATION | u64::from(incarnation) << INCARNATION_SHIFT;
             inner.set_flag(TRAPS, traps);
-            inner.replace(body.machine.kind(), fresh, taken)
+            inner.replace(body, fresh, taken)
         };
         let mut signals = body.machine.mailbox().take_of_failed();
         inbox.iter_mut().for_each(|inbox| signals.extend(inbox.mailbox.take_of_failed()));
@@ -54,11 +54,12 @@ impl Cell {
 
 impl Inner {
     /// Replaces the state machine whose body is in hand, with a `fresh` place for its inbox.
-    fn replace(&mut self, kind: &'static Kind, mut fresh: BodyState, taken: u32) -> Option<Inbox> {
+    fn replace(&mut self, body: &mut Ready, mut fresh: BodyState, taken: u32) -> Option<Inbox> {
         self.steps += 1;
         self.queued = self.queued.saturating_sub(taken);
-        self.kind = Some(kind);
+        self.kind = Some(body.machine.kind());
         if let (BodyState::OutBounded(old), BodyState::OutBounded(fresh)) = (&mut self.body, &mut fresh) {
+            old.bounds.tell_of_lost(body.machine.mailbox());
             fresh.bounds.inherit(&mut old.bounds);
         }
         std::mem::replace(&mut self.body, fresh).into_inbox()

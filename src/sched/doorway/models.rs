@@ -215,7 +215,7 @@ fn a_plain_message_does_not_overtake_while_the_receiver_is_replaced() {
             let receiver = receiver.clone();
             move || receiver.plain(3)
         });
-        let inbox = receiver.cell.upgrade(&body, 0).unwrap();
+        let inbox = receiver.cell.upgrade(&mut body, 0).unwrap();
         let mut old = inbox.mailbox;
         body.machine.mailbox().absorb(&mut *old, usize::MAX);
         let freed = receiver.cell.hold(&mut body);

@@ -1,6 +1,6 @@
 //! Tests of two workers without threads: a test gives each of them its turns, and so decides which one stands still.
 
-use super::{HANDED_OFF_IN_A_ROW, Own, PASSES_A_YIELD, WOKEN_A_CALL, Worker};
+use super::{HANDED_OFF_IN_A_ROW, Own, PASSES_A_YIELD, Robs, WOKEN_A_CALL, Worker};
 use crate::primitives::{Arc, Mutex, lock, thread};
 use crate::process::{
     Address, Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
@@ -327,6 +327,143 @@ fn a_shard_behind_a_stuck_worker_is_taken() {
         assert!(turn_of(second));
     }
     assert_eq!(*lock(&ended), 3);
+}
+
+/// A process that continues for ever. Alone, it would have one turn without an end.
+fn continues() -> impl Process<Message = u64> {
+    Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Continue))
+}
+
+#[test]
+fn a_process_behind_a_deep_deque_is_taken_by_a_busy_worker() {
+    const DEEP: u32 = 2_000;
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let [first, second] = &mut workers[..] else { panic!("two") };
+    let steps = Arc::new(Mutex::new(0));
+    let counts = steps.clone();
+    let parent = Script(move |_: &mut Events<'_, u64>, out: &mut StepOutput| {
+        *lock(&counts) += 1;
+        for _ in 0..if *lock(&counts) == 1 { DEEP } else { 0 } {
+            out.spawn(Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle)))?;
+        }
+        Ok(Step::Continue)
+    });
+    runtime.spawn(parent).map_err(|_| "refused").unwrap();
+    // The first worker looks into its shard early, and then only after so many searches as its deque is deep.
+    while *lock(&steps) < 2 {
+        assert!(turn_of(first));
+    }
+    (0..2).for_each(|_| drop(runtime.spawn(continues()).map_err(|_| "refused").unwrap()));
+    let mut turns = 0;
+    while *lock(&steps) < 3 {
+        assert!(turn_of(first) && turn_of(second));
+        turns += 1;
+    }
+    assert!(turns < 4 * STEPS_A_LOOK_ELSEWHERE, "after {turns} turns of each worker");
+}
+
+#[test]
+fn a_stuck_worker_is_found_beside_one_that_always_has_more() {
+    let (runtime, mut workers) = Runtime::builder().workers(3).by_hand();
+    let [first, second, third] = &mut workers[..] else { panic!("three") };
+    let is_found = Arc::new(Mutex::new(false));
+    let tells = is_found.clone();
+    let parent = Script(move |_: &mut Events<'_, u64>, out: &mut StepOutput| {
+        let tells = tells.clone();
+        out.spawn(Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
+            *lock(&tells) = true;
+            Ok(Step::Done(()))
+        }))?;
+        Ok(Step::Done(()))
+    });
+    let receivers: Vec<_> = (0..5_000)
+        .map(|_| {
+            let rests = Script(|events: &mut Events<'_, u64>, _: &mut StepOutput| {
+                events.for_each(drop);
+                Ok(Step::Idle)
+            });
+            runtime.spawn(rests).map_err(|_| "refused").unwrap().address()
+        })
+        .collect();
+    while !first.own.nothing_waits() {
+        assert!(turn_of(first));
+    }
+    (0..2).for_each(|_| drop(runtime.spawn(continues()).map_err(|_| "refused").unwrap()));
+    while third.own.queues.waiting() < 2 {
+        assert!(turn_of(third));
+    }
+    runtime.spawn(parent).map_err(|_| "refused").unwrap();
+    assert!(turn_of(second), "from here on it stands still, with the child in its deque");
+    let wakes = Script(move |_: &mut Events<'_, u64>, out: &mut StepOutput| {
+        receivers.iter().for_each(|receiver| out.send(*receiver, 0));
+        Ok(Step::Done(()))
+    });
+    runtime.spawn(wakes).map_err(|_| "refused").unwrap();
+    assert!(turn_of(first), "all receivers are in its shard");
+    assert!(!*lock(&is_found));
+    // The third worker looks at the first one before it looks at the second one. The first one has long steps.
+    let mut turns = 0;
+    while !*lock(&is_found) {
+        if turns % (STEPS_A_LOOK_ELSEWHERE / 2) == 0 {
+            assert!(turn_of(first));
+        }
+        assert!(turn_of(third));
+        turns += 1;
+    }
+    assert!(turns < 8 * STEPS_A_LOOK_ELSEWHERE, "after {turns} turns, though the first worker always has more");
+    assert!(first.own.queues.waiting() > 1_000);
+}
+
+#[test]
+fn a_worker_whose_only_process_lets_turns_pass_steps_its_receiver() {
+    let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+    let [first, second] = &mut workers[..] else { panic!("two") };
+    let (received, sent) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let counts = received.clone();
+    let receiver = Script(move |_: &mut Events<'_, u64>, _: &mut StepOutput| {
+        *lock(&counts) += 1;
+        Ok(Step::Continue)
+    });
+    let receiver = runtime.spawn(receiver).map_err(|_| "refused").unwrap().address();
+    runtime.spawn(continues()).map_err(|_| "refused").unwrap();
+    while second.own.queues.waiting() < 2 {
+        assert!(turn_of(second));
+    }
+    // From here on it stands still, with the receiver in its shard.
+    let before: u32 = *lock(&received);
+    let counts = sent.clone();
+    let producer = Script(move |_: &mut Events<'_, u64>, out: &mut StepOutput| {
+        *lock(&counts) += 1;
+        (0..10_000).for_each(|number| out.send(receiver, number));
+        Ok(Step::Continue)
+    });
+    runtime.spawn(producer).map_err(|_| "refused").unwrap();
+    while *lock(&received) == before {
+        assert!(turn_of(first));
+    }
+    let sent: u32 = *lock(&sent);
+    assert_eq!(sent, 1, "the backlog does not grow until the second worker is found stuck");
+}
+
+/// A third worker may sleep, and is notified of the rest. Otherwise that would wait behind the step of the thief.
+#[test]
+fn the_rest_of_what_was_stolen_is_offered_to_others() {
+    for robs in [Robs::Nothing, Robs::Shard] {
+        let (runtime, mut workers) = Runtime::builder().workers(2).by_hand();
+        let [first, second] = &mut workers[..] else { panic!("two") };
+        for _ in 0..8 {
+            let other = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Continue));
+            runtime.spawn(other).map_err(|_| "refused").unwrap();
+        }
+        while first.own.queues.waiting() < 8 {
+            assert!(turn_of(first));
+        }
+        (second.own.robs, second.own.victim) = (robs, 0);
+        assert!(!second.own.offered);
+        let stolen = second.look();
+        assert!(stolen.is_some() && second.own.queues.waiting() > 0);
+        assert!(second.own.offered);
+    }
 }
 
 #[test]

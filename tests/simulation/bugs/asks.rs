@@ -24,10 +24,12 @@ fn no_ask_cycle_is_found_if_the_shop_listens() {
     ASK_CYCLE.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 enum ShopMessage {
     Stock(Reply<u64>),
 }
 
+#[derive(Debug)]
 struct PriceQuestion(Reply<u64>);
 
 /// Asks for prices, one after the other.
@@ -88,6 +90,7 @@ impl Process for FrontDesk {
     }
 }
 
+#[derive(Debug)]
 enum PricingMessage {
     Price(Reply<u64>),
     Open(Address<ShopMessage>),
@@ -156,6 +159,10 @@ fn ask_cycle(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<ShopMessage>()
+    .show::<PriceQuestion>()
+    .show::<PricingMessage>()
+    .show::<String>()
 }
 
 /// Statement 36. An order asks the bank for a charge, with a limit. It asks again after the limit, and the bank carries
@@ -173,6 +180,7 @@ fn no_double_charge_is_found_if_the_bank_knows_orders() {
     DOUBLE_CHARGE.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 struct Charge {
     order: u64,
     amount: u64,
@@ -253,6 +261,8 @@ fn double_charge(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<Charge>()
+    .show::<String>()
     .faults(Faults::none().stall::<Bank>(0.1, 3 * SECOND).at_most(2))
 }
 
@@ -271,6 +281,7 @@ fn no_lost_update_is_found_if_differences_are_sent() {
     LOST_UPDATE.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 enum AccountMessage {
     Balance(Reply<u64>),
     SetBalance(u64, Reply<()>),
@@ -312,10 +323,12 @@ enum TellerState {
     Writes(Tag<()>),
 }
 
-/// Pays 10 in.
+/// Counts the money for some steps, and pays 10 in.
 struct Teller {
     account: Address<AccountMessage>,
     version: Version,
+    /// The steps until the money is counted.
+    counts: u32,
     state: TellerState,
 }
 
@@ -328,6 +341,10 @@ impl Process for Teller {
             Event::Completed(done) => Some(done),
             _ => None,
         });
+        if self.counts > 0 {
+            self.counts -= 1;
+            return Ok(Step::Continue);
+        }
         self.state = match (&self.state, done) {
             (TellerState::Begins, _) if self.version.is_corrected() => {
                 TellerState::Writes(out.ask(self.account, |reply| AccountMessage::Deposit(10, reply), SECOND))
@@ -352,8 +369,9 @@ fn lost_update(version: Version) -> Simulation {
     Simulation::new(move |world| {
         let runtime = start(world)?;
         let account = runtime.spawn(Account::default())?.address();
-        let teller = || runtime.spawn(Teller { account, version, state: TellerState::Begins });
-        let tellers = [teller()?, teller()?];
+        let teller = |counts| runtime.spawn(Teller { account, version, counts, state: TellerState::Begins });
+        // If all have their turns in order, the second one begins when the first one is done.
+        let tellers = [teller(0)?, teller(6)?];
         world.invariant("the balance is what was paid in", move |state| {
             let paid_in = 10 * tellers.iter().filter(|teller| teller.is_finished()).count() as u64;
             let balance: u64 = state.processes::<Account>().map(|(_, account)| account.balance).sum();
@@ -361,4 +379,6 @@ fn lost_update(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<AccountMessage>()
+    .show::<String>()
 }

@@ -9,13 +9,15 @@ mod names;
 mod restarts;
 mod timers;
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use procession::simulation::{Schedule, Simulation, World};
+use procession::simulation::{FailedRun, Schedule, Simulation, World};
 use procession::{
     Address, BoxError, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag, command::TimerFired,
 };
 
+use crate::golden::compare_report;
 use crate::programs::is_full;
 
 /// Which version of a system is simulated.
@@ -58,6 +60,12 @@ impl PlantedBug {
         (self.system)(Version::Corrected).seeds(0..seeds).check();
     }
 
+    /// The lowest seed with which it is found.
+    fn found(&self, name: &str) -> FailedRun {
+        let report = (self.system)(Version::WithBug).seeds(0..self.seeds).name(name).run();
+        report.failed().cloned().unwrap_or_else(|| panic!("{} is not found", self.breaks))
+    }
+
     /// Prints how often the bug is found. `PROCESSION_RATES=4000` gives the number of seeds.
     fn print_rates(&self, name: &str) {
         let seeds = std::env::var("PROCESSION_RATES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_u64);
@@ -78,6 +86,78 @@ impl PlantedBug {
             line += &format!(" {schedule} {rate};");
         }
         println!("{line}");
+    }
+}
+
+/// All of them, by the names of their traces.
+const ALL: [(&str, &PlantedBug); 10] = [
+    ("lost_at_restart", &restarts::LOST_AT_RESTART),
+    ("ask_cycle", &asks::ASK_CYCLE),
+    ("stale_pid", &names::STALE_PID),
+    ("double_charge", &asks::DOUBLE_CHARGE),
+    ("aba_of_a_name", &names::ABA_OF_A_NAME),
+    ("lost_update", &asks::LOST_UPDATE),
+    ("timer_after_cancel", &timers::TIMER_AFTER_CANCEL),
+    ("restart_storm", &restarts::RESTART_STORM),
+    ("join_after_read", &names::JOIN_AFTER_READ),
+    ("back_from_the_dead", &restarts::BACK_FROM_THE_DEAD),
+];
+
+/// A system whose bug needs a fault.
+pub fn back_from_the_dead(is_corrected: bool) -> Simulation {
+    (restarts::BACK_FROM_THE_DEAD.system)(if is_corrected { Version::Corrected } else { Version::WithBug })
+}
+
+/// The failure of each planted bug, with the lowest seed. They are looked for once.
+fn found() -> &'static [FailedRun] {
+    static FOUND: OnceLock<Vec<FailedRun>> = OnceLock::new();
+    FOUND.get_or_init(|| ALL.iter().map(|(name, bug)| bug.found(name)).collect())
+}
+
+/// The hashes of the runs of three systems. Statement 1: 10,000 seeds of each.
+pub fn hashes() -> Vec<u64> {
+    let seeds = if is_full() { 10_000 } else { 40 };
+    let systems = [asks::LOST_UPDATE, names::ABA_OF_A_NAME, restarts::BACK_FROM_THE_DEAD];
+    systems.map(|bug| (bug.system)(Version::Corrected).seeds(0..seeds).run().hash()).to_vec()
+}
+
+/// Each report of a planted bug is checked in. So the form of the trace is, too.
+#[test]
+fn the_shrunk_traces_of_the_planted_bugs_stay_the_same() {
+    for ((name, _), found) in ALL.iter().zip(found()) {
+        compare_report(name, found);
+    }
+}
+
+/// Statement 28: at most 3 deviations and 15 turns shown in the median, 6 and 30 at most, and at most 2,000 runs.
+#[test]
+fn the_planted_bugs_are_shrunk_to_a_few_turns() {
+    let found = found();
+    let sorted = |of: &dyn Fn(&FailedRun) -> usize| {
+        let mut all: Vec<usize> = found.iter().map(of).collect();
+        all.sort_unstable();
+        all
+    };
+    let deviations = sorted(&|failed| failed.deviations().expect("it was shrunk"));
+    let turns = sorted(&FailedRun::shown_turns);
+    let runs = sorted(&|failed| failed.shrinking_runs() as usize);
+    println!("deviations {deviations:?}, turns shown {turns:?}, runs {runs:?}");
+    assert!(deviations[0] > 0, "each bug needs a deviation: {deviations:?}");
+    assert!(deviations[5] <= 3 && deviations[9] <= 6, "{deviations:?}");
+    assert!(turns[5] <= 15 && turns[9] <= 30, "{turns:?}");
+    assert!(runs[9] <= 2_000, "{runs:?}");
+}
+
+/// Statement 28: without any one of its deviations, a shrunk run passes, or fails another check.
+#[test]
+fn no_deviation_of_a_shrunk_planted_bug_can_be_left_out() {
+    for ((name, bug), found) in ALL.iter().zip(found()) {
+        let simulation = (bug.system)(Version::WithBug);
+        let shrunk = found.shrunk().expect("it was shrunk");
+        assert_eq!(simulation.failing_check(&shrunk).as_deref(), Some(bug.breaks), "{name}");
+        for part in found.without_one_deviation() {
+            assert_ne!(simulation.failing_check(&part).as_deref(), Some(bug.breaks), "{name}: {part} of {shrunk}");
+        }
     }
 }
 

@@ -23,6 +23,7 @@ fn no_stale_pid_is_found_if_the_answer_counts() {
     STALE_PID.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 enum PrinterMessage {
     Print(Option<Reply<()>>),
     Retire,
@@ -99,7 +100,7 @@ impl Process for Caretaker {
             }
         }
         if self.timer.is_none() {
-            self.timer = Some(out.after(Duration::from_millis(1)));
+            self.timer = Some(out.after(Duration::from_micros(200)));
         }
         Ok(Step::Idle)
     }
@@ -166,6 +167,8 @@ fn stale_pid(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<PrinterMessage>()
+    .show::<String>()
 }
 
 /// Statement 37. A clerk has the lease of a file as long as it has the name `lease`. The keeper of the leases takes the
@@ -184,6 +187,7 @@ fn no_aba_is_found_if_pids_are_compared() {
     ABA_OF_A_NAME.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 enum FileMessage {
     Read(Reply<u64>),
     Write(u64, Reply<bool>),
@@ -321,6 +325,8 @@ fn aba_of_a_name(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<FileMessage>()
+    .show::<String>()
     .faults(Faults::none().stall::<FileClerk>(0.2, 5 * SECOND).at_most(4))
 }
 
@@ -339,6 +345,7 @@ fn no_change_is_missed_if_the_reader_joins_first() {
     JOIN_AFTER_READ.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 enum StoreMessage {
     Change,
     Read(Reply<u64>),
@@ -369,7 +376,7 @@ impl Process for Store {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Changed(u64);
 
 struct Reader {
@@ -449,4 +456,7 @@ fn join_after_read(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<StoreMessage>()
+    .show::<Changed>()
+    .show::<String>()
 }

@@ -28,6 +28,7 @@ fn no_job_is_lost_if_it_is_sent_again() {
     LOST_AT_RESTART.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 struct Job {
     number: u32,
     from: Address<DispatcherMessage>,
@@ -50,6 +51,7 @@ impl Process for Worker {
     }
 }
 
+#[derive(Debug)]
 enum DispatcherMessage {
     Done(u32),
 }
@@ -122,6 +124,9 @@ fn lost_at_restart(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<Job>()
+    .show::<DispatcherMessage>()
+    .show::<String>()
     .faults(Faults::none().panic::<Worker>(0.1).at_most(2))
 }
 
@@ -140,6 +145,7 @@ fn no_restart_storm_is_found_if_users_look_again() {
     RESTART_STORM.is_not_found_when_corrected();
 }
 
+#[derive(Debug)]
 struct Query(Reply<u64>);
 
 struct Database;
@@ -237,6 +243,8 @@ fn restart_storm(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<Query>()
+    .show::<String>()
     .faults(Faults::none().panic::<Database>(0.1).at_most(1))
 }
 
@@ -284,6 +292,7 @@ impl Process for Camera {
     }
 }
 
+#[derive(Debug)]
 enum KeeperMessage {
     Stop(&'static str),
 }
@@ -416,5 +425,7 @@ fn back_from_the_dead(version: Version) -> Simulation {
         });
         world.run()
     })
+    .show::<KeeperMessage>()
+    .show::<String>()
     .faults(Faults::none().crash::<Camera>(0.05).at_most(3))
 }

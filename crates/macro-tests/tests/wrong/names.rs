@@ -15,6 +15,16 @@ impl Shop {
     pub fn sell__all(&mut self) {}
 
     pub fn join(&mut self) {}
+
+    pub fn open(&mut self) {}
+
+    pub fn open(&mut self, _door: u32) {}
+
+    #[cfg(unix)]
+    pub fn close(&mut self) {}
+
+    #[cfg(unix)]
+    pub fn close(&mut self, _door: u32) {}
 }
 
 fn main() {}

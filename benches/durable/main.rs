@@ -1,0 +1,159 @@
+//! Durable processes: records a second by the size of a batch, beside a plain `fdatasync`, and steps a second.
+//!
+//! Each record has one process with a state of 200 bytes, at random among 10,000 processes. The bytes of a plain
+//! `fdatasync` are those of the same batch, appended to a file. So the quotient is the cost of the journal, and not
+//! that of the disk.
+
+#[path = "../../examples/arguments/mod.rs"]
+mod arguments;
+mod processes;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use lexopt::Arg::{Long, Short};
+use lexopt::Parser;
+use procession::durable::journal::{
+    Batch, Change, EncodedRecord, Journal, Opened, Position, ProcessRow, Record, SqliteJournal, Status,
+};
+
+const USAGE: &str = "\
+How many records a second the journal of durable processes commits and applies.
+
+usage: cargo bench --features sqlite --bench durable -- [--smoke] [--directory DIR]
+
+  --smoke          small counts, to see that everything works
+  --directory DIR  where the store is made and removed (default: the directory for temporary files)";
+
+struct Options {
+    smoke: bool,
+    directory: PathBuf,
+}
+
+fn record(position: u64) -> Record {
+    let row = ProcessRow {
+        status: Status::Sleeping,
+        kind: "order".into(),
+        version: 1,
+        state: vec![position as u8; 200],
+        head: vec![0; 20],
+    };
+    let serial = position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    Record { changes: vec![Change::Process { serial: serial % 10_000, row: Some(row) }] }
+}
+
+fn batch(last: Position, count: u64) -> Batch {
+    let mut batch = Batch::new(last.next());
+    for position in last.0 + 1..=last.0 + count {
+        let record = EncodedRecord::new(&record(position)).expect("it is small");
+        batch.push(&record).expect("there is room");
+    }
+    batch
+}
+
+/// Commits batches for a while. Returns the median time of a commit, and the records a second.
+fn commits(opened: &mut Opened, last: &mut Position, count: u64, limit: Duration) -> (Duration, f64) {
+    let begin = Instant::now();
+    let (mut times, mut records) = (Vec::new(), 0);
+    while begin.elapsed() < limit || times.is_empty() {
+        let batch = batch(*last, count);
+        let begin = Instant::now();
+        opened.log.commit(&batch).expect("it is committed");
+        times.push(begin.elapsed());
+        *last = batch.last();
+        records += count;
+    }
+    times.sort_unstable();
+    (times[times.len() / 2], records as f64 / begin.elapsed().as_secs_f64())
+}
+
+/// The median time of an `fdatasync` behind as many bytes as the batch has.
+fn plain(directory: &Path, bytes: usize, limit: Duration) -> Duration {
+    let path = directory.join("plain");
+    let mut file = File::create(&path).expect("a file can be made");
+    let content = vec![7; bytes];
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    while begin.elapsed() < limit || times.is_empty() {
+        let begin = Instant::now();
+        file.write_all(&content).and_then(|()| file.sync_data()).expect("it is written");
+        times.push(begin.elapsed());
+    }
+    fs::remove_file(path).expect("it is there");
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn main() -> ExitCode {
+    let options = match arguments::read("durable", USAGE, parse) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
+    let limit = Duration::from_millis(if options.smoke { 1 } else { 1_500 });
+    let directory = options.directory.join(format!("procession-bench-{}", std::process::id()));
+    let mut journal = SqliteJournal::new(&directory);
+    let mut opened = journal.open().expect("a store can be made");
+    let mut last = Position::START;
+    for count in [1, 10, 100, 1_000, 4_000] {
+        let (median, rate) = commits(&mut opened, &mut last, count, limit);
+        let plain = plain(&directory, batch(last, count).size(), limit);
+        println!(
+            "{{\"workload\":\"commit\",\"records\":{count},\"records_per_second\":{rate:.0},\"median_us\":{},\
+             \"fdatasync_us\":{},\"ratio\":{:.2}}}",
+            median.as_micros(),
+            plain.as_micros(),
+            median.as_secs_f64() / plain.as_secs_f64()
+        );
+        let begin = Instant::now();
+        let before = opened.recovered.applied;
+        opened.recovered.applied = opened.tables.apply(last).expect("it is applied");
+        while opened.log.trim(last).expect("it is trimmed") {}
+        let rate = (last.0 - before.0) as f64 / begin.elapsed().as_secs_f64();
+        println!("{{\"workload\":\"apply and trim\",\"records_per_second\":{rate:.0}}}");
+    }
+    drop((opened, journal));
+    fs::remove_dir_all(&directory).expect("it is there");
+    durable_processes(&directory, options.smoke, limit);
+    ExitCode::SUCCESS
+}
+
+fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
+    let (hops, processes, each) = if smoke { (2_000, 100, 5) } else { (1_000_000, 10_000, 100) };
+    let print = |workload: &str, rate: f64| println!("{{\"workload\":\"{workload}\",\"steps_per_second\":{rate:.0}}}");
+    let begin = |run: &dyn Fn(&Path) -> f64| {
+        let rate = run(directory);
+        fs::remove_dir_all(directory).expect("it is there");
+        rate
+    };
+    print("ring", begin(&|directory| processes::ring(directory, hops)));
+    print("steps, postcard", begin(&|directory| processes::steps::<false>(directory, processes, each)));
+    print("steps, JSON", begin(&|directory| processes::steps::<true>(directory, processes, each)));
+    let median = processes::begins(directory, limit);
+    let plain = plain(directory, 400, limit);
+    fs::remove_dir_all(directory).expect("it is there");
+    println!(
+        "{{\"workload\":\"begin and wait\",\"median_us\":{},\"fdatasync_us\":{},\"ratio\":{:.2}}}",
+        median.as_micros(),
+        plain.as_micros(),
+        median.as_secs_f64() / plain.as_secs_f64()
+    );
+}
+
+/// The options. `None` if help was requested.
+fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
+    let mut options = Options { smoke: cfg!(debug_assertions), directory: std::env::temp_dir() };
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("smoke") => options.smoke = true,
+            Long("directory") => options.directory = arguments.value()?.into(),
+            // Cargo passes this option to every benchmark.
+            Long("bench") => {}
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(options))
+}

@@ -1,0 +1,225 @@
+//! Children of durable processes: they are begun by the record of the step that runs them, and answer with their end.
+//!
+//! A step yields a child as any process does. If the store knows its type, the machine takes the yield out, and the
+//! record of the step has the child as well: its row, and an entry of its parent with the tag of the command. The last
+//! record of the child has its answer, as an entry of its parent. `notice.rs` says how the answer arrives once.
+
+use std::any::{Any, TypeId, type_name};
+use std::collections::HashSet;
+
+use super::contract::Durable;
+use super::core::{Kind, StepError, StoreCore};
+use super::journal::{Change, Position};
+use super::loaded::Loaded;
+use super::machine::{DurableMachine, body_of};
+use super::new_child::{ChildType, NewChild, StoredNewChild};
+use super::notice::{Notice, Notified, ORDER, end_of_parent};
+use super::residency::{Place, Resident, Taken};
+use super::rows::{
+    self, ANSWERS, DOWNS, DownExit, EventAnswer, Order, StoredChild, StoredEvent, StoredExit, StoredHead, StoredParent,
+    WATCHERS,
+};
+use super::tail::Life;
+use crate::outcome::{BoxError, Exit, Failure, Reason, contain, drop_contained};
+use crate::pid::Pid;
+use crate::primitives::{Arc, lock};
+use crate::process::{Answer, CommandError};
+use crate::runtime::Core;
+use crate::sched::body::Ready;
+use crate::sched::machine::Typed;
+
+impl ChildType {
+    pub(super) fn of<P: Durable>() -> ChildType {
+        ChildType {
+            machine: TypeId::of::<Typed<P>>(),
+            has_entry: |machine| machine.downcast_ref::<Typed<P>>().is_none_or(|typed| typed.entry().is_some()),
+            encode: |run, machine| {
+                let process = machine.downcast_ref::<Typed<P>>().and_then(Typed::process);
+                let process = process.ok_or_else(|| Failure::from(BoxError::from("the child has no state")))?;
+                Ok((P::FORMAT, rows::encode_state(run, process)?))
+            },
+            decode_output: |format, output| Ok(Box::new(format.decode::<P::Output>(output)?)),
+        }
+    }
+}
+
+/// Begins a child that is stored. Its body becomes the one of a resident, in the same place of the table.
+pub(super) fn begin_child<P: Durable>(store: &Arc<StoreCore>, mut child: NewChild, (life, position): (Life, Position)) {
+    let process = (&mut child.ready.machine as &mut dyn Any).downcast_mut::<Typed<P>>().and_then(Typed::take_process);
+    let local = child.ready.head.pid;
+    let (Some(process), Some(StoredNewChild { serial, head, state }), Some(core)) =
+        (process, child.stored, store.core())
+    else {
+        return;
+    };
+    // The duty to answer as an ordinary process ends here, without an answer.
+    drop_contained(child.ready);
+    let Some(pid) = store.ticket(serial) else { return };
+    let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
+    let loaded = Loaded::new(process, state, head, position);
+    store.install_new(&core, resident, loaded, (Some(local), position));
+}
+
+impl StoreCore {
+    /// The type of a child that can be stored.
+    pub(super) fn child_type(&self, ready: &Ready) -> Option<&Kind> {
+        let machine = (&ready.machine as &dyn Any).type_id();
+        self.kinds.values().find(|kind| kind.child.machine == machine)
+    }
+
+    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one.
+    pub(super) fn install_new<P: Durable>(
+        &self,
+        core: &Arc<Core>,
+        resident: Arc<Resident>,
+        loaded: Loaded<P>,
+        (local, position): (Option<Pid>, Position),
+    ) {
+        let Some(me) = self.me.upgrade() else { return };
+        let (serial, life) = (resident.serial, resident.life);
+        let mut refused = None;
+        let made = self.residency.enter(serial, |residence| {
+            let made = local.or_else(|| core.vacancy()).and_then(|vacancy| {
+                let _ = resident.local.set(vacancy);
+                let body = body_of(me, resident.clone(), loaded, (vacancy, &HashSet::new()));
+                core.install_body(body.body).map_err(|body| refused = Some(body)).ok()
+            });
+            if made.is_some() {
+                self.keeper.came();
+            }
+            residence.place = if made.is_some() { Place::Resident(resident.clone()) } else { Place::Loading };
+            // A load waits until the tables have it.
+            residence.left_behind = Some((life, position));
+            made
+        });
+        drop_contained(refused);
+        match made {
+            Some(body) => core.began_body(body),
+            // It begins when there is room for it.
+            None => self.load_later(core, serial),
+        }
+    }
+
+    /// Reads the answer to a command.
+    pub(super) fn answer_of(&self, stored: &EventAnswer) -> Result<Answer, BoxError> {
+        match stored {
+            EventAnswer::Named => Ok(Ok(Box::new(()))),
+            EventAnswer::Unregistered(serial) => Ok(Ok(Box::new(self.ticket(*serial)))),
+            EventAnswer::Left => Ok(Ok(Box::new(true))),
+            EventAnswer::Cancelled => Ok(Err(CommandError::Cancelled(Reason::Cancelled))),
+            EventAnswer::Child { serial, exit: StoredExit::Terminated, .. } => {
+                let pid = self.ticket(*serial).ok_or("the serial number of a child is out of range")?;
+                Ok(Err(CommandError::ChildExit { pid, exit: Exit::Terminated(Reason::Terminated) }))
+            }
+            EventAnswer::Child { kind, format, exit: StoredExit::Done(output), .. } => {
+                let kind = self.kinds.get(&**kind).ok_or_else(|| format!("the program does not know {kind:?}"))?;
+                let (decoded, _) = self.run.code(|| contain(|| (kind.child.decode_output)(*format, output)));
+                Ok(Ok(decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?))
+            }
+        }
+    }
+
+    /// Does what is left to be done for a notice. No lock of a residence is held.
+    pub(super) fn notified(
+        &self,
+        core: &Arc<Core>,
+        (maker, to): (u64, u64),
+        (class, number): (u8, u64),
+        notified: Notified,
+    ) {
+        match notified {
+            Notified::Kept => {}
+            Notified::Woke(ready) => core.road.inject(ready),
+            Notified::Loads => self.start_load(core, to),
+            Notified::Refused(completion) => drop_contained(completion),
+            Notified::Nobody if class == WATCHERS => {
+                self.tell_watchers(core, vec![(number, maker)], (to, DownExit::NoSuchProcess))
+            }
+            Notified::Nobody => self.remove(vec![rows::answered(to, class, number)]),
+        }
+    }
+}
+
+/// The part of a step's record that concerns children and stored events.
+impl<P: Durable> DurableMachine<P> {
+    /// The rows of children that begin.
+    pub(super) fn begin_children(&self, children: &mut [NewChild]) -> Result<Vec<Change>, StepError> {
+        let (parent, mut changes) = (self.resident.serial, Vec::new());
+        for child in children {
+            let Some(kind) = self.store.child_type(&child.ready) else { continue };
+            let limits = (self.store.run, self.store.settings.largest_state);
+            let (format, state) = (kind.child.encode)(limits, &child.ready.machine as &dyn Any)?;
+            let serial = self.store.number().map_err(|_| StepError::Rewound)?;
+            let mut head = StoredHead::new(format, None, self.store.wall_millis());
+            head.parent = Some(StoredParent { serial: parent, tag: child.tag });
+            changes.push(Change::Process { serial, row: Some(head.row(kind.name, kind.version, state.clone())?) });
+            changes.push(rows::child(parent, child.tag, &StoredChild { serial, at_end: child.at_end })?);
+            child.stored = Some(StoredNewChild { serial, head, state });
+        }
+        Ok(changes)
+    }
+
+    /// The keys of the stored events that a step has taken.
+    pub(super) fn taken_events(&self, taken: &Taken) -> Vec<(u8, u64)> {
+        let events = lock(&self.resident.events);
+        if events.is_empty() {
+            return Vec::new();
+        }
+        let answers = taken.answers.iter().map(|tag| (ANSWERS, *tag)).filter(|key| events.contains_key(key));
+        let mut keys: Vec<(u8, u64)> = answers.collect();
+        let is_done = match events.get(&ORDER) {
+            Some(StoredEvent::Order(Order::Cancel)) => taken.cancels.contains(&end_of_parent()),
+            Some(StoredEvent::Order(Order::Leave)) => true,
+            _ => false,
+        };
+        keys.extend(is_done.then_some(ORDER));
+        let downs = taken.downs.iter().map(|down| (DOWNS, down.monitor.id()));
+        keys.extend(downs.filter(|key| events.contains_key(key)));
+        keys
+    }
+
+    /// The parent that waits for the output, if there is one.
+    pub(super) fn wanted_by(&self) -> Option<StoredParent> {
+        self.stored.parent.filter(|_| !lock(&self.resident.events).contains_key(&ORDER))
+    }
+
+    /// The notices of this step to other processes of the store, and to the process itself.
+    pub(super) fn notices(&self, taken: &Taken, cancelled: &[u64], exit: Option<&StoredExit>) -> Vec<Notice> {
+        let own = self.resident.serial;
+        let open = self.ties.children.iter().filter(|(tag, _)| !taken.answers.contains(tag));
+        let Some(exit) = exit else {
+            let cancelled = open.filter(|(tag, _)| cancelled.contains(tag));
+            let told = cancelled.flat_map(|(tag, child)| {
+                let answer = Err(CommandError::Cancelled(Reason::Cancelled));
+                let own = Notice::own(own, *tag, EventAnswer::Cancelled, answer);
+                [Notice::order(child.serial, *tag, Order::Terminate), own]
+            });
+            return told.collect();
+        };
+        let mut notices: Vec<_> = open.map(|(tag, child)| Notice::order(child.serial, *tag, child.at_end)).collect();
+        // If the parent does not want the answer any more, that is seen under the lock.
+        if let Some(parent) = self.stored.parent {
+            let kind = P::NAME.to_owned();
+            let stored = EventAnswer::Child { serial: own, kind, format: P::FORMAT, exit: exit.clone() };
+            let answer = self.store.answer_of(&stored).unwrap_or_else(|error| Err(CommandError::failed(error)));
+            notices.push(Notice::of_child((parent.serial, parent.tag), stored, (self.resident.pid, answer)));
+        }
+        notices
+    }
+
+    /// Begins the children of a step that is stored, and forgets the stored events that it has taken.
+    pub(super) fn settle_children(&mut self, children: Vec<NewChild>, taken: &[u64], events: &[(u8, u64)]) {
+        taken.iter().for_each(|tag| _ = self.ties.children.remove(tag));
+        {
+            let mut stored = lock(&self.resident.events);
+            events.iter().for_each(|key| _ = stored.remove(key));
+        }
+        for child in children {
+            let (Some(kind), Some(stored)) = (self.store.child_type(&child.ready), &child.stored) else {
+                continue;
+            };
+            self.ties.children.insert(child.tag, StoredChild { serial: stored.serial, at_end: child.at_end });
+            (kind.begin_child)(&self.store, child, (self.resident.life, self.rests_on));
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The shared state of a store that is open.
+
+use std::any::TypeId;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use super::coding::{Format, Run};
+use super::command_type::CommandType;
+use super::contract::{Durable, Stored};
+use super::journal::{
+    Change, Damage, EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess, Tables,
+};
+use super::keys::Keys;
+use super::new_child::{ChildType, NewChild};
+use super::notice::Notice;
+use super::numbers::Numbers;
+use super::open_commands::OpenCommands;
+use super::replies::Replies;
+use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, StoredBytes, bury};
+use super::rest::{Earliest, Keeper};
+use super::rows::{
+    self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
+    StoredRequest,
+};
+use super::settings::Settings;
+use super::simulated::SimulatedStore;
+use super::tail::{Fate, Life, Refused, Tail};
+use super::ties::Ties;
+use crate::latch::Latch;
+use crate::outcome::{BoxError, Failure, contain, drop_contained};
+use crate::pid::Pid;
+use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::process::DeadLetterReason;
+use crate::process::host::Host;
+use crate::runtime::{Core, Timed};
+use crate::sched::body::Ready;
+use crate::sched::non_local::AnyMessage;
+
+/// The pause before a load is tried again.
+pub(super) const RELOAD: Duration = Duration::from_millis(100);
+
+/// A message of a step to a process of the store: the receiver, the message, and its type.
+pub(super) type Letter = (Pid, AnyMessage, &'static str);
+
+/// A message of a step with what is stored of it.
+pub(super) type Sent = (Pid, Option<(u64, StoredBytes)>, AnyMessage, &'static str);
+
+/// A step that is about to be stored.
+struct LockedStep<'a> {
+    resident: &'a Arc<Resident>,
+    record: Record,
+    mail: Vec<Sent>,
+    notices: Vec<Notice>,
+    is_over: bool,
+}
+
+/// Why a step was not stored.
+pub(super) enum StepError {
+    Failed(Failure),
+    /// Its process is of an earlier life of the tail, or the store is closed.
+    Rewound,
+}
+
+impl From<Failure> for StepError {
+    fn from(failure: Failure) -> StepError {
+        StepError::Failed(failure)
+    }
+}
+
+impl From<BoxError> for StepError {
+    fn from(error: BoxError) -> StepError {
+        StepError::Failed(Failure::from(error))
+    }
+}
+
+/// A type of durable process.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) version: u32,
+    pub(super) format: Format,
+    pub(super) load: LoadFn,
+    pub(super) show: Show,
+    /// Encodes a state that is given as JSON.
+    pub(super) encode: fn(&str) -> Result<Vec<u8>, BoxError>,
+    pub(super) child: ChildType,
+    /// Begins a child that is stored.
+    pub(super) begin_child: fn(&Arc<StoreCore>, NewChild, (Life, Position)),
+}
+
+/// Shows stored values of a kind as JSON.
+#[derive(Clone, Copy)]
+pub(super) struct Show {
+    pub(super) state: ShowFn,
+    pub(super) message: ShowFn,
+    pub(super) output: ShowFn,
+}
+
+pub(super) type ShowFn = fn(Format, &[u8]) -> Result<Value, BoxError>;
+
+impl Show {
+    pub(super) fn of<P: Durable>() -> Show {
+        fn show<T: Stored>(format: Format, bytes: &[u8]) -> Result<Value, BoxError> {
+            Ok(serde_json::to_value(format.decode::<T>(bytes)?)?)
+        }
+        Show { state: show::<P>, message: show::<P::Message>, output: show::<P::Output> }
+    }
+}
+
+/// The body of a process that is loaded or begun.
+pub(super) struct Made {
+    /// With the number of its messages.
+    pub(super) body: (Ready, u32),
+    /// Messages that wait elsewhere. They are users' values, and are dropped without a lock.
+    pub(super) needless: Vec<AnyMessage>,
+}
+
+/// Makes a body with this PID, without the messages of these numbers.
+pub(super) type MakeBody = Box<dyn FnOnce(Pid, &HashSet<u64>) -> Made + Send>;
+type LoadFn = fn(&Arc<StoreCore>, &Found) -> Result<(Arc<Resident>, MakeBody), Unreadable>;
+
+/// Why a process cannot be loaded.
+pub(super) struct Unreadable {
+    pub(super) error: BoxError,
+    /// The message that cannot be read, if it is one.
+    pub(super) event: Option<FailedEvent>,
+}
+
+impl<E: Into<BoxError>> From<E> for Unreadable {
+    fn from(error: E) -> Unreadable {
+        Unreadable { error: error.into(), event: None }
+    }
+}
+
+/// A process as it was read.
+pub(super) struct Found {
+    pub(super) serial: u64,
+    pub(super) life: Life,
+    pub(super) row: ProcessRow,
+    pub(super) head: StoredHead,
+    pub(super) mail: Vec<(u64, StoredMail)>,
+    /// The tags of its timers, and the times at which they are due.
+    pub(super) timers: Vec<(u64, u64)>,
+    /// The tags of its commands, and the commands.
+    pub(super) commands: Vec<(u64, StoredCommand)>,
+    pub(super) dead: Vec<(u64, StoredDead)>,
+    pub(super) ties: Ties,
+    /// Stored events, by their classes and numbers.
+    pub(super) events: Vec<((u8, u64), StoredEvent)>,
+    /// The numbers of the requests to it, the times from which they are due, and the requests.
+    pub(super) requests: Vec<(u64, u64, StoredRequest)>,
+    /// The classes and numbers of all of its entries.
+    pub(super) entries: Vec<(u8, u64)>,
+}
+
+impl Found {
+    /// A process as the journal has it. `None` if there is none.
+    pub(super) fn of(serial: u64, life: Life, stored: StoredProcess) -> Result<Option<Found>, JournalError> {
+        let StoredProcess { row, entries } = stored;
+        let Some(row) = row else { return Ok(None) };
+        let Ok(head) = postcard::from_bytes::<StoredHead>(&row.head) else {
+            let damage = Damage::Row(RowKey::Of { serial, entry: None });
+            return Err(JournalError::Damaged(damage));
+        };
+        let keys = entries.iter().map(|(class, number, _)| (*class, *number)).collect();
+        let mut found = Found {
+            serial,
+            life,
+            row,
+            head,
+            mail: Vec::new(),
+            timers: Vec::new(),
+            commands: Vec::new(),
+            dead: Vec::new(),
+            ties: Ties::default(),
+            events: Vec::new(),
+            requests: Vec::new(),
+            entries: keys,
+        };
+        for (class, number, row) in entries {
+            let body = &row.body;
+            match class {
+                rows::MAIL => found.mail.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
+                rows::TIMERS => found.timers.extend(row.due.map(|due| (number, due))),
+                rows::COMMANDS => found.commands.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
+                rows::DEAD => found.dead.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
+                rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS => {
+                    found.events.extend(postcard::from_bytes(body).ok().map(|stored| ((class, number), stored)));
+                }
+                rows::REQUESTS => {
+                    let due = row.due.unwrap_or_default();
+                    found.requests.extend(postcard::from_bytes(body).ok().map(|stored| (number, due, stored)));
+                }
+                class => found.ties.add(class, number, body),
+            }
+        }
+        Ok(Some(found))
+    }
+}
+
+/// The tables, with a reader of them.
+type OpenTables = (Box<dyn Tables>, Box<dyn Reader>);
+
+/// An id that was begun, until the tables have it.
+pub(super) struct Id {
+    pub(super) serial: u64,
+    pub(super) kind: String,
+    pub(super) life: Life,
+    pub(super) position: Position,
+}
+
+/// How processes have ended, and who waits for it.
+#[derive(Default)]
+pub(super) struct Ends {
+    /// Until the tables have them.
+    pub(super) recent: HashMap<u64, (Position, StoredExit)>,
+    /// With the number of those who wait.
+    pub(super) waiting: HashMap<u64, (Latch<StoredExit>, usize)>,
+}
+
+pub(crate) struct StoreCore {
+    /// A random number, which all runs have.
+    pub(super) id: u64,
+    pub(super) run: Run,
+    /// How long what is over is kept, in milliseconds.
+    pub(super) keep: u64,
+    pub(super) settings: Settings,
+    /// Whether a timer is set that removes what is kept no longer: see `retention`.
+    pub(super) sweeps: AtomicUsize,
+    /// The last record by which something was removed.
+    pub(super) swept: Mutex<Option<(Life, Position)>>,
+    pub(super) tail: Arc<Tail>,
+    pub(super) kinds: HashMap<&'static str, Kind>,
+    pub(super) messages: HashMap<TypeId, MessageType>,
+    pub(super) commands: HashMap<TypeId, CommandType>,
+    pub(super) open_commands: OpenCommands,
+    pub(super) replies: Replies,
+    pub(super) residency: Residency,
+    pub(super) keeper: Keeper,
+    /// Set for the next timer of a process that is asleep: see `waking`.
+    pub(super) next_timer: Earliest,
+    pub(super) numbers: Mutex<Numbers>,
+    pub(super) ids: Mutex<HashMap<String, Id>>,
+    pub(super) keys: Keys,
+    pub(super) ends: Mutex<Ends>,
+    /// The tables, with a reader of them. A load has the lock, so that it sees one state.
+    pub(super) tables: Mutex<Option<OpenTables>>,
+    /// The position that the tables have.
+    pub(super) applied: AtomicU64,
+    /// The bytes of the records that the tables do not have.
+    pub(super) unapplied: AtomicU64,
+    pub(super) core: OnceLock<Weak<Core>>,
+    /// The simulated world that the store is in, if it is in one.
+    pub(super) simulation: Option<Arc<SimulatedStore>>,
+    pub(super) me: Weak<StoreCore>,
+}
+
+impl std::fmt::Debug for StoreCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreCore").field("run", &self.run).field("tail", &self.tail).finish_non_exhaustive()
+    }
+}
+
+impl StoreCore {
+    /// The PID of a process, or the one by which a mailbox knows a stored message.
+    pub(super) fn ticket(&self, number: u64) -> Option<Pid> {
+        self.run.ticket(number)
+    }
+
+    /// The number of such a PID.
+    pub(super) fn number_of(&self, pid: Pid) -> Option<u64> {
+        self.run.number_of(pid)
+    }
+
+    pub(super) fn core(&self) -> Option<Arc<Core>> {
+        self.core.get()?.upgrade()
+    }
+
+    /// The wall-clock time in milliseconds since 1970.
+    pub(super) fn wall_millis(&self) -> u64 {
+        let now = self.core().map(|core| core.system_time());
+        let since = now.and_then(|now| now.duration_since(SystemTime::UNIX_EPOCH).ok());
+        since.map_or(0, |since| since.as_millis() as u64)
+    }
+
+    /// A number that no process and no message has had.
+    pub(super) fn number(&self) -> Result<u64, Refused> {
+        lock(&self.numbers).draw(|end| {
+            let change = rows::fact(rows::NUMBERS, &end).map_err(|_| Refused::Closed)?;
+            let record = EncodedRecord::new(&Record { changes: vec![change] }).map_err(|_| Refused::Closed)?;
+            self.tail.append(self.tail.life(), &record, None).map(drop)
+        })
+    }
+
+    fn waiter_of(&self, resident: &Arc<Resident>, position: Position) -> impl FnOnce(Fate) + Send + use<> {
+        let (resident, core) = (resident.clone(), self.core.get().cloned());
+        move |fate| {
+            let Some(core) = core.and_then(|core| core.upgrade()) else { return };
+            match fate {
+                Fate::Released => {
+                    resident.note_released(position);
+                    resident.call(&core.road, Call::Released);
+                }
+                Fate::Lost | Fate::Unknown => resident.call(&core.road, Call::Leave),
+            }
+        }
+    }
+
+    /// Has the process take a turn when this record is on disk.
+    pub(super) fn when_released(&self, resident: &Arc<Resident>, position: Position) {
+        self.tail.when_released(resident.life, position, self.waiter_of(resident, position));
+    }
+
+    /// Has the process try its step again after a pause.
+    pub(super) fn retry_later(&self, resident: &Arc<Resident>, pause: Duration) {
+        let Some(core) = self.core() else { return };
+        let (resident, weak) = (resident.clone(), Arc::downgrade(&core));
+        let retry = move || {
+            if let Some(core) = weak.upgrade() {
+                resident.call(&core.road, Call::Retry);
+            }
+        };
+        // Without timers the runtime is shutting down.
+        drop(core.timers.after(0, pause, Timed::Run(Box::new(retry))).map(|key| key.map(drop)));
+    }
+
+    /// Stores a step, and gives its messages and notices to their receivers.
+    pub(super) fn append_step(
+        &self,
+        resident: &Arc<Resident>,
+        mut record: Record,
+        (letters, mut notices): (Vec<Letter>, Vec<Notice>),
+        over: Option<DownExit>,
+    ) -> Result<Position, StepError> {
+        let Some(core) = self.core() else { return Err(StepError::Rewound) };
+        let from = resident.pid;
+        let mut mail = Vec::with_capacity(letters.len());
+        for (to, message, type_name) in letters {
+            let Some(kind) = self.messages.get(&(*message).type_id()) else {
+                mail.push((to, None, message, type_name));
+                continue;
+            };
+            let (encoded, replies) = self.code(|| contain(|| (kind.encode)(kind.format, &*message)));
+            let bytes = encoded.map_err(Failure::new)??;
+            let stored = if !replies.is_empty() {
+                None
+            } else {
+                let number = self.number().map_err(|_| StepError::Rewound)?;
+                let stored = StoredMail {
+                    from: Some(self.run.note(from)),
+                    kinds: kind.kinds.clone(),
+                    format: kind.format,
+                    message: bytes.clone(),
+                };
+                let serial = self.number_of(to).unwrap_or_default();
+                record.changes.push(rows::mail(serial, number, &stored)?);
+                Some((number, StoredBytes { format: kind.format, bytes }))
+            };
+            mail.push((to, stored, message, type_name));
+        }
+        let is_over = over.is_some();
+        let mut watchers = if is_over { resident.watchers() } else { Vec::new() };
+        loop {
+            let mut serials: Vec<u64> = mail.iter().filter_map(|(to, ..)| self.number_of(*to)).collect();
+            serials.extend(notices.iter().map(|notice| notice.to));
+            serials.extend((is_over || !notices.is_empty()).then_some(resident.serial));
+            serials.extend(watchers.iter().map(|(_, by)| *by));
+            serials.sort_unstable();
+            serials.dedup();
+            let residences: Vec<_> = serials.iter().map(|serial| self.residency.of(*serial)).collect();
+            // In the order of the serial numbers. So no two threads wait for each other.
+            let locked: Vec<MutexGuard<'_, Residence>> = residences.iter().map(|one| lock(one)).collect();
+            if locked.iter().any(|residence| matches!(residence.place, Place::Removed)) {
+                // There is another one since.
+                continue;
+            }
+            if is_over {
+                let now = resident.watchers();
+                if now != watchers {
+                    // Another process watches this one since.
+                    watchers = now;
+                    continue;
+                }
+            }
+            notices.extend(over.into_iter().flat_map(|exit| self.downs(&watchers, from, exit)));
+            let step = LockedStep { resident, record, mail, notices, is_over };
+            return self.append_locked(&core, step, (serials, locked));
+        }
+    }
+
+    /// Stores a step. The residences of all processes that it concerns are locked.
+    fn append_locked(
+        &self,
+        core: &Arc<Core>,
+        step: LockedStep<'_>,
+        (serials, mut locked): (Vec<u64>, Vec<MutexGuard<'_, Residence>>),
+    ) -> Result<Position, StepError> {
+        let LockedStep { resident, mut record, mut mail, notices, is_over } = step;
+        let from = resident.pid;
+        let (mut notices, needless): (Vec<_>, Vec<_>) = notices.into_iter().partition(|one| one.is_due(resident));
+        let surplus = self.bury_surplus(&mut record, &mut mail, (&serials, &locked));
+        let closed = self.close_record(resident, &mut record, (&notices, is_over));
+        let appended = closed
+            .map_err(StepError::from)
+            .and_then(|record| self.tail.append(resident.life, &record, None).map_err(|_| StepError::Rewound));
+        let position = match appended {
+            Ok(position) => position,
+            Err(error) => {
+                // Messages and answers are users' values. No destructor of them runs under the locks.
+                drop(locked);
+                return Err(error);
+            }
+        };
+        let mut given = Vec::new();
+        for (index, (to, stored, message, type_name)) in mail.into_iter().enumerate() {
+            let place = self.number_of(to).and_then(|serial| serials.binary_search(&serial).ok());
+            let number = stored.as_ref().map(|(number, _)| *number);
+            let mail = Mail {
+                number,
+                life: resident.life,
+                rests_on: (number.is_none() || !self.settings.ahead).then_some(position),
+                from: Some(from),
+                message,
+                stored: stored.map(|(_, stored)| stored),
+            };
+            let kind = self.messages.get(&(*mail.message).type_id());
+            let to_give = match (place, kind) {
+                _ if surplus.contains(&index) => Given::Dead(mail, DeadLetterReason::Full),
+                (Some(place), Some(kind)) => locked[place].take(&core.road, kind, mail, |number| self.ticket(number)),
+                _ => Given::Dead(mail, DeadLetterReason::WrongType),
+            };
+            given.push((to, type_name, to_give));
+        }
+        let told = notices.iter_mut().filter_map(|notice| {
+            let place = serials.binary_search(&notice.to).ok()?;
+            if let Place::Resident(to) = &locked[place].place {
+                self.note_told(to, position);
+            }
+            Some((notice.to, notice.key, locked[place].notify(&core.road, notice, (resident.life, position))))
+        });
+        let told: Vec<_> = told.collect();
+        if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
+            locked[own].place = Place::Nobody;
+            // If the record is lost, the process has not ended.
+            locked[own].left_behind = Some((resident.life, position));
+        }
+        drop(locked);
+        drop(needless);
+        told.into_iter().for_each(|(to, key, notified)| self.notified(core, (resident.serial, to), key, notified));
+        given.into_iter().for_each(|(to, type_name, given)| self.finish(core, to, type_name, given));
+        Ok(position)
+    }
+
+    /// Does what is left to be done for a message. No lock of a residence is held.
+    pub(super) fn finish(&self, core: &Arc<Core>, to: Pid, type_name: &'static str, given: Given) {
+        match given {
+            Given::Kept => {}
+            Given::Woke(ready) => core.road.inject(ready),
+            Given::Loads => self.number_of(to).into_iter().for_each(|serial| self.start_load(core, serial)),
+            Given::Stored(mail) => drop_contained(mail.message),
+            Given::Dead(mail, reason) => {
+                let changes = self.number_of(to).map(|serial| self.dead_letter(serial, &mail, reason));
+                bury(&core.road, type_name, to, mail, reason);
+                self.remove(changes.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Removes rows of messages that no step will take. If that is refused, they stay until the next start, and come
+    /// here again.
+    pub(super) fn remove(&self, changes: Vec<Change>) {
+        if !changes.is_empty()
+            && let Ok(record) = EncodedRecord::new(&Record { changes })
+        {
+            let _ = self.tail.append(self.tail.life(), &record, None);
+            self.keep_for_now();
+        }
+    }
+
+    /// Has a thread of the pool load a process, whose residence says so.
+    pub(super) fn start_load(&self, core: &Arc<Core>, serial: u64) {
+        let Some(me) = self.me.upgrade() else { return };
+        // If the pool takes no job any more, the runtime is shutting down, and the process stays on disk.
+        if !self.in_pool(core, move || me.load(serial)) {
+            self.stays_asleep(serial);
+        }
+    }
+}
+
+pub(super) fn why_refused(why: Refused) -> &'static str {
+    match why {
+        Refused::Rewound => "the store opens its files again after an error",
+        Refused::Closed => "the store is closed",
+    }
+}

@@ -1,0 +1,64 @@
+//! Dead letters: stored messages that no step will take.
+
+use std::collections::{HashMap, HashSet};
+
+use super::core::StoreCore;
+use super::journal::Change;
+use super::residency::{Kept, Mail, Resident};
+use super::rows::{self, StoredDead, StoredMail, WhyDead};
+use crate::process::DeadLetterReason;
+
+/// The bytes of messages that a process can leave as dead letters when it ends. They go into its last record.
+pub(super) const LEFT_AT_AN_END: usize = 1 << 20;
+
+impl StoreCore {
+    /// The rows that change when a stored message becomes a dead letter.
+    pub(super) fn dead_rows(&self, (serial, number): (u64, u64), mail: StoredMail, why: WhyDead) -> Vec<Change> {
+        let dead = rows::dead(serial, number, &StoredDead { mail, why, since: self.wall_millis() }, self.keep);
+        [Some(rows::taken(serial, number)), dead.ok()].into_iter().flatten().collect()
+    }
+
+    /// The rows that change when this message becomes a dead letter. None, if it is not stored.
+    pub(super) fn dead_letter(&self, serial: u64, mail: &Mail, reason: DeadLetterReason) -> Vec<Change> {
+        let (Some(number), Some(stored)) = (mail.number, &mail.stored) else { return Vec::new() };
+        let kinds = self.messages.get(&(*mail.message).type_id()).map(|kind| kind.kinds.clone());
+        let stored = StoredMail {
+            from: mail.from.map(|from| self.run.note(from)),
+            kinds: kinds.unwrap_or_default(),
+            format: stored.format,
+            message: stored.bytes.clone(),
+        };
+        let why = if reason == DeadLetterReason::WrongType { WhyDead::WrongType } else { WhyDead::Ended };
+        self.dead_rows((serial, number), stored, why)
+    }
+
+    /// The rows that change when a process ends before it has taken these messages. The first ones become dead letters.
+    /// `changes` are those of its last step, with the messages that this step takes.
+    pub(super) fn dead_mail(&self, resident: &Resident, left: &HashMap<u64, Kept>, changes: &[Change]) -> Vec<Change> {
+        let taken = |change: &Change| match change {
+            Change::Entry { serial, class: rows::MAIL, number, row: None } if *serial == resident.serial => {
+                Some(*number)
+            }
+            _ => None,
+        };
+        let taken: HashSet<u64> = changes.iter().filter_map(taken).collect();
+        let mut left: Vec<(&u64, &Kept)> = left.iter().filter(|(number, _)| !taken.contains(number)).collect();
+        left.sort_unstable_by_key(|(number, _)| **number);
+        let kinds = self.messages.get(&resident.message).map(|kind| kind.kinds.clone()).unwrap_or_default();
+        let mut bytes = 0;
+        let rows_of = |(number, kept): (&u64, &Kept)| {
+            bytes += kept.stored.bytes.len();
+            if bytes > LEFT_AT_AN_END {
+                return vec![rows::taken(resident.serial, *number)];
+            }
+            let mail = StoredMail {
+                from: kept.from.map(|from| self.run.note(from)),
+                kinds: kinds.clone(),
+                format: kept.stored.format,
+                message: kept.stored.bytes.clone(),
+            };
+            self.dead_rows((resident.serial, *number), mail, WhyDead::Ended)
+        };
+        left.into_iter().flat_map(rows_of).collect()
+    }
+}

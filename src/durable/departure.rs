@@ -1,0 +1,134 @@
+//! A durable process leaves memory: the messages that it has left, and what is told of it.
+
+use super::contract::Durable;
+use super::core::StoreCore;
+use super::machine::{DurableMachine, Stage};
+use super::repair::NotRepaired;
+use super::residency::{Call, Place, Resident, Taken};
+use super::rows::{FailedEvent, Parked, StoredExit};
+use super::trail::Traced;
+use crate::outcome::{Exit, drop_contained, tell_log};
+use crate::primitives::{Arc, lock};
+use crate::sched::body::{LastWord, Machine, Stepped};
+use crate::sched::mailbox::{Envelope, Mailbox};
+use crate::sched::turn::Engine;
+
+impl<P: Durable> DurableMachine<P> {
+    /// Whether it can leave memory now.
+    pub(super) fn may_go(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub(super) fn leave(&mut self) -> Stepped {
+        self.stage = Stage::Gone;
+        self.resident.set_gone();
+        Stepped::GONE
+    }
+
+    /// Whether it has ended, and its end is on disk.
+    pub(super) fn has_ended(&self) -> bool {
+        // An end that is lost is none.
+        self.stored.exit.is_some() && self.stage == Stage::Gone && self.resident.has_released(self.rests_on)
+    }
+
+    /// The function that tells the store of the departure. Call it when the state is dropped.
+    pub(super) fn depart(&mut self, exit: &Exit) -> LastWord {
+        let others = self.typed.last_word(exit);
+        let (store, resident) = (self.store.clone(), self.resident.clone());
+        let has_ended = self.has_ended();
+        let ended = self.stored.exit.take().filter(|_| has_ended);
+        let sleeper = self.sleeper.take();
+        Box::new(move || {
+            match sleeper {
+                Some(sleeper) => store.fell_asleep(&resident, &sleeper),
+                None => store.gone(&resident, ended),
+            }
+            others.and_then(|others| others())
+        })
+    }
+
+    /// Takes the stored messages out of a mailbox that are no dead letters: if the process has not ended, they stay on
+    /// disk. The record of an end has removed them, so then they are dead letters of their real senders.
+    pub(super) fn sift(&self, mailbox: &mut Mailbox<P::Message>) {
+        let has_ended = self.has_ended();
+        let all: Vec<Envelope<P::Message>> = std::iter::from_fn(|| mailbox.pop_message()).collect();
+        let mut stored = 0;
+        for envelope in all {
+            let number = envelope.from.and_then(|from| self.store.number_of(from));
+            let sender = number.and_then(|number| lock(&self.resident.mail).get(&number).map(|kept| kept.from));
+            match sender {
+                None => mailbox.messages.push(envelope),
+                Some(from) if has_ended => mailbox.messages.push(Envelope { from, ..envelope }),
+                Some(_) => {
+                    stored += 1;
+                    drop_contained(envelope);
+                }
+            }
+        }
+        self.store.take_back(stored);
+    }
+
+    /// Parks the process: nothing of it runs until somebody repairs it.
+    pub(super) fn park(&mut self, error: String, event: Option<FailedEvent>) {
+        let pid = self.resident.pid;
+        tell_log(|| tracing::error!(%pid, process = P::NAME, error, "parked: its step fails each time"));
+        let mut stored = self.stored.clone();
+        stored.parked = Some(Parked { error, attempts: self.attempts, version: P::VERSION, event });
+        stored.trail.note(self.store.wall_millis(), Traced::Parked, (0, 0));
+        let state = self.state.clone();
+        self.stage = match self.append((stored, state), &Taken::default(), Default::default(), Vec::new()) {
+            Ok(()) => Stage::Parked,
+            // It is lost, or the store is closed. Then the process is loaded again, and fails again.
+            Err(_) => {
+                self.resident.note(Call::Leave);
+                Stage::Leaving
+            }
+        };
+    }
+}
+
+impl StoreCore {
+    /// A process is out of memory.
+    pub(super) fn gone(&self, resident: &Arc<Resident>, ended: Option<StoredExit>) {
+        let serial = resident.serial;
+        self.keeper.left();
+        // A process that was ended by its local PID comes back. So does one that has left because of a rewind.
+        let is_open = self.core().is_some_and(|core| !core.road.door.is_closed());
+        let loads = self.residency.enter(serial, |residence| {
+            let was_here = match &residence.place {
+                Place::Resident(one) => Arc::ptr_eq(one, resident),
+                Place::Leaving | Place::LeavingToSleep => true,
+                // Its end is lost.
+                Place::Nobody => ended.is_none(),
+                _ => false,
+            };
+            if was_here {
+                residence.place = if is_open { Place::Loading } else { Place::Asleep };
+                self.open_commands.leave(serial);
+                // Messages that were in its mailbox may be on their way to the disk.
+                residence.left_behind = Some(self.tail.end());
+                residence.on_disk = lock(&resident.mail).len();
+            }
+            was_here && is_open
+        });
+        if !is_open && ended.is_none() {
+            self.keeper.left_at_end();
+        }
+        if !loads {
+            self.refuse_repairs(
+                serial,
+                if ended.is_some() { &NotRepaired::NoSuchProcess } else { &NotRepaired::Closed },
+            );
+        }
+        let Some(core) = self.core() else { return };
+        if loads {
+            self.start_load(&core, serial);
+        }
+        if let Some(exit) = ended {
+            self.open_commands.forget_all(serial);
+            let reason = exit.reason();
+            self.tell_end(serial, exit);
+            core.tell_related(resident.pid, &reason, &mut core.executor());
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Ids and ends of processes: those that the tables have, and those that they do not have yet.
+
+use std::collections::HashMap;
+
+use super::core::{Id, StoreCore};
+use super::journal::{EncodedRecord, JournalError, Position, Record};
+use super::notice::Notice;
+use super::residency::{OpenRequest, Resident};
+use super::rows::{self, StoredExit, StoredHead};
+use crate::latch::Latch;
+use crate::outcome::BoxError;
+use crate::primitives::{Ordering, lock};
+
+impl StoreCore {
+    /// Completes the record of a step with its notices, and with all that an end removes. The residences are locked.
+    pub(super) fn close_record(
+        &self,
+        resident: &Resident,
+        record: &mut Record,
+        (notices, is_over): (&[Notice], bool),
+    ) -> Result<EncodedRecord, BoxError> {
+        for notice in notices {
+            record.changes.push(notice.change()?);
+        }
+        if is_over {
+            let serial = resident.serial;
+            let events = lock(&resident.events);
+            record.changes.extend(events.keys().map(|(class, number)| rows::answered(serial, *class, *number)));
+            let left = lock(&resident.mail);
+            let dead = self.dead_mail(resident, &left, &record.changes);
+            record.changes.extend(dead);
+            record.changes.push(rows::kept(serial, self.wall_millis(), self.keep));
+            let open = lock(&resident.requests);
+            let over = |one: &OpenRequest| rows::answered(serial, rows::REQUESTS, one.number);
+            record.changes.extend(open.iter().map(over));
+        }
+        EncodedRecord::new(record).map_err(|error| error.to_string().into())
+    }
+
+    pub(super) fn tell_end(&self, serial: u64, exit: StoredExit) {
+        let mut ends = lock(&self.ends);
+        ends.recent.insert(serial, (self.tail.released(), exit.clone()));
+        let waiting = ends.waiting.remove(&serial);
+        drop(ends);
+        if let Some((latch, _)) = waiting {
+            drop(latch.set(exit));
+        }
+        self.keep_for_now();
+    }
+
+    /// The latch that is set when a process ends. It may be set already.
+    pub(super) fn end_of(&self, serial: u64) -> Result<Latch<StoredExit>, JournalError> {
+        let latch = {
+            let mut ends = lock(&self.ends);
+            if let Some((_, exit)) = ends.recent.get(&serial) {
+                let latch = Latch::new();
+                drop(latch.set(exit.clone()));
+                return Ok(latch);
+            }
+            let (latch, waiters) = ends.waiting.entry(serial).or_default();
+            *waiters += 1;
+            latch.clone()
+        };
+        let life = self.tail.life();
+        let row = match lock(&self.tables).as_mut() {
+            Some((_, reader)) => reader.process(serial),
+            None => Err(JournalError::Broken),
+        };
+        let row = row.inspect_err(|error| {
+            self.waits_no_longer(serial);
+            let _ = self.tables_failed(life, error);
+        })?;
+        let head = row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
+        if let Some(exit) = head.and_then(|head| head.exit) {
+            lock(&self.ends).waiting.remove(&serial);
+            drop(latch.set(exit));
+        }
+        Ok(latch)
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.ends).waiting.len()
+    }
+
+    /// One that waited for the end of a process has gone.
+    pub(super) fn waits_no_longer(&self, serial: u64) {
+        let mut ends = lock(&self.ends);
+        let waiters = ends.waiting.get_mut(&serial).map(|(_, waiters)| {
+            *waiters -= 1;
+            *waiters
+        });
+        if waiters == Some(0) {
+            ends.waiting.remove(&serial);
+        }
+    }
+
+    /// The process that has this id.
+    pub(super) fn find(&self, ids: &HashMap<String, Id>, id: &str) -> Result<Option<(u64, String)>, JournalError> {
+        if let Some(id) = ids.get(id) {
+            return Ok(Some((id.serial, id.kind.clone())));
+        }
+        let (life, mut tables) = (self.tail.life(), lock(&self.tables));
+        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
+        let found = reader.name(rows::IDS, id).inspect_err(|error| _ = self.tables_failed(life, error))?;
+        Ok(found.map(|row| (row.serial, String::from_utf8_lossy(&row.body).into_owned())))
+    }
+
+    pub(super) fn note_applied(&self, applied: Position) {
+        self.applied.fetch_max(applied.0, Ordering::AcqRel);
+        let mut forgotten = Vec::new();
+        lock(&self.ends).recent.retain(|serial, (position, _)| {
+            let is_kept = *position > applied;
+            forgotten.extend((!is_kept).then_some(*serial));
+            is_kept
+        });
+        // The tables say that they have ended.
+        forgotten.into_iter().for_each(|serial| self.residency.forget(serial));
+    }
+
+    /// Brings the tables up to the log.
+    pub(super) fn apply(&self) -> Result<(), JournalError> {
+        let mut tables = lock(&self.tables);
+        let Some((tables, _)) = tables.as_mut() else { return Err(JournalError::Broken) };
+        self.unapplied.store(0, Ordering::Relaxed);
+        let applied = tables.apply(self.tail.released())?;
+        self.note_applied(applied);
+        Ok(())
+    }
+
+    /// Forgets ids that the tables have.
+    pub(super) fn forget_ids(&self) {
+        let applied = Position(self.applied.load(Ordering::Acquire));
+        lock(&self.ids).retain(|_, id| id.position > applied);
+    }
+}

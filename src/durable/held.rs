@@ -1,0 +1,189 @@
+//! Yields that wait until the record of their step is on disk.
+
+use std::mem::{replace, take};
+use std::time::Duration;
+
+use super::core::{Letter, StoreCore};
+use super::journal::Position;
+use super::new_child::NewChild;
+use super::replies::GoneReply;
+use crate::outcome::Reason;
+use crate::pid::Pid;
+use crate::primitives::Arc;
+use crate::process::{CommandError, Duty, Monitor, Naming, Relate};
+use crate::sched::body::{StepOutput, Yield};
+use crate::sched::orders::Order;
+use crate::sched::outbox::Outbox;
+
+/// Yields that wait for the disk.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) rests_on: Position,
+    pub(super) orders: Vec<Order>,
+    pub(super) yields: Vec<Yield>,
+    outbox: Outbox,
+    /// Replies that the state has no more.
+    pub(super) replies: Vec<GoneReply>,
+}
+
+/// The sorted yields of a step.
+#[derive(Default)]
+pub(super) struct Sorted {
+    /// Messages to processes of the store.
+    pub(super) inside: Vec<Letter>,
+    pub(super) held: Held,
+    /// New timers: the tags of their commands, and their delays.
+    pub(super) timers: Vec<(u64, Duration)>,
+    /// The places of commands among the held yields.
+    pub(super) commands: Vec<usize>,
+    /// Durable children that begin.
+    pub(super) children: Vec<NewChild>,
+    /// The tags of commands that are cancelled.
+    pub(super) cancelled: Vec<u64>,
+    /// Changes of names and groups that concern this process, with the tags of their commands.
+    pub(super) namings: Vec<(u64, Naming)>,
+    /// Monitors that begin or end, in order.
+    pub(super) monitors: Vec<(Monitor, bool)>,
+    /// Whether a receiver sees who has sent.
+    pub(super) names_sender: bool,
+}
+
+impl Sorted {
+    /// Sorts the yields of a step: messages to processes of the store, its children, and all others.
+    pub(super) fn of(store: &StoreCore, out: &mut StepOutput) -> Sorted {
+        let mut sorted = Sorted::default();
+        // The command that the next process answers.
+        let mut run: Option<(Arc<Duty>, Duration)> = None;
+        // No other process of this worker sees the names of this step before they are on disk.
+        out.pending_names = None;
+        let orders: Vec<Order> = out.orders.take_slices().flatten().collect();
+        let mut yields = take(&mut out.yields).into_iter();
+        for order in orders {
+            let Sorted { inside, held, timers, commands, children, cancelled, namings, monitors, names_sender } =
+                &mut sorted;
+            let order = match order {
+                Order::Send { lane, count, to } if to.node() == store.run.store => {
+                    let letters = (0..count).map_while(|_| out.outbox.lane(lane).pop());
+                    inside.extend(letters.map(|(message, type_name)| (to, message, type_name)));
+                    continue;
+                }
+                Order::Send { lane, count, to } => {
+                    *names_sender = true;
+                    let lane = out.outbox.lane(lane).forward(count as usize, &mut held.outbox);
+                    Order::Send { lane, count, to }
+                }
+                Order::Next => {
+                    let Some(mut one) = yields.next() else { continue };
+                    // They were noted when the step ended.
+                    if matches!(one, Yield::Drawn) {
+                        continue;
+                    }
+                    match (one, run.take()) {
+                        (Yield::BeginRun { duty, limit }, _) => {
+                            run = Some((duty, limit));
+                            continue;
+                        }
+                        (Yield::Spawn(ready), Some((duty, limit))) => match store.child_type(&ready) {
+                            Some(kind) => {
+                                let child = NewChild::new(duty.tag(), ready);
+                                match child.refusal(kind.child, limit) {
+                                    None => {
+                                        children.push(child);
+                                        continue;
+                                    }
+                                    Some(why) => one = child.refused(out, CommandError::failed(why)),
+                                }
+                            }
+                            None => {
+                                held.orders.push(Order::Next);
+                                held.yields.push(Yield::BeginRun { duty, limit });
+                                one = Yield::Spawn(ready);
+                            }
+                        },
+                        (Yield::CancelCommand { tag }, _) => match children.iter().position(|child| child.tag == tag) {
+                            Some(place) => {
+                                let why = CommandError::Cancelled(Reason::Cancelled);
+                                one = children.swap_remove(place).refused(out, why);
+                            }
+                            None => {
+                                cancelled.push(tag);
+                                one = Yield::CancelCommand { tag };
+                            }
+                        },
+                        (Yield::Naming { tag, naming }, _) if store.concerns(&naming, out.pid) => {
+                            namings.push((tag, *naming));
+                            continue;
+                        }
+                        (Yield::Relate(relate), _) => {
+                            let (monitor, begins) = match &relate {
+                                Relate::Monitor(monitor) => (Some(*monitor), true),
+                                Relate::Demonitor(monitor) => (Some(*monitor), false),
+                                _ => (None, false),
+                            };
+                            let monitor = monitor.filter(|monitor| monitor.pid() != out.pid);
+                            monitors.extend(monitor.map(|monitor| (monitor, begins)));
+                            if monitor.is_some_and(|monitor| monitor.pid().node() == store.run.store) {
+                                continue;
+                            }
+                            one = Yield::Relate(relate);
+                        }
+                        (other, _) => one = other,
+                    }
+                    let letters = match &mut one {
+                        Yield::Ask { lane, .. } | Yield::SendNowhere { lane, .. } => Some((lane, 1)),
+                        Yield::Broadcast { lane, to } => Some((lane, to.len())),
+                        Yield::Command { .. } | Yield::CommandTimeout(_) => {
+                            commands.push(held.yields.len());
+                            None
+                        }
+                        Yield::Timer { tag, delay } => {
+                            timers.push((*tag, *delay));
+                            None
+                        }
+                        _ => None,
+                    };
+                    if let Some((lane, count)) = letters {
+                        *names_sender = true;
+                        *lane = out.outbox.lane(*lane).forward(count, &mut held.outbox);
+                    }
+                    held.yields.push(one);
+                    Order::Next
+                }
+            };
+            held.orders.push(order);
+        }
+        sorted
+    }
+}
+
+impl StoreCore {
+    /// Whether a change of names is one of this process, and concerns itself.
+    fn concerns(&self, naming: &Naming, me: Pid) -> bool {
+        match naming {
+            Naming::Register { pid, .. } | Naming::Join { pid, .. } | Naming::Leave { pid, .. } => *pid == me,
+            Naming::Unregister { name } => self.core().is_some_and(|core| core.names.holder(name) == Some(me)),
+        }
+    }
+}
+
+impl Held {
+    pub(super) fn is_empty(&self) -> bool {
+        self.orders.is_empty() && self.replies.is_empty()
+    }
+
+    /// Moves the yields into an output, which is empty.
+    pub(super) fn put_into(self, out: &mut StepOutput) {
+        let Held { orders, yields, outbox, .. } = self;
+        orders.into_iter().for_each(|order| out.orders.push(order));
+        out.yields = yields;
+        drop(replace(&mut out.outbox, outbox));
+    }
+
+    /// Adds children that do not begin, so that they are dropped as those of any failed step.
+    pub(super) fn put_back(&mut self, children: Vec<NewChild>) {
+        for child in children {
+            self.orders.push(Order::Next);
+            self.yields.push(Yield::Spawn(child.ready));
+        }
+    }
+}

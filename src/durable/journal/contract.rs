@@ -1,0 +1,198 @@
+//! The traits of a journal: the log, the tables and their readers.
+
+use std::path::Path;
+
+use super::batch::Batch;
+use super::disk::MemoryDisk;
+use super::error::{Damage, JournalError, Position};
+use super::record::{EntryRow, NameRow, ProcessRow, Status};
+use super::rows::Rows;
+
+/// A place for the records of a store.
+///
+/// A journal has two parts. New records go to the end of the *log*, a batch at a time. The *tables* have the newest
+/// version of each row. From time to time another thread brings the tables up to the log, and the log is trimmed.
+///
+/// The tables never lead the log, and each row has the position of its record. So a repeated application changes
+/// nothing, and an application that was interrupted is repeated.
+pub trait Journal: Send {
+    /// Opens the journal, or opens it anew after an error.
+    ///
+    /// Everything that this call finds is on disk when it returns. Batches whose commit has failed may be among the
+    /// records that it finds: then they are stored. The parts that an earlier call has returned are broken from now on.
+    ///
+    /// # Errors
+    ///
+    /// - [`JournalError::InUse`] if another journal has the store.
+    /// - [`JournalError::Damaged`] if a record is damaged.
+    /// - [`JournalError::Format`] if the store has another format.
+    /// - [`JournalError::Full`] and [`JournalError::Io`] if the disk refuses. The call may be made again.
+    fn open(&mut self) -> Result<Opened, JournalError>;
+
+    /// The folder of the journal, if it has one.
+    fn folder(&self) -> Option<&Path> {
+        None
+    }
+
+    /// The disk in memory, if the journal is on one. A simulation injects its faults there.
+    fn memory(&self) -> Option<MemoryDisk> {
+        None
+    }
+}
+
+/// A journal that has been opened. Each part can be moved to a thread of its own.
+#[derive(Debug)]
+pub struct Opened {
+    /// The state that was found.
+    pub recovered: Recovered,
+    /// The end of the log, for the thread that writes.
+    pub log: Box<dyn Log>,
+    /// The tables, for the thread that applies the log.
+    pub tables: Box<dyn Tables>,
+}
+
+/// The content of the disk when a journal was opened.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The position of the last record.
+    pub last: Position,
+    /// The position up to which the tables have all changes.
+    pub applied: Position,
+    /// The changes after `applied`. A reader does not see them until they are applied.
+    pub unapplied: Rows,
+}
+
+/// The end of the log. After an error it is broken: every later call returns [`JournalError::Broken`], and the journal
+/// must be opened anew.
+pub trait Log: Send + std::fmt::Debug {
+    /// Stores a batch. It is on disk when the call returns `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Full`] and [`JournalError::Io`]. The batch is on disk as a whole, or nothing of it is; the next
+    /// [`Journal::open`] shows which. [`JournalError::Order`] if the batch does not follow the last record.
+    fn commit(&mut self, batch: &Batch) -> Result<(), JournalError>;
+
+    /// Removes records from the log that the tables have. It removes at most a few batches, so that no commit waits for
+    /// long. Returns whether there may be more.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Full`] and [`JournalError::Io`].
+    fn trim(&mut self, applied: Position) -> Result<bool, JournalError>;
+}
+
+/// Copies tables into a folder.
+pub type CopyTables = Box<dyn FnOnce(&Path) -> Result<(), JournalError> + Send>;
+
+/// The tables of a journal. After an error they are broken, as the log is.
+pub trait Tables: Send + std::fmt::Debug {
+    /// Brings the tables up to this record, or up to the last one of the log. Returns the position that they have.
+    ///
+    /// Rows of one process change together. Rows of different processes may change one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Full`], [`JournalError::Io`] and [`JournalError::Damaged`].
+    fn apply(&mut self, through: Position) -> Result<Position, JournalError>;
+
+    /// Returns a reader of the tables.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`].
+    fn reader(&self) -> Result<Box<dyn Reader>, JournalError>;
+
+    /// Returns a call that copies the tables into a new folder, as a store whose log is empty. The copy has at least
+    /// what the tables have when the call begins. It is on disk when the call returns. The tables can be used
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`] if this journal cannot be copied. The call returns it, too, if the folder is there already.
+    fn copy(&self) -> Result<CopyTables, JournalError> {
+        Err(JournalError::Io { call: "copying the tables", source: "this journal cannot be copied".into() })
+    }
+
+    /// Reads everything, and returns all damage that it finds.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`].
+    fn check(&mut self) -> Result<Vec<Damage>, JournalError>;
+}
+
+/// A process as the tables have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredProcess {
+    /// Its row.
+    pub row: Option<ProcessRow>,
+    /// Its entries with their classes and numbers, in this order.
+    pub entries: Vec<(u8, u64, EntryRow)>,
+}
+
+/// A reader of the tables. Each call sees what was applied when it began, and holds nothing when it has returned.
+///
+/// So what two calls return may be of different positions. A caller that has rows which are not applied asks those
+/// first, and the reader after them. A change is then in the one or in the other. In the wrong order, the change may be
+/// applied between the two questions, and the caller sees it in neither.
+///
+/// An error concerns this call only. A damaged row is [`JournalError::Damaged`]; other rows can be read.
+pub trait Reader: Send + std::fmt::Debug {
+    /// Returns the row of a process and all of its entries, as they were at one position.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn load(&mut self, serial: u64) -> Result<StoredProcess, JournalError>;
+
+    /// Returns the row of a process.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn process(&mut self, serial: u64) -> Result<Option<ProcessRow>, JournalError>;
+
+    /// Returns the entries of a process with their classes and numbers, in this order.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn entries(&mut self, serial: u64) -> Result<Vec<(u8, u64, EntryRow)>, JournalError>;
+
+    /// Returns the row of a name.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn name(&mut self, class: u8, name: &str) -> Result<Option<NameRow>, JournalError>;
+
+    /// Returns the serial numbers of processes with a status, or of all: those after a number, at most so many, in
+    /// order.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`].
+    fn with_status(&mut self, status: Option<Status>, after: u64, limit: usize) -> Result<Vec<u64>, JournalError>;
+
+    /// Returns the entries of a class: those after a process and a number, at most so many, in order. Each has the
+    /// serial number of its process, and its number.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn of_class(
+        &mut self,
+        class: u8,
+        after: (u64, u64),
+        limit: usize,
+    ) -> Result<Vec<(u64, u64, EntryRow)>, JournalError>;
+
+    /// Returns the entries that are due between two times, both included, the earliest first, at most so many: their
+    /// times, processes, classes and numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`].
+    fn due(&mut self, from: u64, until: u64, limit: usize) -> Result<Vec<(u64, u64, u8, u64)>, JournalError>;
+}

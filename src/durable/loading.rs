@@ -1,0 +1,513 @@
+//! Loads durable processes from the store, begins them, and notes that they have left memory.
+
+use std::any::{TypeId, type_name};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::begin_options::BeginOptions;
+use super::children::begin_child;
+use super::coding::Format;
+use super::command_steps;
+use super::contract::{Durable, Encoded};
+use super::core::{Found, Id, Kind, MakeBody, RELOAD, Show, StoreCore, Unreadable, why_refused};
+use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, NameRow, Position, Record};
+use super::loaded::Loaded;
+use super::machine::body_of;
+use super::monitors::watcher_of;
+use super::new_child::ChildType;
+use super::repair::NotRepaired;
+use super::requests::TIMED_OUT;
+use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
+use super::rows::{
+    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredHead, StoredMail, StoredRequest,
+    TIMERS, WATCHERS, WITH_REPLY, WhyDead, too_large,
+};
+use super::tail::{Fate, Life, Refused, Waiter};
+use super::trail::Traced;
+use crate::outcome::{BoxError, contain, drop_contained, tell_log};
+use crate::pid::Pid;
+use crate::primitives::{Arc, lock};
+use crate::process::{DeadLetter, DeadLetterReason};
+use crate::runtime::{Core, Timed};
+use crate::sched::body::{Ready, Yield};
+use crate::sched::outbox::Outbox;
+use crate::sched::turn::Engine;
+
+impl Kind {
+    pub(super) fn of<P: Durable>() -> Kind {
+        let encode = |json: &str| P::FORMAT.encode(&Format::Json.decode::<P>(json.as_bytes())?);
+        Kind {
+            name: P::NAME,
+            version: P::VERSION,
+            format: P::FORMAT,
+            load: load::<P>,
+            show: Show::of::<P>(),
+            encode,
+            child: ChildType::of::<P>(),
+            begin_child: begin_child::<P>,
+        }
+    }
+}
+
+/// Decodes a process and its mail, and makes its resident.
+fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Resident>, MakeBody), Unreadable> {
+    let Found { serial, life, row, head, mail, timers, commands, ties, events, .. } = found;
+    let state = Encoded { format: head.format, bytes: &row.state };
+    let decoded = || match row.version {
+        version if version == P::VERSION => state.decode(),
+        newer if newer > P::VERSION => {
+            Err(format!("the state has version {newer}, and this program knows {}", P::VERSION).into())
+        }
+        older => P::migrate(older, state),
+    };
+    let (decoded, replies) = store.code(|| contain(decoded));
+    let process: P = decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?;
+    let Some(pid) = store.ticket(*serial) else { return Err("its serial number is out of range".into()) };
+    let resident = Resident::new((*serial, pid), *life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
+    let mut messages = Vec::with_capacity(mail.len());
+    for (number, stored) in mail {
+        let decode = || stored.format.decode::<P::Message>(&stored.message);
+        let message = store.code(|| contain(decode)).0.unwrap_or_else(|panic| Err(Box::new(panic)));
+        let message = message.map_err(|error| {
+            let error = format!("a message cannot be read: {error}").into();
+            Unreadable { error, event: Some(FailedEvent::Mail(*number)) }
+        })?;
+        let from = stored.from.and_then(|from| store.run.read(from));
+        let stored = StoredBytes { format: stored.format, bytes: stored.message.clone() };
+        messages.push((*number, from, stored, message));
+    }
+    let timers = timers.iter().map(|(tag, _)| (*tag, TIMERS));
+    let run = ties.children.keys().map(|tag| (*tag, CHILDREN));
+    let open = timers.chain(commands.iter().map(|(tag, _)| (*tag, COMMANDS))).chain(run).collect();
+    let answered = |(key, event): &((u8, u64), StoredEvent)| {
+        let answer = match event {
+            StoredEvent::Answer(stored) => Some(store.answer_of(stored)?),
+            _ => None,
+        };
+        Ok((*key, event.clone(), answer))
+    };
+    let loaded = Loaded {
+        process,
+        state: row.state.clone(),
+        head: head.clone(),
+        mail: messages,
+        open,
+        ties: ties.clone(),
+        events: events.iter().map(answered).collect::<Result<_, BoxError>>()?,
+        replies: replies.iter().map(|reply| reply.key).collect(),
+        rests_on: Position::START,
+    };
+    let (store, made_for) = (store.clone(), resident.clone());
+    Ok((resident, Box::new(move |local, without: &HashSet<u64>| body_of(store, made_for, loaded, (local, without)))))
+}
+
+/// The rows of a process.
+enum Read {
+    Found(Box<Found>),
+    /// It has ended, or there is no such process. These watch it.
+    Nobody(Vec<(u64, u64)>),
+}
+
+impl Read {
+    fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
+        let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
+        let by = |row: &EntryRow| watcher_of(&postcard::from_bytes(&row.body).ok()?);
+        Read::Nobody(watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
+    }
+}
+
+impl StoreCore {
+    /// Has the journal opened anew after an error of the tables. Damage concerns one row only, and is returned.
+    pub(super) fn tables_failed<'a>(&self, life: Life, error: &'a JournalError) -> Option<&'a Damage> {
+        match error {
+            JournalError::Damaged(damage) => Some(damage),
+            _ => {
+                self.tail.reopen(life, error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn load_later(&self, core: &Arc<Core>, serial: u64) {
+        let (me, weak) = (self.me.clone(), Arc::downgrade(core));
+        let again = move || {
+            if let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) {
+                me.start_load(&core, serial);
+            }
+        };
+        drop(core.timers.after(0, RELOAD, Timed::Run(Box::new(again))).map(|key| key.map(drop)));
+    }
+
+    /// Loads a process, and makes it resident. The tables have all of its records.
+    pub(super) fn load(&self, serial: u64) {
+        let Some(core) = self.core() else { return };
+        if self.tail.is_closing() {
+            return self.stays_asleep(serial);
+        }
+        // A process of the life of a rewind would not be called to leave.
+        let Some(life) = self.tail.open_life() else { return self.load_later(&core, serial) };
+        let left_behind = self.residency.enter(serial, |residence| residence.left_behind);
+        if let Some((left_in, position)) = left_behind
+            && left_in == life
+            && position > self.tail.released()
+        {
+            let me = self.me.clone();
+            let again = move |fate| {
+                let Some(me) = me.upgrade() else { return };
+                match me.core() {
+                    Some(core) if fate != Fate::Unknown => me.start_load(&core, serial),
+                    // A store that is closed reads nothing.
+                    _ => me.stays_asleep(serial),
+                }
+            };
+            return self.tail.when_released(life, position, again);
+        }
+        let through = self.tail.released();
+        let found = match self.read(serial, life) {
+            Ok(found) => found,
+            Err(error) => {
+                tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
+                if let Some(damage) = self.tables_failed(life, &error) {
+                    tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
+                    return self.unreadable(serial, None);
+                }
+                return self.load_later(&core, serial);
+            }
+        };
+        let mut found = match found {
+            Read::Found(found) => *found,
+            Read::Nobody(watchers) => return self.no_such_process(&core, serial, watchers),
+        };
+        self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
+        if self.carry_out(&core, &found, life) {
+            return;
+        }
+        let Some(kind) = self.kinds.get(&*found.row.kind) else {
+            let kind = &*found.row.kind;
+            tell_log(|| tracing::warn!(serial, kind, "a durable process is of a kind that the program does not know"));
+            return if found.is_to_end() {
+                self.end_unread(&core, found, through)
+            } else {
+                self.unreadable(serial, Some((life, through)))
+            };
+        };
+        // One that is to end is loaded, so that it ends as any other.
+        if found.head.parked.as_ref().is_some_and(|parked| parked.version == kind.version) && !found.is_to_end() {
+            return self.unreadable(serial, Some((life, through)));
+        }
+        let refused_mail = self.refuse_wrong_mail(&core, &mut found);
+        let Some(me) = self.me.upgrade() else { return };
+        let loaded = self.commands_of(&found).map_err(Unreadable::from);
+        let loaded = loaded.and_then(|commands| Ok((commands, (kind.load)(&me, &found)?)));
+        let (commands, (resident, make)) = match loaded {
+            Ok(loaded) => loaded,
+            Err(Unreadable { error, event }) => {
+                tell_log(|| tracing::error!(serial, kind = kind.name, %error, "a durable process cannot be read"));
+                if found.is_to_end() {
+                    return self.end_unread(&core, found, through);
+                }
+                return match self.park_unread(&found, kind, (&error, event)) {
+                    Err(Refused::Rewound) => self.load_later(&core, serial),
+                    Err(Refused::Closed) => self.unreadable(serial, None),
+                    Ok(()) => {
+                        self.unreadable(serial, Some((life, through)));
+                        // If the record was lost before, its waiter has found nothing to load.
+                        if self.tail.life() != life {
+                            self.load_unreadable(&core, serial);
+                        }
+                    }
+                };
+            }
+        };
+        let known: HashSet<u64> = found.mail.iter().map(|(number, _)| *number).collect();
+        let (mut ready, mut given, mut again) = (None, Vec::new(), false);
+        let (mut make, mut refused, mut is_full, mut needless) = (Some(make), None, false, Vec::new());
+        let (mut commands, mut at_work) = (Some(commands), Vec::new());
+        self.residency.enter(serial, |residence| {
+            if !matches!(residence.place, Place::Loading) {
+                return;
+            }
+            let is_behind = |(left_in, position)| left_in == life && position > through;
+            if self.tail.life() != life || residence.left_behind.is_some_and(is_behind) {
+                // The rows that were read may be older than those on disk now.
+                again = true;
+                return;
+            }
+            let Some(vacancy) = core.vacancy() else {
+                is_full = true;
+                return;
+            };
+            let _ = resident.local.set(vacancy);
+            // A message that waits here keeps its place among the questions.
+            let waiting: HashSet<u64> = residence.waiting.iter().filter_map(|mail| mail.number).collect();
+            let Some(made) = make.take().map(|make| make(vacancy, &waiting)) else { return };
+            needless = made.needless;
+            match core.install_body(made.body) {
+                Ok(body) => ready = Some(body),
+                Err(body) => {
+                    refused = Some(body);
+                    return;
+                }
+            }
+            if !residence.repairs.is_empty() {
+                // Before its first turn.
+                resident.note(Call::Repair);
+            }
+            // Under the lock, so that an answer from outside finds them.
+            let commands = commands.take().into_iter().flatten();
+            at_work.extend(commands.map(|command| command_steps::at_work(&me, &resident, command)));
+            residence.place = Place::Resident(resident.clone());
+            self.keeper.came();
+            self.add_requests(life, &mut found, std::mem::take(&mut residence.requests));
+            for mail in std::mem::take(&mut residence.waiting) {
+                let is_there = mail.number.is_some_and(|number| known.contains(&number));
+                let is_refused = mail.number.is_some_and(|number| refused_mail.contains(&number));
+                // A message of an earlier life that is not there is lost.
+                let is_lost = mail.number.is_some() && mail.life != life && !is_there;
+                let kind = self.messages.get(&(*mail.message).type_id());
+                given.push(match kind {
+                    Some(kind) if !is_lost && !is_refused => {
+                        (kind.name, residence.take(&core.road, kind, mail, |number| self.ticket(number)))
+                    }
+                    _ => ("", Given::Stored(mail)),
+                });
+            }
+        });
+        // Dropped without the lock: they are users' values, and a question may be among them.
+        needless.into_iter().for_each(drop_contained);
+        if let Some(body) = refused {
+            drop_contained(body);
+            return self.stays_asleep(serial);
+        }
+        if is_full && core.road.door.is_closed() {
+            return self.stays_asleep(serial);
+        }
+        if is_full {
+            return self.load_later(&core, serial);
+        }
+        if again {
+            return self.start_load(&core, serial);
+        }
+        let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
+        given.into_iter().for_each(|(name, given)| self.finish(&core, to, name, given));
+        if let Some(mut body) = ready {
+            self.set_timers(&core, &mut body, &found.timers);
+            self.give_requests(&core, &resident, &mut body, &found);
+            self.watch_again(&core, &found.ties, &mut body);
+            for one in at_work {
+                core.perform(one, &mut body, &mut Outbox::default(), &mut core.executor());
+            }
+            core.began_body(body);
+        }
+    }
+
+    /// Removes messages of another type. Their sender could not know the type while the process was asleep. Returns
+    /// their numbers.
+    fn refuse_wrong_mail(&self, core: &Arc<Core>, found: &mut Found) -> HashSet<u64> {
+        let Found { serial, row, mail, .. } = found;
+        let (right, wrong) = std::mem::take(mail).into_iter().partition(|(_, mail)| mail.kinds.contains(&row.kind));
+        *mail = right;
+        let wrong: Vec<(u64, StoredMail)> = wrong;
+        let to = self.ticket(*serial).unwrap_or(core.road.table.nobody());
+        for (_, mail) in &wrong {
+            let from = mail.from.and_then(|from| self.run.read(from));
+            let letter = DeadLetter { from, ..DeadLetter::new(to, DeadLetterReason::WrongType) };
+            core.road.outside.add(&core.road.outside.accepted, 1);
+            core.road.dead_letter(&core.road.outside, &letter);
+        }
+        let changes = wrong
+            .iter()
+            .flat_map(|(number, mail)| self.dead_rows((*serial, *number), mail.clone(), WhyDead::WrongType));
+        self.remove(changes.collect());
+        wrong.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// A process is not loaded in this run any more. Its stored messages stay on disk.
+    pub(super) fn stays_asleep(&self, serial: u64) {
+        let waiting = self.residency.enter(serial, |residence| {
+            if matches!(residence.place, Place::Loading) {
+                residence.place = Place::Asleep;
+            }
+            residence.requests.clear();
+            std::mem::take(&mut residence.waiting)
+        });
+        self.refuse_repairs(serial, &NotRepaired::Closed);
+        waiting.into_iter().for_each(|mail| drop_contained(mail.message));
+    }
+
+    /// Sets the timers of a process that was loaded. Those that were due meanwhile fire at once.
+    fn set_timers(&self, core: &Arc<Core>, body: &mut Ready, timers: &[(u64, u64)]) {
+        if timers.is_empty() {
+            return;
+        }
+        let now = self.wall_millis();
+        for (tag, due) in timers {
+            let (tag, delay) = (*tag, Duration::from_millis(due.saturating_sub(now)));
+            core.perform(Yield::Timer { tag, delay }, body, &mut Outbox::default(), &mut core.executor());
+        }
+    }
+
+    /// Reads a process and its mail.
+    fn read(&self, serial: u64, life: Life) -> Result<Read, JournalError> {
+        let mut tables = lock(&self.tables);
+        let Some((tables, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
+        // Records of this run may be only in the log.
+        let applied = tables.apply(self.tail.released())?;
+        self.note_applied(applied);
+        let stored = reader.load(serial)?;
+        if stored.row.is_none() {
+            return Ok(Read::nobody(&stored.entries));
+        }
+        let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(Vec::new())) };
+        if found.head.exit.is_some() {
+            return Ok(Read::Nobody(found.watchers()));
+        }
+        self.find_downs(&mut found, &mut **reader)?;
+        Ok(Read::Found(Box::new(found)))
+    }
+
+    fn no_such_process(&self, core: &Arc<Core>, serial: u64, watchers: Vec<(u64, u64)>) {
+        self.becomes_nobody(core, serial);
+        if !watchers.is_empty() {
+            self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
+        }
+        self.residency.forget(serial);
+    }
+
+    /// Reports the messages that wait for a process that has ended.
+    pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64) {
+        let (waiting, requests) = self.residency.enter(serial, |residence| {
+            residence.place = Place::Nobody;
+            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests))
+        });
+        self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
+        self.replies.give_up(serial, &[]);
+        let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
+        let over = |(number, ..): (u64, Life, StoredRequest)| rows::answered(serial, REQUESTS, number);
+        let mut changes: Vec<Change> = requests.into_iter().map(over).collect();
+        for mail in waiting {
+            let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
+            changes.extend(self.dead_letter(serial, &mail, DeadLetterReason::Ended));
+            bury(&core.road, name, to, mail, DeadLetterReason::Ended);
+        }
+        self.remove(changes);
+    }
+
+    /// A process stays on disk. `read` is the last record that its load has read, if it is to look at later ones.
+    pub(super) fn unreadable(&self, serial: u64, read: Option<(Life, Position)>) {
+        let is_end = |(_, _, request): &(u64, Life, StoredRequest)| *request == StoredRequest::End;
+        let (waiting, is_ordered) = self.residency.enter(serial, |residence| {
+            // A request to end may have come behind the look at its rows.
+            let is_to_end = std::mem::take(&mut residence.requests).iter().any(is_end);
+            // So may the order of a parent that has ended.
+            let is_later = |(life, through)| residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
+            let is_ordered = is_to_end || !residence.repairs.is_empty() || read.is_some_and(is_later);
+            residence.place = if is_ordered { Place::Loading } else { Place::Unreadable };
+            residence.left_behind = is_to_end.then(|| self.tail.end()).or(residence.left_behind);
+            // Stored messages stay on disk. Questions are dropped, which tells their askers.
+            (residence.leave_on_disk(), is_ordered)
+        });
+        waiting.into_iter().for_each(|mail| drop_contained(mail.message));
+        if let Some(core) = self.core().filter(|_| is_ordered) {
+            self.start_load(&core, serial);
+        }
+    }
+
+    /// Parks a process that cannot be read. If the record is lost, the process is loaded again.
+    fn park_unread(
+        &self,
+        found: &Found,
+        kind: &Kind,
+        (error, event): (&BoxError, Option<FailedEvent>),
+    ) -> Result<(), Refused> {
+        let serial = found.serial;
+        let mut head = found.head.clone();
+        head.parked = Some(rows::Parked { error: error.to_string(), attempts: 0, version: kind.version, event });
+        head.trail.note(self.wall_millis(), Traced::Parked, (0, 0));
+        let row = head.row(&found.row.kind, found.row.version, found.row.state.clone());
+        let record = row.ok().and_then(|row| {
+            let changes = vec![Change::Process { serial, row: Some(row) }];
+            EncodedRecord::new(&Record { changes }).ok()
+        });
+        let Some(record) = record else { return Ok(()) };
+        let me = self.me.clone();
+        let waiter = Box::new(move |fate| {
+            if let Some(me) = me.upgrade().filter(|_| fate == Fate::Lost)
+                && let Some(core) = me.core()
+            {
+                me.load_unreadable(&core, serial);
+            }
+        });
+        self.tail.append(found.life, &record, Some(waiter)).map(drop)
+    }
+
+    /// Loads a process whose parking is lost.
+    fn load_unreadable(&self, core: &Arc<Core>, serial: u64) {
+        let loads = self.residency.enter(serial, |residence| {
+            let is_unreadable = matches!(residence.place, Place::Unreadable);
+            if is_unreadable {
+                residence.place = Place::Loading;
+            }
+            is_unreadable
+        });
+        if loads {
+            self.start_load(core, serial);
+        }
+    }
+
+    /// Begins a process with an id that nobody has. The lock of the ids is held.
+    pub(super) fn begin<P: Durable>(
+        &self,
+        ids: &mut HashMap<String, Id>,
+        (id, options): (&str, &BeginOptions),
+        process: P,
+        waiter: Waiter,
+    ) -> Result<Pid, (P, String)> {
+        let Some(core) = self.core() else {
+            return Err((process, "the runtime has ended".into()));
+        };
+        let head = StoredHead::new(P::FORMAT, Some(id.to_owned()), self.wall_millis());
+        let limit = self.settings.largest_state;
+        let (encoded, has_reply) = self.run.code(|| contain(|| P::FORMAT.encode(&process)));
+        let state = match encoded {
+            Ok(Ok(_)) if has_reply => return Err((process, WITH_REPLY.into())),
+            Ok(Ok(state)) if state.len() > limit => return Err((process, too_large(state.len(), limit))),
+            Ok(Ok(state)) => state,
+            Ok(Err(error)) => return Err((process, error.to_string())),
+            Err(panic) => return Err((process, panic.to_string())),
+        };
+        let life = self.tail.life();
+        let serial = match self.number() {
+            Ok(serial) => serial,
+            Err(why) => return Err((process, why_refused(why).into())),
+        };
+        let Some(pid) = self.ticket(serial) else { return Err((process, "there are no more PIDs".into())) };
+        let deadline = match options.deadline.map(|limit| self.deadline(limit)).transpose() {
+            Ok(deadline) => deadline,
+            Err(why) => return Err((process, why_refused(why).into())),
+        };
+        let record = head.row(P::NAME, P::VERSION, state.clone()).map_err(|error| error.to_string()).and_then(|row| {
+            let name = NameRow { serial, body: P::NAME.as_bytes().to_vec() };
+            let mut changes = vec![
+                Change::Process { serial, row: Some(row) },
+                Change::Name { class: rows::IDS, name: id.to_owned(), row: Some(name) },
+            ];
+            let deadline = deadline.as_ref().map(|(number, due)| rows::request(serial, *number, *due, &TIMED_OUT));
+            changes.extend(deadline.transpose().map_err(|error| error.to_string())?);
+            EncodedRecord::new(&Record { changes }).map_err(|error| error.to_string())
+        });
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => return Err((process, error)),
+        };
+        let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
+        let position = match self.tail.append(life, &record, Some(waiter)) {
+            Ok(position) => position,
+            Err(why) => return Err((process, why_refused(why).into())),
+        };
+        ids.insert(id.to_owned(), Id { serial, kind: P::NAME.into(), life, position });
+        self.give_deadline(&core, &resident, deadline);
+        self.install_new(&core, resident, Loaded::new(process, state, head, position), (None, position));
+        Ok(pid)
+    }
+}

@@ -1,0 +1,93 @@
+//! The limit of stored messages that wait for one process.
+
+use std::collections::{HashMap, HashSet};
+
+use super::core::{Sent, StoreCore};
+use super::journal::{Change, Record};
+use super::residency::{Mail, Place, Residence};
+use super::rows::{self, MAIL, StoredDead, StoredMail, WhyDead};
+use crate::primitives::{MutexGuard, lock};
+
+/// The stored messages among these.
+fn stored(mail: &[Mail]) -> usize {
+    mail.iter().filter(|mail| mail.number.is_some()).count()
+}
+
+impl Residence {
+    /// The number of stored messages that wait for the process, as far as it is known. A process that sleeps is loaded
+    /// for the first message, and the load counts those on disk.
+    pub(super) fn mail_count(&self) -> usize {
+        match &self.place {
+            Place::Resident(resident) => lock(&resident.mail).len(),
+            _ => self.on_disk + stored(&self.waiting),
+        }
+    }
+
+    /// A load has read these messages. Those that wait here as well are counted here.
+    pub(super) fn count_mail(&mut self, read: &[(u64, StoredMail)]) {
+        let waiting: HashSet<u64> = self.waiting.iter().filter_map(|mail| mail.number).collect();
+        self.on_disk = read.iter().filter(|(number, _)| !waiting.contains(number)).count();
+    }
+
+    /// Takes out what waits. Stored messages stay on disk, and are counted there.
+    pub(super) fn leave_on_disk(&mut self) -> Vec<Mail> {
+        self.on_disk += stored(&self.waiting);
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+impl StoreCore {
+    /// Messages that were accepted in this run stay on disk.
+    pub(super) fn take_back(&self, messages: u64) {
+        if let Some(core) = self.core().filter(|_| messages > 0) {
+            let counters = &core.road.outside;
+            counters.take_back(&counters.accepted, messages);
+        }
+    }
+
+    pub(super) fn is_full(&self, residence: &Residence) -> bool {
+        residence.mail_count() >= self.settings.mailbox_limit
+    }
+
+    /// Makes dead letters of the messages of a step whose receivers are full, in the record of the step. Returns their
+    /// places.
+    pub(super) fn bury_surplus(
+        &self,
+        record: &mut Record,
+        mail: &mut [Sent],
+        (serials, locked): (&[u64], &[MutexGuard<'_, Residence>]),
+    ) -> HashSet<usize> {
+        let (mut sent, mut surplus) = (HashMap::new(), HashSet::new());
+        for (index, (to, stored, ..)) in mail.iter_mut().enumerate() {
+            let place = self.number_of(*to).and_then(|serial| serials.binary_search(&serial).ok());
+            let Some(place) = place else { continue };
+            // Also those that this step has sent before.
+            let count: &mut usize = sent.entry(place).or_insert_with(|| locked[place].mail_count());
+            if *count < self.settings.mailbox_limit {
+                *count += usize::from(stored.is_some());
+                continue;
+            }
+            surplus.insert(index);
+            if let Some((number, _)) = stored.take() {
+                let row = record.changes.iter_mut().find(|change| is_mail(change, (serials[place], number)));
+                row.into_iter().for_each(|change| self.bury_row(change));
+            }
+        }
+        surplus
+    }
+
+    /// Makes a dead letter of a message that begins to wait.
+    fn bury_row(&self, change: &mut Change) {
+        let Change::Entry { serial, number, row: Some(row), .. } = &*change else { return };
+        let Ok(mail) = postcard::from_bytes::<StoredMail>(&row.body) else { return };
+        let dead = StoredDead { mail, why: WhyDead::Full, since: self.wall_millis() };
+        if let Ok(dead) = rows::dead(*serial, *number, &dead, self.keep) {
+            *change = dead;
+            self.keep_for_now();
+        }
+    }
+}
+
+fn is_mail(change: &Change, key: (u64, u64)) -> bool {
+    matches!(change, Change::Entry { serial, class: MAIL, number, row: Some(_) } if (*serial, *number) == key)
+}

@@ -1,0 +1,94 @@
+//! Durable processes: they survive the end of their program.
+//!
+//! A process that is [`Durable`] has its state stored after every step. A [`Store`] keeps it, with the messages that
+//! wait for it. When the program is started again, the process goes on where it was, under the same PID and id, also
+//! if the program was killed between any two instructions.
+//!
+//! A step does not wait for the disk. Its record goes to the end of a log, in memory, and the process goes on. A
+//! message to a process of the same store is delivered at once. Everything else that a step yields waits until the
+//! record of the step is on disk: replies, commands, and messages to ordinary processes.
+//!
+//! The file `docs/durable.md` of the repository has the protocols.
+
+pub mod journal;
+
+mod ahead;
+mod answering;
+mod applying;
+mod begin_options;
+mod children;
+#[cfg(feature = "sqlite")]
+mod closed;
+mod coding;
+mod command_future;
+mod command_steps;
+mod command_type;
+mod contract;
+#[cfg(all(unix, feature = "sqlite"))]
+mod control;
+mod core;
+mod dead_letters;
+mod departure;
+mod ends;
+mod error;
+mod held;
+mod keys;
+mod kept_replies;
+mod loaded;
+mod loading;
+mod machine;
+mod mail_limit;
+mod mail_tap;
+mod monitors;
+mod naming;
+mod new_child;
+mod next_kind;
+mod notice;
+mod numbers;
+mod open_commands;
+#[cfg(feature = "sqlite")]
+mod operate;
+mod operating;
+mod operator;
+mod pool_jobs;
+mod query;
+mod repair;
+mod repairing;
+mod replies;
+mod requests;
+mod residency;
+mod rest;
+mod results;
+mod retention;
+mod rows;
+mod seam;
+mod send_once;
+mod sending;
+mod settings;
+pub(crate) mod simulated;
+mod sleep;
+mod store;
+mod store_calls;
+mod store_settings;
+mod storing;
+mod tail;
+mod ties;
+mod trail;
+mod upgrading;
+mod waking;
+mod writer;
+
+pub use self::begin_options::BeginOptions;
+pub use self::coding::Format;
+pub use self::command_type::ErrorText;
+pub use self::contract::{CommandResult, Durable, DurableCommand, Encoded, Stored};
+pub use self::error::StoreError;
+#[cfg(feature = "sqlite")]
+pub use self::operate::operate;
+pub use self::query::{
+    Listed, Query, Request, Shown, ShownChild, ShownCommand, ShownDead, ShownMail, ShownTimer, Which,
+};
+pub use self::repair::NotRepaired;
+pub use self::rows::WhyDead;
+pub use self::store::{Begun, Receipt, ResultOf, Store, StoreBuilder};
+pub use self::trail::{Traced, TrailStep};

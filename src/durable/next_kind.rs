@@ -1,0 +1,11 @@
+//! The kind that a durable process has behind a step that upgrades it.
+
+use super::coding::Format;
+
+/// The kind that a process has behind its step.
+pub(super) struct NextKind {
+    pub(super) name: &'static str,
+    pub(super) version: u32,
+    pub(super) format: Format,
+    pub(super) state: Vec<u8>,
+}

@@ -1,0 +1,245 @@
+//! Does the work of an operator in a store that is open.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::core::StoreCore;
+use super::error::StoreError;
+use super::journal::{Damage, JournalError};
+use super::operating::Desk;
+use super::query::{Query, Request, Which};
+use super::repair::{Action, NotRepaired};
+use super::rows::{StoredReason, StoredRequest};
+use super::tail::Fate;
+use crate::clock::Clock;
+use crate::inside::is_step;
+use crate::latch::Latch;
+use crate::pid::Pid;
+use crate::primitives::{Arc, lock};
+use crate::process::ParseCommandKeyError;
+use crate::sched::cell::Missing;
+
+/// How long an order may take, by the clock of the runtime. It waits for the disk, and for the process.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How many orders are given at once to the processes that a query selects.
+const AT_ONCE: usize = 1_000;
+
+/// Does what operators ask of a store that is open.
+#[derive(Clone)]
+pub(super) struct Operator {
+    pub(super) core: Arc<StoreCore>,
+    pub(super) clock: Clock,
+}
+
+impl Operator {
+    /// Reads what is on disk now.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Desk<'_>) -> Result<R, StoreError>) -> Result<R, StoreError> {
+        if is_step() {
+            return Err(StoreError::InsideStep);
+        }
+        self.core.apply()?;
+        let reader = match lock(&self.core.tables).as_ref() {
+            // One of its own, so that no load waits for it.
+            Some((tables, _)) => tables.reader()?,
+            None => return Err(JournalError::Broken.into()),
+        };
+        read(&mut Desk { reader, run: self.core.run, id: self.core.id, kinds: &self.core.kinds })
+    }
+
+    pub(super) fn serial_of(&self, pid: Pid) -> Result<u64, StoreError> {
+        self.core.number_of(pid).ok_or(StoreError::NotRepaired(NotRepaired::NoSuchProcess))
+    }
+
+    fn wait(&self, done: &Latch<Result<(), NotRepaired>>) -> Result<(), StoreError> {
+        done.join(&self.clock, PATIENCE)?.map_err(StoreError::NotRepaired)
+    }
+
+    /// Refuses an order that the process cannot carry out, before the process is disturbed.
+    fn check_order(&self, serial: u64, order: &Action) -> Result<(), StoreError> {
+        let shown = self.read(|desk| desk.show(serial))?;
+        let is_over = shown.listed.status == super::journal::Status::Ended;
+        match order {
+            _ if is_over => Err(StoreError::NotRepaired(NotRepaired::NoSuchProcess)),
+            Action::Retry | Action::Skip | Action::Replace { .. } if shown.listed.error.is_none() => {
+                Err(StoreError::NotRepaired(NotRepaired::NotParked))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn order(&self, serial: u64, order: Action) -> Result<(), StoreError> {
+        self.check_order(serial, &order)?;
+        self.wait(&self.core.repair(serial, order))
+    }
+
+    /// Gives an order to all that a query selects. Those that cannot carry it out are left out of the count.
+    pub(super) fn order_all(&self, query: &Query, order: &Action) -> Result<u64, StoreError> {
+        let (mut query, mut count) = (query.clone(), 0);
+        let mut left = query.limit.unwrap_or(usize::MAX);
+        while left > 0 {
+            let page = self.read(|desk| desk.list(&query.clone().limit(left.min(AT_ONCE))))?;
+            let Some(last) = page.last() else { break };
+            left -= page.len();
+            query = query.after(last.pid);
+            // Others would leave memory for nothing.
+            let parked = page.iter().filter(|listed| listed.error.is_some());
+            let serials = parked.filter_map(|listed| self.core.number_of(listed.pid));
+            let begun: Vec<_> = serials.map(|serial| self.core.repair(serial, order.clone())).collect();
+            for done in begun {
+                match self.wait(&done) {
+                    Ok(()) => count += 1,
+                    Err(StoreError::NotRepaired(NotRepaired::Lost | NotRepaired::Closed)) => {
+                        return self.wait(&done).map(|()| count);
+                    }
+                    Err(StoreError::NotRepaired(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn give(&self, which: &Which, order: Action) -> Result<Value, StoreError> {
+        Ok(match which {
+            Which::One(process) => {
+                let serial = self.read(|desk| desk.find(process))?;
+                self.order(serial, order)?;
+                1.into()
+            }
+            Which::All(query) => self.order_all(query, &order)?.into(),
+        })
+    }
+
+    pub(super) fn replace(&self, serial: u64, json: &str) -> Result<(), StoreError> {
+        let shown = self.read(|desk| desk.show(serial))?;
+        let kind = self.core.kinds.get(&*shown.listed.kind);
+        let kind =
+            kind.ok_or_else(|| StoreError::refused(format_args!("the kind {:?} is not known", shown.listed.kind)))?;
+        let state = self.core.encode_state(kind, json).map_err(StoreError::NotRepaired)?;
+        self.order(serial, Action::Replace { state, of: Some((kind.version, kind.format)) })
+    }
+
+    fn cancel(&self, pid: Pid) -> Result<(), StoreError> {
+        let stop = StoredRequest::Stop { reason: StoredReason::Cancelled, deadline: None };
+        self.request(self.serial_of(pid)?, &stop)
+    }
+
+    /// Stores a request to a process. Returns when it is on disk.
+    fn request(&self, serial: u64, request: &StoredRequest) -> Result<(), StoreError> {
+        self.check_order(serial, &Action::Terminate)?;
+        if self.core.core().is_none_or(|core| core.road.door.is_closed()) {
+            return Err(NotRepaired::Closed.into());
+        }
+        let fate = Latch::new();
+        let told = fate.clone();
+        match self.core.request(serial, request, Some(Box::new(move |fate| _ = told.set(fate)))) {
+            Ok(()) => self.stored(&fate),
+            Err(Missing::Ended) => Err(NotRepaired::NoSuchProcess.into()),
+            Err(Missing::Never) => Err(NotRepaired::Closed.into()),
+        }
+    }
+
+    fn stored(&self, fate: &Latch<Fate>) -> Result<(), StoreError> {
+        match fate.join(&self.clock, PATIENCE)? {
+            Fate::Released => Ok(()),
+            Fate::Lost => Err(StoreError::Lost),
+            Fate::Unknown => Err(StoreError::Unknown),
+        }
+    }
+
+    /// Ends a process. Returns when its end is on disk.
+    pub(super) fn terminate(&self, pid: Pid) -> Result<(), StoreError> {
+        let serial = self.serial_of(pid)?;
+        let end = self.core.end_of(serial)?;
+        if let Err(error) = self.request(serial, &StoredRequest::End) {
+            self.core.waits_no_longer(serial);
+            return Err(error);
+        }
+        let ended = end.join(&self.clock, PATIENCE);
+        if ended.is_err() {
+            self.core.waits_no_longer(serial);
+        }
+        ended?;
+        Ok(())
+    }
+
+    /// Calls `order` with one process, or with all that a query selects. Returns the number of those that took it.
+    fn each(&self, which: &Which, order: impl Fn(Pid) -> Result<(), StoreError>) -> Result<u64, StoreError> {
+        let query = match which {
+            Which::One(process) => {
+                let serial = self.read(|desk| desk.find(process))?;
+                let pid = self.core.ticket(serial).ok_or(NotRepaired::NoSuchProcess)?;
+                return order(pid).map(|()| 1);
+            }
+            Which::All(query) => query.clone(),
+        };
+        let limit = query.limit.unwrap_or(usize::MAX);
+        let selected = self.read(|desk| desk.list(&query.limit(limit)))?;
+        let mut count = 0;
+        for listed in selected {
+            match order(listed.pid) {
+                Ok(()) => count += 1,
+                Err(StoreError::NotRepaired(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(count)
+    }
+
+    pub(super) fn check(&self) -> Result<Vec<Damage>, StoreError> {
+        self.core.apply()?;
+        match lock(&self.core.tables).as_mut() {
+            Some((tables, _)) => Ok(tables.check()?),
+            None => Err(JournalError::Broken.into()),
+        }
+    }
+
+    pub(super) fn backup(&self, to: &std::path::Path) -> Result<(), StoreError> {
+        self.core.apply()?;
+        let copy = match lock(&self.core.tables).as_ref() {
+            Some((tables, _)) => tables.copy()?,
+            None => return Err(JournalError::Broken.into()),
+        };
+        // Without the lock: it may take long.
+        Ok(copy(to)?)
+    }
+
+    /// Carries out a request. The answer is as the request says.
+    pub(super) fn carry_out(&self, request: &Request) -> Result<Value, StoreError> {
+        if is_step() {
+            return Err(StoreError::InsideStep);
+        }
+        Ok(match request {
+            Request::Retry(which) => self.give(which, Action::Retry)?,
+            Request::Skip(which) => self.give(which, Action::Skip)?,
+            Request::Terminate(which) => self.each(which, |pid| self.terminate(pid))?.into(),
+            Request::Cancel(which) => self.each(which, |pid| self.cancel(pid))?.into(),
+            Request::Replace { process, state } => {
+                let serial = self.read(|desk| desk.find(process))?;
+                self.replace(serial, state)?;
+                1.into()
+            }
+            Request::Resend { process, number } => {
+                let serial = self.read(|desk| desk.find(process))?;
+                self.order(serial, Action::Resend(*number))?;
+                1.into()
+            }
+            Request::Answer { key, json, is_error } => {
+                let key = key.parse().map_err(|error: ParseCommandKeyError| StoreError::refused(error))?;
+                let fate = Latch::new();
+                let told = fate.clone();
+                self.core.answer_with_json(key, (json, *is_error), Box::new(move |fate| _ = told.set(fate)))?;
+                self.stored(&fate)?;
+                1.into()
+            }
+            Request::Check => self.check()?.iter().map(Damage::to_string).collect(),
+            Request::Backup(to) => {
+                self.backup(to)?;
+                Value::Null
+            }
+            reads => self.read(|desk| desk.answer(reads))?,
+        })
+    }
+}

@@ -1,0 +1,288 @@
+//! The requests of operators, and the answers.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use super::journal::Status;
+use super::rows::WhyDead;
+use super::trail::TrailStep;
+use crate::pid::Pid;
+
+/// Selects processes of a store. All conditions must hold.
+///
+/// ```
+/// use procession::durable::Query;
+///
+/// let stuck = Query::all().kind("order").parked().error("the bank is closed");
+/// # let _ = stuck;
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
+pub struct Query {
+    pub(super) kind: Option<String>,
+    pub(super) status: Option<Status>,
+    pub(super) error: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) parent: Option<String>,
+    /// In milliseconds since 1970.
+    pub(super) begun_before: Option<u64>,
+    pub(super) after: Option<String>,
+    pub(super) limit: Option<usize>,
+}
+
+impl Query {
+    /// Selects all processes, also those that have ended and are kept.
+    pub fn all() -> Query {
+        Query::default()
+    }
+
+    /// Selects processes of the kind with this name.
+    pub fn kind(self, name: impl Into<String>) -> Query {
+        Query { kind: Some(name.into()), ..self }
+    }
+
+    /// Selects processes with this status.
+    pub fn status(self, status: Status) -> Query {
+        Query { status: Some(status), ..self }
+    }
+
+    /// Selects processes that are parked.
+    pub fn parked(self) -> Query {
+        self.status(Status::Parked)
+    }
+
+    /// Selects processes that are parked with an error that has this text in it.
+    pub fn error(self, text: impl Into<String>) -> Query {
+        Query { error: Some(text.into()), ..self }.parked()
+    }
+
+    /// Selects processes whose ids begin with this text.
+    pub fn id_prefix(self, text: impl Into<String>) -> Query {
+        Query { id: Some(text.into()), ..self }
+    }
+
+    /// Selects the children of this process that answer it, also those that have ended and are kept.
+    pub fn parent(self, pid: Pid) -> Query {
+        Query { parent: Some(pid.to_string()), ..self }
+    }
+
+    /// Selects processes that were begun before this time.
+    pub fn begun_before(self, time: SystemTime) -> Query {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Query { begun_before: Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), ..self }
+    }
+
+    /// Selects processes that were begun after this one. A list has the order of the beginnings. So the last process of
+    /// a page leads to the next page.
+    pub fn after(self, pid: Pid) -> Query {
+        Query { after: Some(pid.to_string()), ..self }
+    }
+
+    /// Selects at most so many. Without this a list has at most 1,000 processes, and all other calls have no limit.
+    pub fn limit(self, processes: usize) -> Query {
+        Query { limit: Some(processes), ..self }
+    }
+}
+
+pub(super) fn as_text<S: Serializer>(pid: &Pid, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(pid)
+}
+
+fn as_optional_text<S: Serializer>(pid: &Option<Pid>, to: S) -> Result<S::Ok, S::Error> {
+    pid.as_ref().map(Pid::to_string).serialize(to)
+}
+
+/// A process of a store, as a list has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Listed {
+    /// The PID, which is the same in every run.
+    #[serde(serialize_with = "as_text")]
+    pub pid: Pid,
+    /// The id with which it was begun.
+    pub id: Option<String>,
+    /// The name of its kind.
+    pub kind: String,
+    /// The version of its state.
+    pub version: u32,
+    /// The process that has run it as a child, and waits for its output.
+    #[serde(serialize_with = "as_optional_text")]
+    pub parent: Option<Pid>,
+    /// Whether it has something to do.
+    pub status: Status,
+    /// When it was begun, in milliseconds since 1970.
+    pub begun: u64,
+    /// Why it is parked, if it is.
+    pub error: Option<String>,
+    /// How often the failed step was tried. 0 if the process is not parked.
+    pub attempts: u32,
+}
+
+/// Everything that a store has of a process.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Shown {
+    /// As in a list.
+    #[serde(flatten)]
+    pub listed: Listed,
+    /// The state. A state that cannot be shown as JSON is a text that says so.
+    pub state: Value,
+    /// The output, if the process is done.
+    pub output: Option<Value>,
+    /// The messages that wait.
+    pub mail: Vec<ShownMail>,
+    /// The timers that are set.
+    pub timers: Vec<ShownTimer>,
+    /// The stored commands that are not answered.
+    pub commands: Vec<ShownCommand>,
+    /// The children that it has run and that have not answered yet.
+    pub children: Vec<ShownChild>,
+    /// The dead letters to this process.
+    pub dead: Vec<ShownDead>,
+    /// Its last steps, the oldest first.
+    pub trail: Vec<TrailStep>,
+}
+
+/// A message that waits in a store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ShownMail {
+    /// Its number. No other message of the store has had it.
+    pub number: u64,
+    /// The sender, if it was a process.
+    #[serde(serialize_with = "as_optional_text")]
+    pub from: Option<Pid>,
+    /// The message.
+    pub message: Value,
+    /// Whether the process is parked with a step that takes this message.
+    pub fails: bool,
+}
+
+/// A child of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShownChild {
+    /// The number of its tag.
+    pub tag: u64,
+    /// The child.
+    #[serde(serialize_with = "as_text")]
+    pub pid: Pid,
+}
+
+/// A timer of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShownTimer {
+    /// The number of its tag.
+    pub tag: u64,
+    /// When it is due, in milliseconds since 1970.
+    pub due: u64,
+}
+
+/// A command that is not answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ShownCommand {
+    /// Its key, by which it can be answered.
+    pub key: String,
+    /// The number of its tag.
+    pub tag: u64,
+    /// The name of its type.
+    pub name: String,
+    /// The command.
+    pub command: Value,
+    /// The number of the last attempt that may have been handed out.
+    pub attempt: u32,
+    /// Its progress: it `waits` for its handler, is `out`, is `pausing` behind a failed attempt, is to be answered
+    /// `later`, or is `answered`.
+    pub phase: &'static str,
+}
+
+/// A dead letter of a store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ShownDead {
+    /// Its receiver.
+    #[serde(serialize_with = "as_text")]
+    pub to: Pid,
+    /// Its number.
+    pub number: u64,
+    /// The sender, if it was a process.
+    #[serde(serialize_with = "as_optional_text")]
+    pub from: Option<Pid>,
+    /// The message.
+    pub message: Value,
+    /// Why no step takes it.
+    pub why: WhyDead,
+    /// Since when it is a dead letter, in milliseconds since 1970.
+    pub since: u64,
+}
+
+/// Processes to which an order is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Which {
+    /// One process, by its PID or its id.
+    One(String),
+    /// All that a query selects.
+    All(Query),
+}
+
+/// A request of an operator to a store. The program `procession-store` makes these requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Request {
+    /// A list of processes. The answer is an array of [`Listed`].
+    List(Query),
+    /// The number of processes that a query selects.
+    Count(Query),
+    /// All about one process, by its PID or its id. The answer is a [`Shown`].
+    Show(String),
+    /// Parked processes try again. The answer is their number.
+    Retry(Which),
+    /// Parked processes go on without the event that their steps cannot take. The answer is their number.
+    Skip(Which),
+    /// A parked process gets another state.
+    Replace {
+        /// The process, by its PID or its id.
+        process: String,
+        /// The state as JSON.
+        state: String,
+    },
+    /// Processes are asked to stop. The answer is their number.
+    Cancel(Which),
+    /// Processes end. The answer is their number.
+    Terminate(Which),
+    /// A stored command is answered.
+    Answer {
+        /// The key of the command.
+        key: String,
+        /// The value, or the error, as JSON.
+        json: String,
+        /// Whether it is an error of the command's type.
+        is_error: bool,
+    },
+    /// Dead letters: those behind a receiver and a number, at most so many. The answer is an array of [`ShownDead`].
+    Dead {
+        /// The receiver and the number of the last dead letter of the page before.
+        after: Option<(String, u64)>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// A dead letter is sent again.
+    Resend {
+        /// The receiver, by its PID or its id.
+        process: String,
+        /// The number of the dead letter.
+        number: u64,
+    },
+    /// Reads everything. The answer is an array of texts, one for each damage.
+    Check,
+    /// Copies the store into a new folder.
+    Backup(PathBuf),
+}

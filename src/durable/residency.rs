@@ -1,0 +1,492 @@
+//! Which durable processes are in memory, and where their mail goes.
+//!
+//! `docs/durable.md` has the protocol. Each process of the store that somebody has sent to, or that is in memory, has
+//! a [`Residence`] behind a lock of its own. A message is appended to the tail and goes to the process, or into the
+//! residence, under this lock. So each receiver gets its mail in the order of the records.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap};
+
+use super::coding::Format;
+use super::journal::Position;
+use super::repair::Repair;
+use super::rest::Rest;
+use super::rows::{FailedEvent, StoredEvent, StoredRequest};
+use super::tail::Life;
+use crate::outcome::{BoxError, drop_contained};
+use crate::pid::Pid;
+use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
+use crate::process::reply::Ask;
+use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down};
+use crate::sched::body::Ready;
+use crate::sched::cell::Missed;
+use crate::sched::mailbox::{Envelope, Mailbox};
+use crate::sched::non_local::AnyMessage;
+use crate::sched::resident_waker::PollRequests;
+use crate::sched::road::Road;
+
+const SHARDS: usize = 64;
+
+/// The residences of a store, by the serial numbers of the processes.
+pub(super) struct Residency {
+    shards: [Mutex<HashMap<u64, Arc<Mutex<Residence>>>>; SHARDS],
+    /// How many residences were made.
+    made: AtomicU64,
+}
+
+/// One process of a store, as far as memory is concerned.
+#[derive(Default)]
+pub(super) struct Residence {
+    pub(super) place: Place,
+    /// No other residence of this run has it. One of a process that sleeps is removed, and made again.
+    pub(super) number: u64,
+    /// The last record that was appended when the process left memory. A load reads what rests on it.
+    pub(super) left_behind: Option<(Life, Position)>,
+    /// Mail that has come since the load began, or while the process leaves.
+    pub(super) waiting: Vec<Mail>,
+    /// The stored messages that wait and are not in memory, as the last load has counted them.
+    pub(super) on_disk: usize,
+    /// Orders of operators. A load carries them out before it makes the process resident.
+    pub(super) repairs: Vec<Repair>,
+    /// Requests that have come meanwhile.
+    pub(super) requests: Vec<(u64, Life, StoredRequest)>,
+}
+
+/// Where a process is.
+#[derive(Default)]
+pub(super) enum Place {
+    /// On disk only.
+    #[default]
+    Asleep,
+    /// A thread loads it.
+    Loading,
+    Resident(Arc<Resident>),
+    /// It has been in memory, and is about to be out of it.
+    Leaving,
+    /// As `Leaving`. It stays out of memory unless something has come for it by then: see `sleep`.
+    LeavingToSleep,
+    /// It stays on disk: it cannot be read, or its kind is unknown. Its mail is stored.
+    Unreadable,
+    /// There is no such process, or it has ended.
+    Nobody,
+    /// It was the residence of nobody, or of a process that sleeps, and is in the map no more.
+    Removed,
+}
+
+/// A message on its way to a process of the store.
+pub(super) struct Mail {
+    /// The number under which it is stored. `None` if it is not stored.
+    pub(super) number: Option<u64>,
+    pub(super) life: Life,
+    /// The record of the step that has sent it, if a step of the store has and it is not stored.
+    pub(super) rests_on: Option<Position>,
+    pub(super) from: Option<Pid>,
+    pub(super) message: AnyMessage,
+    pub(super) stored: Option<StoredBytes>,
+}
+
+/// A message as it is stored, kept until a step has taken it.
+#[derive(Clone)]
+pub(super) struct StoredBytes {
+    pub(super) format: Format,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Puts a message into the mailbox of an ordinary process. Returns the body that this woke.
+type Post = fn(&Road, Pid, Option<Pid>, AnyMessage) -> Result<Option<Ready>, AnyMessage>;
+
+/// Calls that need the type of a message.
+pub(super) struct MessageType {
+    pub(super) id: TypeId,
+    pub(super) name: &'static str,
+    /// The kinds of processes that take messages of this type.
+    pub(super) kinds: Vec<String>,
+    pub(super) format: Format,
+    pub(super) encode: fn(Format, &dyn Any) -> Result<Vec<u8>, BoxError>,
+    post: Post,
+}
+
+impl MessageType {
+    pub(super) fn of<M: super::contract::Stored + Send + 'static>(format: Format) -> MessageType {
+        MessageType {
+            id: TypeId::of::<M>(),
+            name: std::any::type_name::<M>(),
+            kinds: Vec::new(),
+            format,
+            encode: |format, message| match message.downcast_ref::<M>() {
+                Some(message) => format.encode(message),
+                None => Err("it has another type".into()),
+            },
+            post: post::<M>,
+        }
+    }
+}
+
+/// As [`Post`].
+fn post<M: Send + 'static>(
+    road: &Road,
+    to: Pid,
+    from: Option<Pid>,
+    message: AnyMessage,
+) -> Result<Option<Ready>, AnyMessage> {
+    let mut message = Some(*message.downcast::<M>()?);
+    let posted = road.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| {
+        cell.post(to, |mailbox, _| {
+            let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
+            mailbox.messages.push(Envelope { from, message: message.take()? });
+            Some(1)
+        })
+    });
+    match (posted, message) {
+        (Ok((ready, _)), None) => {
+            road.outside.add(&road.outside.accepted, 1);
+            Ok(ready)
+        }
+        (_, Some(message)) => Err(Box::new(message)),
+        (Err(_), None) => Ok(None),
+    }
+}
+
+/// A durable process that is in memory.
+pub(super) struct Resident {
+    pub(super) serial: u64,
+    /// The PID by which others know it.
+    pub(super) pid: Pid,
+    /// The PID of its cell in this run.
+    pub(super) local: OnceLock<Pid>,
+    pub(super) life: Life,
+    pub(super) message: TypeId,
+    pub(super) message_name: fn() -> &'static str,
+    /// The stored messages that the mailbox has, and those that the step in hand has taken, by their numbers.
+    pub(super) mail: Mutex<HashMap<u64, Kept>>,
+    /// Stored events that no step has taken, by the classes and the numbers of their entries.
+    pub(super) events: Mutex<BTreeMap<(u8, u64), StoredEvent>>,
+    /// Ends of watched processes that have stored messages here.
+    pub(super) deferred: Mutex<Vec<Down>>,
+    /// The events that the step in hand has taken.
+    pub(super) taken: Mutex<Taken>,
+    /// The stored requests that no step has taken.
+    pub(super) requests: Mutex<Vec<OpenRequest>>,
+    pub(super) rest: Rest,
+    /// The last record that a question in the mailbox rests on.
+    told: AtomicU64,
+    /// The greatest position that is known to be on disk.
+    released: AtomicU64,
+    /// Whether it has ended, or leaves. Then no command of it is handed out.
+    is_gone: AtomicBool,
+    calls: AtomicUsize,
+}
+
+/// A stored message that no step has taken.
+pub(super) struct Kept {
+    pub(super) from: Option<Pid>,
+    pub(super) stored: StoredBytes,
+}
+
+/// A stored request that no step has taken.
+pub(super) struct OpenRequest {
+    pub(super) number: u64,
+    /// `None` if the process is to end.
+    pub(super) request: Option<CancelRequest>,
+    /// Whether the process was given it. A deadline is given when it is due.
+    pub(super) is_given: bool,
+}
+
+/// The events that a step has taken.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// The numbers of stored messages, in the order in which they were taken.
+    pub(super) mail: Vec<u64>,
+    /// The tags of answers.
+    pub(super) answers: Vec<u64>,
+    pub(super) cancels: Vec<CancelRequest>,
+    /// Ends of watched processes.
+    pub(super) downs: Vec<Down>,
+    /// The questions whose stored replies the step has dropped.
+    pub(super) dropped: Vec<Arc<Ask>>,
+    /// Whether the step gets one message or answer only, because the last one has failed.
+    pub(super) only_one: bool,
+}
+
+impl Taken {
+    /// The event, if there is only one, and one that can be left out.
+    pub(super) fn one(&self) -> Option<FailedEvent> {
+        match (&*self.mail, &*self.answers, &*self.cancels) {
+            ([number], [], []) => Some(FailedEvent::Mail(*number)),
+            ([], [tag], []) => Some(FailedEvent::Answer(*tag)),
+            _ => None,
+        }
+    }
+}
+
+/// Calls to a resident from other threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// The pause after a failed step is over.
+    Retry = 1,
+    /// A record that it rests on is lost, or nothing is stored any more. It leaves.
+    Leave = 2,
+    /// It is to be ended.
+    Terminate = 4,
+    /// Something was released.
+    Released = 8,
+    /// There is room in the tail.
+    Room = 16,
+    /// It leaves, and is loaded again: an operator has ordered a change.
+    Repair = 32,
+    /// It leaves, if it has nothing to do: see `sleep`.
+    Sleep = 1024,
+    /// All that its next step rests on is on disk.
+    OnDisk = 128,
+}
+
+impl Resident {
+    pub(super) fn new(
+        (serial, pid): (u64, Pid),
+        life: Life,
+        (message, message_name): (TypeId, fn() -> &'static str),
+    ) -> Arc<Resident> {
+        Arc::new(Resident {
+            serial,
+            pid,
+            local: OnceLock::new(),
+            life,
+            message,
+            message_name,
+            mail: Mutex::default(),
+            events: Mutex::default(),
+            deferred: Mutex::default(),
+            taken: Mutex::default(),
+            requests: Mutex::default(),
+            rest: Rest::default(),
+            told: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            is_gone: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
+        })
+    }
+
+    /// Notes a call, without a turn for it.
+    pub(super) fn note(&self, call: Call) {
+        // Ordering: Release, with the Acquire of those who look. The request to poll orders the two anyway.
+        self.calls.fetch_or(call as usize, Ordering::Release);
+    }
+
+    /// Makes the process look at this call, in a turn of its own if it is at rest.
+    pub(super) fn call(&self, road: &Road, call: Call) {
+        self.note(call);
+        if let Some(local) = self.local.get() {
+            road.request_poll(*local);
+        }
+    }
+
+    pub(super) fn is_called(&self, call: Call) -> bool {
+        self.calls.load(Ordering::Acquire) & call as usize != 0
+    }
+
+    /// Whether a call needs a step.
+    pub(super) fn has_calls(&self) -> bool {
+        self.calls.load(Ordering::Acquire) & !(Call::Released as usize) != 0
+    }
+
+    pub(super) fn take_call(&self, call: Call) -> bool {
+        self.calls.fetch_and(!(call as usize), Ordering::AcqRel) & call as usize != 0
+    }
+
+    /// Notes a record on which something rests that the process is told.
+    pub(super) fn note_told(&self, position: Position) {
+        self.told.fetch_max(position.0, Ordering::AcqRel);
+    }
+
+    /// The last record that anything rests on that the process was told.
+    pub(super) fn told(&self) -> Position {
+        Position(self.told.load(Ordering::Acquire))
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        // Ordering: Relaxed: only threads that have the body ask and set it.
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_gone(&self) {
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_released(&self, position: Position) {
+        self.released.fetch_max(position.0, Ordering::AcqRel);
+    }
+
+    pub(super) fn has_released(&self, position: Position) -> bool {
+        position.0 <= self.released.load(Ordering::Acquire)
+    }
+}
+
+impl Default for Residency {
+    fn default() -> Residency {
+        Residency { shards: std::array::from_fn(|_| Mutex::default()), made: AtomicU64::new(0) }
+    }
+}
+
+impl Residency {
+    /// The residence of a process. It may be removed before it is locked: see [`enter`](Self::enter).
+    pub(super) fn of(&self, serial: u64) -> Arc<Mutex<Residence>> {
+        let mut shard = lock(&self.shards[serial as usize % SHARDS]);
+        let new = || {
+            // Ordering: Relaxed: it only differs from all others.
+            let number = self.made.fetch_add(1, Ordering::Relaxed);
+            Arc::new(Mutex::new(Residence { number, ..Residence::default() }))
+        };
+        shard.entry(serial).or_insert_with(new).clone()
+    }
+
+    /// Calls `run` with the locked residence of a process.
+    pub(super) fn enter<R>(&self, serial: u64, run: impl FnOnce(&mut Residence) -> R) -> R {
+        loop {
+            let residence = self.of(serial);
+            let mut residence = lock(&residence);
+            if !matches!(residence.place, Place::Removed) {
+                return run(&mut residence);
+            }
+        }
+    }
+
+    /// Removes the residence of a process of which the tables know that it is nobody. One that a sender has just made
+    /// stays.
+    pub(super) fn forget(&self, serial: u64) {
+        self.forget_if(serial, |residence| matches!(residence.place, Place::Nobody) && residence.waiting.is_empty());
+    }
+
+    pub(super) fn forget_if(&self, serial: u64, is_needless: impl FnOnce(&Residence) -> bool) {
+        let mut shard = lock(&self.shards[serial as usize % SHARDS]);
+        let Some(residence) = shard.get(&serial).cloned() else { return };
+        let mut residence = lock(&residence);
+        if is_needless(&residence) {
+            residence.place = Place::Removed;
+            shard.remove(&serial);
+        }
+    }
+
+    /// All residences, in the order of the serial numbers.
+    pub(super) fn all(&self) -> Vec<(u64, Arc<Mutex<Residence>>)> {
+        let all = |shard: &Mutex<HashMap<u64, Arc<Mutex<Residence>>>>| {
+            lock(shard).iter().map(|(serial, residence)| (*serial, residence.clone())).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.shards.iter().flat_map(all).collect();
+        all.sort_unstable_by_key(|(serial, _)| *serial);
+        all
+    }
+
+    /// Whether a process is in memory, or is being loaded.
+    pub(super) fn is_in_memory(&self, serial: u64) -> bool {
+        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
+        let is_asleep = |place: &Place| matches!(place, Place::Asleep | Place::Removed);
+        residence.is_some_and(|residence| !is_asleep(&lock(&residence).place))
+    }
+
+    /// Whether it is known that there is no such process, or that it has ended.
+    pub(super) fn is_nobody(&self, serial: u64) -> bool {
+        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
+        residence.is_some_and(|residence| matches!(lock(&residence).place, Place::Nobody))
+    }
+
+    /// The process in memory, if it is there.
+    pub(super) fn resident(&self, serial: u64) -> Option<Arc<Resident>> {
+        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned()?;
+        match &lock(&residence).place {
+            Place::Resident(resident) => Some(resident.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Residence {
+    /// Gives a message to the process, or keeps it until the process is loaded.
+    pub(super) fn take(
+        &mut self,
+        road: &Road,
+        kind: &MessageType,
+        mail: Mail,
+        ticket: impl Fn(u64) -> Option<Pid>,
+    ) -> Given {
+        match &self.place {
+            Place::Resident(resident) if resident.message != kind.id => Given::Dead(mail, DeadLetterReason::WrongType),
+            Place::Resident(resident) => match resident.take(road, kind, mail, ticket) {
+                Ok(None) => Given::Kept,
+                Ok(Some(ready)) => Given::Woke(ready),
+                // It is about to leave.
+                Err(mail) => {
+                    self.place = Place::Leaving;
+                    self.waiting.push(mail);
+                    Given::Kept
+                }
+            },
+            Place::Asleep => {
+                self.place = Place::Loading;
+                self.waiting.push(mail);
+                Given::Loads
+            }
+            Place::Loading | Place::Leaving | Place::LeavingToSleep => {
+                self.waiting.push(mail);
+                Given::Kept
+            }
+            Place::Unreadable => {
+                self.on_disk += usize::from(mail.number.is_some());
+                Given::Stored(mail)
+            }
+            Place::Nobody | Place::Removed => Given::Dead(mail, DeadLetterReason::Ended),
+        }
+    }
+}
+
+/// The work that is left for a message when the lock of the residence is free.
+pub(super) enum Given {
+    Kept,
+    /// It woke the process.
+    Woke(Ready),
+    /// A load is to begin.
+    Loads,
+    /// It is on disk, and is not needed in memory.
+    Stored(Mail),
+    /// No step will take it.
+    Dead(Mail, DeadLetterReason),
+}
+
+impl Resident {
+    /// Puts a message into the mailbox. Returns the body that this woke. The message comes back if there is no mailbox
+    /// any more.
+    fn take(
+        &self,
+        road: &Road,
+        kind: &MessageType,
+        mut mail: Mail,
+        ticket: impl Fn(u64) -> Option<Pid>,
+    ) -> Result<Option<Ready>, Mail> {
+        let Some(local) = self.local.get() else { return Err(mail) };
+        if let Some(position) = mail.rests_on {
+            // First, because the step may take it at once.
+            self.note_told(position);
+        }
+        let mut from = mail.from;
+        if let (Some(number), Some(stored)) = (mail.number, &mail.stored) {
+            // First, because the step may take it at once.
+            lock(&self.mail).insert(number, Kept { from, stored: stored.clone() });
+            from = ticket(number);
+        }
+        match (kind.post)(road, *local, from, mail.message) {
+            Ok(ready) => Ok(ready),
+            Err(message) => {
+                mail.message = message;
+                Err(mail)
+            }
+        }
+    }
+}
+
+/// Reports a message that no step will take.
+pub(super) fn bury(road: &Road, type_name: &'static str, to: Pid, mail: Mail, reason: DeadLetterReason) {
+    let shown = Some(&*mail.message as &dyn Any);
+    let letter = DeadLetter { from: mail.from, type_name, message: shown, ..DeadLetter::new(to, reason) };
+    road.outside.add(&road.outside.accepted, 1);
+    road.dead_letter(&road.outside, &letter);
+    drop_contained(mail.message);
+}

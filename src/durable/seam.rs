@@ -1,0 +1,163 @@
+//! The seam of the runtime to the processes of a store: their PIDs have the node of the store.
+
+use std::any::TypeId;
+
+use super::core::{RELOAD, StoreCore};
+use super::journal::JournalError;
+use super::residency::Place;
+use super::rows::{StoredHead, StoredRequest};
+use super::tail::Fate;
+use crate::clock::{Clock, Deadline};
+use crate::latch::Latch;
+use crate::outcome::{Exit, Reason, tell_log};
+use crate::pid::Pid;
+use crate::primitives::{Arc, lock};
+use crate::process::{Completion, SendError};
+use crate::runtime::{Core, Timed};
+use crate::sched::cell::{Missed, Missing};
+use crate::sched::engine::Engine;
+use crate::sched::mailbox::{Control, Signal};
+use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+
+impl NonLocal for StoreCore {
+    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        self.send(from, to, message, None)
+    }
+
+    fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed> {
+        let resident = self.number_of(pid).and_then(|serial| self.residency.resident(serial));
+        match resident {
+            Some(resident) if resident.message == message => Ok(()),
+            Some(resident) => Err(Missed::WrongType(resident.message_name)),
+            None if self.number_of(pid).is_none() => Err(Missed::NoSuchProcess),
+            None if self.messages.contains_key(&message) => Ok(()),
+            None => Err(Missed::WrongType(|| "the messages of a durable process")),
+        }
+    }
+
+    fn signal(&self, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+        // Requests to stop come with no lock. So the store may append a record.
+        let signal = match (signal, self.number_of(to)) {
+            (Signal::Control(Control::Cancel(request)), Some(serial)) => {
+                let refused = self.request_stop(serial, request);
+                return refused.map_err(|(why, request)| (why, Signal::Control(Control::Cancel(request))));
+            }
+            (other, _) => other,
+        };
+        let local = self.local(to);
+        match (local, self.core()) {
+            (Some(local), Some(core)) => core.road.signal(&mut core.executor(), local, signal),
+            _ => Err((Missing::Ended, signal)),
+        }
+    }
+
+    fn complete(&self, to: Pid, completion: Completion) -> Result<(), Completion> {
+        match (self.local(to), self.core()) {
+            (Some(local), Some(core)) => {
+                core.road.complete(&mut core.executor(), local, completion);
+                Ok(())
+            }
+            _ => Err(completion),
+        }
+    }
+
+    fn terminate(&self, pid: Pid) -> Result<bool, Missing> {
+        let Some(serial) = self.number_of(pid) else { return Err(Missing::Never) };
+        match self.request(serial, &StoredRequest::End, None) {
+            Ok(()) => Ok(true),
+            Err(Missing::Ended) => Ok(false),
+            Err(Missing::Never) => Err(Missing::Never),
+        }
+    }
+
+    fn is_alive(&self, pid: Pid) -> bool {
+        self.number_of(pid).is_some_and(|serial| !self.residency.is_nobody(serial))
+    }
+
+    fn body_lost(&self, pid: Pid) {
+        let lost = self.residency.all().into_iter().find_map(|(_, residence)| match &lock(&residence).place {
+            Place::Resident(resident) if resident.local.get() == Some(&pid) => Some(resident.clone()),
+            _ => None,
+        });
+        // All that is on disk is loaded again.
+        lost.into_iter().for_each(|resident| self.gone(&resident, None));
+    }
+
+    fn watch(&self, pid: Pid) -> bool {
+        let lives = self.is_alive(pid);
+        let sleeps = self.number_of(pid).filter(|serial| lives && !self.residency.is_in_memory(*serial));
+        if let (Some(serial), Some(core)) = (sleeps, self.core()) {
+            // It may have ended in an earlier run. This thread has locks, so another one looks.
+            self.look_soon(&core, serial);
+        }
+        lives
+    }
+
+    fn whereis(&self, _: &str) -> Option<Pid> {
+        None
+    }
+
+    fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {
+        let (life, end) = self.tail.end();
+        let on_disk = Latch::new();
+        let told = on_disk.clone();
+        self.tail.when_released(life, end, move |fate| _ = told.set(fate));
+        on_disk.wait_until(clock, deadline);
+        let unstored = match on_disk.get() {
+            Some(Fate::Released) => None,
+            Some(Fate::Lost) => Some("an error of the disk has undone the last steps".into()),
+            Some(Fate::Unknown) => Some("the store was closed before".into()),
+            None => Some("the disk has taken longer than the limit".into()),
+        };
+        Settled { asleep: self.keeper.asleep_at_end(), unstored }
+    }
+}
+
+impl StoreCore {
+    fn look_soon(&self, core: &Arc<Core>, serial: u64) {
+        let me = self.me.clone();
+        let look = move || me.upgrade().into_iter().for_each(|me| me.look_whether_it_lives(serial));
+        self.in_pool(core, look);
+    }
+
+    /// Tells the watchers of a process that sleeps, if it has ended in an earlier run.
+    fn look_whether_it_lives(&self, serial: u64) {
+        let (Some(core), Some(pid)) = (self.core(), self.ticket(serial)) else { return };
+        // A process of this run that sleeps may be only in the log.
+        let row = match lock(&self.tables).as_mut() {
+            Some((tables, reader)) => tables.apply(self.tail.released()).and_then(|applied| {
+                self.note_applied(applied);
+                reader.process(serial)
+            }),
+            None => Err(JournalError::Broken),
+        };
+        let exit = match row {
+            Ok(Some(row)) => {
+                let head = postcard::from_bytes::<StoredHead>(&row.head).ok();
+                head.and_then(|head| head.exit).map(|exit| exit.reason())
+            }
+            // The tables may not have a process of this run.
+            Ok(None) if self.residency.is_in_memory(serial) => None,
+            Ok(None) => Some(Exit::Terminated(Reason::NoSuchProcess)),
+            Err(error) => {
+                tell_log(
+                    || tracing::warn!(serial, %error, "a process that is watched cannot be read, and is read again"),
+                );
+                let (me, weak) = (self.me.clone(), Arc::downgrade(&core));
+                let again = move || {
+                    if let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) {
+                        me.look_soon(&core, serial);
+                    }
+                };
+                return drop(core.timers.after(0, RELOAD, Timed::Run(Box::new(again))).map(|key| key.map(drop)));
+            }
+        };
+        if let Some(exit) = exit {
+            core.tell_related(pid, &exit, &mut core.executor());
+        }
+    }
+
+    fn local(&self, pid: Pid) -> Option<Pid> {
+        self.residency.resident(self.number_of(pid)?)?.local.get().copied()
+    }
+}

@@ -1,0 +1,27 @@
+//! Decisions of the program about its store.
+
+/// The largest state, in bytes, unless the program says otherwise.
+pub(super) const LARGEST_STATE: usize = 1 << 20;
+
+/// The number of stored messages that may wait for one process, unless the program says otherwise.
+const MAILBOX_LIMIT: usize = 100_000;
+
+/// A state of so many bytes is reported to the log, once for each process in each run. Each step of it writes as much.
+pub(super) const LARGE_STATE: usize = 64 << 10;
+
+/// Decisions of the program about its store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    /// Whether steps go on before their records are on disk.
+    pub(super) ahead: bool,
+    /// The largest state, in bytes.
+    pub(super) largest_state: usize,
+    /// The number of stored messages that may wait for one process.
+    pub(super) mailbox_limit: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { ahead: true, largest_state: LARGEST_STATE, mailbox_limit: MAILBOX_LIMIT }
+    }
+}

@@ -1,0 +1,327 @@
+//! Tests of a store that need to see its tail and its residences.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{PAUSE, RunningWriter, Store};
+use crate::clock::ManualClock;
+use crate::durable::Durable;
+use crate::durable::core::RELOAD;
+use crate::durable::journal::{
+    Damage, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
+};
+use crate::durable::residency::Place;
+use crate::durable::rows;
+use crate::outcome::Panic;
+use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
+use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
+use crate::runtime::Runtime;
+use crate::sched::turn::body_lost;
+use crate::wait::until;
+
+#[derive(Serialize, Deserialize)]
+struct Keeper {
+    text: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum KeeperMessage {
+    Grow(usize),
+    Look(Reply<usize>),
+    Over,
+}
+
+impl Process for Keeper {
+    type Message = KeeperMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, KeeperMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(KeeperMessage::Grow(size)) => self.text = "x".repeat(size),
+                Event::Message(KeeperMessage::Look(reply)) => out.reply(reply, self.text.len()),
+                Event::Message(KeeperMessage::Over) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Keeper {
+    const NAME: &str = "keeper";
+}
+
+fn new() -> Keeper {
+    Keeper { text: String::new() }
+}
+
+fn open(journal: impl Journal + 'static, clock: &ManualClock) -> (Store, Runtime) {
+    let builder = Runtime::builder().workers(2).clock(clock.clock());
+    Store::with_journal(journal).kind::<Keeper>().start(builder).unwrap()
+}
+
+fn end((store, runtime): (Store, Runtime)) {
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
+}
+
+#[test]
+fn a_process_that_is_loaded_during_a_rewind_is_loaded_behind_it() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(MemoryJournal::new(&disk), &clock);
+    let keeper = store.begin("a", new()).unwrap().address();
+    runtime.wait_idle().unwrap();
+    end((store, runtime));
+
+    let (store, runtime) = open(MemoryJournal::new(&disk), &clock);
+    // The writer waits for work, so this test takes its arrows.
+    let tail = &store.inner.core.tail;
+    tail.rewind();
+    let answer = runtime.ask(keeper, KeeperMessage::Look, Duration::MAX);
+    runtime.wait_idle().unwrap();
+    assert_eq!(runtime.processes().len(), 0, "nobody would call it to leave");
+    tail.reopened(tail.released());
+    clock.advance(RELOAD);
+    assert_eq!(answer.wait().unwrap(), 0);
+    end((store, runtime));
+}
+
+#[test]
+fn the_residences_of_ended_processes_are_forgotten() {
+    let clock = ManualClock::new();
+    let (store, runtime) = open(MemoryJournal::new(&MemoryDisk::new()), &clock);
+    for n in 0..20 {
+        let id = n.to_string();
+        let keeper = store.begin(&id, new()).unwrap();
+        store.send(keeper.address(), KeeperMessage::Over).unwrap();
+        store.result::<Keeper>(&id).unwrap().wait(Duration::MAX).unwrap();
+    }
+    runtime.wait_idle().unwrap();
+    let core = &store.inner.core;
+    core.apply().unwrap();
+    let left = core.residency.all();
+    assert!(left.iter().all(|(_, one)| matches!(lock(one).place, Place::Nobody)), "they have ended");
+    assert_eq!(left.len(), 0);
+    end((store, runtime));
+}
+
+/// A journal whose tables fail some times. Its openings are counted.
+struct BadTables {
+    journal: MemoryJournal,
+    openings: Arc<AtomicUsize>,
+    failures: Failures,
+}
+
+#[derive(Clone)]
+struct Failures {
+    /// How many calls of `apply` are to fail.
+    left: Arc<AtomicUsize>,
+    error: fn() -> JournalError,
+}
+
+impl std::fmt::Debug for Failures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.left.fmt(f)
+    }
+}
+
+#[derive(Debug)]
+struct BadTable(Box<dyn Tables>, Failures);
+
+impl Journal for BadTables {
+    fn open(&mut self) -> Result<Opened, JournalError> {
+        self.openings.fetch_add(1, Ordering::SeqCst);
+        let opened = self.journal.open()?;
+        Ok(Opened { tables: Box::new(BadTable(opened.tables, self.failures.clone())), ..opened })
+    }
+}
+
+impl Tables for BadTable {
+    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+        let fails = |left: usize| left.checked_sub(1);
+        match self.1.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
+            Ok(_) => Err((self.1.error)()),
+            Err(_) => self.0.apply(through),
+        }
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
+        self.0.reader()
+    }
+
+    fn check(&mut self) -> Result<Vec<Damage>, JournalError> {
+        self.0.check()
+    }
+}
+
+/// A store with one process, whose tables fail when a test says so.
+fn with_bad_tables(clock: &ManualClock, error: fn() -> JournalError) -> (BadStore, Address<KeeperMessage>) {
+    let (openings, failures) = (Arc::new(AtomicUsize::new(0)), Failures { left: Arc::default(), error });
+    let journal = MemoryJournal::new(&MemoryDisk::new());
+    let journal = BadTables { journal, openings: openings.clone(), failures: failures.clone() };
+    let (store, runtime) = open(journal, clock);
+    let keeper = store.begin("a", new()).unwrap();
+    keeper.wait(Duration::MAX).unwrap();
+    (BadStore { store, runtime, openings, failures: failures.left }, keeper.address())
+}
+
+struct BadStore {
+    store: Store,
+    runtime: Runtime,
+    openings: Arc<AtomicUsize>,
+    failures: Arc<AtomicUsize>,
+}
+
+#[test]
+fn an_application_that_fails_has_the_journal_opened_anew() {
+    let clock = ManualClock::new();
+    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
+    bad.failures.store(1, Ordering::SeqCst);
+    // The tables are brought up to the log behind 4 MiB.
+    for n in 0..12 {
+        // It is refused while the journal is opened.
+        drop(bad.runtime.send(keeper, KeeperMessage::Grow(1_000_000 + n)));
+        bad.runtime.wait_idle().unwrap();
+    }
+    until("it is opened anew", || bad.openings.load(Ordering::SeqCst) == 2);
+    assert_eq!(bad.failures.load(Ordering::SeqCst), 0);
+    end((bad.store, bad.runtime));
+}
+
+#[test]
+fn tables_that_cannot_be_opened_close_the_store_if_their_errors_count() {
+    let io = || JournalError::Io { call: "read", source: "on purpose".into() };
+    let errors: [(fn() -> JournalError, bool); 2] = [(|| JournalError::Full, false), (io, true)];
+    for (error, closes) in errors {
+        let clock = ManualClock::new();
+        let (bad, keeper) = with_bad_tables(&clock, error);
+        let tail = &bad.store.inner.core.tail;
+        let is_closed =
+            || matches!(&*lock(&bad.store.inner.writer), Some(RunningWriter::Thread(thread)) if thread.is_finished());
+        bad.failures.store(10, Ordering::SeqCst);
+        tail.reopen(tail.life(), &error());
+        until("it is opened or closed", || {
+            clock.advance(PAUSE);
+            // Its tables are not open, which follows from the other error.
+            drop(bad.store.find::<Keeper>("b"));
+            is_closed() || bad.failures.load(Ordering::SeqCst) == 0
+        });
+        until("it is stored, or known that it never will be", || {
+            clock.advance(PAUSE);
+            match bad.store.send(keeper, KeeperMessage::Grow(7)) {
+                Ok(receipt) => receipt.wait(Duration::from_millis(1)).is_ok(),
+                Err(_) => is_closed(),
+            }
+        });
+        assert_eq!(is_closed(), closes);
+        // Two openings whose tables have failed, behind an error of those that were open.
+        assert_eq!(bad.openings.load(Ordering::SeqCst), if closes { 3 } else { 12 });
+        drop(bad.runtime.shutdown(Duration::MAX).unwrap());
+        assert_eq!(bad.store.close().is_err(), closes);
+    }
+}
+
+#[test]
+fn a_read_of_files_that_were_lost_has_them_opened_anew() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(MemoryJournal::new(&disk), &clock);
+    let keeper = store.begin("a", new()).unwrap();
+    keeper.wait(Duration::MAX).unwrap();
+    // Nothing is written that would show the loss.
+    disk.crash();
+    until("the next one begins", || {
+        clock.advance(PAUSE);
+        store.begin("b", new()).is_ok()
+    });
+    let core = &store.inner.core;
+    until("all is written", || {
+        clock.advance(PAUSE);
+        runtime.wait_idle().unwrap();
+        core.tail.released() == core.tail.end().1
+    });
+    disk.crash();
+    until("an end can be looked for", || {
+        clock.advance(PAUSE);
+        core.end_of(core.number_of(keeper.pid()).unwrap()).is_ok()
+    });
+    end((store, runtime));
+}
+
+#[test]
+fn a_key_is_known_until_it_is_old_and_leaves_nothing() {
+    const KEEP: Duration = Duration::from_secs(60);
+    let clock = ManualClock::new();
+    let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Keeper>().keep(KEEP);
+    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
+    let keeper = store.begin("a", new()).unwrap();
+    keeper.wait(Duration::MAX).unwrap();
+    let core = &store.inner.core;
+    let send = |key: &str| {
+        let receipt = store.send_once(keeper.address(), key, KeeperMessage::Grow(1)).unwrap();
+        receipt.wait(Duration::MAX).unwrap();
+        receipt.was_there()
+    };
+    assert!(!send("1"));
+    core.apply().unwrap();
+    assert!(!send("2"));
+    // The tables have the first one only.
+    core.forget_keys();
+    assert_eq!(core.keys.enter().len(), 1);
+    assert!(send("1") && send("2"));
+    core.apply().unwrap();
+    core.forget_keys();
+    assert_eq!(core.keys.enter().len(), 0);
+    assert!(send("1") && send("2"));
+    let old = || {
+        core.apply().unwrap();
+        let mut tables = lock(&core.tables);
+        let reader = &mut tables.as_mut().unwrap().1;
+        let names = ["1", "2"].map(|key| {
+            let name = rows::key_name(core.number_of(keeper.pid()).unwrap(), key);
+            usize::from(reader.name(rows::KEYS, &name).unwrap().is_some())
+        });
+        (names.iter().sum::<usize>(), reader.of_class(rows::OLD_KEYS, (0, 0), 10).unwrap().len())
+    };
+    assert_eq!(old(), (2, 2));
+    until("they are removed", || {
+        clock.advance(Duration::from_secs(1));
+        old() == (0, 0)
+    });
+    end((store, runtime));
+}
+
+#[test]
+fn a_result_that_is_dropped_leaves_nobody_waiting() {
+    let clock = ManualClock::new();
+    let (store, runtime) = open(MemoryJournal::new(&MemoryDisk::new()), &clock);
+    let keeper = store.begin("a", new()).unwrap();
+    keeper.wait(Duration::MAX).unwrap();
+    let result = store.result::<Keeper>("a").unwrap();
+    (0..10).for_each(|_| drop(store.result::<Keeper>("a").unwrap()));
+    assert_eq!(store.inner.core.waiting(), 1);
+    store.send(keeper.address(), KeeperMessage::Over).unwrap();
+    result.wait(Duration::MAX).unwrap();
+    drop(result);
+    assert_eq!(store.inner.core.waiting(), 0);
+    end((store, runtime));
+}
+
+#[test]
+fn a_process_that_is_lost_to_a_panic_of_the_runtime_comes_back() {
+    let clock = ManualClock::new();
+    let (store, runtime) = open(MemoryJournal::new(&MemoryDisk::new()), &clock);
+    let keeper = store.begin("a", new()).unwrap();
+    store.send(keeper.address(), KeeperMessage::Grow(7)).unwrap().wait(Duration::MAX).unwrap();
+    runtime.wait_idle().unwrap();
+    let core = runtime.core();
+    let local = runtime.processes()[0].pid;
+    // As a worker does it when a turn has panicked, and the body was dropped.
+    let body = core.road.table.cell(local).unwrap().take_resting();
+    body.unwrap().machine.clear();
+    let panic = Panic::new(Box::new("on purpose"));
+    body_lost(&**core, &mut core.executor(), &mut StepOutput::new(core.clone()), local, panic);
+    assert_eq!(runtime.ask(keeper.address(), KeeperMessage::Look, Duration::MAX).wait().unwrap(), 7);
+    end((store, runtime));
+}

@@ -1,0 +1,49 @@
+//! Calls by which a program says how its store works.
+
+use std::fmt;
+
+use super::store::StoreBuilder;
+
+impl StoreBuilder {
+    /// Says whether processes go on before their steps are on disk. The default is `true`.
+    ///
+    /// With `false` a process takes no step before everything that it rests on is on disk: its last step, and the
+    /// messages, answers, requests and notices that it was given. So a message between two processes of the store costs
+    /// a commit. The promises are the same. The switch helps to find out whether a fault has to do with this.
+    ///
+    /// A few effects differ in their time alone. A process whose step is not on disk does not look at its mail, its
+    /// timers or a request to stop.
+    #[must_use]
+    pub fn ahead(mut self, ahead: bool) -> StoreBuilder {
+        self.settings.ahead = ahead;
+        self
+    }
+
+    /// Sets the largest size of a state, in bytes. The default is 1 MiB. A larger state fails its step, and a process
+    /// with a larger state is not begun.
+    ///
+    /// A step writes the whole state. From 64 KiB on, the log has one warning for each process in each run. A record
+    /// has at most 8 MiB, whatever the limit is.
+    #[must_use]
+    pub fn largest_state(mut self, bytes: usize) -> StoreBuilder {
+        self.settings.largest_state = bytes;
+        self
+    }
+
+    /// Sets the number of stored messages that may wait for one process. The default is 100,000. A process whose mail
+    /// was stored under a higher limit takes all of it.
+    ///
+    /// A message to a full process is refused with [`SendError::Full`](crate::SendError::Full), and comes back. One of
+    /// a durable process becomes a dead letter with that reason.
+    #[must_use]
+    pub fn mailbox_limit(mut self, messages: usize) -> StoreBuilder {
+        self.settings.mailbox_limit = messages;
+        self
+    }
+}
+
+impl fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreBuilder").field("kinds", &self.kinds.keys()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,216 @@
+//! Stores the steps of a durable process that have succeeded.
+
+use std::time::Duration;
+
+use super::contract::Durable;
+use super::core::{Letter, StepError};
+use super::held::Sorted;
+use super::journal::{Change, Position, Record};
+use super::machine::DurableMachine;
+use super::naming::Named;
+use super::notice::Notice;
+use super::residency::Taken;
+use super::rows::{self, DownExit, Rest, StoredExit, StoredHead};
+use super::ties::Ties;
+use super::trail::Traced;
+use crate::outcome::{BoxError, Failure, contain, drop_contained};
+use crate::primitives::lock;
+use crate::process::CommandError;
+use crate::sched::body::{Head, Machine, StepOutput};
+
+impl<P: Durable> DurableMachine<P> {
+    /// Stores a step that has succeeded. Its yields go on, or are held.
+    pub(super) fn store_step(
+        &mut self,
+        head: &Head,
+        out: &mut StepOutput,
+        taken: &Taken,
+        rest: Rest,
+        exit: Option<StoredExit>,
+    ) -> Result<(), StepError> {
+        let is_over = exit.is_some();
+        let (state, replies) = match &self.next_kind {
+            _ if is_over => Default::default(),
+            // A state with a reply was refused.
+            Some(next) => (next.state.clone(), Vec::new()),
+            None => self.encoded()?,
+        };
+        let mut sorted = Sorted::of(&self.store, out);
+        if is_over {
+            // They would end with this process.
+            sorted.children.drain(..).for_each(|child| drop(child.refused(out, CommandError::Dropped)));
+        }
+        let commands = if is_over { Ok(Vec::new()) } else { self.new_commands(&sorted) };
+        let changes = self.changed_entries(taken, &mut sorted, is_over);
+        let (mut changes, commands) = match commands.and_then(|commands| self.with_commands(changes?, commands)) {
+            Ok(changes) => changes,
+            Err(error) => {
+                // They are dropped as those of any failed step.
+                sorted.held.put_back(sorted.children);
+                sorted.held.put_into(out);
+                return Err(error);
+            }
+        };
+        // Most steps change no ties, and there may be many.
+        let changes_ties = !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty());
+        let is_tied = changes_ties && !is_over;
+        let mut named = if is_tied { self.change_names(&mut sorted) } else { Named::default() };
+        let cancelled = if is_over { Vec::new() } else { self.with_cancelled(&mut changes, &sorted.cancelled) };
+        if is_tied {
+            self.change_monitors(&mut named.ties, taken, &sorted);
+            changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
+        }
+        let mut notices = self.notices(taken, &sorted.cancelled, exit.as_ref());
+        notices.extend(self.watch_notices(is_tied.then_some(&named.ties), is_over));
+        let performed: Vec<u64> = named.answers.iter().map(|answer| answer.key.1).collect();
+        notices.append(&mut named.answers);
+        let events = self.taken_events(taken);
+        let Sorted { inside, mut held, names_sender, children, monitors, .. } = sorted;
+        let is_stored =
+            |tag: &u64| performed.contains(tag) || changes.iter().any(|change| entry_of(change) == Some(*tag));
+        let mut open = self.stored.open.clone();
+        if !open.is_empty() {
+            open.retain(|tag| !taken.answers.contains(tag));
+        }
+        open.extend((self.stored.tags + 1..=head.tags).filter(|tag| !taken.answers.contains(tag) && !is_stored(tag)));
+        let traced = match rest {
+            _ if is_over => Traced::Ended,
+            Rest::New | Rest::Idle => Traced::Idle,
+            Rest::Wait => Traced::Wait,
+            Rest::Continue => Traced::Continue,
+            Rest::Blocking => Traced::Blocking,
+        };
+        let mut stored = StoredHead {
+            format: self.next_kind.as_ref().map_or(P::FORMAT, |next| next.format),
+            rest,
+            tags: head.tags,
+            open: if is_over { Vec::new() } else { open },
+            parked: None,
+            exit,
+            id: self.stored.id.clone(),
+            begun: self.stored.begun,
+            trail: self.stored.trail.clone(),
+            parent: self.wanted_by(),
+        };
+        changes.extend(self.renamed());
+        let is_same = self.next_kind.is_none() && stored == self.stored && state == self.state && changes.is_empty();
+        stored.trail.note(self.store.wall_millis(), traced, (taken.mail.len(), taken.answers.len()));
+        let requests = self.resident.taken_requests(&taken.cancels);
+        let takes_nothing = taken.mail.is_empty() && requests.is_empty();
+        if !(is_same && inside.is_empty() && notices.is_empty() && takes_nothing)
+            && let Err(error) = self.append((stored, state), taken, (inside, notices), changes)
+        {
+            self.reopen_commands(&cancelled);
+            named.undo(&self.store, self.resident.pid);
+            held.put_back(children);
+            held.put_into(out);
+            return Err(error);
+        }
+        if is_tied {
+            self.ties = named.ties;
+        }
+        self.keep_replies(replies, &taken.dropped, &mut held);
+        self.settle_children(children, &taken.answers, &events);
+        {
+            let mut mail = lock(&self.resident.mail);
+            taken.mail.iter().for_each(|number| drop(mail.remove(number)));
+        }
+        if is_over {
+            self.resident.set_gone();
+        }
+        lock(&self.resident.requests).retain(|one| !requests.contains(&one.number));
+        self.begin_commands(taken, &mut held, commands);
+        self.forget_downs(&monitors);
+        self.offer_downs();
+        if held.is_empty() && !is_over {
+            return Ok(());
+        }
+        self.rests_on = self.rests_on.max(self.resident.told());
+        held.rests_on = self.rests_on;
+        if !names_sender && !is_over && self.held.is_empty() && self.is_released(self.rests_on) {
+            self.forget_replies(&mut held);
+            held.put_into(out);
+            return Ok(());
+        }
+        self.held.push_back(held);
+        self.store.when_released(&self.resident, self.rests_on);
+        Ok(())
+    }
+
+    pub(super) fn is_released(&self, position: Position) -> bool {
+        self.resident.has_released(position) || self.store.tail.is_released(self.resident.life, position)
+    }
+
+    /// Appends the record of a step, and sends the messages that stay in the store.
+    pub(super) fn append(
+        &mut self,
+        (stored, state): (StoredHead, Vec<u8>),
+        taken: &Taken,
+        inside: (Vec<Letter>, Vec<Notice>),
+        entries: Vec<Change>,
+    ) -> Result<(), StepError> {
+        let serial = self.resident.serial;
+        let (name, version) = self.next_kind.as_ref().map_or((P::NAME, P::VERSION), |next| (next.name, next.version));
+        let mut changes = vec![Change::Process { serial, row: Some(stored.row(name, version, state.clone())?) }];
+        let mut open = self.open.clone();
+        for change in &entries {
+            if let Change::Entry { class, number, row, .. } = change
+                && rows::is_open(*class)
+            {
+                if row.is_some() {
+                    open.insert(*number, *class)
+                } else {
+                    open.remove(number)
+                };
+            }
+        }
+        changes.extend(entries);
+        changes.extend(taken.mail.iter().map(|number| rows::taken(serial, *number)));
+        if stored.exit.is_none() {
+            let requests = self.resident.taken_requests(&taken.cancels);
+            changes.extend(requests.iter().map(|number| rows::answered(serial, rows::REQUESTS, *number)));
+        }
+        let over = stored.exit.as_ref().map(DownExit::of);
+        self.rests_on = self.store.append_step(&self.resident, Record { changes }, inside, over)?;
+        (self.stored, self.state) = (stored, state);
+        self.open = open;
+        self.is_new = false;
+        Ok(())
+    }
+
+    /// The rows of timers, commands and children that a step has yielded, and of those that were answered.
+    fn changed_entries(&self, taken: &Taken, new: &mut Sorted, is_over: bool) -> Result<Vec<Change>, StepError> {
+        let serial = self.resident.serial;
+        let over = self.open.iter().filter(|(tag, _)| is_over || taken.answers.contains(tag));
+        let mut changes: Vec<Change> = over.map(|(tag, class)| rows::answered(serial, *class, *tag)).collect();
+        if is_over {
+            changes.extend(Ties::default().changes(&self.ties, serial)?);
+            return Ok(changes);
+        }
+        changes.extend(self.taken_events(taken).iter().map(|(class, number)| rows::answered(serial, *class, *number)));
+        changes.extend(self.begin_children(&mut new.children)?);
+        if !new.timers.is_empty() {
+            let now = self.store.wall_millis();
+            let due = |delay: &Duration| now.saturating_add(delay.as_millis() as u64).min(i64::MAX as u64);
+            changes.extend(new.timers.iter().map(|(tag, delay)| rows::timer(serial, *tag, due(delay))));
+        }
+        Ok(changes)
+    }
+
+    /// The output of a process that is done.
+    pub(super) fn output(&mut self) -> Result<Vec<u8>, StepError> {
+        let output = self.typed.take_output().and_then(|output| output.downcast::<P::Output>().ok());
+        let Some(output) = output else { return Err(StepError::Failed(Failure::from(BoxError::from("no output")))) };
+        let (encoded, _) = self.store.run.code(|| contain(|| P::FORMAT.encode(&*output)));
+        drop_contained(output);
+        Ok(encoded.map_err(Failure::new)??)
+    }
+}
+
+/// The tag of a timer, a command or a child that begins.
+fn entry_of(change: &Change) -> Option<u64> {
+    match change {
+        Change::Entry { class, number, row: Some(_), .. } if rows::is_open(*class) => Some(*number),
+        _ => None,
+    }
+}

@@ -1,0 +1,49 @@
+//! The entries of a process that tie it to others: its children, its names, its groups and its monitors.
+
+use std::collections::BTreeMap;
+
+use super::journal::Change;
+use super::rows::{self, CHILDREN, GROUPS, NAMES, StoredChild, WATCHES};
+use crate::outcome::BoxError;
+
+/// The ties of a process, as its last record has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ties {
+    /// The children that answer commands, by the tags of these.
+    pub(super) children: BTreeMap<u64, StoredChild>,
+    /// The names and the groups of the process, by the classes and the numbers of their entries.
+    pub(super) names: BTreeMap<(u8, u64), String>,
+    /// The processes that it monitors, as `Run::note` notes them, by the numbers of the monitors.
+    pub(super) watches: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Ties {
+    /// Adds the entry of a tie. Other entries are left alone.
+    pub(super) fn add(&mut self, class: u8, number: u64, body: &[u8]) {
+        match class {
+            CHILDREN => self.children.extend(postcard::from_bytes(body).ok().map(|child| (number, child))),
+            NAMES | GROUPS => _ = self.names.insert((class, number), String::from_utf8_lossy(body).into_owned()),
+            WATCHES => self.watches.extend(postcard::from_bytes(body).ok().map(|noted| (number, noted))),
+            _ => {}
+        }
+    }
+
+    /// The changes that lead from the names and monitors of `before` to those of this.
+    pub(super) fn changes(&self, before: &Ties, serial: u64) -> Result<Vec<Change>, BoxError> {
+        let gone = before.names.keys().filter(|key| !self.names.contains_key(key));
+        let new = self.names.iter().filter(|(key, _)| !before.names.contains_key(key));
+        let gone = gone.map(|(class, number)| rows::answered(serial, *class, *number));
+        let mut changes: Vec<Change> = gone.chain(new.map(|(key, name)| rows::named(serial, *key, name))).collect();
+        let gone = before.watches.keys().filter(|id| !self.watches.contains_key(id));
+        changes.extend(gone.map(|id| rows::answered(serial, WATCHES, *id)));
+        for (id, noted) in self.watches.iter().filter(|(id, _)| !before.watches.contains_key(id)) {
+            changes.push(rows::watch(serial, *id, *noted)?);
+        }
+        Ok(changes)
+    }
+
+    /// The key of this name, or of a membership in this group.
+    pub(super) fn find(&self, class: u8, name: &str) -> Option<(u8, u64)> {
+        self.names.iter().find(|((of, _), other)| *of == class && *other == name).map(|(key, _)| *key)
+    }
+}

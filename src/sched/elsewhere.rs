@@ -1,0 +1,122 @@
+//! Hands messages over to processes that live elsewhere.
+
+use std::any::{Any, type_name};
+
+use super::cell::Missed;
+use super::counters::Counters;
+use super::non_local::{NonLocal, Settled};
+use super::outbox::Lane;
+use super::road::Road;
+use crate::clock::{Clock, Deadline};
+use crate::outcome::{Rejected, drop_contained};
+use crate::process::recipient::Route;
+use crate::process::{DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
+use crate::sched::outbox::Outbox;
+
+impl Road {
+    /// The seam, if this PID is one of another node and there is a seam.
+    #[inline]
+    pub(crate) fn elsewhere(&self, pid: Pid) -> Option<&dyn NonLocal> {
+        if pid.node() == self.table.node() { None } else { self.non_local.get().map(|other| &**other) }
+    }
+
+    /// Waits until everything that the processes have done is stored elsewhere.
+    pub(crate) fn settle_elsewhere(&self, clock: &Clock, deadline: Deadline) -> Settled {
+        self.non_local.get().map_or_else(Settled::default, |other| other.settle(clock, deadline))
+    }
+
+    /// The process elsewhere that has this name.
+    pub(crate) fn named_elsewhere(&self, name: &str) -> Option<Pid> {
+        self.non_local.get()?.whereis(name)
+    }
+
+    /// Hands the first `count` messages of a lane over to their receiver elsewhere. Those that it refuses are dead
+    /// letters. `dead` is called with each of them before it is reported.
+    #[cold]
+    pub(super) fn hand_over(
+        &self,
+        elsewhere: &dyn NonLocal,
+        counters: &Counters,
+        (lane, count): (&mut dyn Lane, u32),
+        (from, to): (Option<Pid>, Pid),
+        mut dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        for _ in 0..count {
+            let Some((message, type_name)) = lane.pop() else { break };
+            match elsewhere.post(from, to, message) {
+                // It was counted as accepted, and is counted where it has gone.
+                Ok(()) => counters.take_back(&counters.accepted, 1),
+                Err((message, why)) => {
+                    let (reason, takes) = why_refused(&why);
+                    let shown = Some(&*message as &dyn Any);
+                    let dead_letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
+                    let letter = DeadLetter { type_name, takes, message: shown, ..dead_letter };
+                    dead(&letter);
+                    self.dead_letter(counters, &letter);
+                    drop_contained(message);
+                }
+            }
+        }
+        lane.settle();
+    }
+
+    /// As `send_converted`, for a process elsewhere. The message was converted, so one that is refused only when it is
+    /// handed over is a dead letter.
+    #[cold]
+    pub(super) fn convert_elsewhere<T>(
+        &self,
+        elsewhere: &dyn NonLocal,
+        to: Pid,
+        message: T,
+        route: &dyn Route<T>,
+        mut dead: impl FnMut(&DeadLetter<'_>),
+    ) -> Result<(), Rejected<T, SendError>> {
+        if let Err(missed) = elsewhere.takes(to, route.type_id()) {
+            let why = match missed {
+                Missed::NoSuchProcess => NoSuchProcessError::Pid(to).into(),
+                Missed::WrongType(takes) => SendError::WrongType { pid: to, takes: takes(), sent: route.type_name() },
+            };
+            return Err(Rejected::new(message, why));
+        }
+        let mut outbox = Outbox::default();
+        let lane = route.push(&mut outbox, message);
+        self.outside.add(&self.outside.accepted, 1);
+        self.hand_over(elsewhere, &self.outside, (outbox.lane(lane), 1), (None, to), |letter| dead(letter));
+        Ok(())
+    }
+}
+
+/// Hands a message over to its receiver elsewhere.
+#[cold]
+pub(super) fn offer_elsewhere<M: Send + 'static>(
+    elsewhere: &dyn NonLocal,
+    to: Pid,
+    message: M,
+) -> Result<(), Rejected<M, SendError>> {
+    let refused = elsewhere.post(None, to, Box::new(message));
+    refused.or_else(|(message, why)| match message.downcast() {
+        Ok(message) => Err(Rejected::new(*message, with_type(why, type_name::<M>()))),
+        // It has taken the message, and has handed another one back.
+        Err(other) => {
+            drop_contained(other);
+            Ok(())
+        }
+    })
+}
+
+/// The refusal with the name of the type that was sent, which the other side cannot know.
+fn with_type(why: SendError, sent: &'static str) -> SendError {
+    match why {
+        SendError::WrongType { pid, takes, .. } => SendError::WrongType { pid, takes, sent },
+        other => other,
+    }
+}
+
+fn why_refused(why: &SendError) -> (DeadLetterReason, Option<&'static str>) {
+    match why {
+        SendError::WrongType { takes, .. } => (DeadLetterReason::WrongType, Some(takes)),
+        SendError::Full { .. } => (DeadLetterReason::Full, None),
+        SendError::NotStored { .. } => (DeadLetterReason::NotStored, None),
+        SendError::NoSuchProcess(_) | SendError::InsideStep { .. } => (DeadLetterReason::NoSuchProcess, None),
+    }
+}

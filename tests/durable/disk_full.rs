@@ -1,0 +1,126 @@
+//! Processes that run while the disk of their store has no room, or only errors.
+
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
+use procession::durable::{Receipt, StoreError};
+use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+
+use crate::script::counts;
+use crate::wait::{LIMIT, until};
+use crate::worker::{Worker, WorkerMessage, answer_of, end, look, open, start};
+
+/// The writer of the store pauses by the clock.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether it is on disk, when the store knows.
+fn told(clock: &ManualClock, receipt: &Receipt) -> Result<(), StoreError> {
+    let mut told = Ok(());
+    until("the store says whether it is on disk", || {
+        clock.advance(PAUSE);
+        told = receipt.wait(Duration::ZERO);
+        !matches!(told, Err(StoreError::Wait(_)))
+    });
+    told
+}
+
+#[test]
+fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = start(MemoryJournal::new(&disk), Runtime::builder().clock(clock.clock()));
+    let worker = store.begin("a", Worker::default()).unwrap();
+    worker.wait(Duration::MAX).unwrap();
+    let set = |value| match store.send(worker.address(), WorkerMessage::Set(value)) {
+        Ok(receipt) => told(&clock, &receipt).is_ok(),
+        Err(refused) => {
+            clock.advance(PAUSE);
+            assert!(
+                matches!(refused.into_inner(), WorkerMessage::Set(back) if back == value),
+                "the message comes back"
+            );
+            false
+        }
+    };
+    let value = || {
+        let (mut answer, mut value) = (None, None);
+        until("the worker answers", || {
+            clock.advance(PAUSE);
+            let ask = || runtime.ask(worker.address(), WorkerMessage::Look, Duration::MAX);
+            // A question of a life that is rewound is dropped.
+            value = answer_of(&mut answer, ask).and_then(Result::ok);
+            value.is_some()
+        });
+        value.unwrap().0
+    };
+    let mut next = 0;
+    for round in 0..counts("rounds with a full disk", 20, 100) {
+        assert_eq!(value(), next, "round {round}");
+        disk.set_room(Some(disk.size() + 1_500));
+        // More often in a row than errors of other kinds may come.
+        let mut refused = 0;
+        while refused < 5 {
+            if set(next + 1) {
+                (next, refused) = (next + 1, 0);
+            } else {
+                refused += 1;
+            }
+        }
+        disk.set_room(None);
+        until("it is stored again", || set(next + 1));
+        next += 1;
+    }
+    end((store, runtime));
+    let (store, runtime) = open(&disk);
+    assert_eq!(look(&runtime, worker.address()).0, next);
+    end((store, runtime));
+}
+
+/// An ordinary process, which answers with the number of questions so far.
+#[derive(Default)]
+struct Ordinary(u64);
+
+impl Process for Ordinary {
+    type Message = Reply<u64>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<u64>>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(reply) => {
+                    self.0 += 1;
+                    out.reply(reply, self.0);
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn three_errors_close_the_store_and_ordinary_processes_go_on() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = start(MemoryJournal::new(&disk), Runtime::builder().clock(clock.clock()));
+    let worker = store.begin("a", Worker::default()).unwrap();
+    worker.wait(Duration::MAX).unwrap();
+    let ordinary = runtime.spawn(Ordinary::default()).unwrap();
+    let asked = || runtime.ask(&ordinary, |reply| reply, LIMIT).wait().unwrap();
+    assert_eq!(asked(), 1);
+    (disk.calls()..disk.calls() + 1_000).for_each(|call| disk.fail_at(call, Fault::Error));
+    let mut refused = None;
+    until("the store is closed", || {
+        match store.send(worker.address(), WorkerMessage::Set(2)) {
+            Ok(receipt) => assert!(told(&clock, &receipt).is_err(), "it is not on disk"),
+            Err(error) => refused = Some(error.into_inner()),
+        }
+        refused.is_some()
+    });
+    assert!(matches!(refused, Some(WorkerMessage::Set(2))), "the message comes back");
+    assert!(store.close().is_err(), "it says why");
+    assert_eq!(asked(), 2);
+    let more = runtime.spawn(Ordinary::default()).unwrap();
+    assert_eq!(runtime.ask(&more, |reply| reply, LIMIT).wait().unwrap(), 1);
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+}

@@ -1,0 +1,188 @@
+//! Programs that end themselves at chosen points: before and behind each call of the journal, and around their effects.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use procession::durable::Store;
+use procession::durable::journal::{
+    Batch, Damage, EntryRow, Journal, JournalError, Log, NameRow, Opened, Position, ProcessRow, Reader, SqliteJournal,
+    Status, StoredProcess, Tables,
+};
+
+use crate::ledgers::{buy_on, check, go_on};
+use crate::places::{Directory, is_ahead};
+use crate::script::{counts, draw};
+use crate::torture::{lines, number_behind};
+
+/// The variables of a program that ends itself: the directory of its world, the point, and how often it is passed.
+const WORLD: &str = "PROCESSION_FAILPOINT_WORLD";
+const POINT: &str = "PROCESSION_FAILPOINT";
+const PASSES: &str = "PROCESSION_FAILPOINT_PASSES";
+
+/// The points, each with the most passes before the program ends there.
+const POINTS: [(&str, u64); 16] = [
+    ("commit", 100),
+    ("committed", 100),
+    ("trim", 100),
+    ("trimmed", 100),
+    ("apply", 20),
+    ("applied", 20),
+    ("load", 20),
+    ("loaded", 20),
+    ("opened", 1),
+    ("acknowledgement", 5),
+    ("hand-out", 100),
+    ("effect", 100),
+    ("answer", 60),
+    ("answered", 60),
+    ("departure", 20),
+    ("return", 20),
+];
+
+/// The point at which this program ends itself.
+static CHOSEN: OnceLock<(String, AtomicU64)> = OnceLock::new();
+
+/// Ends the program as a kill does, if this is the point and it was passed often enough.
+pub(crate) fn reach(point: &str) {
+    if let Some((chosen, passes)) = CHOSEN.get()
+        && chosen == point
+        && passes.fetch_sub(1, Ordering::SeqCst) == 1
+    {
+        std::process::abort();
+    }
+}
+
+/// Whether the processes of this program are to leave memory now and then, because its point is about that.
+pub(crate) fn is_about_memory() -> bool {
+    let points = ["apply", "applied", "load", "loaded", "departure", "return"];
+    CHOSEN.get().is_some_and(|(chosen, _)| points.contains(&chosen.as_str()))
+}
+
+/// A journal with points before and behind its calls.
+struct PointedJournal(SqliteJournal);
+
+#[derive(Debug)]
+struct PointedLog(Box<dyn Log>);
+
+#[derive(Debug)]
+struct PointedTables(Box<dyn Tables>);
+
+#[derive(Debug)]
+struct PointedReader(Box<dyn Reader>);
+
+impl Journal for PointedJournal {
+    fn open(&mut self) -> Result<Opened, JournalError> {
+        let Opened { recovered, log, tables } = self.0.open()?;
+        reach("opened");
+        Ok(Opened { recovered, log: Box::new(PointedLog(log)), tables: Box::new(PointedTables(tables)) })
+    }
+}
+
+impl Log for PointedLog {
+    fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        reach("commit");
+        self.0.commit(batch)?;
+        reach("committed");
+        Ok(())
+    }
+
+    fn trim(&mut self, applied: Position) -> Result<bool, JournalError> {
+        reach("trim");
+        let trimmed = self.0.trim(applied)?;
+        reach("trimmed");
+        Ok(trimmed)
+    }
+}
+
+impl Tables for PointedTables {
+    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+        reach("apply");
+        let applied = self.0.apply(through)?;
+        reach("applied");
+        Ok(applied)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
+        Ok(Box::new(PointedReader(self.0.reader()?)))
+    }
+
+    fn check(&mut self) -> Result<Vec<Damage>, JournalError> {
+        self.0.check()
+    }
+}
+
+impl Reader for PointedReader {
+    fn load(&mut self, serial: u64) -> Result<StoredProcess, JournalError> {
+        reach("load");
+        let loaded = self.0.load(serial)?;
+        reach("loaded");
+        Ok(loaded)
+    }
+
+    fn process(&mut self, serial: u64) -> Result<Option<ProcessRow>, JournalError> {
+        self.0.process(serial)
+    }
+
+    fn entries(&mut self, serial: u64) -> Result<Vec<(u8, u64, EntryRow)>, JournalError> {
+        self.0.entries(serial)
+    }
+
+    fn name(&mut self, class: u8, name: &str) -> Result<Option<NameRow>, JournalError> {
+        self.0.name(class, name)
+    }
+
+    fn with_status(&mut self, status: Option<Status>, after: u64, limit: usize) -> Result<Vec<u64>, JournalError> {
+        self.0.with_status(status, after, limit)
+    }
+
+    fn of_class(
+        &mut self,
+        class: u8,
+        after: (u64, u64),
+        limit: usize,
+    ) -> Result<Vec<(u64, u64, EntryRow)>, JournalError> {
+        self.0.of_class(class, after, limit)
+    }
+
+    fn due(&mut self, from: u64, until: u64, limit: usize) -> Result<Vec<(u64, u64, u8, u64)>, JournalError> {
+        self.0.due(from, until, limit)
+    }
+}
+
+/// The program that ends itself. Without the variables this is no test.
+#[test]
+fn child_program() {
+    let Some(world) = std::env::var_os(WORLD) else { return };
+    let passes = std::env::var(PASSES).unwrap().parse().unwrap();
+    CHOSEN.set((std::env::var(POINT).unwrap(), AtomicU64::new(passes))).unwrap();
+    let world = Path::new(&world);
+    // So that processes leave memory and return.
+    let store = Store::with_journal(PointedJournal(SqliteJournal::new(world.join("store"))));
+    let store = store.ahead(is_ahead()).max_resident(2);
+    buy_on(world, store);
+}
+
+#[test]
+fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
+    let kills = counts("kills", POINTS.len() as u64, 5_000);
+    let directory = Directory::new();
+    let world = directory.path();
+    let mut total = 0;
+    for kill in 0..kills {
+        let (point, most) = POINTS[kill as usize % POINTS.len()];
+        let passes = 1 + draw(13, kill, 1, most);
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "failpoints::child_program", "--nocapture", "--quiet"]);
+        command.env(WORLD, world).env(POINT, point).env(PASSES, passes.to_string());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = lines(&mut child);
+        let acknowledged = lines.iter().filter_map(|line| number_behind("acknowledged", &line)).last().unwrap_or(0);
+        assert!(!child.wait().unwrap().success(), "{point}: it ends itself");
+        total = go_on(world, total + acknowledged);
+        if kill % 50 == 49 || kill + 1 == kills {
+            check(world, total, kill + 1);
+        }
+    }
+}

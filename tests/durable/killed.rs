@@ -1,0 +1,73 @@
+//! Programs with durable processes that are killed.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use procession::durable::journal::SqliteJournal;
+
+use crate::crashes::{begin, greet, open, rounds_of};
+use crate::places::Directory;
+use crate::script::{counts, draw};
+use crate::torture::{lines, number_behind};
+use crate::wait::{LIMIT, until};
+
+/// The variable that tells a test program to be the program that is killed. It has the directory of the store.
+const STORE: &str = "PROCESSION_KILLED_STORE";
+
+/// The program that is killed. Without the variable this is no test.
+#[test]
+fn child_program() {
+    let Some(directory) = std::env::var_os(STORE) else { return };
+    let (store, _runtime) = open(SqliteJournal::new(Path::new(&directory)));
+    let peers = begin(&store);
+    for rounds in 1.. {
+        greet(&store, &peers, 1);
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\nacknowledged {rounds}").and_then(|()| out.flush()).unwrap();
+    }
+}
+
+#[test]
+fn messages_arrive_once_and_in_order_though_the_program_is_killed() {
+    let kills = counts("kills", 15, 1_000);
+    let directory = Directory::new();
+    let mut greeted = 0;
+    for kill in 0..kills {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "killed::child_program", "--nocapture", "--quiet"]).env(STORE, directory.path());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let lines = lines(&mut child);
+        // Some are killed while they open the store.
+        let mut acknowledged = 0;
+        if draw(5, kill, 1, 4) > 0 {
+            let first = std::iter::from_fn(|| lines.recv_timeout(LIMIT).ok());
+            acknowledged = first.filter_map(|line| number_behind("acknowledged", &line)).next().unwrap();
+        }
+        let end = Instant::now() + Duration::from_micros(draw(5, kill, 2, 50_000));
+        while let Ok(line) = lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            acknowledged = number_behind("acknowledged", &line).unwrap_or(acknowledged);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let rest = lines.iter().filter_map(|line| number_behind("acknowledged", &line));
+        acknowledged = rest.last().unwrap_or(acknowledged);
+
+        let (store, runtime) = open(SqliteJournal::new(directory.path()));
+        let peers = begin(&store);
+        let mut now = None;
+        until("all greetings have arrived", || {
+            now = rounds_of(&runtime, &peers);
+            now.is_some()
+        });
+        let now = now.unwrap();
+        assert!(
+            now >= greeted + acknowledged,
+            "{acknowledged} more than {greeted} were acknowledged, and {now} are there"
+        );
+        greeted = now;
+        assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+        store.close().unwrap();
+    }
+}

@@ -1,0 +1,55 @@
+//! Durable processes: the journal, `docs/guarantees/durable.md`.
+
+#[path = "../common/wait.rs"]
+mod wait;
+mod script;
+mod places;
+mod ahead;
+mod monitors;
+mod names;
+mod family;
+mod children;
+mod outstanding;
+mod payer;
+mod commands;
+mod answers;
+mod limits;
+mod full_mailboxes;
+mod promises;
+mod replies;
+mod requests;
+mod conformance;
+mod crashes;
+mod disk_full;
+mod damage;
+mod edges;
+mod ends;
+mod gate;
+mod keys;
+mod guest;
+mod sleeping;
+mod memory_faults;
+mod operating;
+mod orders;
+mod moments;
+mod reports;
+mod steps;
+mod draws;
+mod town;
+mod upgrades;
+mod worker;
+mod worlds;
+#[cfg(feature = "sqlite")]
+mod sqlite_files;
+#[cfg(feature = "sqlite")]
+mod formats;
+#[cfg(all(feature = "sqlite", unix))]
+mod torture;
+#[cfg(all(feature = "sqlite", unix))]
+mod killed;
+#[cfg(all(feature = "sqlite", unix))]
+mod ledgers;
+#[cfg(all(feature = "sqlite", unix))]
+mod failpoints;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod failing_calls;

@@ -1,0 +1,242 @@
+//! Durable processes that replace themselves: `Step::Upgrade`.
+
+use std::time::Duration;
+
+use procession::clock::ManualClock;
+use procession::command::{Command, Responder, TimerFired};
+use procession::durable::journal::{MemoryDisk, MemoryJournal};
+use procession::durable::{Durable, DurableCommand, ErrorText, Query, Store, StoreError};
+use procession::{
+    Address, BoxError, EntryArgs, Event, Events, InitResult, Process, Reply, Runtime, Step, StepOutput, StepResult,
+    Tag, Upgrade,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::places::store_in;
+use crate::wait::{LIMIT, until};
+use crate::worker::{DAY, asked, end};
+
+#[derive(Serialize, Deserialize)]
+struct Sign;
+
+impl Command for Sign {
+    type Output = String;
+}
+
+impl DurableCommand for Sign {
+    const NAME: &str = "sign";
+    type Error = ErrorText;
+}
+
+/// The tags of what is outstanding. They pass from one kind to the next.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+struct Open {
+    timer: Option<Tag<TimerFired>>,
+    signed: Option<Tag<String>>,
+    copy: Option<Tag<u64>>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Draft {
+    open: Open,
+}
+
+#[derive(Serialize, Deserialize)]
+enum PaperMessage {
+    Prepare,
+    Seal,
+    /// To a process that is not durable.
+    Burn,
+    Copied(u64),
+    Look(Reply<(u32, Vec<String>)>),
+}
+
+impl Process for Draft {
+    type Message = PaperMessage;
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, PaperMessage>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(PaperMessage::Prepare) => {
+                    self.open.timer = Some(out.after(DAY));
+                    self.open.signed = Some(out.command(Sign));
+                    self.open.copy = Some(out.run(Draft::default()));
+                    out.register("paper", out.pid());
+                }
+                Event::Message(PaperMessage::Seal) => {
+                    let contract = Contract { open: self.open, begun: 0, notes: Vec::new() };
+                    return Ok(Step::Upgrade(Upgrade::to(contract)));
+                }
+                Event::Message(PaperMessage::Burn) => return Ok(Step::Upgrade(Upgrade::to(Ashes))),
+                Event::Message(PaperMessage::Copied(number)) => return Ok(Step::Done(number)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Draft {
+    const NAME: &str = "draft";
+}
+
+#[derive(Serialize, Deserialize)]
+struct Contract {
+    open: Open,
+    begun: u32,
+    notes: Vec<String>,
+}
+
+impl Process for Contract {
+    type Message = PaperMessage;
+    type Output = u64;
+
+    fn init(&mut self, _: EntryArgs) -> InitResult {
+        self.begun += 1;
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, PaperMessage>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Message(PaperMessage::Look(reply)) => out.reply(reply, (self.begun, self.notes.clone())),
+                Event::Message(PaperMessage::Prepare) => self.notes.push("mail".into()),
+                Event::Message(PaperMessage::Copied(number)) => return Ok(Step::Done(number)),
+                Event::Completed(done) => {
+                    let Open { timer, signed, copy } = self.open;
+                    if timer.is_some_and(|timer| done.is(timer)) {
+                        self.notes.push("timer".into());
+                    } else if let Some(answer) = signed.and_then(|signed| done.take(signed)) {
+                        self.notes.push(answer?);
+                    } else if let Some(answer) = copy.and_then(|copy| done.take(copy)) {
+                        self.notes.push(format!("copy {}", answer?));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Contract {
+    const NAME: &str = "contract";
+    const VERSION: u32 = 3;
+}
+
+/// Not durable.
+struct Ashes;
+
+impl Process for Ashes {
+    type Message = PaperMessage;
+    type Output = u64;
+
+    fn step(&mut self, _: &mut Events<'_, PaperMessage>, _: &mut StepOutput) -> StepResult<u64> {
+        Ok(Step::Idle)
+    }
+}
+
+fn open(disk: &MemoryDisk, clock: &ManualClock) -> (Store, Runtime) {
+    let builder = Runtime::builder().workers(2).clock(clock.clock()).handler(|_: Sign, done: Responder<String>| {
+        done.later();
+        Ok(())
+    });
+    let store = store_in(MemoryJournal::new(disk)).kind::<Draft>().kind::<Contract>().command::<Sign>();
+    store.start(builder).unwrap()
+}
+
+/// A question that waits behind an upgrade gets an error, and is asked again.
+fn look(runtime: &Runtime, paper: Address<PaperMessage>) -> (u32, Vec<String>) {
+    asked(|| runtime.ask(paper, PaperMessage::Look, LIMIT).wait().ok())
+}
+
+#[test]
+fn an_upgraded_process_keeps_everything_that_is_its_own() -> Result<(), BoxError> {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&disk, &clock);
+    let draft = store.begin("paper 1", Draft::default())?.address();
+    store.send(draft, PaperMessage::Prepare)?.wait(LIMIT)?;
+    until("the command is left for later", || {
+        store.show(draft.pid()).unwrap().commands.iter().any(|command| command.phase == "later")
+    });
+    // The message behind the upgrade is for the new kind.
+    store.send(draft, PaperMessage::Seal)?;
+    store.send(draft, PaperMessage::Prepare)?.wait(LIMIT)?;
+    let look = |runtime: &Runtime| look(runtime, draft);
+    assert_eq!(look(&runtime), (1, vec!["mail".to_owned()]));
+    assert_eq!(store.find::<Contract>("paper 1")?.pid(), draft.pid());
+    assert!(matches!(store.find::<Draft>("paper 1"), Err(StoreError::OtherKind { .. })));
+    assert_eq!(runtime.whereis("paper"), Some(draft.pid()));
+    end((store, runtime));
+
+    let (store, runtime) = open(&disk, &clock);
+    assert_eq!(store.find::<Contract>("paper 1")?.pid(), draft.pid());
+    let shown = store.show(draft.pid())?;
+    assert_eq!((&*shown.listed.kind, shown.listed.version), ("contract", 3));
+    assert_eq!((shown.timers.len(), shown.commands.len()), (1, 1), "{shown:?}");
+    store.answer::<Sign>(shown.commands[0].key.parse()?, Ok("signed".into()))?;
+    let copy = store.list(&Query::all().kind("draft"))?[0].pid;
+    store.send(copy.typed::<PaperMessage>(), PaperMessage::Copied(4))?;
+    let mut notes = Vec::new();
+    until("both answers have come", || {
+        notes = look(&runtime).1;
+        notes.len() == 3
+    });
+    notes.sort();
+    assert_eq!(notes, ["copy 4", "mail", "signed"]);
+    clock.advance(DAY);
+    until("the timer has fired", || look(&runtime).1.last().is_some_and(|note| note == "timer"));
+    store.send(draft, PaperMessage::Copied(9))?;
+    assert_eq!(store.result::<Contract>("paper 1")?.wait(LIMIT)?, 9);
+    assert_eq!(look_once(&store), 1);
+    drop(runtime.shutdown(Duration::MAX)?);
+    store.close()?;
+    Ok(())
+}
+
+/// The number of contracts that the store has.
+fn look_once(store: &Store) -> u64 {
+    store.count(&Query::all().kind("contract")).unwrap()
+}
+
+#[test]
+fn an_upgrade_that_is_lost_with_the_disk_has_not_been() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&disk, &clock);
+    let draft = store.begin("paper 2", Draft::default()).unwrap();
+    draft.wait(LIMIT).unwrap();
+    let draft = draft.address();
+    runtime.wait_idle_timeout(LIMIT).unwrap();
+    crate::payer::fail_all(&disk);
+    drop(store.send(draft, PaperMessage::Seal));
+    drop(runtime.shutdown(LIMIT).unwrap());
+    drop(store.close());
+    drop((store, runtime));
+    disk.crash();
+    disk.heal();
+    let (store, runtime) = open(&disk, &clock);
+    assert_eq!(store.find::<Draft>("paper 2").unwrap().pid(), draft.pid());
+    store.send(draft, PaperMessage::Seal).unwrap().wait(LIMIT).unwrap();
+    assert_eq!(look(&runtime, draft).0, 1);
+    end((store, runtime));
+}
+
+#[test]
+fn an_upgrade_to_a_process_that_is_not_durable_fails_its_step() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&disk, &clock);
+    let draft = store.begin("paper 3", Draft::default()).unwrap().address();
+    store.send(draft, PaperMessage::Burn).unwrap();
+    let mut parked = Vec::new();
+    until("it is parked", || {
+        clock.advance(Duration::from_secs(60));
+        parked = store.list(&Query::all().error("only to a durable kind")).unwrap();
+        !parked.is_empty()
+    });
+    assert_eq!((parked[0].pid, &*parked[0].kind), (draft.pid(), "draft"));
+    store.skip(draft.pid()).unwrap();
+    store.send(draft, PaperMessage::Seal).unwrap();
+    assert_eq!(look(&runtime, draft).0, 1);
+    end((store, runtime));
+}

@@ -1,0 +1,127 @@
+//! The records of a random program: what its processes have done, and in a simulation in which order.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::actor::Plan;
+use crate::helpers::Mutex;
+use crate::monitor::Note;
+use crate::relations::Relations;
+use procession::command::Responder;
+use procession::{Exit, Pid};
+
+/// The numbers of letters, in order, by receiver and sender.
+pub type Letters = HashMap<(Pid, Option<Pid>), Vec<u64>>;
+
+/// How the processes of a program are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum WrittenAs {
+    #[default]
+    Machine,
+    AsyncProcess,
+    Actor,
+}
+
+/// The records of all processes.
+#[derive(Default)]
+pub struct World {
+    pub written_as: WrittenAs,
+    pub plans: Vec<Plan>,
+    pub known: Mutex<Vec<Pid>>,
+    pub sent: Mutex<Letters>,
+    pub received: Mutex<Letters>,
+    pub asked: Mutex<HashSet<(Pid, u64)>>,
+    pub answered: Mutex<Vec<(Pid, u64)>>,
+    /// Questions of state machines that have failed since.
+    pub abandoned: Mutex<HashSet<(Pid, u64)>>,
+    pub relations: Relations,
+    /// The records of a simulation. On real workers there is no single order of events, and this is `None`.
+    pub simulated: Option<Simulated>,
+    pub numbers: AtomicUsize,
+    pub inits: AtomicUsize,
+    pub closes: AtomicUsize,
+    pub violations: Mutex<Vec<String>>,
+}
+
+/// The records of a program in a simulation.
+pub struct Simulated {
+    start: Instant,
+    pub notes: Mutex<Vec<Note>>,
+    /// The effects of the last step, which count unless the simulation lets it fail after all.
+    last: Mutex<Option<(Pid, Vec<Effect>)>>,
+    /// Commands that are answered by the next step of any process.
+    pub open: Mutex<Vec<Responder<u32>>>,
+}
+
+impl Simulated {
+    /// Records that begin now, by the clock of the simulation.
+    pub fn new(now: Instant) -> Simulated {
+        Simulated { start: now, notes: Mutex::default(), last: Mutex::default(), open: Mutex::default() }
+    }
+}
+
+/// Writes down an effect of a step that has succeeded.
+pub type Effect = Box<dyn FnOnce(&World) + Send>;
+
+impl World {
+    /// The virtual time since the beginning of a simulation.
+    pub fn elapsed(&self, now: Instant) -> Duration {
+        self.simulated.as_ref().map_or(Duration::ZERO, |simulated| now.duration_since(simulated.start))
+    }
+
+    /// Writes down what happens in a simulation.
+    pub fn note(&self, note: impl FnOnce() -> Note) {
+        if let Some(simulated) = &self.simulated {
+            simulated.notes.lock().unwrap().push(note());
+        }
+    }
+
+    /// Writes down the effects of a step. In a simulation they are only kept: it decides now whether the step fails
+    /// at its end.
+    pub fn settle(&self, of: Pid, effects: Vec<Effect>) {
+        match &self.simulated {
+            Some(simulated) => *simulated.last.lock().unwrap() = Some((of, effects)),
+            None => effects.into_iter().for_each(|effect| effect(self)),
+        }
+    }
+
+    /// The step before has succeeded, or is known to have failed.
+    pub fn settle_last(&self) {
+        let last = self.simulated.as_ref().and_then(|simulated| simulated.last.lock().unwrap().take());
+        last.into_iter().for_each(|(_, effects)| effects.into_iter().for_each(|effect| effect(self)));
+    }
+
+    /// Answers the commands that are kept for another process.
+    pub fn answer_open(&self) {
+        let open = self.simulated.as_ref().map(|simulated| std::mem::take(&mut *simulated.open.lock().unwrap()));
+        open.into_iter().flatten().for_each(|answer| answer.ok(2));
+    }
+
+    /// A process has failed, or has ended. If the simulation has made its last step fail, that has no effects.
+    pub fn failed(&self, of: Pid, why: &Exit) {
+        // The exit of a process that is linked to one with an injected panic has that text, too.
+        let is_injected =
+            matches!(why, Exit::Panicked(panic) if panic.to_string().contains("injected by the simulation"));
+        let Some(simulated) = self.simulated.as_ref().filter(|_| is_injected) else {
+            return;
+        };
+        let is_last = simulated.last.lock().unwrap().take_if(|(last, _)| *last == of).is_some();
+        if is_last {
+            self.note(|| Note::Failed(of));
+        }
+    }
+
+    pub fn choose(&self, which: usize) -> Option<Pid> {
+        let known = self.known.lock().unwrap();
+        known.get(which % known.len().max(1)).copied()
+    }
+
+    pub fn violated(&self, law: String) {
+        self.violations.lock().unwrap().push(law);
+    }
+
+    pub fn number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) as u64
+    }
+}

@@ -1,0 +1,228 @@
+//! The same random programs in a simulation: under a schedule, with faults. The laws are the same, and a monitor
+//! checks that each run is one that real workers could have had.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::actor::ActorProcess;
+use procession::command::Responder;
+use procession::observe::{DeadLetter, Observer, ProcessIdentity};
+use procession::simulation::{Delivery, Fault, Faults, Simulation, World};
+use procession::{BoxError, Exit, Pid, Process, Runtime};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use crate::actor::{Actor, Do, DoSoon, Letter, Outcome};
+use crate::helpers::*;
+use crate::monitor::{self, Note};
+use crate::otherwise::Written;
+use crate::records::{Simulated, World as Records, WrittenAs};
+use crate::seeded::random_programs;
+use crate::{Program, act_from_outside, check, program, spawn_roots};
+
+/// The most virtual time that a program needs if it is not shut down.
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// A program, and the run of it that is simulated.
+#[derive(Clone, Debug)]
+struct Case {
+    program: Program,
+    seed: u64,
+    /// The probability of each fault.
+    chance: f64,
+    /// Whether messages to different processes may overtake each other.
+    per_pair: bool,
+}
+
+/// As `Watcher`. It notes ends and dead letters among all that happens, too.
+struct Notes {
+    records: Arc<Records>,
+    watcher: Watcher,
+}
+
+impl Observer for Notes {
+    fn spawned(&self, process: &ProcessIdentity) {
+        self.watcher.spawned(process);
+    }
+
+    fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
+        self.records.failed(process.pid, exit);
+        self.records.note(|| Note::Ended(process.pid));
+        self.watcher.exited(process, exit);
+    }
+
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        self.records.note(|| match letter.message::<Letter>() {
+            Some(letter) => Note::Dead(letter.number),
+            None => Note::DeadInStep(letter.to),
+        });
+        self.watcher.dead_letter(letter);
+    }
+}
+
+/// Carries out a command, or leaves it to another process.
+fn handler(records: &Records, command: Do, done: Responder<u32>) -> Result<(), BoxError> {
+    records.note(|| Note::Carried(command.of));
+    match (command.outcome, &records.simulated) {
+        (Outcome::Elsewhere, Some(simulated)) => simulated.open.lock().unwrap().push(done),
+        (Outcome::AtOnce | Outcome::Elsewhere, _) => done.ok(1),
+        (Outcome::Fails, _) => return Err("by plan".into()),
+        (Outcome::Panics, _) => panic!("on purpose"),
+        (Outcome::Drops, _) => {}
+    }
+    Ok(())
+}
+
+/// Each fault of processes of this type, with this probability.
+fn faults_of<P: Process>(faults: Faults, chance: f64) -> Faults {
+    faults
+        .crash::<P>(chance)
+        .stall::<P>(chance, Duration::from_secs(7))
+        .blocking_late::<P>(chance, Duration::from_secs(7))
+        .blocking_panics::<P>(chance)
+}
+
+fn faults(written_as: WrittenAs, chance: f64) -> Faults {
+    let late = Fault::late(chance, Duration::from_secs(7));
+    let faults = Faults::none()
+        .command::<Do>(Fault::fail(chance))
+        .command::<Do>(Fault::lost_before(chance))
+        .command::<Do>(Fault::lost_after(chance))
+        .command::<Do>(late)
+        .command::<DoSoon>(Fault::never(chance))
+        .command::<DoSoon>(late);
+    match written_as {
+        // The records of a program know the end of each step of a state machine. So they can take a step back.
+        WrittenAs::Machine => faults_of::<Actor>(faults, chance).panic::<Actor>(chance),
+        WrittenAs::Actor => faults_of::<ActorProcess<Written>>(faults, chance),
+        WrittenAs::AsyncProcess => faults,
+    }
+}
+
+fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
+    let program = case.program.clone();
+    let scenario = move |world: &World| run_in(world, &program, written_as).map_err(BoxError::from);
+    let report = Simulation::new(scenario)
+        .name("random programs")
+        .seeds(case.seed..case.seed + 1)
+        .threads(1)
+        .faults(faults(written_as, case.chance))
+        .delivery(if case.per_pair { Delivery::PerPair } else { Delivery::Immediate })
+        .without("no step panics")
+        .run();
+    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))
+}
+
+fn run_in(world: &World, program: &Program, written_as: WrittenAs) -> Result<(), String> {
+    let records = Arc::new(Records {
+        written_as,
+        plans: program.plans.clone(),
+        simulated: Some(Simulated::new(world.clock().now())),
+        ..Records::default()
+    });
+    let watcher = Watcher::new();
+    let (of_do, of_soon) = (records.clone(), records.clone());
+    let builder = builder()
+        .step_events(program.step_events)
+        .observer(Notes { records: records.clone(), watcher: watcher.clone() })
+        .handler(move |command: Do, done| handler(&of_do, command, done))
+        .handler(move |command: DoSoon, done| handler(&of_soon, command.0, done));
+    let runtime = world.start(builder).map_err(|error| error.to_string())?;
+    let seen = records.clone();
+    world.invariant("letters are taken, dead or waiting", move |state| {
+        seen.note(|| Note::Waiting(state.messages::<Letter>().count()));
+        Ok(())
+    });
+    let result = run_program(world, program, &runtime, &records, &watcher);
+    // An open command holds the runtime.
+    records.answer_open();
+    result
+}
+
+fn run_program(
+    world: &World,
+    program: &Program,
+    runtime: &Runtime,
+    records: &Arc<Records>,
+    watcher: &Watcher,
+) -> Result<(), String> {
+    spawn_roots(program, runtime, records)?;
+    for act in &program.outside {
+        world.run_for(Duration::from_micros(world.random(0..50))).map_err(|error| error.to_string())?;
+        act_from_outside(*act, runtime, records);
+    }
+    if program.rests {
+        rest(world, runtime, records, watcher)?;
+    }
+    let report = runtime.shutdown(LONG).map_err(|error| error.to_string())?;
+    records.settle_last();
+    if !report.stuck.is_empty() || runtime.stats().processes != 0 {
+        return Err(format!("law 9: {report}"));
+    }
+    if let (WrittenAs::Machine, Some(simulated)) = (records.written_as, &records.simulated) {
+        monitor::check(&simulated.notes.lock().unwrap())?;
+    }
+    check(runtime, watcher, records)
+}
+
+/// Law 2, and law 6 for the living: the program comes to rest with nothing left to do.
+fn rest(world: &World, runtime: &Runtime, records: &Records, watcher: &Watcher) -> Result<(), String> {
+    loop {
+        world.run().map_err(|error| error.to_string())?;
+        let open = records.simulated.as_ref().map_or(0, |simulated| simulated.open.lock().unwrap().len());
+        if open == 0 {
+            break;
+        }
+        records.answer_open();
+    }
+    records.settle_last();
+    let processes = runtime.processes();
+    if let Some(left) = processes.iter().find(|info| info.mailbox > 0) {
+        return Err(format!("law 2: {left:?} rests"));
+    }
+    let alive: HashSet<Pid> = processes.iter().map(|info| info.pid).collect();
+    let answered: HashSet<_> = records.answered.lock().unwrap().iter().copied().collect();
+    let asked = records.asked.lock().unwrap();
+    if let Some(open) = asked.iter().find(|question| alive.contains(&question.0) && !answered.contains(question)) {
+        return Err(format!("law 6: {open:?} is open at rest"));
+    }
+    let ended = watcher.exits.to_vec().into_iter().collect();
+    records.relations.check_at_rest(&alive, &ended)
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let chance = prop_oneof![Just(0.0), Just(0.01), Just(0.05)];
+    (program(), any::<u32>(), chance, any::<bool>()).prop_map(|(program, seed, chance, per_pair)| Case {
+        program,
+        seed: seed.into(),
+        chance,
+        per_pair,
+    })
+}
+
+/// The number of programs: a part of the full number, unless `PROCESSION_FULL` is set.
+pub fn cases(full: u32) -> u32 {
+    if std::env::var_os("PROCESSION_FULL").is_some() {
+        return full;
+    }
+    // A run has one thread, so a sanitizer sees with a few programs what it can see.
+    let part = if cfg!(any(procession_sanitize_thread, procession_sanitize_address)) { 5_000 } else { 500 };
+    println!("{} of {full} programs; PROCESSION_FULL=1 runs all", full / part);
+    full / part
+}
+
+#[test]
+fn simulated_programs_keep_the_laws() {
+    random_programs(cases(70_000), Config::default(), case(), |case| run(case, WrittenAs::Machine));
+}
+
+#[test]
+fn simulated_programs_of_async_processes_keep_the_laws() {
+    random_programs(cases(15_000), Config::default(), case(), |case| run(case, WrittenAs::AsyncProcess));
+}
+
+#[test]
+fn simulated_programs_of_actors_keep_the_laws() {
+    random_programs(cases(15_000), Config::default(), case(), |case| run(case, WrittenAs::Actor));
+}
