@@ -1,6 +1,6 @@
 //! Ends of durable processes that are made or removed while the disk is slow.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::monitors::Ordinary;
-use crate::wait::{LIMIT, Mutex, until, wait};
+use crate::wait::{Barrier, LIMIT, Mutex, until, wait};
 use crate::worker::{Worker, WorkerMessage, end, open, stepped};
 
 /// A kind of which nothing is known but that it is another one.
@@ -117,6 +117,9 @@ impl Drop for Loud {
 
 static CHILD: Mutex<Option<Address<LoudMessage>>> = Mutex::new(None);
 
+/// Where the child waits in its last step: it arrives, and it goes on.
+static MEET: LazyLock<Barrier> = LazyLock::new(|| Barrier::new(2));
+
 /// Takes loud values, and leaves one.
 #[derive(Default, Serialize, Deserialize)]
 struct Crier {
@@ -131,6 +134,7 @@ enum LoudMessage {
     Nothing,
     Look(Reply<u64>),
     Over,
+    MeetAndOver,
 }
 
 impl Process for Crier {
@@ -154,6 +158,11 @@ impl Process for Crier {
                 Event::Message(LoudMessage::Carry(_)) => self.taken += 1,
                 Event::Message(LoudMessage::Look(reply)) => out.reply(reply, self.taken),
                 Event::Message(LoudMessage::Over) => return Ok(Step::Done(Loud)),
+                Event::Message(LoudMessage::MeetAndOver) => {
+                    wait(&*MEET);
+                    wait(&*MEET);
+                    return Ok(Step::Done(Loud));
+                }
                 _ => {}
             }
         }
@@ -179,17 +188,19 @@ fn destructors_of_messages_and_answers_may_send_to_their_process() {
             has_rung.fetch_add(1, Ordering::SeqCst);
         }));
     };
-    // The answer of a child that nobody wants any more.
+    // The answer of a child that nobody wants any more: its parent ends during the last step of the child.
     let (store, runtime) = start(Runtime::builder());
     let parent = store.begin("a", Crier::default()).unwrap().address();
     store.send(parent, LoudMessage::Run).unwrap();
     until("the child is there", || CHILD.lock().unwrap().is_some());
     let child = CHILD.lock().unwrap().unwrap();
+    store.send(child, LoudMessage::MeetAndOver).unwrap();
+    wait(&*MEET);
     store.send(parent, LoudMessage::Over).unwrap();
     drop(store.result::<Crier>("a").unwrap().wait(LIMIT).unwrap());
     let watcher = runtime.watch(child.pid());
     rings_to(&store, child);
-    store.send(child, LoudMessage::Over).unwrap();
+    wait(&*MEET);
     assert!(wait(watcher).exit.is_done());
     until("the output is dropped, and the answer", || has_rung.load(Ordering::SeqCst) >= 2);
     // A message that is in memory twice when its receiver is loaded.
