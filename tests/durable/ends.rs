@@ -1,7 +1,7 @@
 //! Ends of durable processes that are made or removed while the disk is slow.
 
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
