@@ -1,5 +1,7 @@
 //! Brings the tables up to the log: a little behind its batches, and when the journal was opened anew.
 
+use std::collections::VecDeque;
+
 use super::core::StoreCore;
 use super::journal::{Batch, JournalError, Log, Opened, Position};
 use super::residency::{Call, Place};
@@ -10,16 +12,46 @@ use crate::primitives::{Arc, Ordering, lock};
 const APPLY_AFTER: u64 = 4 << 20;
 
 /// A log that is trimmed to what the tables do not have, a little behind each batch.
+///
+/// The tables are brought up to it by a thread of the pool. If they are so late that the log has no room left, the
+/// writer does that itself before the next batch, or waits for the thread that does it. Meanwhile no record is
+/// released, so processes wait for room in the tail.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,
     core: Arc<StoreCore>,
+    /// The last positions of the batches that the tables may not have, and their sizes.
+    batches: VecDeque<(Position, u64)>,
+    /// The sum of these sizes.
+    size: u64,
+}
+
+impl TrimmedLog {
+    fn note_applied(&mut self) -> Position {
+        let applied = Position(self.core.applied.load(Ordering::Acquire));
+        while let Some((_, bytes)) = self.batches.pop_front_if(|(last, _)| *last <= applied) {
+            self.size -= bytes;
+        }
+        applied
+    }
 }
 
 impl Log for TrimmedLog {
     fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        if self.size >= self.core.settings.log_limit {
+            self.note_applied();
+        }
+        if self.size >= self.core.settings.log_limit {
+            self.core.bring_up()?;
+            let applied = self.note_applied();
+            self.log.trim(applied)?;
+        }
         self.log.commit(batch)?;
-        let applied = self.core.committed(batch.size() as u64);
+        let bytes = batch.size() as u64;
+        self.batches.push_back((batch.last(), bytes));
+        self.size += bytes;
+        self.core.committed(bytes);
+        let applied = self.note_applied();
         self.log.trim(applied).map(drop)
     }
 
@@ -31,31 +63,37 @@ impl Log for TrimmedLog {
 impl StoreCore {
     pub(super) fn trims(&self, log: Box<dyn Log>) -> Box<dyn Log> {
         match self.me.upgrade() {
-            Some(core) => Box::new(TrimmedLog { log, core }),
+            Some(core) => Box::new(TrimmedLog { log, core, batches: VecDeque::new(), size: 0 }),
             None => log,
         }
     }
 
-    /// A batch is on disk. Returns the position that the tables have.
-    fn committed(&self, bytes: u64) -> Position {
-        if self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes >= APPLY_AFTER
-            && let (Some(core), Some(me)) = (self.core(), self.me.upgrade())
-        {
-            self.unapplied.store(0, Ordering::Relaxed);
-            let life = self.tail.life();
-            let apply = move || match me.apply() {
-                Ok(()) => {
-                    me.forget_ids();
-                    me.forget_keys();
-                }
-                Err(error) => {
-                    tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
-                    me.tail.reopen(life, &error);
-                }
-            };
-            self.in_pool(&core, apply);
+    /// A batch is on disk. Has the tables brought up to the log from time to time.
+    fn committed(&self, bytes: u64) {
+        let is_due = self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes >= APPLY_AFTER;
+        let (Some(core), Some(me)) = (self.core(), self.me.upgrade()) else { return };
+        // One job that waits is enough. More of them would take up the pool while the disk is slow.
+        if !is_due || self.is_apply_due.swap(true, Ordering::AcqRel) {
+            return;
         }
-        Position(self.applied.load(Ordering::Acquire))
+        let life = self.tail.life();
+        let apply = move || {
+            // Before it begins: it may not come to batches that are committed meanwhile.
+            me.is_apply_due.store(false, Ordering::Release);
+            if let Err(error) = me.bring_up() {
+                tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
+                me.tail.reopen(life, &error);
+            }
+        };
+        self.in_pool(&core, apply);
+    }
+
+    /// Brings the tables up to the log, and forgets what they have.
+    fn bring_up(&self) -> Result<(), JournalError> {
+        self.apply()?;
+        self.forget_ids();
+        self.forget_keys();
+        Ok(())
     }
 
     /// The journal was opened anew after an error: what was not on disk is lost.

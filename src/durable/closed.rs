@@ -9,13 +9,14 @@ use super::core::Found;
 use super::error::StoreError;
 use super::journal::{Batch, Change, Damage, EncodedRecord, Journal, Log, Opened, Position, Record, Tables};
 use super::numbers::Numbers;
-use super::operating::{Desk, Kinds};
+use super::operating::Desk;
 use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
 use super::repairing::Times;
 use super::rows::{self, Phase, Runs, StoredAnswer, StoredCommand};
 use super::settings::LARGEST_STATE;
 use super::tail::Life;
+use super::viewing::{Kinds, Viewer};
 use crate::process::{CommandKey, ParseCommandKeyError};
 
 /// How long dead letters and ended processes are kept that an operator has made. The program may say another time.
@@ -48,7 +49,8 @@ impl ClosedStore {
     }
 
     fn desk(&self) -> Result<Desk<'_>, StoreError> {
-        Ok(Desk { reader: self.tables.reader()?, run: self.run, id: self.id, kinds: &self.kinds })
+        let viewer = Viewer { run: self.run, id: self.id, kinds: &self.kinds };
+        Ok(Desk { reader: self.tables.reader()?, viewer })
     }
 
     /// Carries out a request. The answer is as the request says.

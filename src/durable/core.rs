@@ -20,6 +20,7 @@ use super::open_commands::OpenCommands;
 use super::replies::Replies;
 use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, StoredBytes, bury};
 use super::rest::{Earliest, Keeper};
+use super::retention::Sink;
 use super::rows::{
     self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
     StoredRequest,
@@ -31,7 +32,7 @@ use super::ties::Ties;
 use crate::latch::Latch;
 use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Weak, lock};
 use crate::process::DeadLetterReason;
 use crate::process::host::Host;
 use crate::runtime::{Core, Timed};
@@ -226,6 +227,7 @@ pub(crate) struct StoreCore {
     /// How long what is over is kept, in milliseconds.
     pub(super) keep: u64,
     pub(super) settings: Settings,
+    pub(super) sink: Option<Sink>,
     /// Whether a timer is set that removes what is kept no longer: see `retention`.
     pub(super) sweeps: AtomicUsize,
     /// The last record by which something was removed.
@@ -250,6 +252,8 @@ pub(crate) struct StoreCore {
     pub(super) applied: AtomicU64,
     /// The bytes of the records that the tables do not have.
     pub(super) unapplied: AtomicU64,
+    /// Whether a thread of the pool is to bring the tables up to the log.
+    pub(super) is_apply_due: AtomicBool,
     pub(super) core: OnceLock<Weak<Core>>,
     /// The simulated world that the store is in, if it is in one.
     pub(super) simulation: Option<Arc<SimulatedStore>>,

@@ -75,6 +75,7 @@ mod tail;
 mod ties;
 mod trail;
 mod upgrading;
+mod viewing;
 mod waking;
 mod writer;
 

@@ -45,7 +45,7 @@ impl Operator {
             Some((tables, _)) => tables.reader()?,
             None => return Err(JournalError::Broken.into()),
         };
-        read(&mut Desk { reader, run: self.core.run, id: self.core.id, kinds: &self.core.kinds })
+        read(&mut Desk { reader, viewer: self.core.viewer() })
     }
 
     pub(super) fn serial_of(&self, pid: Pid) -> Result<u64, StoreError> {
@@ -58,7 +58,14 @@ impl Operator {
 
     /// Refuses an order that the process cannot carry out, before the process is disturbed.
     fn check_order(&self, serial: u64, order: &Action) -> Result<(), StoreError> {
-        let shown = self.read(|desk| desk.show(serial))?;
+        let shown = match self.read(|desk| desk.show(serial)) {
+            // It may have been begun just now.
+            Err(StoreError::NoSuchId(_)) => {
+                self.caught_up()?;
+                self.read(|desk| desk.show(serial))?
+            }
+            shown => shown?,
+        };
         let is_over = shown.listed.status == super::journal::Status::Ended;
         match order {
             _ if is_over => Err(StoreError::NotRepaired(NotRepaired::NoSuchProcess)),
@@ -67,6 +74,16 @@ impl Operator {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Waits until the fate of each record is known that was appended before.
+    fn caught_up(&self) -> Result<(), StoreError> {
+        let (life, end) = self.core.tail.end();
+        let fate = Latch::new();
+        let told = fate.clone();
+        self.core.tail.when_released(life, end, move |fate| _ = told.set(fate));
+        fate.join(&self.clock, PATIENCE)?;
+        Ok(())
     }
 
     pub(super) fn order(&self, serial: u64, order: Action) -> Result<(), StoreError> {

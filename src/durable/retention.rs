@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::core::{Found, StoreCore};
 use super::journal::{Change, JournalError};
+use super::query::Shown;
 use super::rows::{self, DEAD, IDS, KEPT, OLD_KEYS};
 use super::tail::{Fate, Life};
-use crate::outcome::tell_log;
+use crate::outcome::{BoxError, contain, tell_log};
 use crate::primitives::{Arc, Ordering, lock};
 use crate::runtime::{Core, Timed};
 
@@ -16,6 +17,26 @@ const AT_ONCE: usize = 10_000;
 
 /// The pause before the next look, at least.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause before a process is given to the sink again that the sink has not taken.
+const SINK_PAUSE: Duration = Duration::from_secs(60);
+
+/// Takes processes that have ended before they are removed: see [`StoreBuilder::sink`](super::StoreBuilder::sink).
+pub(super) type Sink = Box<dyn Fn(&Shown) -> Result<(), BoxError> + Send + Sync>;
+
+/// Why something is not removed that is over.
+enum NotRemoved {
+    /// The tables cannot be read.
+    Tables(JournalError),
+    /// The sink has not taken it.
+    BySink,
+}
+
+impl From<JournalError> for NotRemoved {
+    fn from(error: JournalError) -> NotRemoved {
+        NotRemoved::Tables(error)
+    }
+}
 
 /// No timer is set.
 pub(super) const NONE: usize = 0;
@@ -87,44 +108,28 @@ impl StoreCore {
     /// Removes everything that is over. Returns the time at which the next thing is.
     fn remove_all(&self, now: u64) -> Result<Option<u64>, JournalError> {
         self.apply()?;
-        let (mut from, mut limit) = (1, AT_ONCE);
+        let (mut from, mut limit, mut is_left) = (1, AT_ONCE, false);
         // Two pages may have the same entries.
         let mut removed = HashSet::new();
         loop {
-            let (page, changes) = {
+            let page = {
                 let mut tables = lock(&self.tables);
                 let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-                let page = reader.due(from, now, limit)?;
-                let mut changes = Vec::new();
-                for (_, serial, class, number) in &page {
-                    if is_kept(*class) && !removed.insert((*serial, *class, *number)) {
-                        continue;
-                    }
-                    match *class {
-                        DEAD => changes.push(vec![rows::answered(*serial, DEAD, *number)]),
-                        OLD_KEYS => {
-                            let found = reader.of_class(OLD_KEYS, (*serial, number.saturating_sub(1)), 1)?;
-                            let found = found.iter().filter(|(_, found, _)| found == number);
-                            changes.extend(found.map(|(_, number, row)| rows::old_key(*number, row)));
-                        }
-                        KEPT => {
-                            let loaded = reader.load(*serial);
-                            let found = match loaded.and_then(|stored| Found::of(*serial, Life::FIRST, stored)) {
-                                // A damaged process stays, and keeps no other.
-                                Err(JournalError::Damaged(_)) => continue,
-                                found => found?,
-                            };
-                            changes
-                                .push(found.map_or(vec![rows::answered(*serial, KEPT, *number)], |found| gone(&found)));
-                        }
-                        _ => {}
-                    }
-                }
-                (page, changes)
+                reader.due(from, now, limit)?
             };
-            for change in changes {
-                self.forget_kept(&change);
-                self.remove(change);
+            for (_, serial, class, number) in &page {
+                if is_kept(*class) && !removed.insert((*serial, *class, *number)) {
+                    continue;
+                }
+                match self.removal((*serial, *class, *number)) {
+                    Ok(Some(change)) => {
+                        self.forget_kept(&change);
+                        self.remove(change);
+                    }
+                    Ok(None) => {}
+                    Err(NotRemoved::Tables(error)) => return Err(error),
+                    Err(NotRemoved::BySink) => is_left = true,
+                }
             }
             match page.last() {
                 Some((last, ..)) if page.len() == limit && *last == from => limit *= 2,
@@ -135,7 +140,57 @@ impl StoreCore {
         if !removed.is_empty() {
             *lock(&self.swept) = Some(self.tail.end());
         }
-        self.next_of_all(now + 1)
+        let next = self.next_of_all(now + 1)?;
+        let again = is_left.then(|| now.saturating_add(SINK_PAUSE.as_millis() as u64));
+        Ok(next.into_iter().chain(again).min())
+    }
+
+    /// The changes that remove something that is over. `None` if it stays, or is removed already.
+    fn removal(&self, (serial, class, number): (u64, u8, u64)) -> Result<Option<Vec<Change>>, NotRemoved> {
+        if class == DEAD {
+            return Ok(Some(vec![rows::answered(serial, DEAD, number)]));
+        }
+        let mut tables = lock(&self.tables);
+        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken.into()) };
+        if class == OLD_KEYS {
+            let found = reader.of_class(OLD_KEYS, (serial, number.saturating_sub(1)), 1)?;
+            let found = found.iter().find(|(_, found, _)| *found == number);
+            return Ok(found.map(|(_, number, row)| rows::old_key(*number, row)));
+        }
+        if class != KEPT {
+            return Ok(None);
+        }
+        let stored = reader.load(serial);
+        // The sink is the user's code, and may take long.
+        drop(tables);
+        let found = match stored.and_then(|stored| Found::of(serial, Life::FIRST, stored)) {
+            // A damaged process stays, and keeps no other.
+            Err(JournalError::Damaged(_)) => return Ok(None),
+            found => found?,
+        };
+        let Some(found) = found else { return Ok(Some(vec![rows::answered(serial, KEPT, number)])) };
+        let changes = gone(&found);
+        match &self.sink {
+            Some(sink) if !self.gives(sink, found) => Err(NotRemoved::BySink),
+            _ => Ok(Some(changes)),
+        }
+    }
+
+    /// Gives a process that is about to be removed to the sink. Returns whether the sink has it.
+    fn gives(&self, sink: &Sink, found: Found) -> bool {
+        let shown = match self.viewer().shown(found) {
+            Ok(shown) => shown,
+            Err(error) => {
+                tell_log(|| tracing::error!(%error, "a process that is kept no longer cannot be shown to the sink"));
+                return false;
+            }
+        };
+        let pid = shown.listed.pid;
+        let result = contain(|| sink(&shown)).unwrap_or_else(|panic| Err(Box::new(panic)));
+        if let Err(error) = &result {
+            tell_log(|| tracing::error!(%pid, %error, "the sink has not taken a process, which stays"));
+        }
+        result.is_ok()
     }
 
     /// An id that was removed can be begun again.

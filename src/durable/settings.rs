@@ -6,6 +6,9 @@ pub(super) const LARGEST_STATE: usize = 1 << 20;
 /// The number of stored messages that may wait for one process, unless the program says otherwise.
 const MAILBOX_LIMIT: usize = 100_000;
 
+/// The bytes of the log that the tables may not have. A batch more may be on its way.
+const LOG_LIMIT: u64 = 64 << 20;
+
 /// A state of so many bytes is reported to the log, once for each process in each run. Each step of it writes as much.
 pub(super) const LARGE_STATE: usize = 64 << 10;
 
@@ -18,10 +21,12 @@ pub(super) struct Settings {
     pub(super) largest_state: usize,
     /// The number of stored messages that may wait for one process.
     pub(super) mailbox_limit: usize,
+    /// The bytes of the log that the tables may not have.
+    pub(super) log_limit: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { ahead: true, largest_state: LARGEST_STATE, mailbox_limit: MAILBOX_LIMIT }
+        Settings { ahead: true, largest_state: LARGEST_STATE, mailbox_limit: MAILBOX_LIMIT, log_limit: LOG_LIMIT }
     }
 }

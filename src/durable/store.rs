@@ -25,7 +25,7 @@ use super::operator::Operator;
 use super::replies::Replies;
 use super::residency::{MessageType, Residency};
 use super::rest::{Earliest, Keeper, MemoryLimits};
-use super::retention::NONE;
+use super::retention::{NONE, Sink};
 use super::rows::{self, Runs, StoredExit};
 use super::settings::Settings;
 use super::simulated::{SimulatedStore, SimulatedWriter, StoreHost};
@@ -37,7 +37,7 @@ use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, tell_log};
 use crate::pid::{Address, Pid};
-use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, Weak, lock, thread};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, Weak, lock, thread};
 use crate::process::SendError;
 use crate::runtime::{BuildError, Runtime};
 
@@ -63,6 +63,7 @@ pub struct StoreBuilder {
     keep: Duration,
     pub(super) memory: MemoryLimits,
     pub(super) settings: Settings,
+    pub(super) sink: Option<Sink>,
 }
 
 /// A store of durable processes, which a runtime has. Clones are handles to the same store.
@@ -130,6 +131,7 @@ impl Store {
             keep: KEEP,
             memory: MemoryLimits::default(),
             settings: Settings::default(),
+            sink: None,
         }
     }
 }
@@ -182,7 +184,7 @@ impl StoreBuilder {
         start: impl FnOnce(RuntimeBuilder) -> Result<Runtime, BuildError>,
         host: Option<Arc<dyn StoreHost>>,
     ) -> Result<(Store, Runtime), StoreError> {
-        let StoreBuilder { mut journal, kinds, messages, commands, same_name, keep, memory, settings } = self;
+        let StoreBuilder { mut journal, kinds, messages, commands, same_name, keep, memory, settings, sink } = self;
         if let Some(name) = same_name {
             return Err(StoreError::SameName(name));
         }
@@ -219,6 +221,7 @@ impl StoreBuilder {
             run: Run { store: runs.node, number: runs.last },
             keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX),
             settings,
+            sink,
             sweeps: AtomicUsize::new(NONE),
             swept: Mutex::default(),
             tail: tail.clone(),
@@ -237,6 +240,7 @@ impl StoreBuilder {
             tables: Mutex::new(Some((tables, reader))),
             applied: AtomicU64::new(applied.0),
             unapplied: AtomicU64::new(0),
+            is_apply_due: AtomicBool::new(false),
             core: OnceLock::new(),
             simulation: simulation.clone(),
             me: me.clone(),

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use super::query::Shown;
 use super::store::StoreBuilder;
+use crate::outcome::BoxError;
 
 impl StoreBuilder {
     /// Says whether processes go on before their steps are on disk. The default is `true`.
@@ -38,6 +40,38 @@ impl StoreBuilder {
     #[must_use]
     pub fn mailbox_limit(mut self, messages: usize) -> StoreBuilder {
         self.settings.mailbox_limit = messages;
+        self
+    }
+
+    /// Has each process that has ended given to `sink` before it is removed, for an archive outside of the store.
+    /// [`keep`](Self::keep) says when that is.
+    ///
+    /// A thread of the pool calls the sink, with one process at a time. Each process is given at least once. It is
+    /// given again if the program is killed between the call and the removal. If the sink returns an error, the process
+    /// stays, and is given again after a minute. A damaged process is neither given nor removed.
+    ///
+    /// ```no_run
+    /// use std::io::Write;
+    /// use std::sync::Mutex;
+    ///
+    /// use procession::durable::Store;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let archive = Mutex::new(std::fs::File::options().append(true).create(true).open("ended.jsonl")?);
+    /// let store = Store::open("orders").sink(move |ended| {
+    ///     let mut line = serde_json::to_vec(ended)?;
+    ///     line.push(b'\n');
+    ///     let mut archive = archive.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    ///     archive.write_all(&line)?;
+    ///     Ok(archive.sync_data()?)
+    /// });
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn sink(mut self, sink: impl Fn(&Shown) -> Result<(), BoxError> + Send + Sync + 'static) -> StoreBuilder {
+        self.sink = Some(Box::new(sink));
         self
     }
 }

@@ -94,8 +94,12 @@ impl<P: Durable> DurableMachine<P> {
         };
         changes.extend(self.renamed());
         let is_same = self.next_kind.is_none() && stored == self.stored && state == self.state && changes.is_empty();
-        stored.trail.note(self.store.wall_millis(), traced, (taken.mail.len(), taken.answers.len()));
         let requests = self.resident.taken_requests(&taken.cancels);
+        let now = self.store.wall_millis();
+        if !requests.is_empty() {
+            stored.trail.note(now, Traced::Cancelled, (0, 0));
+        }
+        stored.trail.note(now, traced, (taken.mail.len(), taken.answers.len()));
         let takes_nothing = taken.mail.is_empty() && requests.is_empty();
         if !(is_same && inside.is_empty() && notices.is_empty() && takes_nothing)
             && let Err(error) = self.append((stored, state), taken, (inside, notices), changes)

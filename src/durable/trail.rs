@@ -51,6 +51,8 @@ pub enum Traced {
     Replaced,
     /// An operator has sent it a dead letter again.
     Resent,
+    /// The step that comes next in the trail took a request to stop.
+    Cancelled,
 }
 
 /// One of the last steps of a process.

@@ -17,6 +17,7 @@ mod limits;
 mod full_mailboxes;
 mod promises;
 mod replies;
+mod retention;
 mod requests;
 mod conformance;
 mod crashes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal, Status};
-use procession::durable::{BeginOptions, Durable, Query, Store, StoreError};
+use procession::durable::{BeginOptions, Durable, Query, Store, StoreError, Traced};
 use procession::sync::Latch;
 use procession::{Event, Events, Exit, Process, Reason, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -35,6 +35,11 @@ fn a_request_to_stop_reaches_a_process_that_sleeps_once() {
     end((store, runtime));
     let (store, runtime) = open(&disk);
     assert_eq!(look(&runtime, worker).1, ["cancel: enough"]);
+    let trail = store.show(worker.pid()).unwrap().trail;
+    let traced: Vec<Traced> = trail.iter().map(|step| step.what).collect();
+    let asked: Vec<usize> = (0..traced.len()).filter(|at| traced[*at] == Traced::Cancelled).collect();
+    assert_eq!(asked.len(), 1, "{traced:?}");
+    assert_eq!(traced.get(asked[0] + 1), Some(&Traced::Idle), "{traced:?}");
     end((store, runtime));
 }
 
