@@ -153,9 +153,11 @@ impl StoreCore {
         let mut tables = lock(&self.tables);
         let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken.into()) };
         if class == OLD_KEYS {
-            let found = reader.of_class(OLD_KEYS, (serial, number.saturating_sub(1)), 1)?;
-            let found = found.iter().find(|(_, found, _)| *found == number);
-            return Ok(found.map(|(_, number, row)| rows::old_key(*number, row)));
+            return match reader.entry(serial, class, number) {
+                // A damaged one stays, and keeps no other.
+                Err(JournalError::Damaged(_)) => Ok(None),
+                found => Ok(found?.map(|row| rows::old_key(number, &row))),
+            };
         }
         if class != KEPT {
             return Ok(None);
@@ -164,7 +166,7 @@ impl StoreCore {
         // The sink is the user's code, and may take long.
         drop(tables);
         let found = match stored.and_then(|stored| Found::of(serial, Life::FIRST, stored)) {
-            // A damaged process stays, and keeps no other.
+            // As above.
             Err(JournalError::Damaged(_)) => return Ok(None),
             found => found?,
         };

@@ -169,6 +169,8 @@ fn rows_come_back_as_they_were_written() {
         opened.tables.apply(Position(1)).unwrap();
         let mut reader = opened.tables.reader().unwrap();
         assert_eq!(reader.process(edge).unwrap(), Some(process), "{place:?}");
+        assert_eq!(reader.entry(edge, 255, edge).unwrap().as_ref(), Some(&entry));
+        assert_eq!((reader.entry(edge, 254, edge).unwrap(), reader.entry(edge, 255, 1).unwrap()), (None, None));
         assert_eq!(reader.entries(edge).unwrap(), [(255, edge, entry)]);
         assert_eq!(reader.with_status(Some(Status::Ready), 0, 10).unwrap(), [edge]);
         assert_eq!(reader.due(edge, edge, 10).unwrap(), [(edge, edge, 255, edge)]);

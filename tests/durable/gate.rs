@@ -133,6 +133,10 @@ impl Reader for SlowReader {
         self.0.with_status(status, after, limit)
     }
 
+    fn entry(&mut self, serial: u64, class: u8, number: u64) -> Result<Option<EntryRow>, JournalError> {
+        self.0.entry(serial, class, number)
+    }
+
     fn of_class(
         &mut self,
         class: u8,

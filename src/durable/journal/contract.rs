@@ -175,6 +175,13 @@ pub trait Reader: Send + std::fmt::Debug {
     /// [`JournalError::Io`].
     fn with_status(&mut self, status: Option<Status>, after: u64, limit: usize) -> Result<Vec<u64>, JournalError>;
 
+    /// Returns one entry of a process.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Damaged`] and [`JournalError::Io`].
+    fn entry(&mut self, serial: u64, class: u8, number: u64) -> Result<Option<EntryRow>, JournalError>;
+
     /// Returns the entries of a class: those after a process and a number, at most so many, in order. Each has the
     /// serial number of its process, and its number.
     ///

@@ -300,6 +300,11 @@ impl Reader for MemoryReader {
         Ok(rows.take(limit).collect())
     }
 
+    fn entry(&mut self, serial: u64, class: u8, number: u64) -> Result<Option<EntryRow>, JournalError> {
+        let change = self.row(&RowKey::Of { serial, entry: Some((class, number)) })?;
+        Ok(change.and_then(|change| if let Change::Entry { row, .. } = change { row } else { None }))
+    }
+
     fn of_class(
         &mut self,
         class: u8,

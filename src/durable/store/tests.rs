@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PAUSE, RunningWriter, Store};
+use super::{PAUSE, RunningWriter, Settings, Store};
 use crate::clock::ManualClock;
 use crate::durable::Durable;
 use crate::durable::core::RELOAD;
@@ -118,6 +118,8 @@ struct BadTables {
 struct Failures {
     /// How many calls of `apply` are to fail.
     left: Arc<AtomicUsize>,
+    /// How many calls there have been.
+    calls: Arc<AtomicUsize>,
     error: fn() -> JournalError,
 }
 
@@ -140,6 +142,7 @@ impl Journal for BadTables {
 
 impl Tables for BadTable {
     fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+        self.1.calls.fetch_add(1, Ordering::SeqCst);
         let fails = |left: usize| left.checked_sub(1);
         match self.1.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
             Ok(_) => Err((self.1.error)()),
@@ -158,13 +161,25 @@ impl Tables for BadTable {
 
 /// A store with one process, whose tables fail when a test says so.
 fn with_bad_tables(clock: &ManualClock, error: fn() -> JournalError) -> (BadStore, Address<KeeperMessage>) {
-    let (openings, failures) = (Arc::new(AtomicUsize::new(0)), Failures { left: Arc::default(), error });
+    with_bad_tables_and(clock, error, Settings::default().log_limit)
+}
+
+/// As `with_bad_tables`, with another limit of the log.
+fn with_bad_tables_and(
+    clock: &ManualClock,
+    error: fn() -> JournalError,
+    log_limit: u64,
+) -> (BadStore, Address<KeeperMessage>) {
+    let openings = Arc::new(AtomicUsize::new(0));
+    let failures = Failures { left: Arc::default(), calls: Arc::default(), error };
     let journal = MemoryJournal::new(&MemoryDisk::new());
     let journal = BadTables { journal, openings: openings.clone(), failures: failures.clone() };
-    let (store, runtime) = open(journal, clock);
+    let mut store = Store::with_journal(journal).kind::<Keeper>();
+    store.settings.log_limit = log_limit;
+    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
     let keeper = store.begin("a", new()).unwrap();
     keeper.wait(Duration::MAX).unwrap();
-    (BadStore { store, runtime, openings, failures: failures.left }, keeper.address())
+    (BadStore { store, runtime, openings, failures: failures.left, applies: failures.calls }, keeper.address())
 }
 
 struct BadStore {
@@ -172,6 +187,63 @@ struct BadStore {
     runtime: Runtime,
     openings: Arc<AtomicUsize>,
     failures: Arc<AtomicUsize>,
+    applies: Arc<AtomicUsize>,
+}
+
+/// Gives a process states of this size, each of which is on disk before the next one.
+fn grow(runtime: &Runtime, keeper: Address<KeeperMessage>, (states, size): (usize, usize), mut seen: impl FnMut()) {
+    for n in 0..states {
+        runtime.send(keeper, KeeperMessage::Grow(size + n)).unwrap();
+        assert_eq!(runtime.ask(keeper, KeeperMessage::Look, Duration::MAX).wait().unwrap(), size + n);
+        seen();
+    }
+}
+
+#[test]
+fn the_tables_are_brought_up_by_one_thread_though_they_are_late() {
+    let clock = ManualClock::new();
+    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
+    let core = &bad.store.inner.core;
+    let before = bad.applies.load(Ordering::SeqCst);
+    let late = lock(&core.tables);
+    // So much is stored that the tables would be brought up five times.
+    grow(&bad.runtime, keeper, (22, 1_000_000), || ());
+    let end_of_log = core.tail.released();
+    drop(late);
+    until("the tables have caught up", || core.applied.load(Ordering::SeqCst) >= end_of_log.0);
+    end((bad.store, bad.runtime));
+    let applies = bad.applies.load(Ordering::SeqCst) - before;
+    assert!(applies <= 2, "one is at work, and one waits: {applies}");
+}
+
+#[test]
+fn a_log_that_is_full_waits_for_the_tables() {
+    const LIMIT: u64 = 20_000;
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let mut store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Keeper>();
+    store.settings.log_limit = LIMIT;
+    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
+    let keeper = store.begin("a", new()).unwrap().address();
+    // Nobody else would bring the tables up: that is done behind 4 MiB.
+    let mut largest = 0;
+    grow(&runtime, keeper, (100, 1_000), || largest = largest.max(disk.log_size()));
+    assert!((LIMIT / 2..LIMIT + 5_000).contains(&(largest as u64)), "{largest}");
+    end((store, runtime));
+}
+
+#[test]
+fn tables_that_keep_the_log_full_have_the_journal_opened_anew() {
+    let clock = ManualClock::new();
+    // The tables are brought up before each batch.
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, 0);
+    bad.failures.store(1, Ordering::SeqCst);
+    until("a message is stored behind the error", || {
+        let sent = bad.store.send(keeper, KeeperMessage::Grow(7));
+        sent.is_ok_and(|receipt| receipt.wait(Duration::MAX).is_ok())
+    });
+    assert_eq!(bad.failures.load(Ordering::SeqCst), 0);
+    assert_eq!(bad.openings.load(Ordering::SeqCst), 2);
+    end((bad.store, bad.runtime));
 }
 
 #[test]

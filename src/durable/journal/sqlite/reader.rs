@@ -137,6 +137,17 @@ impl Reader for SqliteReader {
         self.list(&text, params![as_signed(after), as_signed(limit as u64)], |row| row.get(0))
     }
 
+    fn entry(&mut self, serial: u64, class: u8, number: u64) -> Result<Option<EntryRow>, JournalError> {
+        let text = format!("SELECT {ENTRY} FROM entries WHERE serial = ?1 AND class = ?2 AND number = ?3");
+        let found = self.0.read(|file| {
+            let failed = of_row(file, RowKey::Of { serial, entry: Some((class, number)) });
+            let of = params![as_signed(serial), class, as_signed(number)];
+            file.query_row(&text, of, entry_of).optional().map_err(failed)
+        })?;
+        let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
+        Ok(change.and_then(|change| if let Change::Entry { row, .. } = change { row } else { None }))
+    }
+
     fn of_class(
         &mut self,
         class: u8,
