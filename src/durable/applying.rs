@@ -78,8 +78,6 @@ impl StoreCore {
         }
         let life = self.tail.life();
         let apply = move || {
-            // Before it begins: it may not come to batches that are committed meanwhile.
-            me.is_apply_due.store(false, Ordering::Release);
             if let Err(error) = me.bring_up() {
                 tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
                 me.tail.reopen(life, &error);

@@ -123,6 +123,8 @@ impl StoreCore {
         let mut tables = lock(&self.tables);
         let Some((tables, _)) = tables.as_mut() else { return Err(JournalError::Broken) };
         self.unapplied.store(0, Ordering::Relaxed);
+        // Before the look at the log: batches that are committed from now on may have another job.
+        self.is_apply_due.store(false, Ordering::Release);
         let applied = tables.apply(self.tail.released())?;
         self.note_applied(applied);
         Ok(())
