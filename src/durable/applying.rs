@@ -1,4 +1,4 @@
-//! Brings the tables up to the log: a little behind its batches, and when the journal was opened anew.
+//! Brings the tables up to the log: a little after its batches, and when the journal was opened anew.
 
 use super::core::StoreCore;
 use super::journal::{Batch, JournalError, Log, Opened, Position};
@@ -9,7 +9,7 @@ use crate::primitives::{Arc, Ordering, lock};
 /// The bytes of records after which the tables are brought up to the log.
 const APPLY_AFTER: u64 = 4 << 20;
 
-/// A log that is trimmed to what the tables do not have, a little behind each batch.
+/// A log that is trimmed to what the tables do not have, a little after each batch.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,

@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How long an operator waits for the program. An order waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pause behind an error of the socket.
+/// The pause after an error of the socket.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How many clients are served at once.

@@ -152,7 +152,7 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) waits_for_disk: Position,
     /// Whether the log has been told of its large state.
     pub(super) is_reported: bool,
-    /// The kind that it has behind a step that upgrades it.
+    /// The kind that it has after a step that upgrades it.
     pub(super) next_kind: Option<NextKind>,
     /// The failed attempts in a row.
     pub(super) attempts: u32,

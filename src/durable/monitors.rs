@@ -4,7 +4,7 @@
 //! with the watcher. The last record of the watched process has the event of its end, as an entry of each watcher. So
 //! the event comes once, across kills of either and while they sleep.
 //!
-//! *Behind what the ended process had sent.* The event is held back while the watcher has stored messages of that
+//! *After what the ended process had sent.* The event is held back while the watcher has stored messages of that
 //! process. A step that takes the last of them gives it to the mailbox.
 //!
 //! *A monitor of nobody.* The watched process may have ended before. If its residence knows, the watcher is told at

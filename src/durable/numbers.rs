@@ -42,7 +42,7 @@ impl Numbers {
         }
     }
 
-    /// The reservation may be lost. The next number is behind all that may have been given.
+    /// The reservation may be lost. The next number is above all that may have been given.
     pub(super) fn renew(&mut self) {
         self.next = self.end;
     }

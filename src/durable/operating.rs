@@ -49,8 +49,8 @@ impl Desk<'_> {
         row.map(|row| row.serial).ok_or_else(|| StoreError::NoSuchId(pid_or_id.into()))
     }
 
-    /// Calls `see` with the processes that a query selects, in order. Stops behind the limit of the query, or if there
-    /// is none, behind `limit`.
+    /// Calls `see` with the processes that a query selects, in order. Stops at the limit of the query, or if there
+    /// is none, at `limit`.
     pub(super) fn select(
         &mut self,
         query: &Query,
@@ -181,7 +181,7 @@ impl Desk<'_> {
         })
     }
 
-    /// Dead letters in the order of their receivers, behind this one, at most so many.
+    /// Dead letters in the order of their receivers, after this one, at most so many.
     pub(super) fn dead_letters(&mut self, after: (u64, u64), limit: usize) -> Result<Vec<ShownDead>, StoreError> {
         let entries = self.reader.of_class(rows::DEAD, after, limit)?;
         let decoded = entries.into_iter().filter_map(|(serial, number, row)| {

@@ -197,7 +197,7 @@ pub struct ShownCommand {
     pub command: Value,
     /// The number of the last attempt that may have been handed out.
     pub attempt: u32,
-    /// Its progress: it `waits` for its handler, is `out`, is `pausing` behind a failed attempt, is to be answered
+    /// Its progress: it `waits` for its handler, is `out`, is `pausing` after a failed attempt, is to be answered
     /// `later`, or is `answered`.
     pub phase: &'static str,
 }
@@ -267,7 +267,7 @@ pub enum Request {
         /// Whether it is an error of the command's type.
         is_error: bool,
     },
-    /// Dead letters: those behind a receiver and a number, at most so many. The answer is an array of [`ShownDead`].
+    /// Dead letters: those after a receiver and a number, at most so many. The answer is an array of [`ShownDead`].
     Dead {
         /// The receiver and the number of the last dead letter of the page before.
         after: Option<(String, u64)>,

@@ -155,7 +155,7 @@ impl StoreCore {
         let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
         let page = reader.due(from.max(1), i64::MAX as u64, AT_ONCE)?;
         let next = page.iter().find(|(_, _, class, _)| is_kept(*class));
-        // If there are so many timers before it, the look is repeated behind them.
+        // If there are so many timers before it, the look is repeated after them.
         let last = page.last().filter(|_| page.len() == AT_ONCE);
         Ok(next.or(last).map(|(at, ..)| *at))
     }

@@ -1,7 +1,7 @@
 //! A store in a simulated world: no thread of its own, and a disk whose faults the world decides.
 //!
 //! The writer is a participant of the world. Each commit of a record, and each attempt to open the journal anew, is a
-//! turn. The world decides when it comes: before or behind steps, timers and loads. So are the jobs that the store has
+//! turn. The world decides when it comes: before or after steps, timers and loads. So are the jobs that the store has
 //! done by the pool.
 //!
 //! A *kill* ends the writer at once: what it has not committed is lost. The disk loses its power, too.
@@ -70,7 +70,7 @@ impl SimulatedStore {
     }
 }
 
-/// A log whose calls may fail, and behind whose calls the program may be killed.
+/// A log whose calls may fail, and after whose calls the program may be killed.
 struct SimulatedLog {
     log: Box<dyn Log>,
     simulation: Arc<SimulatedStore>,

@@ -23,9 +23,9 @@
 //!   the lock, and a process that has got something stays.
 //! - Between the steps 3 and 5, it waits in the residence, and step 5 begins a load. A stored event waits on disk, and
 //!   makes **leaving** of **leaving to sleep**, which says the same.
-//! - Behind step 5, it finds a process that is asleep, and begins a load.
+//! - After step 5, it finds a process that is asleep, and begins a load.
 //!
-//! *A timer* comes without that lock. It may be lost with the mailbox. But its entry is on disk, and behind step 6 a
+//! *A timer* comes without that lock. It may be lost with the mailbox. But its entry is on disk, and after step 6 a
 //! thread of the pool looks for the timers of the process. One that is due loads it. So does a deadline.
 //!
 //! *A process is in memory once.* A load begins in step 5 or later. The state was dropped in step 4.

@@ -102,7 +102,7 @@ impl Store {
         self.operator().order_all(query, &Action::Skip)
     }
 
-    /// Lists dead letters in the order of their receivers: those behind this one, at most so many.
+    /// Lists dead letters in the order of their receivers: those after this one, at most so many.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Store {
         operator.read(|desk| desk.dead_letters(after, limit))
     }
 
-    /// Sends a dead letter to its receiver again, behind all other mail. Returns when this is on disk. A receiver in
+    /// Sends a dead letter to its receiver again, after all other mail. Returns when this is on disk. A receiver in
     /// memory leaves it, and is loaded again: its futures are answered with `Interrupted`.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ pub enum JournalError {
         /// The format that this version reads.
         expected: i64,
     },
-    /// A batch does not begin behind the last record.
+    /// A batch does not begin after the last record.
     #[error("a batch begins at record {}, and the last record of the log is {}", first.0, last.0)]
     Order {
         /// The first record of the batch.
