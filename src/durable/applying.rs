@@ -9,7 +9,7 @@ use crate::primitives::{Arc, Ordering, lock};
 /// The bytes of records after which the tables are brought up to the log.
 const APPLY_AFTER: u64 = 4 << 20;
 
-/// A log that is trimmed to what the tables do not have, a little after each batch.
+/// A log that trims records that the tables have, a little after each batch.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,
@@ -58,7 +58,7 @@ impl StoreCore {
         Position(self.applied.load(Ordering::Acquire))
     }
 
-    /// The journal was opened anew after an error: what was not on disk is lost.
+    /// The journal was opened anew after an error: records that were not on disk are lost.
     pub(super) fn reopened(
         &self,
         opened: Opened,

@@ -83,7 +83,7 @@ impl StoreCore {
         lock(&self.ends).waiting.len()
     }
 
-    /// One that waited for the end of a process has gone.
+    /// A waiter for the end of a process was dropped.
     pub(super) fn waits_no_longer(&self, serial: u64) {
         let mut ends = lock(&self.ends);
         let waiters = ends.waiting.get_mut(&serial).map(|(_, waiters)| {

@@ -455,7 +455,7 @@ impl StoreCore {
         }
     }
 
-    /// Begins a process with an id that nobody has. The lock of the ids is held.
+    /// Begins a process with an id that no process has. The lock of the ids is held.
     pub(super) fn begin<P: Durable>(
         &self,
         ids: &mut HashMap<String, Id>,

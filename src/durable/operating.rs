@@ -15,13 +15,15 @@ use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::process::CommandKey;
 
-/// How many processes a query reads at once.
+/// The number of processes that a query finds in one read of the tables. So a query over a million processes never has
+/// all of their numbers in memory.
 const PAGE: usize = 1_000;
 
-/// How many processes a query returns, if it does not say how many.
+/// The number of processes that a list returns, if its query has no limit. It bounds the memory of the answer, which is
+/// one JSON text for `procession-store`.
 const LIMIT: usize = 1_000;
 
-/// The kinds that the program knows. They can show what is not JSON.
+/// The kinds that the program knows. They can show states that are not JSON.
 pub(super) type Kinds = HashMap<&'static str, Kind>;
 
 /// Reads the tables of a store.

@@ -9,7 +9,7 @@ use crate::timer::TimerId;
 /// How many processes may be in memory, unless the program says otherwise.
 const MAX_RESIDENT: usize = 100_000;
 
-/// No process is asked to leave before it has rested once, or twice.
+/// A time that does not come. As a `limit`: the process stays in memory. As `asked`: it was not asked to leave yet.
 const NEVER: u64 = u64::MAX;
 
 /// When processes leave memory, as the program has said.
@@ -54,7 +54,7 @@ impl Default for Rest {
 impl Rest {
     /// The process comes into memory.
     pub(super) fn set_limit(&self, limit: Option<Duration>) {
-        // Ordering: Relaxed: under the lock of the residence, which all those take who look.
+        // Ordering: Relaxed: under the lock of the residence, which every reader takes.
         self.limit.store(limit.map_or(NEVER, micros), Ordering::Relaxed);
     }
 
@@ -106,7 +106,7 @@ pub(super) struct Keeper {
     stays: AtomicU64,
     idle_look: AtomicUsize,
     room_look: AtomicUsize,
-    /// Processes that have fallen asleep, and whose timers nobody has looked at.
+    /// Processes that have fallen asleep, and whose timers were not looked at since.
     pub(super) asleep: Mutex<Vec<u64>>,
 }
 

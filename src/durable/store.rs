@@ -556,7 +556,7 @@ impl<P: Durable> ResultOf<P> {
 
 impl<P> Drop for ResultOf<P> {
     fn drop(&mut self) {
-        // The store forgets those who wait when the process ends.
+        // When the process has ended, the store has forgotten its waiters already.
         if let Some(store) = self.store.upgrade().filter(|_| !self.end.is_set()) {
             store.waits_no_longer(self.serial);
         }

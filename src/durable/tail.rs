@@ -1,7 +1,7 @@
 //! The newest records, in memory and in order, until they are on disk.
 //!
 //! A step appends its record and goes on. The writer thread commits everything that was appended while its last commit
-//! ran. When a record is on disk it is *released*, and what has waited for it leaves the store.
+//! ran. When a record is on disk it is *released*, and everything that waits for it leaves the store.
 //!
 //! # The states
 //!
@@ -69,7 +69,7 @@ mod tests;
 /// The most bytes of records that are not on disk.
 pub(crate) const UNSYNCED: usize = 64 << 20;
 
-/// The life of a tail: what lies between two rewinds.
+/// The life of a tail: the time between two rewinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(u64);
 

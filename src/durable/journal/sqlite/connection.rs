@@ -128,7 +128,7 @@ impl Guarded {
             return Err(JournalError::Broken);
         }
         let result = call(&self.connection);
-        // The next opening may have trimmed what the call was reading. That is no damage.
+        // The next opening may have trimmed the rows that the call was reading. That is no damage.
         if result.is_err() && !self.held.is_opening(self.opening) {
             return Err(JournalError::Broken);
         }
