@@ -13,6 +13,7 @@ use super::journal::{
     Change, Damage, EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess, Tables,
 };
 use super::keys::Keys;
+use super::look_flag::LookFlag;
 use super::new_child::{ChildType, NewChild};
 use super::notice::Notice;
 use super::numbers::Numbers;
@@ -31,7 +32,7 @@ use super::ties::Ties;
 use crate::latch::Latch;
 use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::primitives::{Arc, AtomicU64, Mutex, MutexGuard, OnceLock, Weak, lock};
 use crate::process::DeadLetterReason;
 use crate::process::host::Host;
 use crate::runtime::{Core, Timed};
@@ -227,7 +228,7 @@ pub(crate) struct StoreCore {
     pub(super) keep: u64,
     pub(super) settings: Settings,
     /// Whether a timer is set that removes old entries: see `retention`.
-    pub(super) sweeps: AtomicUsize,
+    pub(super) sweeps: LookFlag,
     /// The last record that removed an old entry.
     pub(super) swept: Mutex<Option<(Life, Position)>>,
     pub(super) tail: Arc<Tail>,

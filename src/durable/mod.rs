@@ -36,6 +36,7 @@ mod keys;
 mod kept_replies;
 mod loaded;
 mod loading;
+mod look_flag;
 mod machine;
 mod mail_limit;
 mod mail_tap;

@@ -9,7 +9,7 @@ use super::journal::{Change, JournalError};
 use super::rows::{self, DEAD, IDS, KEPT, OLD_KEYS};
 use super::tail::{Fate, Life};
 use crate::outcome::tell_log;
-use crate::primitives::{Arc, Ordering, lock};
+use crate::primitives::{Arc, lock};
 use crate::runtime::{Core, Timed};
 
 /// The number of entries that one read of the tables returns, at most. The lock of the tables is held meanwhile.
@@ -18,18 +18,10 @@ const AT_ONCE: usize = 10_000;
 /// The shortest pause before the next look. So entries that become due one by one are removed together.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// No timer is set.
-pub(super) const NONE: usize = 0;
-/// A timer is set, or a look goes on.
-const SET: usize = 1;
-/// As `SET`, and something was added since the last look began.
-const AGAIN: usize = 2;
-
 impl StoreCore {
     /// Sets the timer that removes old entries, if none is set. Call it when an entry with a retention was added.
     pub(super) fn keep_for_now(&self) {
-        if self.sweeps.load(Ordering::Acquire) != AGAIN
-            && self.sweeps.swap(AGAIN, Ordering::AcqRel) == NONE
+        if self.sweeps.request()
             && let Some(core) = self.core()
         {
             self.sweep_in(&core, Duration::from_millis(self.keep));
@@ -66,15 +58,14 @@ impl StoreCore {
             return self.tail.when_released(life, position, sweep);
         }
         // Before the look: the tables may not have yet the entries that are added from now on.
-        self.sweeps.store(SET, Ordering::Release);
+        self.sweeps.begin();
         match self.remove_all(self.wall_millis()) {
             Ok(Some(next)) => {
                 let delay = Duration::from_millis(next.saturating_sub(self.wall_millis()));
                 self.sweep_in(&core, delay);
             }
             Ok(None) => {
-                let ended = self.sweeps.compare_exchange(SET, NONE, Ordering::AcqRel, Ordering::Acquire);
-                if ended.is_err() {
+                if self.sweeps.end() {
                     self.sweep_in(&core, Duration::from_millis(self.keep));
                 }
             }

@@ -19,15 +19,15 @@ use super::core::{Ends, Kind, StoreCore};
 use super::error::StoreError;
 use super::journal::{Batch, EncodedRecord, Journal, JournalError, Log, Opened, Reader, Record};
 use super::keys::Keys;
+use super::look_flag::LookFlag;
 use super::numbers::Numbers;
 use super::open_commands::OpenCommands;
 use super::operator::Operator;
 use super::replies::Replies;
 use super::residency::{MessageType, Residency};
 use super::rest::{Earliest, Keeper, MemoryLimits};
-use super::retention::NONE;
 use super::rows::{self, Runs, StoredExit};
-use super::settings::Settings;
+use super::settings::{KEEP, Settings};
 use super::simulated::{SimulatedStore, SimulatedWriter, StoreHost};
 use super::tail::{Fate, Tail};
 use super::writer::write;
@@ -37,7 +37,7 @@ use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, tell_log};
 use crate::pid::{Address, Pid};
-use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, Weak, lock, thread};
+use crate::primitives::{Arc, AtomicU64, Mutex, OnceLock, Ordering, Weak, lock, thread};
 use crate::process::SendError;
 use crate::runtime::{BuildError, Runtime};
 
@@ -49,9 +49,6 @@ const RUN_BITS: u32 = 40;
 
 /// The pause between two attempts to open the journal anew.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How long processes that have ended are kept, and dead letters.
-const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// A store before it is started: the program names its kinds of durable processes.
 pub struct StoreBuilder {
@@ -219,7 +216,7 @@ impl StoreBuilder {
             run: Run { store: runs.node, number: runs.last },
             keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX),
             settings,
-            sweeps: AtomicUsize::new(NONE),
+            sweeps: LookFlag::new(),
             swept: Mutex::default(),
             tail: tail.clone(),
             kinds,
