@@ -155,8 +155,8 @@ impl Keeper {
     /// thread is to set it.
     pub(super) fn active(&self, rest: &Rest, now: u64) -> Option<Duration> {
         rest.since.store(now, Ordering::Relaxed);
-        // Ordering: `set` is AcqRel, with the swap of `begin_idle_look`. If that one comes later, its look finds this time. If
-        // it comes first, this thread finds that no look is set.
+        // Ordering: `set` is AcqRel, with the swap of `begin_idle_look`. If that one comes later, its look finds this
+        // time. If it comes first, this thread finds that no look is set.
         let is_first = rest.has_limit() && self.idle_look.set();
         is_first.then_some(self.limits.shortest).flatten()
     }

@@ -50,7 +50,7 @@ const RUN_BITS: u32 = 40;
 /// The pause between two attempts to open the journal anew.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A store before it is started: the program names its kinds of durable processes.
+/// A store before it is started. The program names its kinds of durable processes here.
 pub struct StoreBuilder {
     journal: Box<dyn Journal>,
     pub(super) kinds: HashMap<&'static str, Kind>,
@@ -62,7 +62,7 @@ pub struct StoreBuilder {
     pub(super) settings: Settings,
 }
 
-/// A store of durable processes, which a runtime has. Clones are handles to the same store.
+/// A store of durable processes, with its runtime. Clones are handles to the same store.
 #[derive(Clone)]
 pub struct Store {
     pub(super) inner: Arc<Open>,
@@ -109,14 +109,14 @@ impl Open {
 }
 
 impl Store {
-    /// Opens the store in a folder, which is made if it is not there. Name the kinds of processes, and then
-    /// [`start`](StoreBuilder::start) it.
+    /// Returns a builder for the store in this folder. Name the kinds of processes, and then
+    /// [`start`](StoreBuilder::start) it. The start creates the folder if it does not exist.
     #[cfg(feature = "sqlite")]
     pub fn open(folder: impl AsRef<std::path::Path>) -> StoreBuilder {
         Store::with_journal(super::journal::SqliteJournal::new(folder))
     }
 
-    /// Opens a store in this journal.
+    /// Returns a builder for a store on this journal.
     pub fn with_journal(journal: impl Journal + 'static) -> StoreBuilder {
         StoreBuilder {
             journal: Box::new(journal),
@@ -132,7 +132,8 @@ impl Store {
 }
 
 impl StoreBuilder {
-    /// Names a kind of durable process. The store loads processes of the kinds that it knows. Others stay as they are.
+    /// Names a kind of durable process. The store loads only processes of kinds that are named. Others stay as they
+    /// are.
     #[must_use]
     pub fn kind<P: Durable>(mut self) -> StoreBuilder {
         self.memory.note_kind(P::SLEEP_AFTER);
@@ -154,16 +155,17 @@ impl StoreBuilder {
         self
     }
 
-    /// Says how long processes that have ended are kept, with their ids and outputs, and dead letters. The default is 7
-    /// days. Then they are removed.
+    /// Sets how long the store keeps ended processes with their ids and outputs, dead letters, and the keys of
+    /// [`send_once`](Store::send_once). Then it removes them. The default is 7 days.
     #[must_use]
     pub fn keep(self, keep: Duration) -> StoreBuilder {
         StoreBuilder { keep, ..self }
     }
 
-    /// Starts the store, and a runtime that has it. All processes of the store that have something to do go on.
+    /// Starts the store and its runtime. Processes of the store that have something to do are loaded, and go on.
     ///
-    /// The runtime gets a node that no recent run of the store has had.
+    /// The runtime gets a node that no recent run of the store has had. So a PID of an ordinary process of such a run
+    /// means no process of this one.
     ///
     /// # Errors
     ///
@@ -319,7 +321,7 @@ fn begin_simulated(
     SimulatedWriter::begin(of_world, (journal, log), reopened)
 }
 
-/// Waits until something is on disk.
+/// Waits until a message or an answer is on disk.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     fate: Latch<Fate>,
@@ -334,12 +336,12 @@ impl Receipt {
         (receipt, Box::new(move |told| _ = fate.set(told)))
     }
 
-    /// Whether an earlier call has sent it already: see [`Store::send_once`].
+    /// Whether an earlier call has sent the message: see [`Store::send_once`].
     pub fn was_there(&self) -> bool {
         self.was_there
     }
 
-    /// Waits until it is on disk. The limit is by the clock of the runtime.
+    /// Waits until the message or the answer is on disk. The limit is by the clock of the runtime.
     ///
     /// # Errors
     ///
@@ -408,8 +410,8 @@ impl Store {
         Operator { core: self.inner.core.clone(), clock: self.inner.clock.clone() }
     }
 
-    /// Begins a durable process with an id of the program's choice, or finds the one that has it. The call may read
-    /// from the disk. It does not wait until the process is stored: see [`Begun::wait`].
+    /// Begins a durable process with an id of your choice, or finds the process that has it already. The call may read
+    /// from the disk. It does not wait until the process is on disk: see [`Begun::wait`].
     ///
     /// # Errors
     ///
@@ -418,8 +420,7 @@ impl Store {
         self.begin_with(id, process, &BeginOptions::default())
     }
 
-    /// As [`begin`](Self::begin), with options. They are those of the process that is begun, and change nothing if a
-    /// process has the id.
+    /// As [`begin`](Self::begin), with options. They have no effect if a process has the id already.
     ///
     /// # Errors
     ///
@@ -463,7 +464,7 @@ impl Store {
         }
     }
 
-    /// Finds the process that has an id.
+    /// Returns the address of the process that has an id.
     ///
     /// # Errors
     ///
@@ -481,7 +482,7 @@ impl Store {
         core.ticket(serial).map(Pid::typed).ok_or_else(|| StoreError::NoSuchId(id.into()))
     }
 
-    /// Sends a message to a durable process. When the receipt was waited for, the message is on disk.
+    /// Sends a message to a durable process. When [`Receipt::wait`] has returned, the message is on disk.
     /// [`Runtime::send`] does the same without a receipt.
     ///
     /// # Errors
@@ -499,7 +500,8 @@ impl Store {
         }
     }
 
-    /// The output of the process that has an id, in whatever run it was done.
+    /// Returns a handle that waits for the output of the process with this id. The process may have ended in an earlier
+    /// run.
     ///
     /// # Errors
     ///
@@ -512,12 +514,12 @@ impl Store {
         Ok(ResultOf { end, serial, store, clock: self.inner.clock.clone(), run: self.inner.core.run, of: PhantomData })
     }
 
-    /// Closes the store, and waits until everything is on disk. Shut the runtime down before: then all durable
+    /// Closes the store, and waits until everything is on disk. Shut the runtime down first, so that all durable
     /// processes have left memory. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The error with which the store was closed, if it was closed by one.
+    /// The error that has closed the store, if one has.
     pub fn close(&self) -> Result<(), JournalError> {
         self.inner.close()
     }
