@@ -199,7 +199,8 @@ pub struct ShownCommand {
     /// The number of the last attempt that may have been handed out.
     pub attempt: u32,
     /// Its progress. `waits`: not handed to its handler yet. `out`: with its handler. `pausing`: between two attempts.
-    /// `later`: its handler has said that the answer comes later. `answered`: its process has not taken the answer yet.
+    /// `later`: its handler has said that the answer comes later. `answered`: it was answered from outside, and its
+    /// process has not taken the answer yet.
     pub phase: &'static str,
 }
 
