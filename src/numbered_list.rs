@@ -140,7 +140,7 @@ mod tests {
             list.push(number);
             assert_eq!((list.len(), list.get(number - 1), list.get(number)), (2, Some(&(number - 1)), Some(&number)));
             assert_eq!((list.get(number + 1), number.checked_sub(2).and_then(|gone| list.get(gone))), (None, None));
-            // The one before: there is always one behind the gap.
+            // The one before: there is always one after the gap.
             assert_eq!(list.remove(number - 1), Some(number - 1));
         }
         assert!(list.entries.capacity() <= 4 * GAPS, "{}", list.entries.capacity());

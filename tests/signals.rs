@@ -104,7 +104,7 @@ fn ctrl_c_asks_for_a_shutdown_and_the_second_one_is_told_of() {
     }
 }
 
-/// As under `nohup`, and behind `&` in a script.
+/// As under `nohup`, and with `&` in a script.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_program_started_with_ignored_signals_ends_at_the_others() {

@@ -219,7 +219,7 @@ fn a_process_whose_body_is_lost_ends_like_any_other() {
         until("the monitor is told", || downs.len() == 1);
         assert!(downs.take()[0].starts_with("panicked"));
         assert_eq!((runtime.whereis("forfeit"), runtime.group_members("forfeits")), (None, vec![]));
-        // The observer is told behind the monitor.
+        // The observer is told after the monitor.
         until("the ends are over", || runtime.is_idle());
         assert_eq!(watcher.exits.take().iter().filter(|(exited, _)| *exited == pid).count(), 1);
         assert!(

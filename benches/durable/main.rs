@@ -70,7 +70,7 @@ fn commits(opened: &mut Opened, last: &mut Position, count: u64, limit: Duration
     (times[times.len() / 2], records as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// The median time of an `fdatasync` behind as many bytes as the batch has.
+/// The median time of an `fdatasync` after as many bytes as the batch has.
 fn plain(directory: &Path, bytes: usize, limit: Duration) -> Duration {
     let path = directory.join("plain");
     let mut file = File::create(&path).expect("a file can be made");

@@ -134,7 +134,7 @@ fn main() -> ExitCode {
 /// The seconds that all threads of this program have run so far, in hundredths. `None` if the system does not say.
 fn processor_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program may have spaces. Behind it are the state, ten numbers, and the two that are wanted.
+    // The name of the program may have spaces. After it come the state, ten numbers, and the two that are wanted.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(ticks as f64 / 100.0)

@@ -27,11 +27,11 @@ struct Given {
 }
 
 impl Store {
-    /// Answers a stored command by its key, in whatever run. When the receipt was waited for, the answer is on disk.
-    /// The process gets it, also if the process sleeps. The call may read from the disk.
+    /// Answers a stored command by its key, in any run. When [`Receipt::wait`] has returned, the answer is on disk. The
+    /// process gets it, also if the process sleeps. The call may read from the disk.
     ///
-    /// This is for commands whose handler has said [`later`](crate::command::Responder::later). Another command that
-    /// still waits can be answered as well. Then the answer of its handler is dropped.
+    /// This is for commands whose handler has called [`later`](crate::command::Responder::later). Any other command
+    /// that has no answer yet can be answered as well. Then the answer of its handler is dropped.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Brings the tables up to the log: a little behind its batches, and when the journal was opened anew.
+//! Brings the tables up to the log: a little after its batches, and when the journal was opened anew.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::primitives::{Arc, Ordering, lock};
 /// The bytes of records after which the tables are brought up to the log.
 const APPLY_AFTER: u64 = 4 << 20;
 
-/// A log that is trimmed to what the tables do not have, a little behind each batch.
+/// A log that trims records that the tables have, a little after each batch.
 ///
 /// The tables are brought up to it by a thread of the pool. If they are so late that the log has no room left, the
 /// writer does that itself before the next batch, or waits for the thread that does it. Meanwhile no record is
@@ -94,7 +94,7 @@ impl StoreCore {
         Ok(())
     }
 
-    /// The journal was opened anew after an error: what was not on disk is lost.
+    /// The journal was opened anew after an error: records that were not on disk are lost.
     pub(super) fn reopened(
         &self,
         opened: Opened,

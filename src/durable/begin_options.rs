@@ -24,8 +24,8 @@ impl BeginOptions {
     }
 
     /// Asks the process to stop when this time has passed. The process gets one `Event::Cancel` with
-    /// [`Reason::TimedOut`](crate::Reason::TimedOut), also if the program ends meanwhile. The time is measured by the
-    /// wall clock between runs.
+    /// [`Reason::TimedOut`](crate::Reason::TimedOut). The deadline is stored. Between runs, the time is measured by the
+    /// wall clock.
     pub fn deadline(mut self, limit: Duration) -> BeginOptions {
         self.deadline = Some(limit);
         self

@@ -119,7 +119,7 @@ impl StoreCore {
         }
     }
 
-    /// Does what is left to be done for a notice. No lock of a residence is held.
+    /// Finishes the delivery of a notice. No lock of a residence is held.
     pub(super) fn notified(
         &self,
         core: &Arc<Core>,

@@ -14,13 +14,10 @@ use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
 use super::repairing::Times;
 use super::rows::{self, Phase, Runs, StoredAnswer, StoredCommand};
-use super::settings::LARGEST_STATE;
+use super::settings::{KEEP, LARGEST_STATE};
 use super::tail::Life;
 use super::viewing::{Kinds, Viewer};
 use crate::process::{CommandKey, ParseCommandKeyError};
-
-/// How long dead letters and ended processes are kept that an operator has made. The program may say another time.
-const KEEP: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// A store that no program has.
 pub(super) struct ClosedStore {
@@ -133,7 +130,7 @@ impl ClosedStore {
 
     fn order(&mut self, serial: u64, order: &Action) -> Result<(), StoreError> {
         let found = self.found(serial)?;
-        let times = Times { now: self.now, keep: KEEP };
+        let times = Times { now: self.now, keep: KEEP.as_millis() as u64 };
         let row = self.tables.reader()?.name(rows::FACTS, rows::NUMBERS)?;
         let next = row.map_or(Ok(1_u64), |row| postcard::from_bytes(&row.body));
         let number = Numbers::usable(next.map_err(StoreError::refused)?);

@@ -20,9 +20,10 @@ use crate::process::{Monitor, Reply, Tag};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Format {
-    /// JSON. A field can be added with `#[serde(default)]`, and other programs can read the store.
+    /// JSON. A new field needs only `#[serde(default)]`, and other programs can read the store.
     Json,
-    /// [Postcard](https://docs.rs/postcard). It is smaller and faster. Each change of a type needs a new version.
+    /// [Postcard](https://docs.rs/postcard). It is smaller and faster than JSON. Each change of a type needs a new
+    /// version.
     Postcard,
 }
 

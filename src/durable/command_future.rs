@@ -14,7 +14,7 @@
 //!
 //! A process that is loaded begins with the stored stage. An attempt that may have been at work when the program ended
 //! is over, and the next one follows at once. It follows also if there may be no further attempt by the plan of the
-//! command, because nobody knows what has become of the last one.
+//! command, because the outcome of the last one is not known.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -335,7 +335,7 @@ impl CommandFuture {
         Poll::Ready(first.map_or(answer, |first| self.decode(&first)))
     }
 
-    /// Tells the handler that nobody waits for its answer any more.
+    /// Tells the handler that its answer is not needed any more.
     fn stop_work(&mut self, reason: Reason) {
         if let Stage::Working(Work::Call(duty, _)) = &self.stage
             && let Some(duty) = duty.upgrade()

@@ -11,7 +11,7 @@ use crate::outcome::{BoxError, Failure, Panic, Reason};
 use crate::process::handler::BoxedCommand;
 use crate::process::{Answer, Attempt, CommandError, CommandKey, Retry};
 
-/// The text of an error. It is the [`Error`](DurableCommand::Error) of a command whose handler has no type of errors.
+/// The text of an error. Use it as the [`Error`](DurableCommand::Error) of a command that has no error type of its own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{0}")]
 pub struct ErrorText(pub String);

@@ -11,9 +11,9 @@ use crate::process::{Attempt, Command, Process, Retry};
 
 /// A process whose state is stored after every step, so that it survives the end of its program.
 ///
-/// The state machine *is* the state: what `serde` writes is what is stored. The process is written as any other, and
-/// the same type can be spawned without a store. Fields that cannot be stored have `#[serde(skip)]`, and are made again
-/// in [`resumed`](Self::resumed).
+/// The value of the process *is* its state: the store has what `serde` writes of it. You write the process like any
+/// other, and the same type can be spawned without a store. Give `#[serde(skip)]` to fields that cannot be stored, and
+/// make them again in [`resumed`](Self::resumed).
 ///
 /// A durable process is not replayed. So its steps may use random numbers, the time, and code that differs in each run.
 ///
@@ -59,14 +59,14 @@ pub trait Durable: Process<Message: Stored, Output: Stored> + Stored {
     /// The format in which states and messages are stored.
     const FORMAT: Format = Format::Json;
 
-    /// How long a process of this kind rests before it leaves memory. If there is none, the time is that of the store:
-    /// see [`StoreBuilder::sleep_after`](super::StoreBuilder::sleep_after).
+    /// How long a process of this kind rests before it leaves memory. `None` means the time of the store: see
+    /// [`StoreBuilder::sleep_after`](super::StoreBuilder::sleep_after).
     const SLEEP_AFTER: Option<Duration> = None;
 
     /// Converts the state of an older version to this version. It is called once for each process, when a program with
     /// this version loads the process for the first time.
     ///
-    /// The default implementation reads the old state as one of this version.
+    /// The default implementation decodes the old state as if it were of this version.
     ///
     /// # Errors
     ///
@@ -86,35 +86,34 @@ pub trait Durable: Process<Message: Stored, Output: Stored> + Stored {
 ///
 /// It reaches its handler only when the step is on disk. If the program ends before the answer is on disk, the handler
 /// is called again in the next run, with the same command. So a handler may be called more than once, and its process
-/// gets one answer. The [key](crate::command::Responder::key) of the command is the same in each attempt. Give it to
-/// the world outside, which knows the command again by it.
+/// gets one answer. The [key](crate::command::Responder::key) of the command is the same in each attempt. Pass it to
+/// the service that the handler calls, as an idempotency key.
 ///
-/// Name it to the store with [`StoreBuilder::command`](super::StoreBuilder::command). The handler is that of the
-/// runtime. Commands that the store does not know are not stored. They are answered with
+/// Name the type with [`StoreBuilder::command`](super::StoreBuilder::command), and give its handler to the builder of
+/// the runtime. Commands of a type that is not named are not stored. They are answered with
 /// [`CommandError::Interrupted`](crate::CommandError::Interrupted) when the process is loaded again.
 ///
-/// A [limit](crate::StepOutput::command_timeout) of the command is stored with it, as the time of the wall clock at
-/// which it is over.
+/// A [limit](crate::StepOutput::command_timeout) of the command is stored with it, as a time of the wall clock.
 pub trait DurableCommand: Command<Output: Stored> + Stored {
     /// The name of the type in the store. It stays the same when the type is renamed.
     const NAME: &'static str;
 
-    /// The error of its handler. The process gets it typed, with
-    /// [`CommandError::downcast_ref`](crate::CommandError::downcast_ref), in whatever run. An error of another type is
-    /// stored as its text. If it has been stored, the process gets it as an [`ErrorText`](super::ErrorText).
+    /// The error of its handler. The process gets it with its type, in any run: see
+    /// [`CommandError::downcast_ref`](crate::CommandError::downcast_ref). An error of another type is stored as its
+    /// text. Once it is stored, the process gets it as an [`ErrorText`](super::ErrorText).
     type Error: std::error::Error + Stored + Send + Sync + 'static;
 
     /// When a failed attempt is repeated. The default is one attempt.
     ///
     /// The time of the next attempt is stored. An attempt that the end of the program has interrupted counts. It is
-    /// repeated in the next run, also if it was the last one. So each kill during an attempt exceeds
-    /// [`attempts`](Retry::attempts) by at most one. The process gets the error of the last attempt only.
+    /// repeated in the next run, even if it was the last one. So each kill during an attempt may add one attempt to
+    /// [`attempts`](Retry::attempts). The process gets the error of the last attempt only.
     fn retry(&self) -> Retry {
         Retry::new().attempts(1)
     }
 
-    /// Called before each attempt. An asynchronous handler has no [`Responder`](crate::command::Responder). The key
-    /// and the number of the attempt can be kept for it here, in fields with `#[serde(skip)]`.
+    /// Called before each attempt. An asynchronous handler has no [`Responder`](crate::command::Responder). To give it
+    /// the key and the number of the attempt, keep them here in fields with `#[serde(skip)]`.
     fn begin_attempt(&mut self, attempt: &Attempt) {
         let _ = attempt;
     }
@@ -123,7 +122,7 @@ pub trait DurableCommand: Command<Output: Stored> + Stored {
 /// The answer to a stored command: its output, or the error of its handler.
 pub type CommandResult<C> = Result<<C as Command>::Output, <C as DurableCommand>::Error>;
 
-/// A value that can be stored: everything that `serde` can write and read.
+/// A value that can be stored. Every type is `Stored` that `serde` can write and read.
 pub trait Stored: Serialize + DeserializeOwned {}
 
 impl<T: Serialize + DeserializeOwned> Stored for T {}
@@ -138,7 +137,7 @@ pub struct Encoded<'a> {
 }
 
 impl Encoded<'_> {
-    /// Reads the state. For JSON it may be read as a `serde_json::Value`.
+    /// Decodes the state. JSON can also be decoded as a `serde_json::Value`.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The way of an operator to a store that a program has: a socket in the folder of the store.
 //!
 //! A client writes one request as JSON, and closes its side. The program writes one answer. A thread waits for clients,
-//! and each of them has a thread. So nobody is held up, and a store without clients wakes no thread.
+//! and each of them has a thread. So no client waits for another one, and a store without clients wakes no thread.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -31,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// How long an operator waits for the program. An order waits for the disk.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The pause behind an error of the socket.
+/// The pause after an error of the socket.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How many clients are served at once.

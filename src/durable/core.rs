@@ -13,6 +13,7 @@ use super::journal::{
     Change, Damage, EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess, Tables,
 };
 use super::keys::Keys;
+use super::look_flag::LookFlag;
 use super::new_child::{ChildType, NewChild};
 use super::notice::Notice;
 use super::numbers::Numbers;
@@ -32,7 +33,7 @@ use super::ties::Ties;
 use crate::latch::Latch;
 use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, OnceLock, Weak, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, OnceLock, Weak, lock};
 use crate::process::DeadLetterReason;
 use crate::process::host::Host;
 use crate::runtime::{Core, Timed};
@@ -45,7 +46,7 @@ pub(super) const RELOAD: Duration = Duration::from_millis(100);
 /// A message of a step to a process of the store: the receiver, the message, and its type.
 pub(super) type Letter = (Pid, AnyMessage, &'static str);
 
-/// A message of a step with what is stored of it.
+/// A message of a step with its stored form.
 pub(super) type Sent = (Pid, Option<(u64, StoredBytes)>, AnyMessage, &'static str);
 
 /// A step that is about to be stored.
@@ -211,12 +212,12 @@ pub(super) struct Id {
     pub(super) position: Position,
 }
 
-/// How processes have ended, and who waits for it.
+/// The ends of processes, and the waiters for them.
 #[derive(Default)]
 pub(super) struct Ends {
-    /// Until the tables have them.
+    /// Ends that the tables do not have yet.
     pub(super) recent: HashMap<u64, (Position, StoredExit)>,
-    /// With the number of those who wait.
+    /// The latches of the waiters, each with the number of its waiters.
     pub(super) waiting: HashMap<u64, (Latch<StoredExit>, usize)>,
 }
 
@@ -224,13 +225,13 @@ pub(crate) struct StoreCore {
     /// A random number, which all runs have.
     pub(super) id: u64,
     pub(super) run: Run,
-    /// How long what is over is kept, in milliseconds.
+    /// The retention of ended processes, dead letters and keys of messages, in milliseconds.
     pub(super) keep: u64,
     pub(super) settings: Settings,
     pub(super) sink: Option<Sink>,
-    /// Whether a timer is set that removes what is kept no longer: see `retention`.
-    pub(super) sweeps: AtomicUsize,
-    /// The last record by which something was removed.
+    /// Whether a timer is set that removes old entries: see `retention`.
+    pub(super) sweeps: LookFlag,
+    /// The last record that removed an old entry.
     pub(super) swept: Mutex<Option<(Life, Position)>>,
     pub(super) tail: Arc<Tail>,
     pub(super) kinds: HashMap<&'static str, Kind>,
@@ -456,7 +457,7 @@ impl StoreCore {
         Ok(position)
     }
 
-    /// Does what is left to be done for a message. No lock of a residence is held.
+    /// Finishes the delivery of a message. No lock of a residence is held.
     pub(super) fn finish(&self, core: &Arc<Core>, to: Pid, type_name: &'static str, given: Given) {
         match given {
             Given::Kept => {}
@@ -482,7 +483,7 @@ impl StoreCore {
         }
     }
 
-    /// Has a thread of the pool load a process, whose residence says so.
+    /// Has a thread of the pool load a process. Its residence is `Loading` already.
     pub(super) fn start_load(&self, core: &Arc<Core>, serial: u64) {
         let Some(me) = self.me.upgrade() else { return };
         // If the pool takes no job any more, the runtime is shutting down, and the process stays on disk.

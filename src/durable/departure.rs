@@ -1,4 +1,4 @@
-//! A durable process leaves memory: the messages that it has left, and what is told of it.
+//! A durable process leaves memory: the messages in its mailbox, and the report of its departure.
 
 use super::contract::Durable;
 use super::core::StoreCore;
@@ -47,8 +47,8 @@ impl<P: Durable> DurableMachine<P> {
         })
     }
 
-    /// Takes the stored messages out of a mailbox that are no dead letters: if the process has not ended, they stay on
-    /// disk. The record of an end has removed them, so then they are dead letters of their real senders.
+    /// Takes the stored messages out of the mailbox of a process that has not ended: they stay on disk, and are no dead
+    /// letters. If it has ended, its last record has removed them. Then they are dead letters of their real senders.
     pub(super) fn sift(&self, mailbox: &mut Mailbox<P::Message>) {
         let has_ended = self.has_ended();
         let all: Vec<Envelope<P::Message>> = std::iter::from_fn(|| mailbox.pop_message()).collect();
@@ -68,7 +68,7 @@ impl<P: Durable> DurableMachine<P> {
         self.store.take_back(stored);
     }
 
-    /// Parks the process: nothing of it runs until somebody repairs it.
+    /// Parks the process: nothing of it runs until an operator repairs it.
     pub(super) fn park(&mut self, error: String, event: Option<FailedEvent>) {
         let pid = self.resident.pid;
         tell_log(|| tracing::error!(%pid, process = P::NAME, error, "parked: its step fails each time"));

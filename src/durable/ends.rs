@@ -83,7 +83,7 @@ impl StoreCore {
         lock(&self.ends).waiting.len()
     }
 
-    /// One that waited for the end of a process has gone.
+    /// A waiter for the end of a process was dropped.
     pub(super) fn waits_no_longer(&self, serial: u64) {
         let mut ends = lock(&self.ends);
         let waiters = ends.waiting.get_mut(&serial).map(|(_, waiters)| {
@@ -123,7 +123,7 @@ impl StoreCore {
         let mut tables = lock(&self.tables);
         let Some((tables, _)) = tables.as_mut() else { return Err(JournalError::Broken) };
         self.unapplied.store(0, Ordering::Relaxed);
-        // Before the look at the log: batches that are committed from now on may have another job.
+
         self.is_apply_due.store(false, Ordering::Release);
         let applied = tables.apply(self.tail.released())?;
         self.note_applied(applied);

@@ -29,13 +29,13 @@ pub enum StoreError {
         /// The kind of its process.
         holder: String,
     },
-    /// The program has not named this kind before it started the store.
+    /// The program did not name this kind before it started the store.
     #[error("the kind {0:?} is not known to the store: call `kind` before `start`")]
     UnknownKind(&'static str),
-    /// No process has this id.
+    /// No process has this id. It was never begun, or was removed some time after its end.
     #[error("no process has the id {0:?}: it was never begun, or is kept no longer")]
     NoSuchId(String),
-    /// It was not stored, for this reason.
+    /// The process, the message or the answer was not stored, for this reason.
     #[error("it cannot be stored: {0}")]
     NotStored(String),
     /// No command with this key waits for an answer: its process has taken the answer, or has ended, or there never was

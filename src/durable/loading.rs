@@ -397,7 +397,7 @@ impl StoreCore {
     pub(super) fn unreadable(&self, serial: u64, read: Option<(Life, Position)>) {
         let is_end = |(_, _, request): &(u64, Life, StoredRequest)| *request == StoredRequest::End;
         let (waiting, is_ordered) = self.residency.enter(serial, |residence| {
-            // A request to end may have come behind the look at its rows.
+            // A request to end may have come after the look at its rows.
             let is_to_end = std::mem::take(&mut residence.requests).iter().any(is_end);
             // So may the order of a parent that has ended.
             let is_later = |(life, through)| residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
@@ -455,7 +455,7 @@ impl StoreCore {
         }
     }
 
-    /// Begins a process with an id that nobody has. The lock of the ids is held.
+    /// Begins a process with an id that no process has. The lock of the ids is held.
     pub(super) fn begin<P: Durable>(
         &self,
         ids: &mut HashMap<String, Id>,

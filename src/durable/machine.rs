@@ -152,7 +152,7 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) waits_for_disk: Position,
     /// Whether the log has been told of its large state.
     pub(super) is_reported: bool,
-    /// The kind that it has behind a step that upgrades it.
+    /// The kind that it has after a step that upgrades it.
     pub(super) next_kind: Option<NextKind>,
     /// The failed attempts in a row.
     pub(super) attempts: u32,
@@ -167,7 +167,7 @@ pub(super) enum Stage {
     Open,
     /// A step has failed, and is tried again later.
     Pausing,
-    /// It runs nothing until somebody repairs it.
+    /// It runs nothing until an operator repairs it.
     Parked,
     /// It has ended, and its last yields are held.
     Ended,
@@ -206,7 +206,7 @@ impl<P: Durable> DurableMachine<P> {
         }
     }
 
-    /// Undoes a step that has failed. Returns what the process does now.
+    /// Undoes a step that has failed. Returns the result of the turn.
     fn fail(
         &mut self,
         head: &mut Head,
@@ -307,7 +307,7 @@ impl<P: Durable> DurableMachine<P> {
         unreadable
     }
 
-    /// Handles what is to be done before the user's step. Returns the result if there is none now.
+    /// Handles calls and the shutdown before the user's step. Returns the result of the turn if it has no step.
     fn before_step(&mut self) -> Option<Stepped> {
         if self.resident.is_called(Call::Leave) {
             // The held yields rest on records that are lost.

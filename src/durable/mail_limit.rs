@@ -29,7 +29,7 @@ impl Residence {
         self.on_disk = read.iter().filter(|(number, _)| !waiting.contains(number)).count();
     }
 
-    /// Takes out what waits. Stored messages stay on disk, and are counted there.
+    /// Takes out the messages that wait. Stored messages stay on disk, and are counted there.
     pub(super) fn leave_on_disk(&mut self) -> Vec<Mail> {
         self.on_disk += stored(&self.waiting);
         std::mem::take(&mut self.waiting)

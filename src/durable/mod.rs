@@ -1,8 +1,8 @@
 //! Durable processes: they survive the end of their program.
 //!
-//! A process that is [`Durable`] has its state stored after every step. A [`Store`] keeps it, with the messages that
-//! wait for it. When the program is started again, the process goes on where it was, under the same PID and id, also
-//! if the program was killed between any two instructions.
+//! The state of a [`Durable`] process is stored after every step. A [`Store`] keeps the state and the messages that
+//! wait for the process. When the program is started again, the process goes on where it was, with the same PID and id.
+//! This also holds if the program was killed between any two instructions.
 //!
 //! A step does not wait for the disk. Its record goes to the end of a log, in memory, and the process goes on. A
 //! message to a process of the same store is delivered at once. Everything else that a step yields waits until the
@@ -36,6 +36,7 @@ mod keys;
 mod kept_replies;
 mod loaded;
 mod loading;
+mod look_flag;
 mod machine;
 mod mail_limit;
 mod mail_tap;

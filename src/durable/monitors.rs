@@ -4,15 +4,15 @@
 //! with the watcher. The last record of the watched process has the event of its end, as an entry of each watcher. So
 //! the event comes once, across kills of either and while they sleep.
 //!
-//! *Behind what the ended process had sent.* The event is held back while the watcher has stored messages of that
+//! *After what the ended process had sent.* The event is held back while the watcher has stored messages of that
 //! process. A step that takes the last of them gives it to the mailbox.
 //!
-//! *A monitor of nobody.* The watched process may have ended before. If its residence knows, the watcher is told at
-//! once. If not, the watched process is loaded, which shows that. A load of the watcher looks for processes that have
-//! ended since, too. So the event is made again if it was lost with the memory.
+//! *A monitor of an ended process.* The watched process may have ended before. If its residence knows, the watcher gets
+//! the event at once. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
+//! processes that have ended since. So the event is made again if it was lost with the memory.
 //!
-//! *Ordinary processes* are monitored as by any process, in each run. If a run has ended, the monitored ones have, and
-//! the next load of the watcher has the event.
+//! *Ordinary processes* are monitored as by any process, in each run. If a run has ended, its ordinary processes
+//! have, too, and the next load of the watcher has the event.
 
 use std::collections::HashSet;
 
@@ -93,7 +93,7 @@ impl<P: Durable> DurableMachine<P> {
         self.store.remove(left);
     }
 
-    /// Gives the events to the mailbox whose processes have no message here any more.
+    /// Gives the events to the mailbox that wait for no message of their processes any more.
     pub(super) fn offer_downs(&mut self) {
         let due = self.resident.due_downs();
         due.into_iter().for_each(|down| self.typed.waiting().signal(Signal::Control(Control::Down(down))));
@@ -166,7 +166,7 @@ impl StoreCore {
         watchers.iter().map(notice).collect()
     }
 
-    /// Tells watchers that they watch nobody. It is not stored: a load of the watcher finds it again.
+    /// Tells watchers that their process has ended. It is not stored: a load of the watcher finds it again.
     pub(super) fn tell_watchers(&self, core: &Arc<Core>, watchers: Vec<(u64, u64)>, (of, exit): (u64, DownExit)) {
         let Some(pid) = self.ticket(of) else { return };
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());

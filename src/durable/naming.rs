@@ -32,11 +32,12 @@ use crate::sched::orders::Order;
 /// The names that a step changes.
 #[derive(Default)]
 pub(super) struct Named {
-    /// The ties of the process behind the step.
+    /// The ties of the process after the step.
     pub(super) ties: Ties,
     pub(super) answers: Vec<Notice>,
-    /// Names that the process has in the tables of the runtime since this step, or not any more.
+    /// Names that this step has registered in the runtime. The process did not have them before.
     taken: Vec<Arc<str>>,
+    /// Names that this step has unregistered in the runtime.
     freed: Vec<Arc<str>>,
 }
 

@@ -1,8 +1,8 @@
-//! The kind that a durable process has behind a step that upgrades it.
+//! The kind that a durable process has after a step that upgrades it.
 
 use super::coding::Format;
 
-/// The kind that a process has behind its step.
+/// The kind that a process has after its step.
 pub(super) struct NextKind {
     pub(super) name: &'static str,
     pub(super) version: u32,

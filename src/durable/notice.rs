@@ -1,5 +1,5 @@
-//! Events that one process of a store makes for another: the answer of a child, what a child is to do, and the end of
-//! a monitored process.
+//! Events that one process of a store makes for another: the answer of a child, an order to a child, and the end of a
+//! monitored process.
 //!
 //! An event is an entry of its receiver, in the record of the step that has made it. It is removed by the record of the
 //! step that takes it, or by the last record of the receiver. So it comes once, across kills of either.

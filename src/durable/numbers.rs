@@ -25,8 +25,8 @@ impl Numbers {
         number + u64::from(number & GENERATION == 0)
     }
 
-    /// A number that no process and no message has had. `reserve` is given the new end of what is reserved, and stores
-    /// it before any record with such a number.
+    /// A number that no process and no message has had. `reserve` is given the new end of the reservation, and
+    /// stores it before any record with such a number.
     pub(super) fn draw<E>(&mut self, reserve: impl Fn(u64) -> Result<(), E>) -> Result<u64, E> {
         loop {
             if self.next >= self.end {
@@ -42,7 +42,7 @@ impl Numbers {
         }
     }
 
-    /// The reservation may be lost. The next number is behind all that may have been given.
+    /// The reservation may be lost. The next number is above all that may have been given.
     pub(super) fn renew(&mut self) {
         self.next = self.end;
     }

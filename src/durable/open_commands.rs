@@ -2,7 +2,7 @@
 //!
 //! A command is answered by its handler, by its limit, by its process, which cancels it, or from outside, by its key.
 //! The lock decides which is first. All records of a command but the first and the last are appended under this lock.
-//! So no record of its progress stands behind the one of an answer from outside.
+//! So no record of its progress stands after the one of an answer from outside.
 //!
 //! | the slot | event, under the lock | becomes |
 //! |---|---|---|
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_first_answer_there_is_no_other_and_no_record_of_progress() {
+    fn after_the_first_answer_there_is_no_other_and_no_record_of_progress() {
         // From outside.
         let commands = opened();
         assert!(commands.unless_answered(1, 2, || ()).is_some());

@@ -10,16 +10,16 @@ use super::error::StoreError;
 use super::journal::{JournalError, SqliteJournal};
 use super::query::Request;
 
-/// Carries out a request of an operator in the store of a folder. The answer is JSON, as the request says.
+/// Carries out a request of an operator in the store of a folder. The answer is JSON: see the variants of [`Request`].
 ///
-/// If a program has the store, it carries the request out, and goes on meanwhile. Otherwise this call opens the store.
-/// It does not know the types of the program then. So it cannot show what is not JSON, and a state that
-/// [`Request::Replace`] has given is checked at the next start. A start fails while this call has the store.
+/// If a program has the store open, that program carries the request out, and goes on meanwhile. Otherwise this call
+/// opens the store, without the types of the program. So it cannot show states that are not JSON, and the next start
+/// checks a state that [`Request::Replace`] has given. A start fails while this call has the store open.
 ///
 /// # Errors
 ///
 /// - [`StoreError::NoStore`] if the folder has no store.
-/// - [`StoreError::Refused`] if the program that has the store refuses.
+/// - [`StoreError::Refused`] if the program that has the store open refuses.
 /// - The errors of the methods of [`Store`](super::Store) with the name of the request.
 pub fn operate(folder: impl AsRef<Path>, request: &Request) -> Result<Value, StoreError> {
     let folder = folder.as_ref();

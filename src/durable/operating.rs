@@ -11,10 +11,12 @@ use super::tail::Life;
 use super::viewing::Viewer;
 use crate::pid::Pid;
 
-/// How many processes a query reads at once.
+/// The number of processes that a query finds in one read of the tables. So a query over a million processes never has
+/// all of their numbers in memory.
 const PAGE: usize = 1_000;
 
-/// How many processes a query returns, if it does not say how many.
+/// The number of processes that a list returns, if its query has no limit. It bounds the memory of the answer, which is
+/// one JSON text for `procession-store`.
 const LIMIT: usize = 1_000;
 
 /// Reads the tables of a store.
@@ -35,8 +37,8 @@ impl Desk<'_> {
         row.map(|row| row.serial).ok_or_else(|| StoreError::NoSuchId(pid_or_id.into()))
     }
 
-    /// Calls `see` with the processes that a query selects, in order. Stops behind the limit of the query, or if there
-    /// is none, behind `limit`.
+    /// Calls `see` with the processes that a query selects, in order. Stops at the limit of the query, or if there
+    /// is none, at `limit`.
     pub(super) fn select(
         &mut self,
         query: &Query,
@@ -97,7 +99,7 @@ impl Desk<'_> {
         Ok(count)
     }
 
-    /// Dead letters in the order of their receivers, behind this one, at most so many.
+    /// Dead letters in the order of their receivers, after this one, at most so many.
     pub(super) fn dead_letters(&mut self, after: (u64, u64), limit: usize) -> Result<Vec<ShownDead>, StoreError> {
         let entries = self.reader.of_class(rows::DEAD, after, limit)?;
         let decoded = entries.into_iter().filter_map(|(serial, number, row)| {

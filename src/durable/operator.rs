@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How many orders are given at once to the processes that a query selects.
 const AT_ONCE: usize = 1_000;
 
-/// Does what operators ask of a store that is open.
+/// Carries out the requests of operators in an open store.
 #[derive(Clone)]
 pub(super) struct Operator {
     pub(super) core: Arc<StoreCore>,
@@ -34,7 +34,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Reads what is on disk now.
+    /// Reads the rows that are on disk now.
     pub(super) fn read<R>(&self, read: impl FnOnce(&mut Desk<'_>) -> Result<R, StoreError>) -> Result<R, StoreError> {
         if is_step() {
             return Err(StoreError::InsideStep);

@@ -35,7 +35,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Selects all processes, also those that have ended and are kept.
+    /// Selects all processes, including ended processes that are still kept.
     pub fn all() -> Query {
         Query::default()
     }
@@ -55,7 +55,7 @@ impl Query {
         self.status(Status::Parked)
     }
 
-    /// Selects processes that are parked with an error that has this text in it.
+    /// Selects parked processes whose error contains this text.
     pub fn error(self, text: impl Into<String>) -> Query {
         Query { error: Some(text.into()), ..self }.parked()
     }
@@ -65,7 +65,7 @@ impl Query {
         Query { id: Some(text.into()), ..self }
     }
 
-    /// Selects the children of this process that answer it, also those that have ended and are kept.
+    /// Selects the children of this process that answer it, including ended children that are still kept.
     pub fn parent(self, pid: Pid) -> Query {
         Query { parent: Some(pid.to_string()), ..self }
     }
@@ -76,13 +76,14 @@ impl Query {
         Query { begun_before: Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// Selects processes that were begun after this one. A list has the order of the beginnings. So the last process of
-    /// a page leads to the next page.
+    /// Selects processes that were begun after this one. A list is in the order in which the processes were begun. So
+    /// give the last process of a page here, to get the next page.
     pub fn after(self, pid: Pid) -> Query {
         Query { after: Some(pid.to_string()), ..self }
     }
 
-    /// Selects at most so many. Without this a list has at most 1,000 processes, and all other calls have no limit.
+    /// Selects at most this number of processes. Without it a list has at most 1,000 processes, and all other calls
+    /// have no limit.
     pub fn limit(self, processes: usize) -> Query {
         Query { limit: Some(processes), ..self }
     }
@@ -96,7 +97,7 @@ fn as_optional_text<S: Serializer>(pid: &Option<Pid>, to: S) -> Result<S::Ok, S:
     pid.as_ref().map(Pid::to_string).serialize(to)
 }
 
-/// A process of a store, as a list has it.
+/// A process in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Listed {
@@ -118,7 +119,7 @@ pub struct Listed {
     pub begun: u64,
     /// Why it is parked, if it is.
     pub error: Option<String>,
-    /// How often the failed step was tried. 0 if the process is not parked.
+    /// The number of attempts of the step that failed. 0 if the process is not parked.
     pub attempts: u32,
 }
 
@@ -126,10 +127,10 @@ pub struct Listed {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Shown {
-    /// As in a list.
+    /// The same fields as in a list.
     #[serde(flatten)]
     pub listed: Listed,
-    /// The state. A state that cannot be shown as JSON is a text that says so.
+    /// The state. If it cannot be shown as JSON, this is a text that says so.
     pub state: Value,
     /// The output, if the process is done.
     pub output: Option<Value>,
@@ -151,14 +152,14 @@ pub struct Shown {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ShownMail {
-    /// Its number. No other message of the store has had it.
+    /// Its number. No other message of the store ever has it.
     pub number: u64,
     /// The sender, if it was a process.
     #[serde(serialize_with = "as_optional_text")]
     pub from: Option<Pid>,
     /// The message.
     pub message: Value,
-    /// Whether the process is parked with a step that takes this message.
+    /// Whether the process is parked because its step fails with this message.
     pub fails: bool,
 }
 
@@ -166,7 +167,7 @@ pub struct ShownMail {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ShownChild {
-    /// The number of its tag.
+    /// The number of the tag under which the parent waits for it.
     pub tag: u64,
     /// The child.
     #[serde(serialize_with = "as_text")]
@@ -187,7 +188,7 @@ pub struct ShownTimer {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ShownCommand {
-    /// Its key, by which it can be answered.
+    /// Its key: see [`Store::answer`](super::Store::answer).
     pub key: String,
     /// The number of its tag.
     pub tag: u64,
@@ -197,8 +198,9 @@ pub struct ShownCommand {
     pub command: Value,
     /// The number of the last attempt that may have been handed out.
     pub attempt: u32,
-    /// Its progress: it `waits` for its handler, is `out`, is `pausing` behind a failed attempt, is to be answered
-    /// `later`, or is `answered`.
+    /// Its progress. `waits`: not handed to its handler yet. `out`: with its handler. `pausing`: between two attempts.
+    /// `later`: its handler has said that the answer comes later. `answered`: it was answered from outside, and its
+    /// process has not taken the answer yet.
     pub phase: &'static str,
 }
 
@@ -218,17 +220,17 @@ pub struct ShownDead {
     pub message: Value,
     /// Why no step takes it.
     pub why: WhyDead,
-    /// Since when it is a dead letter, in milliseconds since 1970.
+    /// When it became a dead letter, in milliseconds since 1970.
     pub since: u64,
 }
 
-/// Processes to which an order is given.
+/// The processes that carry an order out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
     /// One process, by its PID or its id.
     One(String),
-    /// All that a query selects.
+    /// All processes that a query selects.
     All(Query),
 }
 
@@ -267,11 +269,11 @@ pub enum Request {
         /// Whether it is an error of the command's type.
         is_error: bool,
     },
-    /// Dead letters: those behind a receiver and a number, at most so many. The answer is an array of [`ShownDead`].
+    /// A list of dead letters. The answer is an array of [`ShownDead`].
     Dead {
         /// The receiver and the number of the last dead letter of the page before.
         after: Option<(String, u64)>,
-        /// At most so many.
+        /// The largest number of dead letters in the answer.
         limit: usize,
     },
     /// A dead letter is sent again.
@@ -281,7 +283,7 @@ pub enum Request {
         /// The number of the dead letter.
         number: u64,
     },
-    /// Reads everything. The answer is an array of texts, one for each damage.
+    /// Reads everything that is stored. The answer is an array of texts, one for each damaged place.
     Check,
     /// Copies the store into a new folder.
     Backup(PathBuf),

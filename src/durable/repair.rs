@@ -31,13 +31,13 @@ pub enum NotRepaired {
     /// The process is not parked.
     #[error("the process is not parked")]
     NotParked,
-    /// The step that fails takes no event that can be left out.
+    /// The step fails without a message or an answer, so there is nothing to skip.
     #[error("its step fails without a message or an answer, so there is nothing to skip: replace the state, or retry")]
     NothingToSkip,
-    /// The state cannot be read as one of its kind.
+    /// The new state cannot be decoded as a state of the kind.
     #[error("the new state cannot be read: {0}")]
     State(String),
-    /// There is no dead letter of this number.
+    /// The process has no dead letter of this number.
     #[error("the process has no dead letter of this number")]
     NoDeadLetter,
     /// The disk had an error, and the change is not stored.

@@ -1,4 +1,4 @@
-//! Carries out what operators order.
+//! Carries out the orders of operators.
 //!
 //! An order changes the rows of a process while the process is out of memory. A resident is called to leave first. Its
 //! residence stays `Loading`, so nobody else changes the row. The load finds the order, stores the change, and reads
@@ -19,7 +19,7 @@ use crate::primitives::Arc;
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::Core;
 
-/// The times of a change: now, and how long what is over is kept, in milliseconds.
+/// The times of a change, in milliseconds: now, and the retention of ended processes and dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) now: u64,
@@ -269,7 +269,7 @@ impl StoreCore {
         true
     }
 
-    /// Has a process read again what is on disk: another one has left something for it.
+    /// Has a process read its rows again, because another process has stored an entry for it.
     pub(super) fn read_again(&self, core: &Arc<Core>, serial: u64) {
         let loads = self.residency.enter(serial, |residence| {
             match &residence.place {

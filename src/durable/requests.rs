@@ -155,8 +155,8 @@ impl StoreCore {
     /// that was read.
     ///
     /// The record is appended under the lock of the residence, as that of any end. So a process that begins to watch
-    /// this one either has left a later record here, and the rows are read again, or finds nobody, and its record is
-    /// lost if that of the end is.
+    /// this one has either left a later record here, and the rows are read again. Or it finds that this process
+    /// has ended, and its record is lost if the record of the end is.
     pub(super) fn end_unread(&self, core: &Arc<Core>, found: Found, through: Position) {
         let (serial, life) = (found.serial, found.life);
         let changed = found.end(self.times()).ok();

@@ -40,7 +40,7 @@ pub(super) struct Residence {
     pub(super) place: Place,
     /// No other residence of this run has it. One of a process that sleeps is removed, and made again.
     pub(super) number: u64,
-    /// The last record that was appended when the process left memory. A load reads what rests on it.
+    /// The last record that was appended when the process left memory. A load waits until it is on disk.
     pub(super) left_behind: Option<(Life, Position)>,
     /// Mail that has come since the load began, or while the process leaves.
     pub(super) waiting: Vec<Mail>,
@@ -268,7 +268,7 @@ impl Resident {
 
     /// Notes a call, without a turn for it.
     pub(super) fn note(&self, call: Call) {
-        // Ordering: Release, with the Acquire of those who look. The request to poll orders the two anyway.
+        // Ordering: Release, with the Acquire of the load of `calls`. The request to poll orders the two anyway.
         self.calls.fetch_or(call as usize, Ordering::Release);
     }
 
@@ -350,8 +350,8 @@ impl Residency {
         }
     }
 
-    /// Removes the residence of a process of which the tables know that it is nobody. One that a sender has just made
-    /// stays.
+    /// Removes the residence of a process that does not exist, as the tables have shown. A residence that a sender has
+    /// just made stays.
     pub(super) fn forget(&self, serial: u64) {
         self.forget_if(serial, |residence| matches!(residence.place, Place::Nobody) && residence.waiting.is_empty());
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::look_flag::LookFlag;
 use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::runtime::{Core, Timed};
 use crate::timer::TimerId;
@@ -9,7 +10,7 @@ use crate::timer::TimerId;
 /// How many processes may be in memory, unless the program says otherwise.
 const MAX_RESIDENT: usize = 100_000;
 
-/// No process is asked to leave before it has rested once, or twice.
+/// A time that does not come. As a `limit`: the process stays in memory. As `asked`: it was not asked to leave yet.
 const NEVER: u64 = u64::MAX;
 
 /// When processes leave memory, as the program has said.
@@ -54,7 +55,7 @@ impl Default for Rest {
 impl Rest {
     /// The process comes into memory.
     pub(super) fn set_limit(&self, limit: Option<Duration>) {
-        // Ordering: Relaxed: under the lock of the residence, which all those take who look.
+        // Ordering: Relaxed: under the lock of the residence, which every reader takes.
         self.limit.store(limit.map_or(NEVER, micros), Ordering::Relaxed);
     }
 
@@ -88,13 +89,6 @@ pub(super) struct Sleeper {
     pub(super) has_times: bool,
 }
 
-/// The state of a look that one thread at a time takes.
-const NONE: usize = 0;
-/// It is set, or goes on.
-const SET: usize = 1;
-/// As `SET`, and there is a reason for another one.
-const AGAIN: usize = 2;
-
 /// Counts the processes in memory, and says when to look for those that may leave.
 pub(super) struct Keeper {
     pub(super) limits: MemoryLimits,
@@ -104,25 +98,23 @@ pub(super) struct Keeper {
     at_end: AtomicUsize,
     /// How often a process has come into memory.
     stays: AtomicU64,
-    idle_look: AtomicUsize,
-    room_look: AtomicUsize,
-    /// Processes that have fallen asleep, and whose timers nobody has looked at.
+    idle_look: LookFlag,
+    room_look: LookFlag,
+    /// Processes that have fallen asleep, and whose timers were not looked at since.
     pub(super) asleep: Mutex<Vec<u64>>,
 }
 
 impl Keeper {
     pub(super) fn new(mut limits: MemoryLimits) -> Keeper {
         limits.note_kind(limits.sleep_after);
-        let new = || AtomicUsize::new(NONE);
-        let (residents, stays, at_end) = (new(), AtomicU64::new(0), new());
         Keeper {
             limits,
             start: OnceLock::new(),
-            residents,
-            stays,
-            at_end,
-            idle_look: new(),
-            room_look: new(),
+            residents: AtomicUsize::new(0),
+            at_end: AtomicUsize::new(0),
+            stays: AtomicU64::new(0),
+            idle_look: LookFlag::new(),
+            room_look: LookFlag::new(),
             asleep: Mutex::default(),
         }
     }
@@ -163,37 +155,35 @@ impl Keeper {
     /// thread is to set it.
     pub(super) fn active(&self, rest: &Rest, now: u64) -> Option<Duration> {
         rest.since.store(now, Ordering::Relaxed);
-        // Ordering: AcqRel, with the swap of `begin_idle_look`. If that one comes later, its look finds this time. If
-        // it comes first, this thread finds that no look is set.
-        let is_first = rest.has_limit() && self.idle_look.swap(SET, Ordering::AcqRel) == NONE;
+        // Ordering: `set` is AcqRel, with the swap of `begin_idle_look`. If that one comes later, its look finds this
+        // time. If it comes first, this thread finds that no look is set.
+        let is_first = rest.has_limit() && self.idle_look.set();
         is_first.then_some(self.limits.shortest).flatten()
     }
 
     /// A look begins. Processes that do something from now on set the next one.
     pub(super) fn begin_idle_look(&self) {
-        self.idle_look.swap(NONE, Ordering::AcqRel);
+        self.idle_look.clear();
     }
 
     /// Whether this thread is to set the next look.
     pub(super) fn sets_idle_look(&self) -> bool {
-        self.idle_look.swap(SET, Ordering::AcqRel) == NONE
+        self.idle_look.set()
     }
 
     /// Whether there are too many processes, and this thread is to look for some that may leave.
     pub(super) fn looks_for_room(&self) -> bool {
         // Ordering: Relaxed: each process that does something asks.
-        self.residents.load(Ordering::Relaxed) > self.limits.max_resident
-            && self.room_look.load(Ordering::Acquire) != AGAIN
-            && self.room_look.swap(AGAIN, Ordering::AcqRel) == NONE
+        self.residents.load(Ordering::Relaxed) > self.limits.max_resident && self.room_look.request()
     }
 
     pub(super) fn begin_room_look(&self) {
-        self.room_look.store(SET, Ordering::Release);
+        self.room_look.begin();
     }
 
     /// A look is over. Returns whether there is to be another one.
     pub(super) fn end_room_look(&self) -> bool {
-        self.room_look.compare_exchange(SET, NONE, Ordering::AcqRel, Ordering::Acquire).is_err()
+        self.room_look.end()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Removes what is kept no longer: processes that have ended, with their ids and outputs, and dead letters.
+//! Removes entries whose retention is over: ended processes with their ids and outputs, dead letters, and keys of
+//! messages.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use super::query::Shown;
 use super::rows::{self, DEAD, IDS, KEPT, OLD_KEYS};
 use super::tail::{Fate, Life};
 use crate::outcome::{BoxError, contain, tell_log};
-use crate::primitives::{Arc, Ordering, lock};
+use crate::primitives::{Arc, lock};
 use crate::runtime::{Core, Timed};
 
-/// How many entries are looked at in one reading.
+/// The number of entries that one read of the tables returns, at most. The lock of the tables is held meanwhile.
 const AT_ONCE: usize = 10_000;
 
-/// The pause before the next look, at least.
+/// The shortest pause before the next look. So entries that become due one by one are removed together.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a process is given to the sink again that the sink has not taken.
@@ -38,18 +39,10 @@ impl From<JournalError> for NotRemoved {
     }
 }
 
-/// No timer is set.
-pub(super) const NONE: usize = 0;
-/// A timer is set, or a look goes on.
-const SET: usize = 1;
-/// As `SET`, and something was added since the last look began.
-const AGAIN: usize = 2;
-
 impl StoreCore {
-    /// Has things removed when their time is over. Something was added that is kept for the time of the store.
+    /// Sets the timer that removes old entries, if none is set. Call it when an entry with a retention was added.
     pub(super) fn keep_for_now(&self) {
-        if self.sweeps.load(Ordering::Acquire) != AGAIN
-            && self.sweeps.swap(AGAIN, Ordering::AcqRel) == NONE
+        if self.sweeps.request()
             && let Some(core) = self.core()
         {
             self.sweep_in(&core, Duration::from_millis(self.keep));
@@ -67,10 +60,10 @@ impl StoreCore {
         drop(core.timers.after(0, delay.max(PAUSE), Timed::Run(Box::new(sweep))).map(|key| key.map(drop)));
     }
 
-    /// Removes what is kept no longer, and looks again when the next thing is over.
+    /// Removes entries whose retention is over, and looks again when the next one is due.
     ///
-    /// The tables show what was removed until the records of that are on disk. So a look waits for those of the last
-    /// one. Otherwise it might remove something twice, and with it the id of a process that was begun again.
+    /// The tables show a removed entry until the record of the removal is on disk. So a look waits for the records of
+    /// the last look. Otherwise it might remove an entry twice, and with it the id of a process that was begun again.
     pub(super) fn sweep(&self) {
         let Some(core) = self.core() else { return };
         let swept = *lock(&self.swept);
@@ -85,27 +78,26 @@ impl StoreCore {
             };
             return self.tail.when_released(life, position, sweep);
         }
-        // Before the look: the tables may not have yet what is added from now on.
-        self.sweeps.store(SET, Ordering::Release);
+        // Before the look: the tables may not have yet the entries that are added from now on.
+        self.sweeps.begin();
         match self.remove_all(self.wall_millis()) {
             Ok(Some(next)) => {
                 let delay = Duration::from_millis(next.saturating_sub(self.wall_millis()));
                 self.sweep_in(&core, delay);
             }
             Ok(None) => {
-                let ended = self.sweeps.compare_exchange(SET, NONE, Ordering::AcqRel, Ordering::Acquire);
-                if ended.is_err() {
+                if self.sweeps.end() {
                     self.sweep_in(&core, Duration::from_millis(self.keep));
                 }
             }
             Err(error) => {
-                tell_log(|| tracing::error!(%error, "what a store keeps no longer cannot be removed now"));
+                tell_log(|| tracing::error!(%error, "old entries of a store cannot be removed now"));
                 self.sweep_in(&core, PAUSE);
             }
         }
     }
 
-    /// Removes everything that is over. Returns the time at which the next thing is.
+    /// Removes all entries that are due now. Returns the time at which the next one is due.
     fn remove_all(&self, now: u64) -> Result<Option<u64>, JournalError> {
         self.apply()?;
         let (mut from, mut limit, mut is_left) = (1, AT_ONCE, false);
@@ -206,13 +198,13 @@ impl StoreCore {
         }
     }
 
-    /// When the next thing is over, at this time or later.
+    /// When the next entry is due, at this time or later.
     fn next_of_all(&self, from: u64) -> Result<Option<u64>, JournalError> {
         let mut tables = lock(&self.tables);
         let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
         let page = reader.due(from.max(1), i64::MAX as u64, AT_ONCE)?;
         let next = page.iter().find(|(_, _, class, _)| is_kept(*class));
-        // If there are so many timers before it, the look is repeated behind them.
+        // If there are so many timers before it, the look is repeated after them.
         let last = page.last().filter(|_| page.len() == AT_ONCE);
         Ok(next.or(last).map(|(at, ..)| *at))
     }

@@ -298,13 +298,13 @@ pub(super) struct StoredDead {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WhyDead {
-    /// Its receiver has ended, or never was.
+    /// Its receiver has ended, or never existed.
     Ended,
     /// Its receiver takes messages of another type.
     WrongType,
-    /// An operator had its receiver go on without it.
+    /// An operator has let its receiver go on without it.
     Skipped,
-    /// Its receiver had its limit of messages that wait.
+    /// The mailbox of its receiver was full.
     Full,
 }
 

@@ -23,20 +23,20 @@ struct Known {
 }
 
 impl Store {
-    /// As [`send`](Self::send), with a key of the sender's choice: a second message with this key to this process is
-    /// not sent. Use it when the sender may have tried before and does not know the result: the number of an event that
-    /// a web service delivers until it is acknowledged, say.
+    /// Sends a message with an idempotency key: the process gets one message with this key.
     ///
-    /// The receipt of a later call says that the message [was there](Receipt::was_there), and waits until the first one
-    /// is on disk. The messages are not compared. The store knows a key as long as it [keeps] what is over, by default
-    /// 7 days: in every run, and also when the process has ended. The call may read from the disk.
+    /// Use it when an earlier attempt may have succeeded. A web service that repeats an event until it is acknowledged
+    /// is an example: the key is the number of the event. A later call with the same key to the same process sends
+    /// nothing. Its receipt says that the message [was there](Receipt::was_there), and waits until the first message is
+    /// on disk. The messages are not compared.
     ///
-    /// [keeps]: super::StoreBuilder::keep
+    /// The store remembers a key for 7 days, unless [`StoreBuilder::keep`](super::StoreBuilder::keep) says otherwise.
+    /// It does so in every run, and also when the process has ended. The call may read from the disk.
     ///
     /// # Errors
     ///
-    /// The message comes back with the reason, and its key is free. [`SendError::NotStored`] for a message with a
-    /// [`Reply`](crate::process::Reply), and in a step.
+    /// The message comes back with the reason, and its key is not used up. [`SendError::NotStored`] for a message with
+    /// a [`Reply`](crate::process::Reply), and in a step.
     pub fn send_once<M: Send + 'static>(
         &self,
         to: Address<M>,

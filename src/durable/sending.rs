@@ -151,7 +151,7 @@ impl StoreCore {
         })
     }
 
-    /// Does what is left for a message when no lock is held.
+    /// Finishes the delivery of a message. No lock of a residence is held.
     pub(super) fn finish_sent(&self, core: &Arc<Core>, sent: Sent) {
         self.finish(core, sent.to, sent.name, sent.given);
     }

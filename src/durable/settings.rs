@@ -1,5 +1,11 @@
 //! Decisions of the program about its store.
 
+use std::time::Duration;
+
+/// The retention of ended processes, dead letters and keys of messages, unless the program says otherwise. A week
+/// leaves a person the time to find them after a weekend. `procession-store` uses it for a store that no program has.
+pub(super) const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// The largest state, in bytes, unless the program says otherwise.
 pub(super) const LARGEST_STATE: usize = 1 << 20;
 

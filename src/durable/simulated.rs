@@ -1,10 +1,10 @@
 //! A store in a simulated world: no thread of its own, and a disk whose faults the world decides.
 //!
 //! The writer is a participant of the world. Each commit of a record, and each attempt to open the journal anew, is a
-//! turn. The world decides when it comes: before or behind steps, timers and loads. So are the jobs that the store has
+//! turn. The world decides when it comes: before or after steps, timers and loads. So are the jobs that the store has
 //! done by the pool.
 //!
-//! A *kill* ends the writer at once: what it has not committed is lost. The disk loses its power, too.
+//! A *kill* ends the writer at once: records that it has not committed are lost. The disk loses its power, too.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(crate) trait StoreHost: Send + Sync {
     /// Decides whether one of the next calls of the disk fails, and which: `calls` is their number.
     fn disk_fault(&self, calls: u64) -> Option<(Fault, u64)>;
 
-    /// A record is on disk, and nobody was told. The world may kill the program now.
+    /// A record is on disk, and no waiter was told. The world may kill the program now.
     fn committed(&self);
 
     /// Has this called if the program is killed.
@@ -70,7 +70,7 @@ impl SimulatedStore {
     }
 }
 
-/// A log whose calls may fail, and behind whose calls the program may be killed.
+/// A log whose calls may fail, and after whose calls the program may be killed.
 struct SimulatedLog {
     log: Box<dyn Log>,
     simulation: Arc<SimulatedStore>,

@@ -23,9 +23,9 @@
 //!   the lock, and a process that has got something stays.
 //! - Between the steps 3 and 5, it waits in the residence, and step 5 begins a load. A stored event waits on disk, and
 //!   makes **leaving** of **leaving to sleep**, which says the same.
-//! - Behind step 5, it finds a process that is asleep, and begins a load.
+//! - After step 5, it finds a process that is asleep, and begins a load.
 //!
-//! *A timer* comes without that lock. It may be lost with the mailbox. But its entry is on disk, and behind step 6 a
+//! *A timer* comes without that lock. It may be lost with the mailbox. But its entry is on disk, and after step 6 a
 //! thread of the pool looks for the timers of the process. One that is due loads it. So does a deadline.
 //!
 //! *A process is in memory once.* A load begins in step 5 or later. The state was dropped in step 4.
@@ -51,20 +51,21 @@ use crate::runtime::{Core, Timed};
 use crate::sched::body::{Head, Machine, Stepped};
 
 impl StoreBuilder {
-    /// Says how long a process rests before it leaves memory. It leaves before this time has passed twice. The default
-    /// is that a process stays until there are too many: see [`max_resident`](Self::max_resident). A kind can have a
+    /// Sets how long a process rests before it leaves memory. It leaves after this time, and before twice this time. By
+    /// default a process stays until there are too many: see [`max_resident`](Self::max_resident). A kind can have a
     /// time of its own: see [`Durable::SLEEP_AFTER`].
     ///
-    /// A process that has left memory is on disk only. It returns when something comes for it.
+    /// A process that has left memory is on disk only. It is loaded again when something comes for it, for example a
+    /// message or a timer.
     #[must_use]
     pub fn sleep_after(mut self, rest: Duration) -> StoreBuilder {
         self.memory.sleep_after = Some(rest);
         self
     }
 
-    /// Says how many processes may be in memory. If there are more, those that have rested longest leave, until about
-    /// an eighth of the room is free. The default is 100,000. Processes that have something to do are never held up, so
-    /// there may be more for a while.
+    /// Sets how many processes may be in memory. The default is 100,000. If there are more, the processes that have
+    /// rested longest leave, until about an eighth of the room is free. Processes that have something to do never wait
+    /// for room, so there may be more for a while.
     #[must_use]
     pub fn max_resident(mut self, processes: usize) -> StoreBuilder {
         self.memory.max_resident = processes;

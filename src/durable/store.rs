@@ -19,15 +19,16 @@ use super::core::{Ends, Kind, StoreCore};
 use super::error::StoreError;
 use super::journal::{Batch, EncodedRecord, Journal, JournalError, Log, Opened, Reader, Record};
 use super::keys::Keys;
+use super::look_flag::LookFlag;
 use super::numbers::Numbers;
 use super::open_commands::OpenCommands;
 use super::operator::Operator;
 use super::replies::Replies;
 use super::residency::{MessageType, Residency};
 use super::rest::{Earliest, Keeper, MemoryLimits};
-use super::retention::{NONE, Sink};
+use super::retention::Sink;
 use super::rows::{self, Runs, StoredExit};
-use super::settings::Settings;
+use super::settings::{KEEP, Settings};
 use super::simulated::{SimulatedStore, SimulatedWriter, StoreHost};
 use super::tail::{Fate, Tail};
 use super::writer::write;
@@ -37,7 +38,7 @@ use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Rejected, tell_log};
 use crate::pid::{Address, Pid};
-use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, Weak, lock, thread};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, Weak, lock, thread};
 use crate::process::SendError;
 use crate::runtime::{BuildError, Runtime};
 
@@ -50,10 +51,7 @@ const RUN_BITS: u32 = 40;
 /// The pause between two attempts to open the journal anew.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long processes that have ended are kept, and dead letters.
-const KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// A store before it is started: the program names its kinds of durable processes.
+/// A store before it is started. The program names its kinds of durable processes here.
 pub struct StoreBuilder {
     journal: Box<dyn Journal>,
     pub(super) kinds: HashMap<&'static str, Kind>,
@@ -66,7 +64,7 @@ pub struct StoreBuilder {
     pub(super) sink: Option<Sink>,
 }
 
-/// A store of durable processes, which a runtime has. Clones are handles to the same store.
+/// A store of durable processes, with its runtime. Clones are handles to the same store.
 #[derive(Clone)]
 pub struct Store {
     pub(super) inner: Arc<Open>,
@@ -113,14 +111,14 @@ impl Open {
 }
 
 impl Store {
-    /// Opens the store in a folder, which is made if it is not there. Name the kinds of processes, and then
-    /// [`start`](StoreBuilder::start) it.
+    /// Returns a builder for the store in this folder. Name the kinds of processes, and then
+    /// [`start`](StoreBuilder::start) it. The start creates the folder if it does not exist.
     #[cfg(feature = "sqlite")]
     pub fn open(folder: impl AsRef<std::path::Path>) -> StoreBuilder {
         Store::with_journal(super::journal::SqliteJournal::new(folder))
     }
 
-    /// Opens a store in this journal.
+    /// Returns a builder for a store on this journal.
     pub fn with_journal(journal: impl Journal + 'static) -> StoreBuilder {
         StoreBuilder {
             journal: Box::new(journal),
@@ -137,7 +135,8 @@ impl Store {
 }
 
 impl StoreBuilder {
-    /// Names a kind of durable process. The store loads processes of the kinds that it knows. Others stay as they are.
+    /// Names a kind of durable process. The store loads only processes of kinds that are named. Others stay as they
+    /// are.
     #[must_use]
     pub fn kind<P: Durable>(mut self) -> StoreBuilder {
         self.memory.note_kind(P::SLEEP_AFTER);
@@ -159,16 +158,17 @@ impl StoreBuilder {
         self
     }
 
-    /// Says how long processes that have ended are kept, with their ids and outputs, and dead letters. The default is 7
-    /// days. Then they are removed.
+    /// Sets how long the store keeps ended processes with their ids and outputs, dead letters, and the keys of
+    /// [`send_once`](Store::send_once). Then it removes them. The default is 7 days.
     #[must_use]
     pub fn keep(self, keep: Duration) -> StoreBuilder {
         StoreBuilder { keep, ..self }
     }
 
-    /// Starts the store, and a runtime that has it. All processes of the store that have something to do go on.
+    /// Starts the store and its runtime. Processes of the store that have something to do are loaded, and go on.
     ///
-    /// The runtime gets a node that no recent run of the store has had.
+    /// The runtime gets a node that no recent run of the store has had. So a PID of an ordinary process of such a run
+    /// means no process of this one.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl StoreBuilder {
             keep: u64::try_from(keep.as_millis()).unwrap_or(u64::MAX),
             settings,
             sink,
-            sweeps: AtomicUsize::new(NONE),
+            sweeps: LookFlag::new(),
             swept: Mutex::default(),
             tail: tail.clone(),
             kinds,
@@ -326,7 +326,7 @@ fn begin_simulated(
     SimulatedWriter::begin(of_world, (journal, log), reopened)
 }
 
-/// Waits until something is on disk.
+/// Waits until a message or an answer is on disk.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     fate: Latch<Fate>,
@@ -341,12 +341,12 @@ impl Receipt {
         (receipt, Box::new(move |told| _ = fate.set(told)))
     }
 
-    /// Whether an earlier call has sent it already: see [`Store::send_once`].
+    /// Whether an earlier call has sent the message: see [`Store::send_once`].
     pub fn was_there(&self) -> bool {
         self.was_there
     }
 
-    /// Waits until it is on disk. The limit is by the clock of the runtime.
+    /// Waits until the message or the answer is on disk. The limit is by the clock of the runtime.
     ///
     /// # Errors
     ///
@@ -415,8 +415,8 @@ impl Store {
         Operator { core: self.inner.core.clone(), clock: self.inner.clock.clone() }
     }
 
-    /// Begins a durable process with an id of the program's choice, or finds the one that has it. The call may read
-    /// from the disk. It does not wait until the process is stored: see [`Begun::wait`].
+    /// Begins a durable process with an id of your choice, or finds the process that has it already. The call may read
+    /// from the disk. It does not wait until the process is on disk: see [`Begun::wait`].
     ///
     /// # Errors
     ///
@@ -425,8 +425,7 @@ impl Store {
         self.begin_with(id, process, &BeginOptions::default())
     }
 
-    /// As [`begin`](Self::begin), with options. They are those of the process that is begun, and change nothing if a
-    /// process has the id.
+    /// As [`begin`](Self::begin), with options. They have no effect if a process has the id already.
     ///
     /// # Errors
     ///
@@ -470,7 +469,7 @@ impl Store {
         }
     }
 
-    /// Finds the process that has an id.
+    /// Returns the address of the process that has an id.
     ///
     /// # Errors
     ///
@@ -488,7 +487,7 @@ impl Store {
         core.ticket(serial).map(Pid::typed).ok_or_else(|| StoreError::NoSuchId(id.into()))
     }
 
-    /// Sends a message to a durable process. When the receipt was waited for, the message is on disk.
+    /// Sends a message to a durable process. When [`Receipt::wait`] has returned, the message is on disk.
     /// [`Runtime::send`] does the same without a receipt.
     ///
     /// # Errors
@@ -506,7 +505,8 @@ impl Store {
         }
     }
 
-    /// The output of the process that has an id, in whatever run it was done.
+    /// Returns a handle that waits for the output of the process with this id. The process may have ended in an earlier
+    /// run.
     ///
     /// # Errors
     ///
@@ -519,12 +519,12 @@ impl Store {
         Ok(ResultOf { end, serial, store, clock: self.inner.clock.clone(), run: self.inner.core.run, of: PhantomData })
     }
 
-    /// Closes the store, and waits until everything is on disk. Shut the runtime down before: then all durable
+    /// Closes the store, and waits until everything is on disk. Shut the runtime down first, so that all durable
     /// processes have left memory. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// The error with which the store was closed, if it was closed by one.
+    /// The error that has closed the store, if one has.
     pub fn close(&self) -> Result<(), JournalError> {
         self.inner.close()
     }
@@ -560,7 +560,7 @@ impl<P: Durable> ResultOf<P> {
 
 impl<P> Drop for ResultOf<P> {
     fn drop(&mut self) {
-        // The store forgets those who wait when the process ends.
+        // When the process has ended, the store has forgotten its waiters already.
         if let Some(store) = self.store.upgrade().filter(|_| !self.end.is_set()) {
             store.waits_no_longer(self.serial);
         }

@@ -10,8 +10,8 @@ use super::store::Store;
 use crate::pid::Pid;
 
 impl Store {
-    /// Lists the processes that a query selects, as they are on disk. Without a limit of the query there are at most
-    /// 1,000.
+    /// Lists the processes that a query selects, as they are on disk. If the query has no limit, the list has at most
+    /// 1,000 processes.
     ///
     /// # Errors
     ///
@@ -20,7 +20,7 @@ impl Store {
         self.operator().read(|desk| desk.list(query))
     }
 
-    /// The number of processes that a query selects.
+    /// Counts the processes that a query selects.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl Store {
         self.operator().read(|desk| desk.count(query))
     }
 
-    /// Everything that the store has of a process, as it is on disk.
+    /// Returns everything that the store has of a process, as it is on disk.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Store {
         operator.replace(operator.serial_of(pid)?, state)
     }
 
-    /// Ends a process, also one that is asleep or parked, or whose kind the program does not know. Its mail becomes
-    /// dead letters. Returns when its end is on disk.
+    /// Ends a process. It may be asleep or parked, or of a kind that the program does not know. Its mail becomes dead
+    /// letters. Returns when its end is on disk.
     ///
     /// # Errors
     ///
@@ -102,7 +102,8 @@ impl Store {
         self.operator().order_all(query, &Action::Skip)
     }
 
-    /// Lists dead letters in the order of their receivers: those behind this one, at most so many.
+    /// Lists dead letters in the order of their receivers, at most `limit` of them. The list begins after the dead
+    /// letter `after`, or at the first one.
     ///
     /// # Errors
     ///
@@ -116,8 +117,8 @@ impl Store {
         operator.read(|desk| desk.dead_letters(after, limit))
     }
 
-    /// Sends a dead letter to its receiver again, behind all other mail. Returns when this is on disk. A receiver in
-    /// memory leaves it, and is loaded again: its futures are answered with `Interrupted`.
+    /// Sends a dead letter to its receiver again, after all other mail. Returns when this is on disk. If the receiver
+    /// is in memory, it leaves memory and is loaded again, and its futures are answered with `Interrupted`.
     ///
     /// # Errors
     ///
@@ -136,17 +137,17 @@ impl Store {
         self.operator().check()
     }
 
-    /// Copies the store into a folder that is not there yet. The copy opens as a store. It has all that was on disk
-    /// when the call began. The store goes on meanwhile.
+    /// Copies the store into a folder that does not exist yet. The copy can be opened as a store. It has everything
+    /// that was on disk when the call began. The store goes on meanwhile.
     ///
     /// # Errors
     ///
-    /// The folder is there already, or cannot be written.
+    /// The folder exists already, or cannot be written.
     pub fn backup(&self, folder: impl AsRef<std::path::Path>) -> Result<(), StoreError> {
         self.operator().backup(folder.as_ref())
     }
 
-    /// Carries out a request of an operator. The answer is JSON, as the request says.
+    /// Carries out a request of an operator. The answer is JSON: see the variants of [`Request`].
     ///
     /// # Errors
     ///

@@ -7,13 +7,14 @@ use super::store::StoreBuilder;
 use crate::outcome::BoxError;
 
 impl StoreBuilder {
-    /// Says whether processes go on before their steps are on disk. The default is `true`.
+    /// Sets whether a process goes on before its last step is on disk. The default is `true`.
     ///
-    /// With `false` a process takes no step before everything that it rests on is on disk: its last step, and the
-    /// messages, answers, requests and notices that it was given. So a message between two processes of the store costs
-    /// a commit. The promises are the same. The switch helps to find out whether a fault has to do with this.
+    /// With `false` a process takes no step until everything that it rests on is on disk: its last step, and the
+    /// messages, answers, requests and notices that it was given. So a message between two processes of the store waits
+    /// for a commit. The promises are the same, and everything is slower. Use it to find out whether a fault depends on
+    /// steps that do not wait.
     ///
-    /// A few effects differ in their time alone. A process whose step is not on disk does not look at its mail, its
+    /// With `false` some effects come later, because a process whose step is not on disk does not look at its mail, its
     /// timers or a request to stop.
     #[must_use]
     pub fn ahead(mut self, ahead: bool) -> StoreBuilder {
@@ -24,7 +25,7 @@ impl StoreBuilder {
     /// Sets the largest size of a state, in bytes. The default is 1 MiB. A larger state fails its step, and a process
     /// with a larger state is not begun.
     ///
-    /// A step writes the whole state. From 64 KiB on, the log has one warning for each process in each run. A record
+    /// A step writes the whole state. From 64 KiB on, one warning is logged for each process in each run. A record
     /// has at most 8 MiB, whatever the limit is.
     #[must_use]
     pub fn largest_state(mut self, bytes: usize) -> StoreBuilder {
@@ -35,8 +36,8 @@ impl StoreBuilder {
     /// Sets the number of stored messages that may wait for one process. The default is 100,000. A process whose mail
     /// was stored under a higher limit takes all of it.
     ///
-    /// A message to a full process is refused with [`SendError::Full`](crate::SendError::Full), and comes back. One of
-    /// a durable process becomes a dead letter with that reason.
+    /// A message to a full process is refused with [`SendError::Full`](crate::SendError::Full), and comes back. If the
+    /// sender is a durable process, the message becomes a dead letter with that reason.
     #[must_use]
     pub fn mailbox_limit(mut self, messages: usize) -> StoreBuilder {
         self.settings.mailbox_limit = messages;

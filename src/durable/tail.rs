@@ -1,7 +1,7 @@
 //! The newest records, in memory and in order, until they are on disk.
 //!
 //! A step appends its record and goes on. The writer thread commits everything that was appended while its last commit
-//! ran. When a record is on disk it is *released*, and what has waited for it leaves the store.
+//! ran. When a record is on disk it is *released*, and everything that waits for it leaves the store.
 //!
 //! # The states
 //!
@@ -30,7 +30,7 @@
 //! A record has its position when `append` returns. Positions follow each other without gaps, and a batch is a range of
 //! them. So the content of the disk is a prefix of the order of appends.
 //!
-//! Behind a rewind the positions of lost records are given to other records. So a rewind begins a new *life* of the
+//! After a rewind the positions of lost records are given to other records. So a rewind begins a new *life* of the
 //! tail. A process belongs to the life in which it was loaded, and an append of an earlier life is refused: the state
 //! of the process may rest on a record that is lost. Another life begins when the journal is open again, because a
 //! process that was loaded meanwhile may have been read by a reader of the last opening. No waiter outlives its life.
@@ -43,10 +43,10 @@
 //!   compares its position with the released one under the lock. Either the record is released, and the waiter is told
 //!   at once, or the waiter is in the map before `committed` takes those that are released.
 //! - *A failed commit and an append.* `rewind` begins the new life under the lock. An append before it is in a batch
-//!   that `rewind` drops, and its waiters are told by `reopened`. An append behind it is refused.
+//!   that `rewind` drops, and its waiters are told by `reopened`. An append after it is refused.
 //! - *A batch that is on disk although its commit failed.* `reopened` gets the last position on disk. Waiters up to
 //!   there are told that their records are released, all others that they are lost. Nobody has been told before.
-//! - *Close.* An append before `close` is taken before the writer ends. An append behind it is refused. At the end,
+//! - *Close.* An append before `close` is taken before the writer ends. An append after it is refused. At the end,
 //!   each waiter has been told.
 //!
 //! # The bound
@@ -69,7 +69,7 @@ mod tests;
 /// The most bytes of records that are not on disk.
 pub(crate) const UNSYNCED: usize = 64 << 20;
 
-/// The life of a tail: what lies between two rewinds.
+/// The life of a tail: the time between two rewinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(u64);
 
@@ -169,7 +169,7 @@ impl Told {
 }
 
 impl Tail {
-    /// Makes a tail behind a journal whose last record is this one.
+    /// Makes a tail after a journal whose last record is this one.
     pub(crate) fn new(last: Position) -> Tail {
         Tail::with_bound(last, UNSYNCED)
     }
@@ -196,7 +196,7 @@ impl Tail {
         Life(lock(&self.state).life)
     }
 
-    /// Appends a record. It is behind all records that were appended before. This never waits.
+    /// Appends a record. It is after all records that were appended before. This never waits.
     ///
     /// The waiter is told the fate of the record by the writer. If the record is refused, the waiter is dropped.
     pub(crate) fn append(

@@ -43,9 +43,9 @@ pub enum Traced {
     Ended,
     /// It was parked.
     Parked,
-    /// An operator had it try again.
+    /// An operator has let it try again.
     Retried,
-    /// An operator had it go on without an event.
+    /// An operator has let it go on without an event.
     Skipped,
     /// An operator has replaced its state.
     Replaced,
@@ -61,11 +61,11 @@ pub enum Traced {
 pub struct TrailStep {
     /// When it was, in milliseconds since 1970.
     pub at: u64,
-    /// The verdict of the step, or another change.
+    /// The result of the step, or another change.
     pub what: Traced,
-    /// How many stored messages it took.
+    /// The number of stored messages that the step took.
     pub messages: u32,
-    /// How many answers it took.
+    /// The number of answers that the step took.
     pub answers: u32,
 }
 

@@ -1,7 +1,7 @@
 //! A durable process that replaces itself by one of another kind: `Step::Upgrade`.
 //!
 //! The record of the step has the row of the process with the name, the version and the state of the new kind. So a
-//! kill finds the one kind or the other. The process leaves memory behind the step, and is loaded as one of the new
+//! kill finds the one kind or the other. The process leaves memory after the step, and is loaded as one of the new
 //! kind. Its entries stay as they are: mail, timers, commands, children, names and monitors. It begins as a new process
 //! does, with `init` and `start`.
 

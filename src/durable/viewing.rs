@@ -14,7 +14,7 @@ use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::process::CommandKey;
 
-/// The kinds that the program knows. They can show what is not JSON.
+/// The kinds that the program knows. They can show states that are not JSON.
 pub(super) type Kinds = HashMap<&'static str, Kind>;
 
 /// Shows the rows of a store.

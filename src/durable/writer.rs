@@ -57,7 +57,7 @@ impl Writer {
         self.log.is_none()
     }
 
-    /// Does what the tail has given. Returns whether there will be more.
+    /// Does work of the tail. Returns whether there will be more.
     pub(crate) fn work(&mut self, tail: &Tail, work: Work) -> Result<bool, JournalError> {
         let error = match (work, &mut self.log) {
             (Work::End, _) => return Ok(false),

@@ -9,7 +9,7 @@
 //! | — | it is taken, and a permit is free | **granted**: there is one free permit less |
 //! | — | it is taken, and none is free | **waits**, at the end of the queue |
 //! | **waits** | it is polled | **waits**, with the waker of this poll |
-//! | **waits** | a permit comes back, and it is the first | **granted**: removed, and woken behind the lock |
+//! | **waits** | a permit comes back, and it is the first | **granted**: removed, and woken after the unlock |
 //! | **waits** | it is dropped | gone: removed |
 //! | **granted** | it is dropped | gone: its permit comes back |
 //!

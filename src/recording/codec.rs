@@ -136,7 +136,7 @@ pub(super) fn put_pid(pid: Option<Pid>, to: &mut Vec<u8>) {
 pub(super) fn decode_all<T: Recordable>(bytes: &[u8]) -> Result<T, DecodeError> {
     let mut input = Input::new(bytes);
     let value = input.take()?;
-    if input.rest().is_empty() { Ok(value) } else { Err(DecodeError::new("bytes are left behind the value")) }
+    if input.rest().is_empty() { Ok(value) } else { Err(DecodeError::new("bytes are left after the value")) }
 }
 
 /// Appends these numbers, one after the other. That is faster than each by itself.

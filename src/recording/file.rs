@@ -37,7 +37,7 @@ const END: u8 = 5;
 /// The bytes of a frame before its body.
 const HEAD: usize = 9;
 
-/// The bytes of a frame behind its body.
+/// The bytes of a frame after its body.
 const TAIL: usize = 4;
 
 /// Why a recording was saved.
@@ -354,7 +354,7 @@ impl Recording {
         SaveCause::ALL.get(usize::from(self.about.cause)).copied()
     }
 
-    /// The byte behind the last whole frame, if the file was cut off.
+    /// The byte after the last whole frame, if the file was cut off.
     pub fn cut(&self) -> Option<usize> {
         self.cut
     }
@@ -389,7 +389,7 @@ impl Recording {
             .map_err(|error| OpenError::Malformed { at: frame.at, error })
     }
 
-    /// The number of the first step behind the first snapshot, and the recorded state.
+    /// The number of the first step after the first snapshot, and the recorded state.
     pub(super) fn snapshot(&self) -> Option<Result<(u64, &[u8]), OpenError>> {
         let first = self.frames.first().filter(|frame| frame.kind == SNAPSHOT)?;
         let mut input = Input::new(&self.bytes[first.body.clone()]);
@@ -397,7 +397,7 @@ impl Recording {
         Some(number.map(|number| (number, input.rest())))
     }
 
-    /// Decodes the step that is at this place or behind it. Snapshots between the steps are passed over.
+    /// Decodes the step that is at this place or after it. Snapshots between the steps are passed over.
     pub(super) fn step_from(&self, place: &mut usize) -> Option<Result<RecordedStep, OpenError>> {
         loop {
             let frame = self.frames.get(*place)?;

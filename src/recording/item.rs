@@ -91,7 +91,7 @@ pub(super) fn put_missing(what: &str, to: &mut Vec<u8>) {
 
 pub(super) fn put_item_control(control: &Control, to: &mut Vec<u8>) {
     to.push(kinds::CONTROL);
-    // Behind its length, so that a reader that does not know the signal finds its end.
+    // After its length, so that a reader that does not know the signal finds its end.
     let mut bytes = Vec::new();
     put_control(control, &mut bytes);
     put_list(&bytes, to);
@@ -307,7 +307,7 @@ impl RecordedStep {
                 kinds::END => {
                     let end = Some(End::take(&mut from)?);
                     if !from.rest().is_empty() {
-                        return Err(DecodeError::new("bytes are left behind a step"));
+                        return Err(DecodeError::new("bytes are left after a step"));
                     }
                     return Ok(RecordedStep { before, items, end });
                 }

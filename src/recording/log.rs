@@ -237,7 +237,7 @@ impl Writer {
         self.ring.wants_snapshot()
     }
 
-    /// Adds the state of the process behind the last step.
+    /// Adds the state of the process after the last step.
     pub(super) fn snapshot(&mut self, state: &[u8]) {
         self.ring.begin([self.next, state.len() as u64]);
         self.ring.put_bytes(state);

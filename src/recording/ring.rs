@@ -62,7 +62,7 @@ pub(super) struct Ring {
     total: Arc<Total>,
     /// Whether the ring must begin with a snapshot, or with the first step.
     begins_with_snapshot: bool,
-    /// The words behind the newest snapshot.
+    /// The words after the newest snapshot.
     since_snapshot: usize,
     /// Whether frames were dropped since the beginning.
     has_dropped: bool,
@@ -177,7 +177,7 @@ impl Ring {
         (self.next, self.open) = (self.head, 0);
     }
 
-    /// The place so many words behind another one.
+    /// The place so many words after another one.
     #[inline]
     fn place(&self, from: usize, count: usize) -> usize {
         let place = from + count;
@@ -221,7 +221,7 @@ impl Ring {
         true
     }
 
-    /// Drops the oldest frame, and those behind it that are of no use without it. Returns whether there was one.
+    /// Drops the oldest frame, and those after it that are of no use without it. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
         let mut dropped = 0;
         while dropped < self.length {
@@ -274,7 +274,7 @@ impl Head {
     }
 }
 
-/// The frames that begin with these words: their heads, and the words behind these.
+/// The frames that begin with these words: their heads, and the words after these.
 pub(super) fn frames_of(words: &[u64]) -> impl Iterator<Item = (Head, &[u64])> {
     let mut left = words;
     std::iter::from_fn(move || {

@@ -7,17 +7,17 @@
 //! - `end`: the words before the frame that is being written,
 //! - `open`: the words of that frame that can be read.
 //!
-//! **The writer** stores the words of a frame behind `end`. Then it stores `open`, as often as it likes. When the
-//! frame is complete, it takes `open` back to 0, and moves `end` behind the frame. Before it uses the words of old
-//! frames again, it moves `begin` behind these frames, and **fences**.
+//! **The writer** stores the words of a frame after `end`. Then it stores `open`, as often as it likes. When the
+//! frame is complete, it takes `open` back to 0, and moves `end` past the frame. Before it uses the words of old
+//! frames again, it moves `begin` past these frames, and **fences**.
 //!
 //! **A reader** loads `end` and `open`, copies the words between `begin` and there, **fences**, and loads `begin` and
 //! `end` again. There are two races:
 //!
 //! - The writer uses words again that the reader copies. If the reader has copied such a word, it sees the new
-//!   `begin` behind its fence. It leaves out all words before it.
+//!   `begin` after its fence. It leaves out all words before it.
 //! - The writer completes the frame, and begins the next one, between the loads of `end` and of `open`. If the reader
-//!   has loaded an `open` of the next frame, it sees the new `end` behind that. So it leaves the open frame out if
+//!   has loaded an `open` of the next frame, it sees the new `end` after that. So it leaves the open frame out if
 //!   `end` has changed.
 
 use crate::primitives::{Arc, AtomicU64, Brief, Ordering, enter, fence};
@@ -61,7 +61,7 @@ impl Words {
         self.words[place].load(Ordering::Relaxed)
     }
 
-    /// Stores words from this place on, and one more behind them.
+    /// Stores words from this place on, and one more after them.
     #[inline]
     pub(super) fn put(&self, place: usize, word: u64) {
         // Ordering: Relaxed: the stores of `open` and `end` publish it.
@@ -110,7 +110,7 @@ impl Words {
         let begin = self.begin.load(Ordering::Relaxed).min(end);
         let mut frames: Vec<u64> = (begin..end).map(load).collect();
         let open: Vec<u64> = (end..end + open).map(load).collect();
-        // Ordering: pairs with the fence of `drop_oldest`, and keeps the loads below behind the copy.
+        // Ordering: pairs with the fence of `drop_oldest`, and keeps the loads below after the copy.
         fence(Ordering::Acquire);
         let dropped = self.begin.load(Ordering::Relaxed);
         if dropped > end {

@@ -390,7 +390,7 @@ impl<P: Process> Machine for Typed<P> {
     fn left(&mut self) -> &mut dyn AnyMailbox {
         let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
         if let Some(older) = kept.map(|kept| std::mem::take(&mut kept.older)).filter(|older| !older.is_empty()) {
-            // Messages that were passed over are older than all in the mailbox. Completions find their place behind
+            // Messages that were passed over are older than all in the mailbox. Completions find their place after
             // them.
             if let Some(signals) = &mut self.mailbox.signals {
                 signals.shift(older.len() as u64);

@@ -237,7 +237,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
 
 impl<M: Send + 'static> Mailbox<M> {
     /// Puts signals that waited elsewhere behind the signals here. Their places among the messages were counted from
-    /// the first message of that other queue, which comes behind all messages here.
+    /// the first message of that other queue, which comes after all messages here.
     fn absorb_signals(&mut self, signals: Option<Box<Signals>>, place: impl Fn(u64) -> u64) -> u32 {
         let Some(theirs) = signals else { return 0 };
         let offset = self.arrived();

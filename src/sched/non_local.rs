@@ -9,7 +9,7 @@
 //! not there. If it says that it [watches](NonLocal::watch) a process, it reports the end of the process once, by
 //! `Relations::ended`.
 //!
-//! No call panics: it contains the user code that it runs. A signal about the end of a process comes behind the
+//! No call panics: it contains the user code that it runs. A signal about the end of a process comes after the
 //! messages and the answers of that process. The other side holds no strong reference to the runtime.
 //!
 //! **Locks.** [`signal`](NonLocal::signal) and [`watch`](NonLocal::watch) are called under the locks of relations and

@@ -167,7 +167,7 @@ struct LaneOf<M> {
 const KEPT: usize = 64 * 1024;
 
 impl<M> LaneOf<M> {
-    /// Drops the messages behind the first `count`.
+    /// Drops the messages after the first `count`.
     #[cold]
     fn take_back(&mut self, count: usize) {
         self.letters.drain(count..).for_each(drop_contained);

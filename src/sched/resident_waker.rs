@@ -26,7 +26,7 @@
 //!   (b) It takes the tags out of the list. (c) For each tag it clears *woken*, and then polls that future.
 //!
 //! A machine with yields that are released later is looked at between (a) and (b), for the same reason: it is asked for
-//! a poll behind each release.
+//! a poll after each release.
 //!
 //! **Why no wake is lost.** Let a future be woken.
 //!

@@ -359,7 +359,7 @@ impl Signals {
         self
     }
 
-    /// Records that this many messages are gone that have not come over: the ones that would have come first behind the
+    /// Records that this many messages are gone that have not come over: the ones that would have come first after the
     /// `held` messages here.
     pub(crate) fn lose(&mut self, held: u64, lost: u64) {
         let arrived = self.popped + held;
@@ -573,7 +573,7 @@ mod tests {
         let messages = Counted { len: 4, looked_at: Cell::new(0) };
         for shown in [true, false] {
             let mut signals = Signals::default();
-            // The fourth message is from number 3; its answer came behind the second.
+            // The fourth message is from number 3; its answer came after the second.
             signals.add(answer(pid(9), 1), 2);
             signals.add(answer(pid(3), 2), 2);
             signals.add(down(pid(3)), 4);
@@ -602,7 +602,7 @@ mod tests {
         // Three messages came before the answer of number 7.
         signals.add(answer(pid(7), 1), 3);
         signals.add(down(pid(7)), 3);
-        // The last message is from number 2, and waits. Its end comes behind it.
+        // The last message is from number 2, and waits. Its end comes after it.
         signals.add(down(pid(2)), 3);
         let follows = |control: Option<Control>| control.and_then(|control| control.follows());
         assert_eq!(follows(signals.next_control(&messages, true)), None);

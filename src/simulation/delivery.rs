@@ -32,7 +32,7 @@ pub enum Delivery {
     Immediate,
     /// Some messages may come later than messages to others. Those from one sender to one receiver stay in order.
     ///
-    /// The end of the sender, and its later questions and answers to the receiver, come behind its messages. So a
+    /// The end of the sender, and its later questions and answers to the receiver, come after its messages. So a
     /// program that needs only what is promised for each pair of processes passes.
     PerPair,
 }

@@ -188,7 +188,7 @@ impl Faults {
         self.with(Whom::Blocking(TypeId::of::<P>()), What::BlockingPanics, chance)
     }
 
-    /// Kills the program, with this probability behind each turn: see [`World::program`](super::World::program).
+    /// Kills the program, with this probability after each turn: see [`World::program`](super::World::program).
     /// Everything that is not on disk is lost.
     pub fn kill(self, chance: f64) -> Faults {
         self.with(Whom::Program, What::Kill, chance)

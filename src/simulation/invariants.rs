@@ -42,7 +42,7 @@ impl Invariants {
         self.eventualities.push(Eventuality { what, within, condition, since, held: None });
     }
 
-    /// Adds those of `other` behind those that are here.
+    /// Adds those of `other` after those that are here.
     pub(super) fn append(&mut self, mut other: Invariants) {
         self.invariants.append(&mut other.invariants);
         self.eventualities.append(&mut other.eventualities);

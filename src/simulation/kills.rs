@@ -11,7 +11,7 @@ pub(super) struct Kills {
     pub(super) is_killed: bool,
     /// The number of records that stores of the world have committed.
     pub(super) commits: u64,
-    /// The number of the commit behind which the program is killed.
+    /// The number of the commit after which the program is killed.
     pub(super) behind: Option<u64>,
     /// Called when the program is killed.
     pub(super) hooks: Vec<Job>,

@@ -19,7 +19,7 @@ use crate::{Exit, Pid, Reply, StepOutput, Tag};
 /// | `Up` | it has failed in place | `Delayed` |
 /// | `Delayed` | the delay is over | `Up` |
 /// | `Starting`, `Up`, `Delayed` | it is to be stopped | `ToStop` |
-/// | `ToStop` | its turn: those behind it have stopped | `Stopping` |
+/// | `ToStop` | its turn: those after it have stopped | `Stopping` |
 /// | any with a process | that has ended | `Down`, `Queued`, or gone |
 pub(super) struct Child {
     pub(super) spec: ChildSpec,

@@ -244,10 +244,10 @@ fn items_of_feeds_come_as_messages_and_are_passed_over() {
     assert_accounted(&runtime);
 }
 
-/// The end of another process comes behind its messages. It does so, too, if the process is stepped in between because
+/// The end of another process comes after its messages. It does so, too, if the process is stepped in between because
 /// it has woken itself.
 #[test]
-fn an_end_stays_behind_its_message_while_a_process_wakes_itself() {
+fn an_end_stays_after_its_message_while_a_process_wakes_itself() {
     let peer: Pid = "<0.99.1>".parse().unwrap();
     let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
         context.out(|out| _ = out.monitor(peer));

@@ -186,7 +186,7 @@ fn a_shutdown_ends_async_processes_that_wait_for_messages() {
 
 /// A signal that arrives together with the request wakes the waits first. The request still ends all of them.
 #[test]
-fn a_request_that_comes_behind_a_signal_ends_all_waits() {
+fn a_request_that_comes_after_a_signal_ends_all_waits() {
     let mut driver = Driver::new(async_process(async |context: Context<u32>| {
         context.out(|out| out.subscribe("group"));
         Ok(both(context.next(), context.next()).await)

@@ -106,7 +106,7 @@ fn a_watchdog_sees_a_poll_that_hangs() {
     }
 }
 
-/// A process that was woken by the step before must not wait for the poll behind it.
+/// A process that was woken by the step before must not wait for the poll after it.
 #[test]
 fn a_poll_that_hangs_holds_up_no_other_process() {
     let (runtime, blocker, told) = (runtime(2), Blocker::new(), Log::new());

@@ -400,7 +400,7 @@ fn a_limit_ends_the_wait_for_a_later_answer_though_the_process_sleeps() {
 const KEPT: u8 = 21;
 
 #[test]
-fn no_attempt_begins_behind_the_end_of_its_process() {
+fn no_attempt_begins_after_the_end_of_its_process() {
     if !goes_ahead() {
         return;
     }

@@ -72,7 +72,7 @@ fn trimming_removes_only_what_the_tables_have() {
         let mut opened = journal.open().unwrap();
         assert_eq!((opened.recovered.last, opened.recovered.applied), (last, Position(100)), "{place:?}");
         check(SEED, &mut opened);
-        // A log without records goes on behind the tables.
+        // A log without records goes on after the tables.
         while opened.log.trim(last).unwrap() {}
         drop((opened, journal));
         place.crash();

@@ -144,12 +144,12 @@ fn a_full_disk_is_an_error_of_its_own() {
 }
 
 /// The system takes the bytes of a failed sync for written, but a loss of power takes them. Also while the journal is
-/// opened anew, and behind that.
+/// opened anew, and after that.
 #[test]
-fn a_loss_of_power_behind_a_failed_sync_loses_nothing_acknowledged() {
+fn a_loss_of_power_after_a_failed_sync_loses_nothing_acknowledged() {
     let tools = Directory::new();
     let library = library(&tools);
-    let step = counts("1 in how many calls behind a failed sync is the last", 13, 1);
+    let step = counts("1 in how many calls after a failed sync is the last", 13, 1);
     let (mut sync, mut losses) = (0, 0);
     loop {
         let (mut call, mut is_reached) = (1 + sync % step, false);

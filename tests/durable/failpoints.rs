@@ -1,4 +1,4 @@
-//! Programs that end themselves at chosen points: before and behind each call of the journal, and around their effects.
+//! Programs that end themselves at chosen points: before and after each call of the journal, and around their effects.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -60,7 +60,7 @@ pub(crate) fn is_about_memory() -> bool {
     CHOSEN.get().is_some_and(|(chosen, _)| points.contains(&chosen.as_str()))
 }
 
-/// A journal with points before and behind its calls.
+/// A journal with points before and after its calls.
 struct PointedJournal(SqliteJournal);
 
 #[derive(Debug)]

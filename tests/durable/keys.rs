@@ -121,7 +121,7 @@ fn a_key_is_on_disk_exactly_if_its_message_is() {
     until("it is taken", || notes().len() == 1);
     kill(&disk, (store, runtime));
     let (store, runtime) = start(journal(), Runtime::builder());
-    assert!(send(&store, "1"), "it is known behind a kill");
+    assert!(send(&store, "1"), "it is known after a kill");
     assert_eq!(taken(&runtime, &store), 1);
     end((store, runtime));
 }

@@ -151,7 +151,7 @@ fn start(world: &Path, store: StoreBuilder) -> (Store, Runtime, Vec<Address<Buye
             let is_first = done.attempt() == 1;
             reach("effect");
             match number % 5 {
-                // It fails at first, before or behind its effect.
+                // It fails at first, before or after its effect.
                 0 if is_first => done.fail("no stock"),
                 1 if is_first => {
                     outside.buy(done.key().unwrap(), done.attempt());

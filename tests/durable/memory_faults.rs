@@ -73,7 +73,7 @@ fn a_fault_of_any_one_call_loses_nothing_acknowledged() {
 
 /// An opening acknowledges the records that it finds, also those whose commit has failed. `open` checks that they stay.
 #[test]
-fn a_crash_while_the_journal_is_opened_behind_an_error_loses_nothing() {
+fn a_crash_while_the_journal_is_opened_after_an_error_loses_nothing() {
     let seeds = counts("seeds of crashes of an opening", 1, 100);
     let mut crashes = 0;
     for (seed, fault) in (0..seeds).flat_map(|seed| [(seed, Fault::Crash), (seed, Fault::CrashBehind)]) {
@@ -114,9 +114,9 @@ fn faults_of_every_kind_lose_nothing_acknowledged() {
     assert!(failures > seeds, "only {failures} calls have failed");
 }
 
-/// The crash comes behind each record, and behind each of its calls.
+/// The crash comes after each record, and after each of its calls.
 #[test]
-fn a_crash_behind_each_record_leaves_all_of_it() {
+fn a_crash_after_each_record_leaves_all_of_it() {
     for seed in 0..counts("seeds of crashes", 20, 1_000) {
         let disk = MemoryDisk::with_seed(seed);
         let mut last = Position::START;
@@ -133,7 +133,7 @@ fn a_crash_behind_each_record_leaves_all_of_it() {
 }
 
 /// After a failed fsync the system shows a batch that is not on the disk. If it were left so, a later crash would take
-/// it, and with it the batches behind it.
+/// it, and with it the batches after it.
 #[test]
 fn a_batch_of_a_failed_fsync_is_written_again_or_is_gone() {
     let mut shown = 0;

@@ -40,7 +40,7 @@ fn gated(disk: &MemoryDisk) -> (Gate, (Store, Runtime), procession::Address<Work
 }
 
 #[test]
-fn a_run_begins_only_behind_its_record() {
+fn a_run_begins_only_after_its_record() {
     let disk = MemoryDisk::new();
     // The opening syncs once. Then the record is written.
     disk.fail_at(1, Fault::Full);

@@ -133,7 +133,7 @@ fn look(runtime: &Runtime, of: Address<GuardMessage>) -> Option<Vec<String>> {
 }
 
 #[test]
-fn the_end_of_a_process_is_told_once_and_behind_what_it_had_sent() {
+fn the_end_of_a_process_is_told_once_and_after_what_it_had_sent() {
     for sleeps in [false, true] {
         let disk = MemoryDisk::new();
         let (mut store, mut runtime) = open(&disk);

@@ -218,7 +218,7 @@ fn a_process_that_is_parked_since_an_earlier_run_is_repaired() {
     let shop = Shop::open(&disk, &ManualClock::new());
     shop.idle();
     heal(poisons[0]);
-    // It is loaded, and one is retried and one skipped before anything was sent to it, and behind mail.
+    // It is loaded, and one is retried and one skipped before anything was sent to it, and after mail.
     shop.store.retry(first.pid()).unwrap();
     shop.send(second, [Entry::Add(3)]);
     shop.store.skip(second.pid()).unwrap();

@@ -60,14 +60,14 @@ fn entry(serial: u64, class: u8, number: u64, row: Option<EntryRow>) -> Change {
     Change::Entry { serial, class, number, row }
 }
 
-/// Commits records behind the last one, in one batch. Returns the new last one.
+/// Commits records after the last one, in one batch. Returns the new last one.
 pub(crate) fn commit(log: &mut dyn Log, seed: u64, last: Position, count: u64) -> Result<Position, JournalError> {
     let batch = batch(seed, last, count);
     log.commit(&batch)?;
     Ok(batch.last())
 }
 
-/// The batch of the records behind this one.
+/// The batch of the records after this one.
 pub(crate) fn batch(seed: u64, last: Position, count: u64) -> Batch {
     let mut batch = Batch::new(last.next());
     for position in last.0 + 1..=last.0 + count {
@@ -80,7 +80,7 @@ pub(crate) fn batch(seed: u64, last: Position, count: u64) -> Batch {
 /// All rows, by their keys.
 pub(crate) type Tables = BTreeMap<RowKey, Change>;
 
-/// The tables behind the record at a position.
+/// The tables after the record at a position.
 pub(crate) fn tables_at(seed: u64, last: Position) -> Tables {
     let mut tables = Tables::new();
     (1..=last.0).for_each(|position| add(&mut tables, record(seed, position)));
@@ -124,7 +124,7 @@ pub(crate) fn read_tables(reader: &mut dyn Reader) -> Result<Tables, JournalErro
     // The indexes show the same rows.
     for status in STATUSES {
         let mut listed = Vec::new();
-        // Serial number 0 is behind no number.
+        // Serial number 0 is after no number.
         if reader.process(0)?.is_some_and(|row| row.status == status) {
             listed.push(0);
         }

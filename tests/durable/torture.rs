@@ -107,12 +107,12 @@ pub(crate) fn lines(child: &mut Child) -> Receiver<String> {
     lines
 }
 
-/// The number that a line says behind a word.
+/// The number that a line says after a word.
 pub(crate) fn number_behind(word: &str, line: &str) -> Option<u64> {
     line.strip_prefix(word)?.strip_prefix(' ')?.parse().ok()
 }
 
-/// The tables behind a growing number of records.
+/// The tables after a growing number of records.
 #[derive(Default)]
 pub(crate) struct Model {
     last: u64,

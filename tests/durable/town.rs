@@ -265,7 +265,7 @@ impl Process for Citizen {
                 Event::Message(Note::Hello { from, number }) => {
                     let heard = self.heard.entry(from).or_default();
                     if number != *heard + 1 {
-                        wrong(format!("{} hears {number} of {from} behind {heard}", self.number));
+                        wrong(format!("{} hears {number} of {from} after {heard}", self.number));
                     }
                     *heard = number;
                 }

@@ -160,7 +160,7 @@ fn an_upgraded_process_keeps_everything_that_is_its_own() -> Result<(), BoxError
     until("the command is left for later", || {
         store.show(draft.pid()).unwrap().commands.iter().any(|command| command.phase == "later")
     });
-    // The message behind the upgrade is for the new kind.
+    // The message after the upgrade is for the new kind.
     store.send(draft, PaperMessage::Seal)?;
     store.send(draft, PaperMessage::Prepare)?.wait(LIMIT)?;
     let look = |runtime: &Runtime| look(runtime, draft);

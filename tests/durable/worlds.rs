@@ -1,4 +1,4 @@
-//! Random programs of durable processes in simulated worlds: kills behind each record, and a disk that fails.
+//! Random programs of durable processes in simulated worlds: kills after each record, and a disk that fails.
 
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ fn a_process_that_sleeps_is_woken_whichever_call_of_the_disk_fails() {
 const RECORDS: u64 = 150;
 
 #[test]
-fn a_program_that_is_killed_behind_any_record_goes_on() {
+fn a_program_that_is_killed_after_any_record_goes_on() {
     let programs = counts("programs", 2, 200);
     passes(
         Simulation::new(|world| {
@@ -220,7 +220,7 @@ fn a_program_that_is_killed_behind_any_record_goes_on() {
             scenario(world, program, (Some(behind), behind))
         })
         .seeds(0..programs * RECORDS)
-        .name("a_program_that_is_killed_behind_any_record_goes_on"),
+        .name("a_program_that_is_killed_after_any_record_goes_on"),
     );
 }
 

@@ -179,7 +179,7 @@ impl Actor {
                     self.world.violated(format!("law 5: a letter to {} came to {me}", letter.to));
                 }
                 if letter.from.is_some_and(|from| self.ended.contains(&from)) {
-                    self.world.violated(format!("monitors: a letter of {:?} came behind its end", letter.from));
+                    self.world.violated(format!("monitors: a letter of {:?} came after its end", letter.from));
                 }
                 self.world.note(|| Note::Took(me, Taken::Letter { from: letter.from, number: letter.number }));
                 got.push(letter);
@@ -237,7 +237,7 @@ impl Actor {
             return;
         };
         self.monitors.swap_remove(at);
-        // Of one that waited the messages come behind all signals.
+        // Of one that waited the messages come after all signals.
         if !self.waited {
             self.ended.insert(down.pid);
         }

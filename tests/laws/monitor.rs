@@ -247,7 +247,7 @@ impl Monitor {
                 self.waiting -= 1;
                 let newest = self.newest.insert((me, from), number);
                 ensure(newest.is_none_or(|newest| newest < number), || {
-                    format!("{me} takes letter {number} of {from:?} behind {newest:?}")
+                    format!("{me} takes letter {number} of {from:?} after {newest:?}")
                 })
             }
             Taken::Answer { tag, fired } => {
@@ -284,7 +284,7 @@ impl Monitor {
             // An answer may be of this process.
             Some(_) => of.is_some(),
         };
-        ensure(is_first || self.waited, || format!("{me} takes a signal about {of:?} behind {others:?}"))
+        ensure(is_first || self.waited, || format!("{me} takes a signal about {of:?} after {others:?}"))
     }
 
     /// The last step is over, and so is all that follows if it has failed.
@@ -433,7 +433,7 @@ mod broken_runs {
     }
 
     #[test]
-    fn a_signal_behind_a_letter_is_found() {
+    fn a_signal_after_a_letter_is_found() {
         for of in [None, Some(pid(3))] {
             let control = Note::Took(pid(2), Taken::Control { of });
             is_found([sends(&[7]), vec![begins(2, 0), takes(2, 1, 7), control]].concat(), "takes a signal about");

@@ -1,4 +1,4 @@
-//! Small worlds about what the random programs do not do: outputs of children, ends behind messages of a replaced state
+//! Small worlds about what the random programs do not do: outputs of children, ends after messages of a replaced state
 //! machine, reasons of linked ends, and groups with members that are full.
 
 use std::sync::Arc;
@@ -173,7 +173,7 @@ impl Process for Receiver {
 }
 
 #[test]
-fn an_end_stays_behind_letters_when_a_state_machine_is_replaced() {
+fn an_end_stays_after_letters_when_a_state_machine_is_replaced() {
     worlds("replaced receivers", |world| {
         let runtime = world.start(builder())?;
         let taken = Arc::<Mutex<Vec<String>>>::default();

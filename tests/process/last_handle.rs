@@ -364,7 +364,7 @@ fn in_a_thread_outside_also_one_that_panics() {
     }
 }
 
-/// Has the last handle dropped by a closure, while a process is held that the closure releases behind the drop. If the
+/// Has the last handle dropped by a closure, while a process is held that the closure releases after the drop. If the
 /// drop waited, the process would be reported as stuck.
 fn drop_does_not_wait(run: impl Fn(&Runtime, Box<dyn FnOnce() + Send>)) {
     let is_in_time = || {

@@ -368,7 +368,7 @@ fn very_many_yields_of_a_step_are_performed_in_their_written_order() {
         let had = output(receiver);
         let sent: Vec<u64> = had.iter().copied().filter(|number| *number < FLOOD).collect();
         assert!(sent.iter().copied().eq((0..FLOOD).filter(|number| number % 3 == which)), "once, and in order");
-        // The message of a child comes behind everything that was sent before its birth.
+        // The message of a child comes after everything that was sent before its birth.
         let told = had.iter().enumerate().filter(|(_, number)| (FLOOD..u64::MAX).contains(*number));
         let mut children = 0;
         for (at, number) in told {

@@ -279,7 +279,7 @@ fn very_many_dynamic_children_are_added_fail_together_and_stop() {
     all_fail_and_stop(&runtime, &boss);
 }
 
-/// Each of them fails when all behind it have failed already, and wait to be started again.
+/// Each of them fails when all after it have failed already, and wait to be started again.
 #[test]
 fn very_many_children_failing_last_to_first_are_restarted() {
     let runtime = runtime(2);

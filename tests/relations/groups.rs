@@ -277,7 +277,7 @@ impl Process for Joins {
 }
 
 #[test]
-fn memberships_given_at_spawn_begin_behind_init_and_before_the_first_step() {
+fn memberships_given_at_spawn_begin_after_init_and_before_the_first_step() {
     let (runtime, told, seen) = (runtime(2), Log::new(), Log::new());
     let watching = mirror(&runtime, "g", &told);
     until("the snapshot is told", || told.len() == 1);

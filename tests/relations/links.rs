@@ -133,7 +133,7 @@ impl Command for Hold {
     type Output = ();
 }
 
-/// It is linked behind the unlinking, by the other one, and ends before the step's yields are all performed.
+/// It is linked after the unlinking, by the other one, and ends before the step's yields are all performed.
 #[test]
 fn a_link_made_after_an_unlink_in_the_same_step_is_reported() {
     let builder = builder().workers(2).step_events(1).handler(|hold: Hold, completion: Responder<()>| {

@@ -227,7 +227,7 @@ fn signals_that_come_during_a_step_are_all_taken_one_a_step() {
 }
 
 #[test]
-fn after_wait_a_down_that_is_left_comes_behind_the_message_of_its_process() {
+fn after_wait_a_down_that_is_left_comes_after_the_message_of_its_process() {
     for rig in Rig::both() {
         let (one, two) = (rig.sender(Some(1)), rig.sender(Some(2)));
         rig.does([Do::Monitor(one.pid()), Do::Monitor(two.pid()), Do::Timer, Do::Continue]);
@@ -280,7 +280,7 @@ fn after_an_upgrade_a_completion_follows_earlier_messages() {
         rig.does([Do::Idle]);
         rig.is_stepped();
         rig.does([Do::Take, Do::PassOver, Do::Idle]);
-        // A message, and an answer behind it, wait for the step that says that it is to be replaced. The same happens
+        // A message, and an answer after it, wait for the step that says that it is to be replaced. The same happens
         // once more, in the step itself.
         rig.send(4);
         rig.is_stepped();
@@ -308,7 +308,7 @@ fn an_upgrade_keeps_the_number_of_messages_before_a_completion() {
         rig.send(4);
         rig.does([Do::Idle]);
         rig.is_stepped();
-        // One of the three messages that it comes behind is taken by the one that is replaced.
+        // One of the three messages that it comes after is taken by the one that is replaced.
         rig.does([Do::Take, Do::Upgrade]);
         rig.is_stepped();
         let message = Saw::Message;

@@ -23,7 +23,7 @@ fn trapping() -> SpawnOptions {
 }
 
 #[test]
-fn a_recovery_is_told_behind_what_the_process_had_sent_and_answered() {
+fn a_recovery_is_told_after_what_the_process_had_sent_and_answered() {
     let runtime = runtime(2);
     let frail = frail(&runtime, 2, SpawnOptions::new());
     let (log, pid, to) = (Log::new(), frail.pid(), frail.address());

@@ -162,9 +162,9 @@ impl Observer for StopsAtSpawn {
     }
 }
 
-/// The other process links itself and fails while the yields behind the unlink are performed.
+/// The other process links itself and fails while the yields after the unlink are performed.
 #[test]
-fn the_exit_of_a_link_made_behind_an_unlink_is_told() {
+fn the_exit_of_a_link_made_after_an_unlink_is_told() {
     let (blocker, heard) = (Blocker::new(), Log::new());
     let runtime = builder().workers(2).observer(StopsAtSpawn(blocker.blocked())).start().unwrap();
     let frail = frail(&runtime, 3, SpawnOptions::new());

@@ -260,7 +260,7 @@ fn who_asks_one_that_fails_is_answered_though_it_goes_on_in_place() {
     let supervisor = Supervisor::builder().child(in_place(&diary, "a")).build().unwrap();
     let boss = supervise(&runtime, supervisor);
     let to: Address<Tell> = boss.pid("a").typed();
-    // The question is behind what makes it fail, and is answered by its successor; its own taker drops it.
+    // The question is after what makes it fail, and is answered by its successor; its own taker drops it.
     runtime.send(to, Tell::End(Way::Fail)).unwrap();
     match runtime.ask(to, Tell::Read, LIMIT).wait() {
         Ok(total) => assert_eq!(total, 0),

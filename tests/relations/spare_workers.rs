@@ -281,7 +281,7 @@ fn a_surplus_spare_ends_its_process_though_no_worker_is_left() {
     let blocked = blocker.blocked();
     let late = script(move |_: &mut Events<'_, ()>, _: &mut StepOutput| {
         blocked.wait();
-        // Behind all others, who are none.
+        // After all others, who are none.
         Ok(Step::Upgrade(Upgrade::to(sink::<()>())))
     });
     let late = runtime.spawn(late).unwrap();

@@ -154,7 +154,7 @@ fn a_tree_of_a_thousand_leaves_stands_again_after_random_kills() {
 
 #[test]
 fn a_supervisor_whose_mailbox_had_no_room_is_asked_again_whether_it_is_up() {
-    assert!((0..1_000).any(|_| is_asked_again()), "the question never comes behind the branch's first step");
+    assert!((0..1_000).any(|_| is_asked_again()), "the question never comes after the branch's first step");
 }
 
 /// The branch is stuck in the factory of its leaf while the question of the supervisor above is dropped from its

@@ -344,7 +344,7 @@ fn children_are_listed_stopped_restarted_deleted_and_added_at_run_time() {
     assert!(matches!(boss.ask(SupervisorMessage::restart("b")), Err(ChildError::NoSuchChild { .. })));
     assert!(matches!(boss.ask(SupervisorMessage::delete("b")), Err(ChildError::NoSuchChild { .. })));
     let added = boss.add(diary.spec("b")).unwrap();
-    assert_eq!(boss.children().last().unwrap().pid, Some(added), "behind the others");
+    assert_eq!(boss.children().last().unwrap().pid, Some(added), "after the others");
     assert!(matches!(boss.add(diary.spec("a")), Err(ChildError::Spec(SpecError::TwoWithOneId { .. }))));
     diary.fail_inits.store(1, Ordering::SeqCst);
     assert!(matches!(boss.add(diary.spec("d")), Err(ChildError::Ended(Exit::Failed(_)))));

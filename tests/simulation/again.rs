@@ -74,7 +74,7 @@ fn report_in(text: &str) -> String {
     without_time(&text[from..])
 }
 
-/// The lines of a report from this beginning to the empty line behind the table.
+/// The lines of a report from this beginning to the empty line after the table.
 fn table(report: &str) -> Vec<&str> {
     let lines = report.lines().skip_while(|line| !line.trim_start().starts_with("turn "));
     lines.take_while(|line| !line.is_empty()).collect()

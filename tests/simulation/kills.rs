@@ -34,7 +34,7 @@ impl Process for Counter {
     }
 }
 
-/// Sends ten messages, and asks behind each of them. Returns the last answer.
+/// Sends ten messages, and asks after each of them. Returns the last answer.
 fn count(runtime: &Runtime) -> Result<u64, BoxError> {
     let counter = runtime.spawn(Counter { count: 0 })?.address();
     let mut last = 0;

@@ -195,7 +195,7 @@ fn orders_of_two_senders_that_threads_show_are_found() {
 fn what_a_second_worker_does_between_two_yields_is_found() {
     is_found("between two yields", between_two_yields, 5);
     let simulated = in_a_simulation(between_two_yields, 3_000, Delivery::Immediate);
-    // The third yield comes before, between and behind what the first two have caused.
+    // The third yield comes before, between and after what the first two have caused.
     for outcome in ["312", "132", "123"] {
         assert!(simulated.contains_key(outcome), "{outcome}: {simulated:?}");
     }

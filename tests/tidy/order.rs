@@ -267,6 +267,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/command_type",
     "durable/open_commands",
     "durable/numbers",
+    "durable/look_flag",
     "durable/rest",
     "durable/residency",
     "durable/notice",

@@ -97,7 +97,7 @@ hop(Next, Caller, Had) ->
             hop(Next, Caller, Had + 1)
     end.
 
-%% One or several send to one, who is asked for the total behind the last message.
+%% One or several send to one, who is asked for the total after the last message.
 stream(N, Producers) ->
     Counter = spawn(fun() -> counter(0) end),
     Done = tally(Producers),

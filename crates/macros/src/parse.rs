@@ -111,7 +111,7 @@ pub(crate) fn note(errors: &mut Option<Error>, error: Error) {
     }
 }
 
-/// Goes behind the item in which an error was found. An item ends with a semicolon, or with its body.
+/// Goes past the item in which an error was found. An item ends with a semicolon, or with its body.
 fn skip_item(body: ParseStream<'_>) -> Result<()> {
     while !body.is_empty() {
         let ends_here = body.peek(Token![;]) || body.peek(syn::token::Brace);

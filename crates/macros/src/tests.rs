@@ -5,7 +5,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use super::expand;
 use super::model::HIDDEN;
 
-/// The tokens as text, each by itself. Commas at the end of a list or behind a block are left out: `rustfmt` adds and
+/// The tokens as text, each by itself. Commas at the end of a list or after a block are left out: `rustfmt` adds and
 /// removes them.
 fn text(tokens: TokenStream) -> String {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();

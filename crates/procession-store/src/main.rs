@@ -120,7 +120,7 @@ fn list(args: &Args, query: &Query, out: &mut impl Write) -> Result<ExitCode, Fa
         if args.json {
             writeln!(out, "{listed}")?;
         } else {
-            // Behind the first answer: there may be no store.
+            // After the first answer: there may be no store.
             if std::mem::take(&mut is_first) {
                 show::head(out)?;
             }

@@ -12,7 +12,7 @@ const FRAME: usize = 8;
 /// The most bytes of a batch. A batch with one record may have a frame more.
 pub const LARGEST_BATCH: usize = LARGEST_RECORD;
 
-/// Records that stand behind each other, and are stored together.
+/// Records that follow each other, and are stored together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     first: Position,

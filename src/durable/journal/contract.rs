@@ -104,7 +104,7 @@ pub trait Tables: Send + std::fmt::Debug {
     fn reader(&self) -> Result<Box<dyn Reader>, JournalError>;
 
     /// Returns a call that copies the tables into a new folder, as a store whose log is empty. The copy has at least
-    /// what the tables have when the call begins. It is on disk when the call returns. The tables can be used
+    /// the rows that the tables have when the call begins. It is on disk when the call returns. The tables can be used
     /// meanwhile.
     ///
     /// # Errors
@@ -131,11 +131,11 @@ pub struct StoredProcess {
     pub entries: Vec<(u8, u64, EntryRow)>,
 }
 
-/// A reader of the tables. Each call sees what was applied when it began, and holds nothing when it has returned.
+/// A reader of the tables. Each call sees the changes that were applied when it began.
 ///
-/// So what two calls return may be of different positions. A caller that has rows which are not applied asks those
-/// first, and the reader after them. A change is then in the one or in the other. In the wrong order, the change may be
-/// applied between the two questions, and the caller sees it in neither.
+/// So two calls may return rows of different positions, because no snapshot outlives its call. A caller that also has
+/// rows that are not applied yet must look there first, and ask the reader then. So it finds each change in one of the
+/// two. In the other order, a change may be applied between the two looks, and the caller finds it in neither.
 ///
 /// An error concerns this call only. A damaged row is [`JournalError::Damaged`]; other rows can be read.
 pub trait Reader: Send + std::fmt::Debug {

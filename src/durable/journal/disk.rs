@@ -32,7 +32,7 @@ pub enum Fault {
     Error,
     /// The machine loses its power before the call.
     Crash,
-    /// The machine loses its power behind the call.
+    /// The machine loses its power after the call.
     CrashBehind,
 }
 
@@ -127,7 +127,7 @@ impl MemoryDisk {
         self.lock().crash();
     }
 
-    /// Flips one bit of the log or of the tables, whose bytes stand behind each other. Returns `false` if there are
+    /// Flips one bit of the log or of the tables, whose bytes are counted as one sequence. Returns `false` if there are
     /// fewer bits.
     pub fn flip(&self, bit: u64) -> bool {
         let mut disk = self.lock();
@@ -173,7 +173,7 @@ impl MemoryDisk {
 }
 
 impl Disk {
-    /// Begins a call. Returns its fault, if that is not one that comes behind the call.
+    /// Begins a call. Returns its fault, if that is not one that comes after the call.
     fn begin(&mut self) -> Option<Fault> {
         let fault = self.faults.remove(&self.calls);
         self.calls += 1;
@@ -327,7 +327,7 @@ impl Disk {
     fn crash(&mut self) {
         let unsynced = self.log.iter().position(|frame| !frame.is_synced).unwrap_or(self.log.len());
         let lost = self.log.split_off(unsynced);
-        // The system writes unsynced bytes in any order. A batch behind a torn one is never read, so one is enough.
+        // The system writes unsynced bytes in any order. A batch after a torn one is never read, so one is enough.
         if let Some(frame) = lost.into_iter().next().filter(|frame| !frame.is_forgotten) {
             self.write_torn(frame);
         }

@@ -47,7 +47,7 @@ pub enum JournalError {
         /// The error of the disk.
         source: BoxError,
     },
-    /// Something that was on disk has changed since.
+    /// Stored bytes have changed since they were written.
     #[error("the store is damaged: {0}")]
     Damaged(Damage),
     /// The store was written in a format that this version does not know.
@@ -58,7 +58,7 @@ pub enum JournalError {
         /// The format that this version reads.
         expected: i64,
     },
-    /// A batch does not begin behind the last record.
+    /// The first record of a batch does not follow the last record of the log.
     #[error("a batch begins at record {}, and the last record of the log is {}", first.0, last.0)]
     Order {
         /// The first record of the batch.
@@ -90,7 +90,7 @@ impl JournalError {
     }
 }
 
-/// Something that was on disk has changed since.
+/// Stored bytes that have changed since they were written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {

@@ -1,10 +1,10 @@
 //! Where the records of durable processes are stored: a log, and tables with the newest version of each row.
 //!
-//! A [`Record`] is a set of changed rows that are on disk together, or not at all. The records of a store stand in one
-//! order, each at its [`Position`]. A [`Batch`] of them is committed with one fsync. So the content of the disk is
+//! A [`Record`] is a set of changed rows that are on disk together, or not at all. The records of a store have one
+//! order, each with its [`Position`]. A [`Batch`] of them is committed with one fsync. So the content of the disk is
 //! always a prefix of that order.
 //!
-//! [`Journal`] is the trait. [`MemoryJournal`] is for tests: its [`MemoryDisk`] fails as it is told.
+//! [`Journal`] is the trait. [`MemoryJournal`] is for tests: a test can inject faults into its [`MemoryDisk`].
 #![cfg_attr(feature = "sqlite", doc = "[`SqliteJournal`] stores in two files of SQLite.")]
 //!
 //! The file `docs/durable.md` of the repository has the protocols, and the reasons for them.

@@ -110,9 +110,9 @@ pub struct ProcessRow {
 pub enum Status {
     /// The process waits for an event. Most processes of a store do.
     Sleeping,
-    /// The process is to be stepped.
+    /// The process has something to do, and is to be stepped.
     Ready,
-    /// The process cannot go on by itself.
+    /// The process runs nothing until an operator repairs it, or another version of its kind can read it.
     Parked,
     /// The process has ended. Its row has the result.
     Ended,

@@ -136,7 +136,7 @@ impl Machine for Asked {
 }
 
 #[test]
-fn a_release_behind_the_look_for_it_is_looked_for_again() {
+fn a_release_after_the_look_for_it_is_looked_for_again() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let core = runtime.core();
     let (pid, asked) = (core.vacancy().unwrap(), Arc::new(AtomicUsize::new(0)));

@@ -68,7 +68,7 @@ fn end((store, runtime): (Store, Runtime)) {
 }
 
 #[test]
-fn a_process_that_is_loaded_during_a_rewind_is_loaded_behind_it() {
+fn a_process_that_is_loaded_during_a_rewind_is_loaded_after_it() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
     let (store, runtime) = open(MemoryJournal::new(&disk), &clock);
     let keeper = store.begin("a", new()).unwrap().address();
@@ -251,7 +251,7 @@ fn an_application_that_fails_has_the_journal_opened_anew() {
     let clock = ManualClock::new();
     let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
     bad.failures.store(1, Ordering::SeqCst);
-    // The tables are brought up to the log behind 4 MiB.
+    // The tables are brought up to the log after 4 MiB.
     for n in 0..12 {
         // It is refused while the journal is opened.
         drop(bad.runtime.send(keeper, KeeperMessage::Grow(1_000_000 + n)));
@@ -288,7 +288,7 @@ fn tables_that_cannot_be_opened_close_the_store_if_their_errors_count() {
             }
         });
         assert_eq!(is_closed(), closes);
-        // Two openings whose tables have failed, behind an error of those that were open.
+        // Two openings whose tables have failed, after an error of those that were open.
         assert_eq!(bad.openings.load(Ordering::SeqCst), if closes { 3 } else { 12 });
         drop(bad.runtime.shutdown(Duration::MAX).unwrap());
         assert_eq!(bad.store.close().is_err(), closes);

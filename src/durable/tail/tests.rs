@@ -226,7 +226,7 @@ fn a_closed_tail_is_on_disk_when_its_writer_ends() {
 }
 
 #[test]
-fn a_full_disk_is_tried_again_behind_a_pause_until_there_is_room() {
+fn a_full_disk_is_tried_again_after_a_pause_until_there_is_room() {
     let disk = MemoryDisk::new();
     disk.set_room(Some(200));
     let pauses = Arc::default();
@@ -244,7 +244,7 @@ fn a_full_disk_is_tried_again_behind_a_pause_until_there_is_room() {
     }
     tail.close();
     assert!(wait(thread).unwrap().is_none(), "a full disk ends no writer");
-    assert_eq!(*pauses.lock().unwrap(), lost, "the writer pauses behind each refusal, also if the journal opens");
+    assert_eq!(*pauses.lock().unwrap(), lost, "the writer pauses after each refusal, also if the journal opens");
     assert!(lost > 3, "{lost}");
 }
 

@@ -151,7 +151,7 @@ fn a_message_that_is_let_in_while_its_limit_is_over_ends_once() {
     });
 }
 
-/// A plain message is sent behind one that waits, while the receiver makes room and the limit is over. Fails if one of
+/// A plain message is sent after one that waits, while the receiver makes room and the limit is over. Fails if one of
 /// them is lost or comes twice, for example because the one that is taken out is not told.
 #[test]
 fn a_plain_message_stays_behind_and_does_not_stay_for_ever() {
@@ -203,7 +203,7 @@ fn the_timer_of_a_message_goes_with_its_wait() {
     });
 }
 
-/// The state machine of the receiver is replaced while a plain message is sent behind one that waits. Fails if the
+/// The state machine of the receiver is replaced while a plain message is sent after one that waits. Fails if the
 /// messages that wait are not in the new mailbox in the same critical section, if the plain message does not look
 /// whether its sender waits, or if `hold` lets none in afterwards.
 #[test]

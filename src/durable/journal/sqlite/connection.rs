@@ -61,7 +61,7 @@ impl Held {
 
     /// The position that the tables have on disk.
     pub(super) fn applied(&self) -> Position {
-        // Ordering: `set_applied` comes behind the commit of the mark. A reader that sees the mark may rely on it.
+        // Ordering: `set_applied` comes after the commit of the mark. A reader that sees the mark may rely on it.
         Position(self.applied.load(Ordering::Acquire))
     }
 
@@ -128,7 +128,7 @@ impl Guarded {
             return Err(JournalError::Broken);
         }
         let result = call(&self.connection);
-        // The next opening may have trimmed what the call was reading. That is no damage.
+        // The next opening may have trimmed the rows that the call was reading. That is no damage.
         if result.is_err() && !self.held.is_opening(self.opening) {
             return Err(JournalError::Broken);
         }
@@ -179,7 +179,7 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
 fn make_wal(connection: &Connection) -> Result<(), Error> {
     let mut pragma = connection.prepare("PRAGMA journal_mode = wal")?;
     let mut rows = pragma.query([])?;
-    // The file is changed behind the first row, and only the next step shows an error of that.
+    // The file is changed after the first row, and only the next step shows an error of that.
     while rows.next()?.is_some() {}
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// Returns the row if it is what was written.
+    /// Returns the row if its check sum is right.
     pub(super) fn checked(self) -> Result<Change, Damage> {
         match row_crc(self.position, &self.change) {
             Ok(crc) if crc == self.crc => Ok(self.change),

@@ -124,7 +124,7 @@ impl Tables for SqliteTables {
             // A folder that is there may have a store.
             std::fs::create_dir(folder).map_err(io)?;
             let (source, copy) = (open_reader(&path)?, folder.join(TABLES_FILE));
-            // It reads one snapshot, and holds up nobody.
+            // It reads one snapshot, and blocks no writer.
             let text = copy.to_string_lossy();
             source.execute("VACUUM INTO ?1", params![&*text]).map_err(failed(&source, "copying the tables"))?;
             // SQLite does not sync it.
