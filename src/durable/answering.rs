@@ -15,7 +15,6 @@ use super::store::{Receipt, Store};
 use super::tail::{Life, Waiter};
 use crate::inside::is_step;
 use crate::outcome::{BoxError, Rejected, contain};
-use crate::primitives::lock;
 use crate::process::CommandKey;
 
 /// An answer from outside, with its record.
@@ -148,7 +147,13 @@ impl StoreCore {
                     return Ok(());
                 }
                 Look::Refused(why) => {
-                    self.residency.forget(serial);
+                    // One that this call has made. An end that only the tail has keeps its residence: without it, a
+                    // load would find the process alive.
+                    self.residency.forget_if(serial, |residence| {
+                        matches!(residence.place, Place::Nobody)
+                            && residence.waiting.is_empty()
+                            && residence.left_behind.is_none()
+                    });
                     return Err(why);
                 }
             }
@@ -223,12 +228,11 @@ impl StoreCore {
     /// Reads a command whose process is not in memory. Also returns whether the process lives.
     fn read_command(&self, key: CommandKey) -> Result<(bool, Option<StoredCommand>), JournalError> {
         let (serial, tag) = key.place();
-        let mut tables = lock(&self.tables);
-        let Some((tables, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
         // Records of this run may be only in the log.
-        let applied = tables.apply(self.tail.released())?;
-        self.note_applied(applied);
-        let stored = reader.load(serial)?;
+        let stored = self.with_tables(|tables, reader| {
+            self.catch_up(tables)?;
+            reader.load(serial)
+        })?;
         let head = stored.row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
         let is_alive = head.is_some_and(|head| head.exit.is_none());
         let mut rows = stored.entries.into_iter().filter(|(class, number, _)| (*class, *number) == (COMMANDS, tag));

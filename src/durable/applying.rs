@@ -42,7 +42,7 @@ impl Log for TrimmedLog {
             self.note_applied();
         }
         if self.size >= self.core.settings.log_limit {
-            self.core.bring_up()?;
+            self.core.apply()?;
             let applied = self.note_applied();
             self.log.trim(applied)?;
         }
@@ -76,22 +76,12 @@ impl StoreCore {
         if !is_due || self.is_apply_due.swap(true, Ordering::AcqRel) {
             return;
         }
-        let life = self.tail.life();
         let apply = move || {
-            if let Err(error) = me.bring_up() {
+            if let Err(error) = me.apply() {
                 tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
-                me.tail.reopen(life, &error);
             }
         };
         self.in_pool(&core, apply);
-    }
-
-    /// Brings the tables up to the log, and forgets what they have.
-    fn bring_up(&self) -> Result<(), JournalError> {
-        self.apply()?;
-        self.forget_ids();
-        self.forget_keys();
-        Ok(())
     }
 
     /// The journal was opened anew after an error: records that were not on disk are lost.
@@ -115,6 +105,8 @@ impl StoreCore {
             }
         };
         *lock(&self.tables) = tables;
+        self.unapplied.store(0, Ordering::Relaxed);
+        self.is_apply_due.store(false, Ordering::Release);
         lock(&self.numbers).renew();
         lock(&self.ids).clear();
         self.keys.clear();

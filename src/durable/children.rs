@@ -68,6 +68,9 @@ impl StoreCore {
     }
 
     /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one.
+    ///
+    /// Its record is in the tail already. So another thread may have found it there meanwhile, and loads it, or has
+    /// ended it. Then this does nothing: a process is in memory once.
     pub(super) fn install_new<P: Durable>(
         &self,
         core: &Arc<Core>,
@@ -77,9 +80,16 @@ impl StoreCore {
     ) {
         let Some(me) = self.me.upgrade() else { return };
         let (serial, life) = (resident.serial, resident.life);
-        let mut refused = None;
+        let (mut refused, mut loaded) = (None, Some(loaded));
         let made = self.residency.enter(serial, |residence| {
-            let made = local.or_else(|| core.vacancy()).and_then(|vacancy| {
+            if matches!(residence.place, Place::Asleep | Place::Loading) {
+                // A load waits until the tables have it.
+                residence.left_behind = Some((life, position));
+            }
+            if !matches!(residence.place, Place::Asleep) {
+                return Ok(None);
+            }
+            let made = local.or_else(|| core.vacancy()).zip(loaded.take()).and_then(|(vacancy, loaded)| {
                 let _ = resident.local.set(vacancy);
                 let body = body_of(me, resident.clone(), loaded, (vacancy, &HashSet::new()));
                 core.install_body(body.body).map_err(|body| refused = Some(body)).ok()
@@ -88,16 +98,16 @@ impl StoreCore {
                 self.keeper.came();
             }
             residence.place = if made.is_some() { Place::Resident(resident.clone()) } else { Place::Loading };
-            // A load waits until the tables have it.
-            residence.left_behind = Some((life, position));
-            made
+            made.map(Some).ok_or(())
         });
         drop_contained(refused);
         match made {
-            Some(body) => core.began_body(body),
+            Ok(Some(body)) => core.began_body(body),
+            Ok(None) => local.into_iter().for_each(|local| core.road.table.give_back_after(local)),
             // It begins when there is room for it.
-            None => self.load_later(core, serial),
+            Err(()) => self.load_later(core, serial),
         }
+        drop_contained(loaded);
     }
 
     /// Reads the answer to a command.

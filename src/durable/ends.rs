@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::core::{Id, StoreCore};
-use super::journal::{EncodedRecord, JournalError, Position, Record};
+use super::journal::{EncodedRecord, JournalError, Position, Reader, Record, Tables};
 use super::notice::Notice;
 use super::residency::{OpenRequest, Resident};
 use super::rows::{self, StoredExit, StoredHead};
@@ -61,15 +61,8 @@ impl StoreCore {
             *waiters += 1;
             latch.clone()
         };
-        let life = self.tail.life();
-        let row = match lock(&self.tables).as_mut() {
-            Some((_, reader)) => reader.process(serial),
-            None => Err(JournalError::Broken),
-        };
-        let row = row.inspect_err(|error| {
-            self.waits_no_longer(serial);
-            let _ = self.tables_failed(life, error);
-        })?;
+        let row = self.with_tables(|_, reader| reader.process(serial));
+        let row = row.inspect_err(|_| self.waits_no_longer(serial))?;
         let head = row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
         if let Some(exit) = head.and_then(|head| head.exit) {
             lock(&self.ends).waiting.remove(&serial);
@@ -100,9 +93,7 @@ impl StoreCore {
         if let Some(id) = ids.get(id) {
             return Ok(Some((id.serial, id.kind.clone())));
         }
-        let (life, mut tables) = (self.tail.life(), lock(&self.tables));
-        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-        let found = reader.name(rows::IDS, id).inspect_err(|error| _ = self.tables_failed(life, error))?;
+        let found = self.with_tables(|_, reader| reader.name(rows::IDS, id))?;
         Ok(found.map(|row| (row.serial, String::from_utf8_lossy(&row.body).into_owned())))
     }
 
@@ -118,16 +109,43 @@ impl StoreCore {
         forgotten.into_iter().for_each(|serial| self.residency.forget(serial));
     }
 
-    /// Brings the tables up to the log.
+    /// Brings the tables up to the log, and forgets ids and keys that the tables have. An error of the tables has the
+    /// journal opened anew.
     pub(super) fn apply(&self) -> Result<(), JournalError> {
-        let mut tables = lock(&self.tables);
-        let Some((tables, _)) = tables.as_mut() else { return Err(JournalError::Broken) };
-        self.unapplied.store(0, Ordering::Relaxed);
+        self.with_tables(|tables, _| {
+            self.unapplied.store(0, Ordering::Relaxed);
+            // Batches that are committed from now on may have another job.
+            self.is_apply_due.store(false, Ordering::Release);
+            self.catch_up(tables)
+        })?;
+        // Without the lock of the tables: a sender with a key takes it behind that of the keys.
+        self.forget_ids();
+        self.forget_keys();
+        Ok(())
+    }
 
-        self.is_apply_due.store(false, Ordering::Release);
+    /// Applies all that is on disk. The lock of the tables is held.
+    pub(super) fn catch_up(&self, tables: &mut dyn Tables) -> Result<(), JournalError> {
         let applied = tables.apply(self.tail.released())?;
         self.note_applied(applied);
         Ok(())
+    }
+
+    /// Calls `read` with the tables and a reader of them. An error has the journal opened anew, unless it is damage,
+    /// which concerns one row only.
+    pub(super) fn with_tables<R>(
+        &self,
+        read: impl FnOnce(&mut dyn Tables, &mut dyn Reader) -> Result<R, JournalError>,
+    ) -> Result<R, JournalError> {
+        let mut tables = lock(&self.tables);
+        // With the lock: these tables are not those of a later life.
+        let life = self.tail.life();
+        let result = match tables.as_mut() {
+            Some((tables, reader)) => read(&mut **tables, &mut **reader),
+            None => Err(JournalError::Broken),
+        };
+        drop(tables);
+        result.inspect_err(|error| _ = self.tables_failed(life, error))
     }
 
     /// Forgets ids that the tables have.

@@ -19,14 +19,14 @@ use super::repair::NotRepaired;
 use super::requests::TIMED_OUT;
 use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
 use super::rows::{
-    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredHead, StoredMail, StoredRequest,
-    TIMERS, WATCHERS, WITH_REPLY, WhyDead, too_large,
+    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredExit, StoredHead, StoredMail,
+    StoredRequest, TIMERS, WATCHERS, WITH_REPLY, WhyDead, too_large,
 };
 use super::tail::{Fate, Life, Refused, Waiter};
 use super::trail::Traced;
 use crate::outcome::{BoxError, contain, drop_contained, tell_log};
 use crate::pid::Pid;
-use crate::primitives::{Arc, lock};
+use crate::primitives::Arc;
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::{Core, Timed};
 use crate::sched::body::{Ready, Yield};
@@ -104,15 +104,20 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 /// The rows of a process.
 enum Read {
     Found(Box<Found>),
-    /// It has ended, or there is no such process. These watch it.
-    Nobody(Vec<(u64, u64)>),
+    /// It has ended, or there is no such process.
+    Nobody {
+        watchers: Vec<(u64, u64)>,
+        /// How it has ended, if it has.
+        exit: Option<StoredExit>,
+    },
 }
 
 impl Read {
     fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
         let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
         let by = |row: &EntryRow| watcher_of(&postcard::from_bytes(&row.body).ok()?);
-        Read::Nobody(watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
+        let watchers = watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect();
+        Read::Nobody { watchers, exit: None }
     }
 }
 
@@ -176,7 +181,7 @@ impl StoreCore {
         };
         let mut found = match found {
             Read::Found(found) => *found,
-            Read::Nobody(watchers) => return self.no_such_process(&core, serial, watchers),
+            Read::Nobody { watchers, exit } => return self.no_such_process(&core, serial, watchers, exit),
         };
         self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
         if self.carry_out(&core, &found, life) {
@@ -349,27 +354,34 @@ impl StoreCore {
 
     /// Reads a process and its mail.
     fn read(&self, serial: u64, life: Life) -> Result<Read, JournalError> {
-        let mut tables = lock(&self.tables);
-        let Some((tables, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-        // Records of this run may be only in the log.
-        let applied = tables.apply(self.tail.released())?;
-        self.note_applied(applied);
-        let stored = reader.load(serial)?;
-        if stored.row.is_none() {
-            return Ok(Read::nobody(&stored.entries));
-        }
-        let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(Vec::new())) };
-        if found.head.exit.is_some() {
-            return Ok(Read::Nobody(found.watchers()));
-        }
-        self.find_downs(&mut found, &mut **reader)?;
-        Ok(Read::Found(Box::new(found)))
+        self.with_tables(|tables, reader| {
+            // Records of this run may be only in the log.
+            self.catch_up(tables)?;
+            let stored = reader.load(serial)?;
+            if stored.row.is_none() {
+                return Ok(Read::nobody(&stored.entries));
+            }
+            let Some(mut found) = Found::of(serial, life, stored)? else {
+                return Ok(Read::Nobody { watchers: Vec::new(), exit: None });
+            };
+            if let Some(exit) = found.head.exit.take() {
+                return Ok(Read::Nobody { watchers: found.watchers(), exit: Some(exit) });
+            }
+            self.find_downs(&mut found, reader)?;
+            Ok(Read::Found(Box::new(found)))
+        })
     }
 
-    fn no_such_process(&self, core: &Arc<Core>, serial: u64, watchers: Vec<(u64, u64)>) {
+    fn no_such_process(&self, core: &Arc<Core>, serial: u64, watchers: Vec<(u64, u64)>, exit: Option<StoredExit>) {
         self.becomes_nobody(core, serial);
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
+        }
+        // An error of the disk may have hidden from the process that its end is stored. Then nobody was told.
+        if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
+            let reason = exit.reason();
+            self.tell_end(serial, exit);
+            core.tell_related(pid, &reason, &mut core.executor());
         }
         self.residency.forget(serial);
     }
@@ -506,8 +518,12 @@ impl StoreCore {
             Err(why) => return Err((process, why_refused(why).into())),
         };
         ids.insert(id.to_owned(), Id { serial, kind: P::NAME.into(), life, position });
-        self.give_deadline(&core, &resident, deadline);
+        self.note_deadline(&resident, deadline);
         self.install_new(&core, resident, Loaded::new(process, state, head, position), (None, position));
+        // A timer that rings before finds nobody to give the request to.
+        if let Some((number, due)) = deadline {
+            self.give_later(&core, serial, number, due.saturating_sub(self.wall_millis()));
+        }
         Ok(pid)
     }
 }

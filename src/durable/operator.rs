@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::core::StoreCore;
 use super::error::StoreError;
-use super::journal::{Damage, JournalError};
+use super::journal::Damage;
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::pid::Pid;
-use crate::primitives::{Arc, lock};
+use crate::primitives::Arc;
 use crate::process::ParseCommandKeyError;
 use crate::sched::cell::Missing;
 
@@ -40,12 +40,13 @@ impl Operator {
             return Err(StoreError::InsideStep);
         }
         self.core.apply()?;
-        let reader = match lock(&self.core.tables).as_ref() {
-            // One of its own, so that no load waits for it.
-            Some((tables, _)) => tables.reader()?,
-            None => return Err(JournalError::Broken.into()),
-        };
-        read(&mut Desk { reader, viewer: self.core.viewer() })
+        // One of its own, so that no load waits for it.
+        let (life, reader) = self.core.with_tables(|tables, _| Ok((self.core.tail.life(), tables.reader()?)))?;
+        let read = read(&mut Desk { reader, viewer: self.core.viewer() });
+        if let Err(StoreError::Journal(error)) = &read {
+            let _ = self.core.tables_failed(life, error);
+        }
+        read
     }
 
     pub(super) fn serial_of(&self, pid: Pid) -> Result<u64, StoreError> {
@@ -81,7 +82,7 @@ impl Operator {
         let (life, end) = self.core.tail.end();
         let fate = Latch::new();
         let told = fate.clone();
-        self.core.tail.when_released(life, end, move |fate| _ = told.set(fate));
+        self.core.tail.when_settled(life, end, move |fate| _ = told.set(fate));
         fate.join(&self.clock, PATIENCE)?;
         Ok(())
     }
@@ -207,18 +208,12 @@ impl Operator {
 
     pub(super) fn check(&self) -> Result<Vec<Damage>, StoreError> {
         self.core.apply()?;
-        match lock(&self.core.tables).as_mut() {
-            Some((tables, _)) => Ok(tables.check()?),
-            None => Err(JournalError::Broken.into()),
-        }
+        Ok(self.core.with_tables(|tables, _| tables.check())?)
     }
 
     pub(super) fn backup(&self, to: &std::path::Path) -> Result<(), StoreError> {
         self.core.apply()?;
-        let copy = match lock(&self.core.tables).as_ref() {
-            Some((tables, _)) => tables.copy()?,
-            None => return Err(JournalError::Broken.into()),
-        };
+        let copy = self.core.with_tables(|tables, _| tables.copy())?;
         // Without the lock: it may take long.
         Ok(copy(to)?)
     }

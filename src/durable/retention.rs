@@ -104,11 +104,7 @@ impl StoreCore {
         // Two pages may have the same entries.
         let mut removed = HashSet::new();
         loop {
-            let page = {
-                let mut tables = lock(&self.tables);
-                let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-                reader.due(from, now, limit)?
-            };
+            let page = self.with_tables(|_, reader| reader.due(from, now, limit))?;
             for (_, serial, class, number) in &page {
                 if is_kept(*class) && !removed.insert((*serial, *class, *number)) {
                     continue;
@@ -142,10 +138,8 @@ impl StoreCore {
         if class == DEAD {
             return Ok(Some(vec![rows::answered(serial, DEAD, number)]));
         }
-        let mut tables = lock(&self.tables);
-        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken.into()) };
         if class == OLD_KEYS {
-            return match reader.entry(serial, class, number) {
+            return match self.with_tables(|_, reader| reader.entry(serial, class, number)) {
                 // A damaged one stays, and keeps no other.
                 Err(JournalError::Damaged(_)) => Ok(None),
                 found => Ok(found?.map(|row| rows::old_key(number, &row))),
@@ -154,9 +148,7 @@ impl StoreCore {
         if class != KEPT {
             return Ok(None);
         }
-        let stored = reader.load(serial);
-        // The sink is the user's code, and may take long.
-        drop(tables);
+        let stored = self.with_tables(|_, reader| reader.load(serial));
         let found = match stored.and_then(|stored| Found::of(serial, Life::FIRST, stored)) {
             // As above.
             Err(JournalError::Damaged(_)) => return Ok(None),
@@ -200,9 +192,7 @@ impl StoreCore {
 
     /// When the next entry is due, at this time or later.
     fn next_of_all(&self, from: u64) -> Result<Option<u64>, JournalError> {
-        let mut tables = lock(&self.tables);
-        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-        let page = reader.due(from.max(1), i64::MAX as u64, AT_ONCE)?;
+        let page = self.with_tables(|_, reader| reader.due(from.max(1), i64::MAX as u64, AT_ONCE))?;
         let next = page.iter().find(|(_, _, class, _)| is_kept(*class));
         // If there are so many timers before it, the look is repeated after them.
         let last = page.last().filter(|_| page.len() == AT_ONCE);

@@ -3,7 +3,6 @@
 use std::any::TypeId;
 
 use super::core::{RELOAD, StoreCore};
-use super::journal::JournalError;
 use super::residency::Place;
 use super::rows::{StoredHead, StoredRequest};
 use super::tail::Fate;
@@ -101,7 +100,7 @@ impl NonLocal for StoreCore {
         let (life, end) = self.tail.end();
         let on_disk = Latch::new();
         let told = on_disk.clone();
-        self.tail.when_released(life, end, move |fate| _ = told.set(fate));
+        self.tail.when_settled(life, end, move |fate| _ = told.set(fate));
         on_disk.wait_until(clock, deadline);
         let unstored = match on_disk.get() {
             Some(Fate::Released) => None,
@@ -124,13 +123,10 @@ impl StoreCore {
     fn look_whether_it_lives(&self, serial: u64) {
         let (Some(core), Some(pid)) = (self.core(), self.ticket(serial)) else { return };
         // A process of this run that sleeps may be only in the log.
-        let row = match lock(&self.tables).as_mut() {
-            Some((tables, reader)) => tables.apply(self.tail.released()).and_then(|applied| {
-                self.note_applied(applied);
-                reader.process(serial)
-            }),
-            None => Err(JournalError::Broken),
-        };
+        let row = self.with_tables(|tables, reader| {
+            self.catch_up(tables)?;
+            reader.process(serial)
+        });
         let exit = match row {
             Ok(Some(row)) => {
                 let head = postcard::from_bytes::<StoredHead>(&row.head).ok();

@@ -12,7 +12,7 @@ use super::tail::{Fate, Life, Waiter};
 use crate::inside::is_step;
 use crate::outcome::{Rejected, drop_contained};
 use crate::pid::{Address, Pid};
-use crate::primitives::{Ordering, lock};
+use crate::primitives::Ordering;
 use crate::process::{NoSuchProcessError, SendError};
 use crate::sched::non_local::AnyMessage;
 
@@ -86,7 +86,7 @@ impl StoreCore {
                 drop(keys);
                 drop_contained(outgoing.into_message());
                 match record {
-                    Some((life, position)) => self.tail.when_released(life, position, waiter),
+                    Some((life, position)) => self.tail.when_settled(life, position, waiter),
                     None => waiter(Fate::Released),
                 }
                 return Ok(true);
@@ -105,11 +105,7 @@ impl StoreCore {
 
     /// Whether the tables have a key.
     fn find_key(&self, name: &str) -> Result<Option<Known>, JournalError> {
-        let (life, mut tables) = (self.tail.life(), lock(&self.tables));
-        let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
-        let found = reader.name(rows::KEYS, name);
-        drop(tables);
-        let found = found.inspect_err(|error| _ = self.tables_failed(life, error))?;
+        let found = self.with_tables(|_, reader| reader.name(rows::KEYS, name))?;
         Ok(found.map(|_| Known { record: None }))
     }
 

@@ -450,7 +450,7 @@ impl Store {
                 Some(pid) => {
                     let receipt = ids.get(id).map(|id| {
                         let (receipt, waiter) = Receipt::new(&self.inner.clock);
-                        core.tail.when_released(id.life, id.position, waiter);
+                        core.tail.when_settled(id.life, id.position, waiter);
                         receipt
                     });
                     return Ok(Begun { address: pid.typed(), was_there: true, receipt });

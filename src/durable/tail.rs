@@ -128,6 +128,10 @@ struct State {
     /// Set when `reopen` was called, until the writer has seen it. Whether one of the errors counts.
     is_broken: Option<bool>,
     life: u64,
+    /// The life that the last rewind has ended, while its fate is not known to the last record.
+    rewound: Option<u64>,
+    /// The last life that a rewind has ended and that is settled, with the last of its records that is on disk.
+    settled: Option<(u64, Position)>,
     /// The batches that the writer has not taken. Only the last one may have room for more.
     pending: VecDeque<Batch>,
     appended: Position,
@@ -136,6 +140,21 @@ struct State {
     unsynced: usize,
     waiters: BTreeMap<Position, Vec<Waiter>>,
     for_room: Vec<RoomWaiter>,
+}
+
+impl State {
+    /// The fate of a record that was appended in this life. `None` if it is not known yet: then a waiter is told.
+    fn fate(&self, life: Life, position: Position) -> Option<Fate> {
+        if life.0 == self.life || self.rewound == Some(life.0) {
+            return match self.phase {
+                _ if position <= self.released => Some(Fate::Released),
+                Phase::Closed => Some(Fate::Unknown),
+                Phase::Open | Phase::Rewinding => None,
+            };
+        }
+        let is_on_disk = self.settled.is_some_and(|(of, last)| of == life.0 && position <= last);
+        Some(if is_on_disk { Fate::Released } else { Fate::Lost })
+    }
 }
 
 /// The writer's next work.
@@ -181,6 +200,8 @@ impl Tail {
             is_closing: false,
             is_broken: None,
             life: 0,
+            rewound: None,
+            settled: None,
             pending: VecDeque::new(),
             appended: last,
             released: last,
@@ -237,17 +258,24 @@ impl Tail {
     /// Tells a waiter when a record and all before it are on disk. If the fate is known, this thread tells the waiter.
     ///
     /// A process asks this for the last record that it rests on. In a later life the process is gone, and the fate is
-    /// [`Fate::Lost`], also of a record that is on disk. So a caller from outside gives its waiter to
-    /// [`append`](Tail::append).
+    /// [`Fate::Lost`], also of a record that is on disk: see [`when_settled`](Tail::when_settled).
     pub(crate) fn when_released(&self, life: Life, position: Position, waiter: impl FnOnce(Fate) + Send + 'static) {
         let mut state = lock(&self.state);
-        let fate = if state.life != life.0 {
-            Fate::Lost
-        } else if position <= state.released {
-            Fate::Released
-        } else if state.phase == Phase::Closed {
-            Fate::Unknown
-        } else {
+        let fate = if life.0 == state.life { state.fate(life, position) } else { Some(Fate::Lost) };
+        let Some(fate) = fate else {
+            state.waiters.entry(position).or_default().push(Box::new(waiter));
+            return;
+        };
+        drop(state);
+        waiter(fate);
+    }
+
+    /// As [`when_released`](Tail::when_released), for a caller from outside. The fates of the records of the life that
+    /// the last rewind has ended are known as well, or will be when the journal is open again. The fate of an earlier
+    /// record is [`Fate::Lost`], so ask only for records that the tables do not have.
+    pub(crate) fn when_settled(&self, life: Life, position: Position, waiter: impl FnOnce(Fate) + Send + 'static) {
+        let mut state = lock(&self.state);
+        let Some(fate) = state.fate(life, position) else {
             state.waiters.entry(position).or_default().push(Box::new(waiter));
             return;
         };
@@ -377,6 +405,7 @@ impl Tail {
         let mut state = lock(&self.state);
         state.phase = Phase::Rewinding;
         state.is_broken = None;
+        state.rewound = Some(state.life);
         state.life += 1;
         state.pending.clear();
         state.unsynced = 0;
@@ -385,6 +414,7 @@ impl Tail {
     /// The journal is open again, and this is its last record.
     pub(crate) fn reopened(&self, last: Position) {
         let mut state = lock(&self.state);
+        state.settled = state.rewound.take().map(|life| (life, last));
         state.life += 1;
         let mut told = self.release(&mut state, last);
         told.waiters.extend(std::mem::take(&mut state.waiters).into_values().map(|waiters| (Fate::Lost, waiters)));

@@ -23,37 +23,43 @@ impl StoreCore {
     /// Loads the processes whose timers are due, and sets a timer for the next one that is asleep.
     pub(super) fn watch_timers(&self) {
         let Some(core) = self.core() else { return };
-        let due = match lock(&self.tables).as_mut() {
-            Some((_, reader)) => reader.due(1, i64::MAX as u64, TIMERS_AT_ONCE),
-            None => Err(JournalError::Broken),
-        };
-        let due = match due {
-            Ok(due) => due,
-            Err(error) => {
-                tell_log(|| tracing::error!(%error, "the timers of a store cannot be read, and are read again"));
-                return self.watch_at(&core, core.road.clock.now() + WATCH_AGAIN);
-            }
-        };
         // Before the look at the wall clock: if time passes in between, the next look comes too early, not too late.
         let begin = core.road.clock.now();
         let now = self.wall_millis();
-        let is_full = due.len() == TIMERS_AT_ONCE;
-        let last = due.last().map(|(at, ..)| *at).filter(|_| is_full);
-        // A resident has set its timers itself.
-        let mut sleepers =
-            due.into_iter().filter(|(_, serial, class, _)| is_timer(*class) && !self.residency.is_in_memory(*serial));
-        let next = sleepers.find_map(|(at, serial, ..)| {
-            if at <= now {
-                self.wake(&core, serial);
+        match self.wake_due(&core, now) {
+            Ok(Some(next)) => {
+                if let Some(at) = begin.checked_add(Duration::from_millis(next.saturating_sub(now))) {
+                    self.watch_at(&core, at);
+                }
             }
-            (at > now).then_some(at)
-        });
-        if let Some(at) = next.or(last) {
-            // If so many are overdue, their processes are parked, or about to take them.
-            let delay = Duration::from_millis(at.saturating_sub(now));
-            let delay = if delay.is_zero() { WATCH_AGAIN } else { delay };
-            if let Some(at) = begin.checked_add(delay) {
-                self.watch_at(&core, at);
+            Ok(None) => {}
+            Err(error) => {
+                tell_log(|| tracing::error!(%error, "the timers of a store cannot be read, and are read again"));
+                self.watch_at(&core, begin + WATCH_AGAIN);
+            }
+        }
+    }
+
+    /// Loads the processes that sleep and whose timers are due. Returns when the next one is due.
+    fn wake_due(&self, core: &Arc<Core>, now: u64) -> Result<Option<u64>, JournalError> {
+        let (mut from, mut limit) = (1, TIMERS_AT_ONCE);
+        loop {
+            let page = self.with_tables(|_, reader| reader.due(from, i64::MAX as u64, limit))?;
+            // A resident has set its timers itself. A process that is parked takes them when it goes on.
+            let mut sleepers =
+                page.iter().filter(|(_, serial, class, _)| is_timer(*class) && !self.residency.is_in_memory(*serial));
+            let next = sleepers.find_map(|(at, serial, ..)| {
+                if *at <= now {
+                    self.wake(core, *serial);
+                }
+                (*at > now).then_some(*at)
+            });
+            match page.last() {
+                _ if next.is_some() => return Ok(next),
+                // So many are due at one time that a page has no others.
+                Some((last, ..)) if page.len() == limit && *last == from => limit *= 2,
+                Some((last, ..)) if page.len() == limit => from = *last,
+                _ => return Ok(None),
             }
         }
     }
@@ -132,12 +138,11 @@ impl StoreCore {
 
     /// When the first entry of a process is due.
     fn next_due(&self, serial: u64) -> Result<Option<u64>, JournalError> {
-        let mut tables = lock(&self.tables);
-        let Some((tables, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
         // Records of this run may be only in the log.
-        let applied = tables.apply(self.tail.released())?;
-        self.note_applied(applied);
-        let entries = reader.entries(serial)?;
+        let entries = self.with_tables(|tables, reader| {
+            self.catch_up(tables)?;
+            reader.entries(serial)
+        })?;
         let dues = entries.into_iter().filter(|(class, ..)| is_timer(*class)).filter_map(|(_, _, row)| row.due);
         Ok(dues.min())
     }
@@ -159,10 +164,8 @@ impl StoreCore {
     /// Loads all processes that have something to do.
     pub(super) fn load_ready(&self) -> Result<(), JournalError> {
         let Some(core) = self.core() else { return Ok(()) };
-        let mut serials = Vec::new();
-        {
-            let mut tables = lock(&self.tables);
-            let Some((_, reader)) = tables.as_mut() else { return Err(JournalError::Broken) };
+        let mut serials = self.with_tables(|_, reader| {
+            let mut serials = Vec::new();
             loop {
                 let after = serials.last().copied().unwrap_or_default();
                 let page = reader.with_status(Some(Status::Ready), after, PAGE)?;
@@ -173,9 +176,10 @@ impl StoreCore {
                 }
             }
             // Messages are due from the beginning.
-            serials
-                .extend(reader.due(0, self.wall_millis(), usize::MAX >> 1)?.into_iter().map(|(_, serial, ..)| serial));
-        }
+            let due = reader.due(0, self.wall_millis(), usize::MAX >> 1)?;
+            serials.extend(due.into_iter().map(|(_, serial, ..)| serial));
+            Ok(serials)
+        })?;
         serials.sort_unstable();
         serials.dedup();
         serials.into_iter().for_each(|serial| self.wake(&core, serial));

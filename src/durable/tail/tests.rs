@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use super::{Fate, Refused, Tail, Work};
+use super::{Fate, Life, Refused, Tail, Work};
 use crate::durable::journal::{
     Batch, Change, Damage, EncodedRecord, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, NameRow,
     Opened, Position, Record,
@@ -99,6 +99,54 @@ fn a_rewind_drops_what_is_not_on_disk_and_refuses_the_life_before() {
     let (waiter, fate) = fate();
     tail.when_released(life, Position(1), waiter);
     assert_eq!(fate.try_recv(), Ok(Fate::Lost));
+}
+
+/// Asks for the fate of a record as one from outside does.
+fn settled(tail: &Tail, life: Life, position: u64) -> Receiver<Fate> {
+    let (waiter, told) = fate();
+    tail.when_settled(life, Position(position), waiter);
+    told
+}
+
+#[test]
+fn one_from_outside_is_told_the_fate_of_a_record_that_a_rewind_has_met() {
+    let tail = Tail::new(Position::START);
+    let life = tail.life();
+    tail.append(life, &record(1, 1), None).unwrap();
+    tail.committed(&taken(&tail));
+    (2..=3).for_each(|number| assert!(tail.append(life, &record(number, 1), None).is_ok()));
+    // The commit of the last two fails. The first of them is on disk all the same.
+    drop(taken(&tail));
+    tail.rewind();
+    assert_eq!(settled(&tail, life, 1).try_recv(), Ok(Fate::Released), "it was on disk before");
+    let (second, third) = (settled(&tail, life, 2), settled(&tail, life, 3));
+    assert!(second.try_recv().is_err() && third.try_recv().is_err(), "nobody knows yet");
+    tail.reopened(Position(2));
+    assert_eq!((second.try_recv(), third.try_recv()), (Ok(Fate::Released), Ok(Fate::Lost)));
+    let told = [1, 2, 3].map(|position| settled(&tail, life, position).try_recv().unwrap());
+    assert_eq!(told, [Fate::Released, Fate::Released, Fate::Lost], "that is known afterwards, too");
+    // Another record has the position now.
+    assert_eq!(tail.append(tail.life(), &record(4, 1), None), Ok(Position(3)));
+    tail.committed(&taken(&tail));
+    assert_eq!(settled(&tail, life, 3).try_recv(), Ok(Fate::Lost));
+    assert_eq!(settled(&tail, tail.life(), 3).try_recv(), Ok(Fate::Released));
+    // The next rewind forgets the life before.
+    tail.rewind();
+    tail.reopened(Position(3));
+    assert_eq!(settled(&tail, life, 3).try_recv(), Ok(Fate::Lost));
+}
+
+#[test]
+fn a_writer_that_ends_in_a_rewind_leaves_true_fates() {
+    let tail = Tail::new(Position::START);
+    let life = tail.life();
+    tail.append(life, &record(1, 1), None).unwrap();
+    tail.committed(&taken(&tail));
+    tail.append(life, &record(2, 1), None).unwrap();
+    tail.rewind();
+    tail.give_up();
+    let told = [1, 2].map(|position| settled(&tail, life, position).try_recv().unwrap());
+    assert_eq!(told, [Fate::Released, Fate::Unknown]);
 }
 
 #[test]
