@@ -19,8 +19,8 @@ use super::repair::NotRepaired;
 use super::requests::TIMED_OUT;
 use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
 use super::rows::{
-    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredHead, StoredMail, StoredRequest,
-    TIMERS, WATCHERS, WITH_REPLY, WhyDead, too_large,
+    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredExit, StoredHead, StoredMail,
+    StoredRequest, TIMERS, WATCHERS, WITH_REPLY, WhyDead, too_large,
 };
 use super::tail::{Fate, Life, Refused, Waiter};
 use super::trail::Traced;
@@ -104,15 +104,15 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 /// The rows of a process.
 enum Read {
     Found(Box<Found>),
-    /// It has ended, or there is no such process. These watch it.
-    Nobody(Vec<(u64, u64)>),
+    /// It has ended so, or there is no such process. These watch it.
+    Nobody(Option<StoredExit>, Vec<(u64, u64)>),
 }
 
 impl Read {
     fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
         let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
         let by = |row: &EntryRow| watcher_of(&postcard::from_bytes(&row.body).ok()?);
-        Read::Nobody(watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
+        Read::Nobody(None, watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
     }
 }
 
@@ -176,7 +176,16 @@ impl StoreCore {
         };
         let mut found = match found {
             Read::Found(found) => *found,
-            Read::Nobody(watchers) => return self.no_such_process(&core, serial, watchers),
+            Read::Nobody(exit, watchers) => {
+                self.no_such_process(&core, serial, watchers);
+                // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
+                if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
+                    let reason = exit.reason();
+                    self.tell_end(serial, exit);
+                    core.tell_related(pid, &reason, &mut core.executor());
+                }
+                return;
+            }
         };
         self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
         if self.carry_out(&core, &found, life) {
@@ -358,9 +367,9 @@ impl StoreCore {
         if stored.row.is_none() {
             return Ok(Read::nobody(&stored.entries));
         }
-        let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(Vec::new())) };
-        if found.head.exit.is_some() {
-            return Ok(Read::Nobody(found.watchers()));
+        let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(None, Vec::new())) };
+        if let Some(exit) = found.head.exit.take() {
+            return Ok(Read::Nobody(Some(exit), found.watchers()));
         }
         self.find_downs(&mut found, &mut **reader)?;
         Ok(Read::Found(Box::new(found)))

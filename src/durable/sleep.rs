@@ -245,9 +245,13 @@ impl StoreCore {
         let Some(cell) = resident.local.get().and_then(|local| core.road.table.cell(*local)) else { return false };
         self.residency.enter(resident.serial, |residence| {
             let is_here = matches!(&residence.place, Place::Resident(one) if Arc::ptr_eq(one, resident));
-            let leaves = is_here && residence.repairs.is_empty() && !resident.is_wanted() && cell.is_quiet();
+            // It is called under this lock to read again what is on disk.
+            let is_ordered = !residence.repairs.is_empty() || resident.is_called(Call::Repair);
+            let leaves = is_here && !is_ordered && !resident.is_wanted() && cell.is_quiet();
             if leaves {
                 residence.place = Place::LeavingToSleep;
+                // The last load has counted others.
+                residence.on_disk = lock(&resident.mail).len();
             }
             leaves
         })
@@ -258,8 +262,9 @@ impl StoreCore {
         let serial = resident.serial;
         self.keeper.left();
         let core = self.core().filter(|core| !core.road.door.is_closed());
-        let left_behind = self.tail.end();
-        let (is_asleep, dropped) = self.residency.enter(serial, |residence| {
+        let (is_asleep, left_behind, dropped) = self.residency.enter(serial, |residence| {
+            // Under the lock: a stored event may have come since, and a load must not read before its record.
+            let left_behind = self.tail.end();
             self.open_commands.leave(serial);
             let is_asleep = matches!(residence.place, Place::LeavingToSleep)
                 && residence.is_empty()
@@ -268,7 +273,7 @@ impl StoreCore {
             residence.place = if is_asleep || core.is_none() { Place::Asleep } else { Place::Loading };
             // A store that is closed loads nothing. Stored messages stay on disk, and questions are dropped.
             let dropped = if core.is_none() { std::mem::take(&mut residence.waiting) } else { Vec::new() };
-            (is_asleep, dropped)
+            (is_asleep, left_behind, dropped)
         });
         dropped.into_iter().for_each(|mail| drop_contained(mail.message));
         let Some(core) = core else {
@@ -289,3 +294,6 @@ impl StoreCore {
         });
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
