@@ -177,7 +177,9 @@ impl StoreCore {
         let mut found = match found {
             Read::Found(found) => *found,
             Read::Nobody(exit, watchers) => {
-                self.no_such_process(&core, serial, watchers);
+                if !self.no_such_process(&core, serial, (life, through), watchers) {
+                    return self.start_load(&core, serial);
+                }
                 // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
                 if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
                     let reason = exit.reason();
@@ -375,12 +377,36 @@ impl StoreCore {
         Ok(Read::Found(Box::new(found)))
     }
 
-    fn no_such_process(&self, core: &Arc<Core>, serial: u64, watchers: Vec<(u64, u64)>) {
+    /// Returns `false` if the process is to be read again: it may have begun behind the last record that was read.
+    fn no_such_process(
+        &self,
+        core: &Arc<Core>,
+        serial: u64,
+        (life, through): (Life, Position),
+        watchers: Vec<(u64, u64)>,
+    ) -> bool {
+        let is_later = self.residency.enter(serial, |residence| {
+            if !matches!(residence.place, Place::Loading) {
+                return None;
+            }
+            let is_later = residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
+            if !is_later {
+                residence.place = Place::Nobody;
+            }
+            Some(is_later)
+        });
+        match is_later {
+            // It is in memory: it has just begun.
+            None => return true,
+            Some(true) => return false,
+            Some(false) => {}
+        }
         self.becomes_nobody(core, serial);
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
         self.residency.forget(serial);
+        true
     }
 
     /// Reports the messages that wait for a process that has ended.
@@ -515,8 +541,12 @@ impl StoreCore {
             Err(why) => return Err((process, why_refused(why).into())),
         };
         ids.insert(id.to_owned(), Id { serial, kind: P::NAME.into(), life, position });
-        self.give_deadline(&core, &resident, deadline);
+        self.add_deadline(&resident, deadline);
         self.install_new(&core, resident, Loaded::new(process, state, head, position), (None, position));
+        // Only now: one that is over at once is given to the process in memory.
+        if let Some((number, due)) = deadline {
+            self.give_later(&core, serial, number, due.saturating_sub(self.wall_millis()));
+        }
         Ok(pid)
     }
 }

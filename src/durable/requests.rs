@@ -118,17 +118,16 @@ impl StoreCore {
         Ok((self.number()?, due.clamp(1, i64::MAX as u64)))
     }
 
-    /// Sets the deadline of a process that is begun.
-    pub(super) fn give_deadline(&self, core: &Arc<Core>, resident: &Arc<Resident>, deadline: Option<(u64, u64)>) {
-        if let Some((number, due)) = deadline {
+    /// Notes the deadline of a process that is begun.
+    pub(super) fn add_deadline(&self, resident: &Resident, deadline: Option<(u64, u64)>) {
+        if let Some((number, _)) = deadline {
             let open = OpenRequest { number, request: self.read_request(&TIMED_OUT), is_given: false };
             lock(&resident.requests).push(open);
-            self.give_later(core, resident.serial, number, due.saturating_sub(self.wall_millis()));
         }
     }
 
     /// Gives a request to a process when it is due, if the process is in memory then.
-    fn give_later(&self, core: &Arc<Core>, serial: u64, number: u64, millis: u64) {
+    pub(super) fn give_later(&self, core: &Arc<Core>, serial: u64, number: u64, millis: u64) {
         let (me, weak) = (self.me.clone(), Arc::downgrade(core));
         let give = move || {
             let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) else { return };
