@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::command::CommandKey;
+use procession::command::{Command, CommandKey, Responder, Retry};
 use procession::durable::journal::{Batch, Journal, JournalError, Log, MemoryDisk, MemoryJournal, Opened, Position};
-use procession::durable::{BeginOptions, Durable, Query};
+use procession::durable::{BeginOptions, Durable, DurableCommand, ErrorText, Query, Store};
 use procession::observe::{DeadLetter, Observer};
 use procession::sync::Latch;
 use procession::{Address, Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
@@ -278,4 +278,81 @@ fn a_deadline_that_is_over_at_once_is_given() {
         until("it is asked to stop", || notes() == ["cancel: timed out"]);
     }
     end((store, runtime));
+}
+
+/// Asked by a command for its attempts, if a test says so. Returns whether another thread could send.
+static PLANS: Mutex<Option<(Store, Address<u64>)>> = Mutex::new(None);
+static BLOCKED: AtomicBool = AtomicBool::new(false);
+
+#[derive(Serialize, Deserialize)]
+struct Planned;
+
+impl Command for Planned {
+    type Output = u64;
+}
+
+impl DurableCommand for Planned {
+    const NAME: &str = "planned";
+    type Error = ErrorText;
+
+    fn retry(&self) -> Retry {
+        let asked = PLANS.lock().unwrap().take();
+        if let Some((store, to)) = asked {
+            let (told, sent) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                drop(store.send(to, 1));
+                drop(store);
+                let _ = told.send(());
+            });
+            BLOCKED.store(sent.recv_timeout(Duration::from_secs(10)).is_err(), Ordering::SeqCst);
+        }
+        Retry::new()
+    }
+}
+
+/// Begins a command with each message.
+#[derive(Serialize, Deserialize)]
+struct Planner;
+
+impl Process for Planner {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(0) = event {
+                out.command(Planned);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Planner {
+    const NAME: &str = "planner";
+}
+
+#[test]
+fn a_command_that_is_asked_for_its_attempts_may_use_its_process() {
+    let disk = MemoryDisk::new();
+    let run = || {
+        let builder = Runtime::builder().workers(2).handler(|_: Planned, done: Responder<u64>| {
+            done.later();
+            Ok(())
+        });
+        store_in(MemoryJournal::new(&disk)).kind::<Planner>().command::<Planned>().start(builder).unwrap()
+    };
+    let (store, runtime) = run();
+    let planner = store.begin("planner", Planner).unwrap().address();
+    store.send(planner, 0).unwrap().wait(LIMIT).unwrap();
+    stepped(&runtime);
+    end((store, runtime));
+    // It is asked by a load.
+    let (store, runtime) = run();
+    *PLANS.lock().unwrap() = Some((store.clone(), planner));
+    store.send(planner, 2).unwrap().wait(LIMIT).unwrap();
+    until("it is asked", || PLANS.lock().unwrap().is_none());
+    stepped(&runtime);
+    end((store, runtime));
+    assert!(!BLOCKED.load(Ordering::SeqCst), "its residence was locked");
 }

@@ -14,11 +14,13 @@ use crate::wait::{Mutex, until, wait};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Waits here when it leaves memory, if there are latches: it has come here, and it goes on.
+/// One that waits does so when it leaves memory: it has come here, and it goes on.
 static LEAVES: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
 
 #[derive(Serialize, Deserialize)]
-struct Sleepy;
+struct Sleepy {
+    waits: bool,
+}
 
 impl Process for Sleepy {
     type Message = u64;
@@ -30,7 +32,7 @@ impl Process for Sleepy {
     }
 
     fn close(&mut self) {
-        let leaves = LEAVES.lock().unwrap().take();
+        let leaves = if self.waits { LEAVES.lock().unwrap().take() } else { None };
         if let Some((arrived, goes_on)) = leaves {
             arrived.set(()).unwrap();
             wait(&goes_on);
@@ -43,10 +45,10 @@ impl Durable for Sleepy {
 }
 
 /// A store with one process in memory, and its serial number.
-fn open(clock: &ManualClock) -> (Store, Runtime, u64) {
+fn open(clock: &ManualClock, waits: bool) -> (Store, Runtime, u64) {
     let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Sleepy>().sleep_after(MINUTE);
     let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
-    let begun = store.begin("a", Sleepy).unwrap();
+    let begun = store.begin("a", Sleepy { waits }).unwrap();
     begun.wait(Duration::MAX).unwrap();
     runtime.wait_idle().unwrap();
     let serial = store.inner.core.number_of(begun.pid()).unwrap();
@@ -61,7 +63,7 @@ fn end((store, runtime): (Store, Runtime)) {
 /// Otherwise it sleeps with an event on disk, and nothing loads it.
 #[test]
 fn a_process_that_is_to_read_again_what_is_on_disk_does_not_begin_to_sleep() {
-    let (store, runtime, serial) = open(&ManualClock::new());
+    let (store, runtime, serial) = open(&ManualClock::new(), false);
     let core = &store.inner.core;
     let resident = core.residency.resident(serial).unwrap();
     // As `read_again` does it, between the look of a turn at its calls and the end of this turn.
@@ -74,7 +76,7 @@ fn a_process_that_is_to_read_again_what_is_on_disk_does_not_begin_to_sleep() {
 #[test]
 fn an_event_that_comes_while_a_process_falls_asleep_is_waited_for() {
     let clock = ManualClock::new();
-    let (store, runtime, serial) = open(&clock);
+    let (store, runtime, serial) = open(&clock, true);
     let core = &store.inner.core;
     let (arrived, goes_on) = (Latch::new(), Latch::new());
     *LEAVES.lock().unwrap() = Some((arrived.clone(), goes_on.clone()));
