@@ -134,6 +134,7 @@ impl StoreCore {
         let Some(core) = self.core() else { return Err(StoreError::NotStored("the runtime has ended".into())) };
         let (mut waiter, mut found) = (Some(waiter), None);
         loop {
+            let nobody = found.as_ref().filter(|found: &&Found| !found.is_alive).map(|found| found.seen);
             match self.look(given, found.take(), &mut waiter) {
                 Look::Read(seen) => {
                     let life = self.tail.life();
@@ -147,13 +148,14 @@ impl StoreCore {
                     return Ok(());
                 }
                 Look::Refused(why) => {
-                    // One that this call has made. An end that only the tail has keeps its residence: without it, a
-                    // load would find the process alive.
-                    self.residency.forget_if(serial, |residence| {
-                        matches!(residence.place, Place::Nobody)
-                            && residence.waiting.is_empty()
-                            && residence.left_behind.is_none()
-                    });
+                    // Not that of a process whose end is not on disk yet: a load would bring it back.
+                    if let Some(seen) = nobody {
+                        self.residency.forget_if(serial, |residence| {
+                            matches!(residence.place, Place::Nobody)
+                                && residence.waiting.is_empty()
+                                && (residence.number, residence.left_behind) == seen
+                        });
+                    }
                     return Err(why);
                 }
             }

@@ -45,8 +45,16 @@ pub(super) struct OpenCommand {
     /// Its value. `None` if it is answered.
     pub(super) command: Option<BoxedCommand>,
     pub(super) stored: StoredCommand,
+    /// What the command says of its attempts. It is asked before a lock is taken.
+    pub(super) retry: Retry,
     /// Whether its first attempt is stored, and was not handed out.
     pub(super) is_new: bool,
+}
+
+/// Asks a command, which is a user's value, for its plan.
+pub(super) fn plan(kind: &CommandType, command: Option<&BoxedCommand>) -> Retry {
+    let plan = |command: &BoxedCommand| contain(|| (kind.retry)(&*command.command)).ok();
+    command.and_then(plan).unwrap_or_else(|| Retry::new().attempts(1))
 }
 
 pub(super) struct CommandFuture {
@@ -171,14 +179,12 @@ enum Next {
 impl CommandFuture {
     /// Makes the future of a command of a process in memory.
     pub(super) fn new(store: Arc<StoreCore>, resident: Arc<Resident>, open: OpenCommand) -> CommandFuture {
-        let OpenCommand { tag, kind, command, stored, is_new } = open;
+        let OpenCommand { tag, kind, command, stored, retry, is_new } = open;
         let answer = match &stored.phase {
             Phase::Answered(answer) => Some(answer.clone()),
             _ => None,
         };
         store.open_commands.open(resident.serial, tag, kind, answer);
-        let plan = |command: &BoxedCommand| contain(|| (kind.retry)(&*command.command)).ok();
-        let retry = command.as_ref().and_then(plan).unwrap_or_else(|| Retry::new().attempts(1));
         let stage = match stored.phase {
             Phase::Pausing { .. } => Stage::Pausing(None),
             Phase::Later => Stage::Later,

@@ -3,7 +3,7 @@
 use std::mem::replace;
 use std::time::Duration;
 
-use super::command_future::{CommandFuture, OpenCommand};
+use super::command_future::{CommandFuture, OpenCommand, plan};
 use super::command_type::CommandType;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
@@ -115,7 +115,8 @@ impl<P: Durable> DurableMachine<P> {
                 }
             };
             let is_new = matches!(stored.phase, Phase::Out);
-            let open = OpenCommand { tag, kind, command: Some(command), stored, is_new };
+            let retry = plan(&kind, Some(&command));
+            let open = OpenCommand { tag, kind, command: Some(command), stored, retry, is_new };
             *one = at_work(&self.store, &self.resident, open);
         }
     }
@@ -151,7 +152,8 @@ impl StoreCore {
             };
             let (decoded, _) = self.run.code(|| contain(read));
             let command: Option<BoxedCommand> = decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?;
-            Ok(OpenCommand { tag: *tag, kind, command, stored: stored.clone(), is_new: false })
+            let retry = plan(&kind, command.as_ref());
+            Ok(OpenCommand { tag: *tag, kind, command, stored: stored.clone(), retry, is_new: false })
         };
         found.commands.iter().map(decode).collect()
     }

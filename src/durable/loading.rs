@@ -104,20 +104,15 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 /// The rows of a process.
 enum Read {
     Found(Box<Found>),
-    /// It has ended, or there is no such process.
-    Nobody {
-        watchers: Vec<(u64, u64)>,
-        /// How it has ended, if it has.
-        exit: Option<StoredExit>,
-    },
+    /// It has ended, and this is how, or there is no such process. The others watch it.
+    Nobody(Option<StoredExit>, Vec<(u64, u64)>),
 }
 
 impl Read {
     fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
         let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
         let by = |row: &EntryRow| watcher_of(&postcard::from_bytes(&row.body).ok()?);
-        let watchers = watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect();
-        Read::Nobody { watchers, exit: None }
+        Read::Nobody(None, watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
     }
 }
 
@@ -181,7 +176,18 @@ impl StoreCore {
         };
         let mut found = match found {
             Read::Found(found) => *found,
-            Read::Nobody { watchers, exit } => return self.no_such_process(&core, serial, watchers, exit),
+            Read::Nobody(exit, watchers) => {
+                if !self.no_such_process(&core, serial, (life, through), watchers) {
+                    return self.start_load(&core, serial);
+                }
+                // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
+                if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
+                    let reason = exit.reason();
+                    self.tell_end(serial, exit);
+                    core.tell_related(pid, &reason, &mut core.executor());
+                }
+                return;
+            }
         };
         self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
         if self.carry_out(&core, &found, life) {
@@ -361,29 +367,45 @@ impl StoreCore {
             if stored.row.is_none() {
                 return Ok(Read::nobody(&stored.entries));
             }
-            let Some(mut found) = Found::of(serial, life, stored)? else {
-                return Ok(Read::Nobody { watchers: Vec::new(), exit: None });
-            };
+            let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(None, Vec::new())) };
             if let Some(exit) = found.head.exit.take() {
-                return Ok(Read::Nobody { watchers: found.watchers(), exit: Some(exit) });
+                return Ok(Read::Nobody(Some(exit), found.watchers()));
             }
             self.find_downs(&mut found, reader)?;
             Ok(Read::Found(Box::new(found)))
         })
     }
 
-    fn no_such_process(&self, core: &Arc<Core>, serial: u64, watchers: Vec<(u64, u64)>, exit: Option<StoredExit>) {
+    /// Returns `false` if the process is to be read again: it may have begun after the last record that was read.
+    fn no_such_process(
+        &self,
+        core: &Arc<Core>,
+        serial: u64,
+        (life, through): (Life, Position),
+        watchers: Vec<(u64, u64)>,
+    ) -> bool {
+        let is_later = self.residency.enter(serial, |residence| {
+            if !matches!(residence.place, Place::Loading) {
+                return None;
+            }
+            let is_later = residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
+            if !is_later {
+                residence.place = Place::Nobody;
+            }
+            Some(is_later)
+        });
+        match is_later {
+            // It is in memory: it has just begun.
+            None => return true,
+            Some(true) => return false,
+            Some(false) => {}
+        }
         self.becomes_nobody(core, serial);
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
-        // An error of the disk may have hidden from the process that its end is stored. Then nobody was told.
-        if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
-            let reason = exit.reason();
-            self.tell_end(serial, exit);
-            core.tell_related(pid, &reason, &mut core.executor());
-        }
         self.residency.forget(serial);
+        true
     }
 
     /// Reports the messages that wait for a process that has ended.

@@ -246,11 +246,13 @@ impl StoreCore {
         let Some(cell) = resident.local.get().and_then(|local| core.road.table.cell(*local)) else { return false };
         self.residency.enter(resident.serial, |residence| {
             let is_here = matches!(&residence.place, Place::Resident(one) if Arc::ptr_eq(one, resident));
-            // It is called for repairs also without one: then another process has left an event for it on disk.
-            let is_idle = residence.repairs.is_empty() && !resident.is_called(Call::Repair) && !resident.is_wanted();
-            let leaves = is_here && is_idle && cell.is_quiet();
+            // It is called under this lock to read again what is on disk.
+            let is_ordered = !residence.repairs.is_empty() || resident.is_called(Call::Repair);
+            let leaves = is_here && !is_ordered && !resident.is_wanted() && cell.is_quiet();
             if leaves {
                 residence.place = Place::LeavingToSleep;
+                // The last load has counted others.
+                residence.on_disk = lock(&resident.mail).len();
             }
             leaves
         })
@@ -261,20 +263,18 @@ impl StoreCore {
         let serial = resident.serial;
         self.keeper.left();
         let core = self.core().filter(|core| !core.road.door.is_closed());
-        let (is_asleep, dropped, left_behind) = self.residency.enter(serial, |residence| {
+        let (is_asleep, left_behind, dropped) = self.residency.enter(serial, |residence| {
+            // Under the lock: a stored event may have come since, and a load must not read before its record.
+            let left_behind = self.tail.end();
             self.open_commands.leave(serial);
             let is_asleep = matches!(residence.place, Place::LeavingToSleep)
                 && residence.is_empty()
                 && !resident.has_given_requests();
-            // Under the lock: an event that is appended before it must not be forgotten here.
-            let left_behind = self.tail.end();
             residence.left_behind = Some(left_behind);
-            // A load counts what is on disk.
-            residence.on_disk = 0;
             residence.place = if is_asleep || core.is_none() { Place::Asleep } else { Place::Loading };
             // A store that is closed loads nothing. Stored messages stay on disk, and questions are dropped.
             let dropped = if core.is_none() { std::mem::take(&mut residence.waiting) } else { Vec::new() };
-            (is_asleep, dropped, left_behind)
+            (is_asleep, left_behind, dropped)
         });
         dropped.into_iter().for_each(|mail| drop_contained(mail.message));
         let Some(core) = core else {
@@ -295,3 +295,6 @@ impl StoreCore {
         });
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -79,6 +79,10 @@ impl<P: Durable> DurableMachine<P> {
 
 impl StoreCore {
     fn rename_id(&self, id: &str, (serial, kind): (u64, &str), (life, position): (Life, Position)) {
-        lock(&self.ids).insert(id.to_owned(), Id { serial, kind: kind.into(), life, position });
+        let mut ids = lock(&self.ids);
+        // The ids are cleared after the beginning of a new life.
+        if self.tail.life() == life {
+            ids.insert(id.to_owned(), Id { serial, kind: kind.into(), life, position });
+        }
     }
 }

@@ -33,6 +33,7 @@ mod memory_faults;
 mod operating;
 mod orders;
 mod moments;
+mod races;
 mod reports;
 mod steps;
 mod draws;

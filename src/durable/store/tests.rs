@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{PAUSE, RunningWriter, Settings, Store};
 use crate::clock::ManualClock;
-use crate::durable::Durable;
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{
     Damage, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
 };
 use crate::durable::residency::Place;
 use crate::durable::rows;
+use crate::durable::{BeginOptions, Durable};
 use crate::outcome::Panic;
 use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
@@ -395,5 +395,38 @@ fn a_process_that_is_lost_to_a_panic_of_the_runtime_comes_back() {
     let panic = Panic::new(Box::new("on purpose"));
     body_lost(&**core, &mut core.executor(), &mut StepOutput::new(core.clone()), local, panic);
     assert_eq!(runtime.ask(keeper.address(), KeeperMessage::Look, Duration::MAX).wait().unwrap(), 7);
+    end((store, runtime));
+}
+
+/// Both threads wait for the residence, and it is not said which is first.
+#[test]
+fn a_deadline_that_is_over_before_its_process_is_in_memory_is_given() {
+    let clock = ManualClock::new();
+    let (store, runtime) = open(MemoryJournal::new(&MemoryDisk::new()), &clock);
+    let core = &store.inner.core;
+    for round in 0..20 {
+        let serial = core.number().unwrap() + 1;
+        let residence = core.residency.of(serial);
+        let held = lock(&residence);
+        let end = core.tail.end();
+        std::thread::scope(|scope| {
+            let begin = scope.spawn(|| {
+                let at_once = BeginOptions::new().deadline(Duration::ZERO);
+                store.begin_with(&round.to_string(), new(), &at_once).unwrap().pid()
+            });
+            until("its record is appended", || core.tail.end() != end);
+            (0..2_000).for_each(|_| {
+                clock.advance(Duration::from_millis(1));
+                std::thread::yield_now();
+            });
+            drop(held);
+            assert_eq!(core.number_of(begin.join().unwrap()), Some(serial));
+        });
+        until("it is asked to stop", || {
+            clock.advance(Duration::from_millis(1));
+            let resident = core.residency.resident(serial).unwrap();
+            lock(&resident.requests).iter().all(|request| request.is_given)
+        });
+    }
     end((store, runtime));
 }
