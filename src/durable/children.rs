@@ -28,6 +28,16 @@ use crate::runtime::Core;
 use crate::sched::body::Ready;
 use crate::sched::machine::Typed;
 
+/// A new process that was brought into memory, or could not be.
+#[must_use]
+pub(super) struct Installed<P: Durable> {
+    serial: u64,
+    /// The body, if it was. An error if there is no room for it.
+    made: Result<Option<Ready>, ()>,
+    /// Dropped when no lock is held.
+    needless: (Option<Ready>, Option<Loaded<P>>),
+}
+
 impl ChildType {
     pub(super) fn of<P: Durable>() -> ChildType {
         ChildType {
@@ -57,7 +67,8 @@ pub(super) fn begin_child<P: Durable>(store: &Arc<StoreCore>, mut child: NewChil
     let Some(pid) = store.ticket(serial) else { return };
     let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
     let loaded = Loaded::new(process, state, head, position);
-    store.install_new(&core, resident, loaded, (Some(local), position));
+    let installed = store.install_new(&core, resident, loaded, (Some(local), position));
+    store.began(installed);
 }
 
 impl StoreCore {
@@ -77,8 +88,7 @@ impl StoreCore {
         resident: Arc<Resident>,
         loaded: Loaded<P>,
         (local, position): (Option<Pid>, Position),
-    ) {
-        let Some(me) = self.me.upgrade() else { return };
+    ) -> Installed<P> {
         let (serial, life) = (resident.serial, resident.life);
         let (mut refused, mut loaded) = (None, Some(loaded));
         let made = self.residency.enter(serial, |residence| {
@@ -86,9 +96,7 @@ impl StoreCore {
                 // A load waits until the tables have it.
                 residence.left_behind = Some((life, position));
             }
-            if !matches!(residence.place, Place::Asleep) {
-                return Ok(None);
-            }
+            let (Place::Asleep, Some(me)) = (&residence.place, self.me.upgrade()) else { return Ok(None) };
             let made = local.or_else(|| core.vacancy()).zip(loaded.take()).and_then(|(vacancy, loaded)| {
                 let _ = resident.local.set(vacancy);
                 let body = body_of(me, resident.clone(), loaded, (vacancy, &HashSet::new()));
@@ -100,14 +108,24 @@ impl StoreCore {
             residence.place = if made.is_some() { Place::Resident(resident.clone()) } else { Place::Loading };
             made.map(Some).ok_or(())
         });
-        drop_contained(refused);
-        match made {
-            Ok(Some(body)) => core.began_body(body),
-            Ok(None) => local.into_iter().for_each(|local| core.road.table.give_back_after(local)),
-            // It begins when there is room for it.
-            Err(()) => self.load_later(core, serial),
+        if let (Ok(None), Some(local)) = (&made, local) {
+            core.road.table.give_back_after(local);
         }
-        drop_contained(loaded);
+        Installed { serial, made, needless: (refused, loaded) }
+    }
+
+    /// Begins a process that was brought into memory. It calls observers, and so it needs that no lock is held.
+    pub(super) fn began<P: Durable>(&self, installed: Installed<P>) {
+        let Installed { serial, made, needless } = installed;
+        if let Some(core) = self.core() {
+            match made {
+                Ok(Some(body)) => core.began_body(body),
+                Ok(None) => {}
+                // It begins when there is room for it.
+                Err(()) => self.load_later(&core, serial),
+            }
+        }
+        drop_contained(needless);
     }
 
     /// Reads the answer to a command.

@@ -218,8 +218,11 @@ pub(super) struct Ends {
     /// Ends that the tables do not have yet.
     pub(super) recent: HashMap<u64, (Position, StoredExit)>,
     /// The latches of the waiters, each with the number of its waiters.
-    pub(super) waiting: HashMap<u64, (Latch<StoredExit>, usize)>,
+    pub(super) waiting: HashMap<u64, (Latch<EndOrFate>, usize)>,
 }
+
+/// The end of a process. If there will be none, the fate of the process: it was lost, or the store was closed.
+pub(super) type EndOrFate = Result<StoredExit, Fate>;
 
 pub(crate) struct StoreCore {
     /// A random number, which all runs have.

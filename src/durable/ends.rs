@@ -2,14 +2,21 @@
 
 use std::collections::HashMap;
 
-use super::core::{Id, StoreCore};
+use super::core::{EndOrFate, Id, StoreCore};
+use super::error::StoreError;
 use super::journal::{EncodedRecord, JournalError, Position, Reader, Record, Tables};
 use super::notice::Notice;
 use super::residency::{OpenRequest, Resident};
 use super::rows::{self, StoredExit, StoredHead};
+use super::tail::Fate;
 use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::primitives::{Ordering, lock};
+
+/// The error of one that waits for an end and is told that there will be none.
+pub(super) fn not_told(fate: Fate) -> StoreError {
+    if fate == Fate::Lost { StoreError::Lost } else { StoreError::Unknown }
+}
 
 impl StoreCore {
     /// Completes the record of a step with its notices, and with all that an end removes. The residences are locked.
@@ -43,18 +50,30 @@ impl StoreCore {
         let waiting = ends.waiting.remove(&serial);
         drop(ends);
         if let Some((latch, _)) = waiting {
-            drop(latch.set(exit));
+            drop(latch.set(Ok(exit)));
         }
         self.keep_for_now();
     }
 
+    /// A process has never begun, because its first record is lost. Those who wait for its end are told.
+    pub(super) fn tell_lost(&self, serial: u64) {
+        let waiting = lock(&self.ends).waiting.remove(&serial);
+        waiting.into_iter().for_each(|(latch, _)| drop(latch.set(Err(Fate::Lost))));
+    }
+
+    /// The store is closed. Those who wait for ends are told so.
+    pub(super) fn tell_no_ends(&self) {
+        let waiting = std::mem::take(&mut lock(&self.ends).waiting);
+        waiting.into_values().for_each(|(latch, _)| drop(latch.set(Err(Fate::Unknown))));
+    }
+
     /// The latch that is set when a process ends. It may be set already.
-    pub(super) fn end_of(&self, serial: u64) -> Result<Latch<StoredExit>, JournalError> {
+    pub(super) fn end_of(&self, serial: u64) -> Result<Latch<EndOrFate>, JournalError> {
         let latch = {
             let mut ends = lock(&self.ends);
             if let Some((_, exit)) = ends.recent.get(&serial) {
                 let latch = Latch::new();
-                drop(latch.set(exit.clone()));
+                drop(latch.set(Ok(exit.clone())));
                 return Ok(latch);
             }
             let (latch, waiters) = ends.waiting.entry(serial).or_default();
@@ -66,7 +85,7 @@ impl StoreCore {
         let head = row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
         if let Some(exit) = head.and_then(|head| head.exit) {
             lock(&self.ends).waiting.remove(&serial);
-            drop(latch.set(exit));
+            drop(latch.set(Ok(exit)));
         }
         Ok(latch)
     }
@@ -145,7 +164,14 @@ impl StoreCore {
             None => Err(JournalError::Broken),
         };
         drop(tables);
-        result.inspect_err(|error| _ = self.tables_failed(life, error))
+        result.map_err(|error| {
+            let _ = self.tables_failed(life, &error);
+            match error {
+                JournalError::Broken if self.tail.is_closing() => JournalError::Closed,
+                JournalError::Broken => JournalError::Reopening,
+                error => error,
+            }
+        })
     }
 
     /// Forgets ids that the tables have.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::begin_options::BeginOptions;
-use super::children::begin_child;
+use super::children::{Installed, begin_child};
 use super::coding::Format;
 use super::command_steps;
 use super::contract::{Durable, Encoded};
@@ -169,6 +169,8 @@ impl StoreCore {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
                 if let Some(damage) = self.tables_failed(life, &error) {
                     tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
+                    // Otherwise it would be read for them again and again.
+                    self.refuse_repairs(serial, &NotRepaired::State(damage.to_string()));
                     return self.unreadable(serial, None);
                 }
                 return self.load_later(&core, serial);
@@ -185,6 +187,8 @@ impl StoreCore {
                     let reason = exit.reason();
                     self.tell_end(serial, exit);
                     core.tell_related(pid, &reason, &mut core.executor());
+                } else {
+                    self.tell_lost(serial);
                 }
                 return;
             }
@@ -489,27 +493,36 @@ impl StoreCore {
         }
     }
 
+    /// Encodes a process that is to be begun.
+    pub(super) fn encode_new<P: Durable>(&self, process: P) -> Result<(Vec<u8>, P), (P, String)> {
+        let limit = self.settings.largest_state;
+        let (encoded, has_reply) = self.run.code(|| contain(|| P::FORMAT.encode(&process)));
+        match encoded {
+            Ok(Ok(_)) if has_reply => Err((process, WITH_REPLY.into())),
+            Ok(Ok(state)) if state.len() > limit => Err((process, too_large(state.len(), limit))),
+            Ok(Ok(state)) => Ok((state, process)),
+            Ok(Err(error)) => Err((process, error.to_string())),
+            Err(panic) => Err((process, panic.to_string())),
+        }
+    }
+
+    /// Why nothing is begun when the runtime has ended.
+    fn why_over(&self) -> &'static str {
+        if self.tail.is_closing() { why_refused(Refused::Closed) } else { "the runtime has ended" }
+    }
+
     /// Begins a process with an id that no process has. The lock of the ids is held.
     pub(super) fn begin<P: Durable>(
         &self,
         ids: &mut HashMap<String, Id>,
         (id, options): (&str, &BeginOptions),
-        process: P,
+        (state, process): (Vec<u8>, P),
         waiter: Waiter,
-    ) -> Result<Pid, (P, String)> {
+    ) -> Result<(Pid, Installed<P>), (P, String)> {
         let Some(core) = self.core() else {
-            return Err((process, "the runtime has ended".into()));
+            return Err((process, self.why_over().into()));
         };
         let head = StoredHead::new(P::FORMAT, Some(id.to_owned()), self.wall_millis());
-        let limit = self.settings.largest_state;
-        let (encoded, has_reply) = self.run.code(|| contain(|| P::FORMAT.encode(&process)));
-        let state = match encoded {
-            Ok(Ok(_)) if has_reply => return Err((process, WITH_REPLY.into())),
-            Ok(Ok(state)) if state.len() > limit => return Err((process, too_large(state.len(), limit))),
-            Ok(Ok(state)) => state,
-            Ok(Err(error)) => return Err((process, error.to_string())),
-            Err(panic) => return Err((process, panic.to_string())),
-        };
         let life = self.tail.life();
         let serial = match self.number() {
             Ok(serial) => serial,
@@ -541,11 +554,12 @@ impl StoreCore {
         };
         ids.insert(id.to_owned(), Id { serial, kind: P::NAME.into(), life, position });
         self.note_deadline(&resident, deadline);
-        self.install_new(&core, resident, Loaded::new(process, state, head, position), (None, position));
+        let loaded = Loaded::new(process, state, head, position);
+        let installed = self.install_new(&core, resident, loaded, (None, position));
         // A timer that rings before finds nobody to give the request to.
         if let Some((number, due)) = deadline {
             self.give_later(&core, serial, number, due.saturating_sub(self.wall_millis()));
         }
-        Ok(pid)
+        Ok((pid, installed))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::core::StoreCore;
+use super::ends::not_told;
 use super::error::StoreError;
 use super::journal::Damage;
 use super::operating::Desk;
@@ -155,7 +156,8 @@ impl Operator {
         match self.core.request(serial, request, Some(Box::new(move |fate| _ = told.set(fate)))) {
             Ok(()) => self.stored(&fate),
             Err(Missing::Ended) => Err(NotRepaired::NoSuchProcess.into()),
-            Err(Missing::Never) => Err(NotRepaired::Closed.into()),
+            Err(Missing::NotNow) if !self.core.tail.is_closing() => Err(NotRepaired::Lost.into()),
+            Err(Missing::Never | Missing::NotNow) => Err(NotRepaired::Closed.into()),
         }
     }
 
@@ -179,7 +181,7 @@ impl Operator {
         if ended.is_err() {
             self.core.waits_no_longer(serial);
         }
-        ended?;
+        ended?.map_err(not_told)?;
         Ok(())
     }
 

@@ -41,14 +41,14 @@ impl StoreCore {
     /// Stores a request, and gives it to the process. Loads the process if it is asleep.
     pub(super) fn request(&self, serial: u64, request: &StoredRequest, waiter: Option<Waiter>) -> Result<(), Missing> {
         let (Some(core), life) = (self.core(), self.tail.life()) else { return Err(Missing::Never) };
-        let number = self.number().map_err(|_| Missing::Never)?;
+        let number = self.number().map_err(|_| Missing::NotNow)?;
         let change = rows::request(serial, number, 0, request).map_err(|_| Missing::Never)?;
         let record = EncodedRecord::new(&Record { changes: vec![change] }).map_err(|_| Missing::Never)?;
         let next = self.residency.enter(serial, |residence| {
             if matches!(residence.place, Place::Nobody) {
                 return Err(Missing::Ended);
             }
-            let position = self.tail.append(life, &record, waiter).map_err(|_| Missing::Never)?;
+            let position = self.tail.append(life, &record, waiter).map_err(|_| Missing::NotNow)?;
             let is_end = *request == StoredRequest::End;
             match &residence.place {
                 Place::Resident(resident) => {

@@ -65,7 +65,7 @@ impl NonLocal for StoreCore {
         match self.request(serial, &StoredRequest::End, None) {
             Ok(()) => Ok(true),
             Err(Missing::Ended) => Ok(false),
-            Err(Missing::Never) => Err(Missing::Never),
+            Err(missing) => Err(missing),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::inside::is_step;
 use crate::outcome::{Rejected, drop_contained};
 use crate::pid::{Address, Pid};
 use crate::primitives::Ordering;
-use crate::process::{NoSuchProcessError, SendError};
+use crate::process::SendError;
 use crate::sched::non_local::AnyMessage;
 
 /// A key that was used before.
@@ -48,6 +48,9 @@ impl Store {
             let why = "a step may not wait for the disk: it sends without a key".into();
             return Err(Rejected::new(message, SendError::NotStored { pid: to.pid(), why }));
         }
+        if let Err(why) = core.check_receiver(to.pid()) {
+            return Err(Rejected::new(message, why));
+        }
         let (mut receipt, waiter) = Receipt::new(&self.inner.clock);
         match core.send_once(to.pid(), key, Box::new(message), waiter) {
             Ok(was_there) => {
@@ -72,7 +75,7 @@ impl StoreCore {
         message: AnyMessage,
         waiter: Waiter,
     ) -> Result<bool, (AnyMessage, SendError)> {
-        let Some(core) = self.core() else { return Err((message, NoSuchProcessError::RuntimeEnded.into())) };
+        let Some(core) = self.core() else { return Err((message, self.is_over(to))) };
         let outgoing = self.outgoing((None, to), Some(key), message)?;
         let name = outgoing.key_name(key);
         let mut keys = self.keys.enter();

@@ -6,7 +6,7 @@ use super::core::{StoreCore, why_refused};
 use super::journal::{EncodedRecord, Position, Record};
 use super::residency::{Given, Mail, MessageType, Place, StoredBytes};
 use super::rows::{self, StoredMail};
-use super::tail::{Life, Waiter};
+use super::tail::{Life, Refused, Waiter};
 use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -59,11 +59,31 @@ impl StoreCore {
         message: AnyMessage,
         waiter: Option<Waiter>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let Some(core) = self.core() else { return Err((message, NoSuchProcessError::RuntimeEnded.into())) };
+        let Some(core) = self.core() else { return Err((message, self.is_over(to))) };
         let outgoing = self.outgoing((from, to), None, message)?;
+        if waiter.is_some() && outgoing.stored.is_none() {
+            let why = "a message with a reply is not stored, so it has no receipt: send it with `Runtime::ask`";
+            return Err((outgoing.into_message(), not_stored(to, &why)));
+        }
         let sent = self.append_mail(&core, outgoing, waiter)?;
         self.finish_sent(&core, sent);
         Ok(())
+    }
+
+    /// Why nothing is sent when the runtime has ended.
+    pub(super) fn is_over(&self, to: Pid) -> SendError {
+        match self.tail.is_closing() {
+            true => not_stored(to, &why_refused(Refused::Closed)),
+            false => NoSuchProcessError::RuntimeEnded.into(),
+        }
+    }
+
+    /// Refuses a message from outside to a process that is none of the store.
+    pub(super) fn check_receiver(&self, to: Pid) -> Result<(), SendError> {
+        match self.number_of(to) {
+            Some(_) => Ok(()),
+            None => Err(not_stored(to, &"its receiver is no process of the store: send it with `Runtime::send`")),
+        }
     }
 
     /// Encodes a message. Its record has the key, if it is sent with one.

@@ -15,7 +15,8 @@ use super::command_type::CommandType;
 use super::contract::{Durable, DurableCommand};
 #[cfg(all(unix, feature = "sqlite"))]
 use super::control::Control;
-use super::core::{Ends, Kind, StoreCore};
+use super::core::{EndOrFate, Ends, Kind, StoreCore};
+use super::ends::not_told;
 use super::error::StoreError;
 use super::journal::{Batch, EncodedRecord, Journal, JournalError, Log, Opened, Reader, Record};
 use super::keys::Keys;
@@ -105,6 +106,7 @@ impl Open {
             RunningWriter::Simulated(writer) => writer.join(&self.clock),
         };
         drop(lock(&self.core.tables).take());
+        self.core.tell_no_ends();
         self.core.replies.give_up_all();
         result
     }
@@ -306,6 +308,7 @@ fn begin_writer(
             write(&core.tail, &mut *journal, core.trims(log), |opened| core.reopened(opened, |log| log), pause);
         if let Err(error) = &result {
             tell_log(|| tracing::error!(%error, "the store is closed after an error"));
+            core.tell_no_ends();
         }
         result
     };
@@ -443,6 +446,11 @@ impl Store {
         if !core.kinds.contains_key(P::NAME) {
             return Err(Rejected::new(process, StoreError::UnknownKind(P::NAME)));
         }
+        // The user's code, such as that of the process and of observers, runs without the lock of the ids.
+        let (encoded, process) = match core.encode_new(process) {
+            Ok(encoded) => encoded,
+            Err((process, why)) => return Err(Rejected::new(process, StoreError::NotStored(why))),
+        };
         let mut ids = lock(&core.ids);
         match core.find(&ids, id) {
             Ok(None) => {}
@@ -463,7 +471,13 @@ impl Store {
             Err(error) => return Err(Rejected::new(process, error.into())),
         }
         let (receipt, waiter) = Receipt::new(&self.inner.clock);
-        match core.begin(&mut ids, (id, options), process, waiter) {
+        let begun = core.begin(&mut ids, (id, options), (encoded, process), waiter);
+        drop(ids);
+        let begun = begun.map(|(pid, installed)| {
+            core.began(installed);
+            pid
+        });
+        match begun {
             Ok(pid) => Ok(Begun { address: pid.typed(), was_there: false, receipt: Some(receipt) }),
             Err((process, why)) => Err(Rejected::new(process, StoreError::NotStored(why))),
         }
@@ -494,6 +508,9 @@ impl Store {
     ///
     /// The message comes back with the reason.
     pub fn send<M: Send + 'static>(&self, to: Address<M>, message: M) -> Result<Receipt, Rejected<M, SendError>> {
+        if let Err(why) = self.inner.core.check_receiver(to.pid()) {
+            return Err(Rejected::new(message, why));
+        }
         let (receipt, waiter) = Receipt::new(&self.inner.clock);
         match self.inner.core.send(None, to.pid(), Box::new(message), Some(waiter)) {
             Ok(()) => Ok(receipt),
@@ -532,7 +549,7 @@ impl Store {
 
 /// Waits for the output of a durable process. Made by [`Store::result`].
 pub struct ResultOf<P> {
-    end: Latch<StoredExit>,
+    end: Latch<EndOrFate>,
     serial: u64,
     store: Weak<StoreCore>,
     clock: Clock,
@@ -546,9 +563,10 @@ impl<P: Durable> ResultOf<P> {
     ///
     /// # Errors
     ///
-    /// The process was terminated, its output cannot be read, or the limit is over.
+    /// The process was terminated, its output cannot be read, or the limit is over. [`StoreError::Lost`] if the
+    /// beginning of the process is lost, and [`StoreError::Unknown`] if the store was closed before.
     pub fn wait(&self, limit: Duration) -> Result<P::Output, StoreError> {
-        match self.end.join(&self.clock, limit)? {
+        match self.end.join(&self.clock, limit)?.map_err(not_told)? {
             StoredExit::Done(output) => {
                 let (output, _) = self.run.code(|| P::FORMAT.decode(&output));
                 output.map_err(|error| StoreError::Output(error.to_string()))

@@ -329,7 +329,7 @@ impl Tail {
     pub(crate) fn reopen(&self, life: Life, error: &JournalError) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Open && state.life == life.0 {
-            *state.is_broken.get_or_insert(false) |= error.counts() && !matches!(error, JournalError::Broken);
+            *state.is_broken.get_or_insert(false) |= error.counts() && !error.follows();
             drop(state);
             self.notify_writer();
         }

@@ -16,6 +16,10 @@ pub enum NoSuchProcessError {
     /// The group has no members.
     #[error("the group {0:?} has no members")]
     Group(Arc<str>),
+    /// The process belongs to a store that opens its files again after an error of the disk. It may live, and a later
+    /// call can succeed.
+    #[error("the process {0} cannot be reached now: its store opens its files again after an error: try again")]
+    NotNow(Pid),
     /// The runtime has ended, and all its processes with it.
     #[error("the runtime has ended")]
     RuntimeEnded,
@@ -25,7 +29,7 @@ impl NoSuchProcessError {
     /// The name, or the group, if the target was one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
-            NoSuchProcessError::Pid(_) | NoSuchProcessError::RuntimeEnded => None,
+            NoSuchProcessError::Pid(_) | NoSuchProcessError::NotNow(_) | NoSuchProcessError::RuntimeEnded => None,
             NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
         }
     }

@@ -148,6 +148,10 @@ fn put_no_such_process(error: &NoSuchProcessError, to: &mut Vec<u8>) {
             name.encode(to);
         }
         NoSuchProcessError::RuntimeEnded => to.push(3),
+        NoSuchProcessError::NotNow(pid) => {
+            to.push(4);
+            pid.encode(to);
+        }
     }
 }
 
@@ -157,6 +161,7 @@ fn take_no_such_process(from: &mut Input<'_>) -> Result<NoSuchProcessError, Deco
         1 => NoSuchProcessError::Name(from.take()?),
         2 => NoSuchProcessError::Group(from.take()?),
         3 => NoSuchProcessError::RuntimeEnded,
+        4 => NoSuchProcessError::NotNow(from.take()?),
         _ => return Err(unknown()),
     })
 }

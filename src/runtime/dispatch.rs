@@ -89,6 +89,7 @@ impl Core {
             Ok(()) => Ok(true),
             Err((Missing::Ended, _)) => Ok(false),
             Err((Missing::Never, _)) => Err(NoSuchProcessError::Pid(to)),
+            Err((Missing::NotNow, _)) => Err(NoSuchProcessError::NotNow(to)),
         }
     }
 

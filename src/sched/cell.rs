@@ -65,6 +65,8 @@ pub(crate) enum Missing {
     Never,
     /// Its process has ended, or is being ended.
     Ended,
+    /// Its process may live, and cannot be reached now: its store opens its files again.
+    NotNow,
 }
 
 /// Why a mailbox was not opened. It is small, because it is the result of every post.

@@ -35,6 +35,7 @@ mod orders;
 mod moments;
 mod races;
 mod reports;
+mod store_calls;
 mod steps;
 mod draws;
 mod town;

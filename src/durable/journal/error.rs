@@ -69,13 +69,24 @@ pub enum JournalError {
     /// An earlier call failed, or the journal was opened anew.
     #[error("this part of the journal is no longer valid, because a call failed or the journal was opened again")]
     Broken,
+    /// The store opens its files again after an error. Later calls can succeed.
+    #[error("the store opens its files again after an error: try again")]
+    Reopening,
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
 }
 
 impl JournalError {
     /// Whether it counts towards the errors that close a store. A full disk may have room later, and another program
     /// may let go of a file.
     pub(crate) fn counts(&self) -> bool {
-        !matches!(self, JournalError::Full | JournalError::Busy { .. })
+        !matches!(self, JournalError::Full | JournalError::Busy { .. } | JournalError::Reopening | JournalError::Closed)
+    }
+
+    /// Whether it follows from another error.
+    pub(crate) fn follows(&self) -> bool {
+        matches!(self, JournalError::Broken | JournalError::Reopening | JournalError::Closed)
     }
 }
 
@@ -101,7 +112,7 @@ pub enum Damage {
     #[error("record {} is missing", .0.0)]
     Missing(Position),
     /// A row of the tables.
-    #[error("the row {0:?} cannot be read")]
+    #[error("{0} cannot be read")]
     Row(RowKey),
     /// The position up to which the tables have all changes.
     #[error("the mark of the tables cannot be read")]

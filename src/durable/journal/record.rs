@@ -1,5 +1,7 @@
 //! Records: changes of rows that are on disk together, or not at all.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::bytes;
@@ -64,6 +66,18 @@ impl Change {
             Change::Process { row, .. } => row.is_none(),
             Change::Entry { row, .. } => row.is_none(),
             Change::Name { row, .. } => row.is_none(),
+        }
+    }
+}
+
+impl fmt::Display for RowKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RowKey::Of { serial, entry: None } => write!(f, "the row of the process with the number {serial}"),
+            RowKey::Of { serial, entry: Some((class, number)) } => {
+                write!(f, "the entry {class}/{number} of the process with the number {serial}")
+            }
+            RowKey::Name { class, name } => write!(f, "the name {name:?} of the class {class}"),
         }
     }
 }
