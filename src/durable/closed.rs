@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::coding::{Format, Run};
 use super::core::Found;
 use super::error::StoreError;
-use super::journal::{Batch, Change, Damage, EncodedRecord, Journal, Log, Opened, Position, Record, Tables};
+use super::journal::{
+    Batch, Change, Damage, EncodedRecord, Journal, JournalError, Log, Opened, Position, Record, Tables,
+};
 use super::numbers::Numbers;
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
@@ -100,7 +102,7 @@ impl ClosedStore {
         for serial in serials {
             match self.order(serial, order) {
                 Ok(()) => count += 1,
-                Err(StoreError::NotRepaired(_)) => {}
+                Err(StoreError::NotRepaired(_) | StoreError::Journal(JournalError::Damaged(_))) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -18,10 +18,10 @@ use super::new_child::{ChildType, NewChild};
 use super::notice::Notice;
 use super::numbers::Numbers;
 use super::open_commands::OpenCommands;
+use super::query::Sink;
 use super::replies::Replies;
 use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, StoredBytes, bury};
 use super::rest::{Earliest, Keeper};
-use super::retention::Sink;
 use super::rows::{
     self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
     StoredRequest,

@@ -16,6 +16,7 @@ mod ahead;
 mod answering;
 mod applying;
 mod begin_options;
+mod beginning;
 mod children;
 #[cfg(feature = "sqlite")]
 mod closed;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::journal::Status;
 use super::rows::WhyDead;
 use super::trail::TrailStep;
+use crate::outcome::BoxError;
 use crate::pid::Pid;
 
 /// Selects processes of a store. All conditions must hold.
@@ -147,6 +148,9 @@ pub struct Shown {
     /// Its last steps, the oldest first.
     pub trail: Vec<TrailStep>,
 }
+
+/// Takes processes that have ended before they are removed: see [`StoreBuilder::sink`](super::StoreBuilder::sink).
+pub(super) type Sink = Box<dyn Fn(&Shown) -> Result<(), BoxError> + Send + Sync>;
 
 /// A message that waits in a store.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::core::{Found, StoreCore};
-use super::journal::{Change, JournalError};
-use super::query::Shown;
+use super::journal::{Change, JournalError, Position};
+use super::query::Sink;
 use super::rows::{self, DEAD, IDS, KEPT, OLD_KEYS};
 use super::tail::{Fate, Life};
-use crate::outcome::{BoxError, contain, tell_log};
+use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, lock};
 use crate::runtime::{Core, Timed};
 
@@ -21,9 +21,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause before a process is given to the sink again that the sink has not taken.
 const SINK_PAUSE: Duration = Duration::from_secs(60);
-
-/// Takes processes that have ended before they are removed: see [`StoreBuilder::sink`](super::StoreBuilder::sink).
-pub(super) type Sink = Box<dyn Fn(&Shown) -> Result<(), BoxError> + Send + Sync>;
 
 /// Why something is not removed that is over.
 enum NotRemoved {
@@ -82,7 +79,8 @@ impl StoreCore {
         self.sweeps.begin();
         match self.remove_all(self.wall_millis()) {
             Ok(Some(next)) => {
-                let delay = Duration::from_millis(next.saturating_sub(self.wall_millis()));
+                // An earlier run may have kept more for longer.
+                let delay = Duration::from_millis(next.saturating_sub(self.wall_millis()).min(self.keep));
                 self.sweep_in(&core, delay);
             }
             Ok(None) => {
@@ -126,11 +124,24 @@ impl StoreCore {
             }
         }
         if !removed.is_empty() {
-            *lock(&self.swept) = Some(self.tail.end());
+            let (life, position) = self.tail.end();
+            *lock(&self.swept) = Some((life, position));
+            self.apply_later(life, position);
         }
         let next = self.next_of_all(now + 1)?;
         let again = is_left.then(|| now.saturating_add(SINK_PAUSE.as_millis() as u64));
         Ok(next.into_iter().chain(again).min())
+    }
+
+    /// Brings the tables up to the log when this record is on disk. So ids and keys that it removes are free.
+    fn apply_later(&self, life: Life, position: Position) {
+        let me = self.me.clone();
+        self.tail.when_released(life, position, move |fate| {
+            let me = me.upgrade().filter(|_| fate == Fate::Released);
+            if let Some((me, core)) = me.and_then(|me| Some((me.clone(), me.core()?))) {
+                me.clone().in_pool(&core, move || drop(me.apply()));
+            }
+        });
     }
 
     /// The changes that remove something that is over. `None` if it stays, or is removed already.

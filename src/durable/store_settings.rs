@@ -53,17 +53,15 @@ impl StoreBuilder {
     ///
     /// ```no_run
     /// use std::io::Write;
-    /// use std::sync::Mutex;
     ///
     /// use procession::durable::Store;
     ///
     /// # fn main() -> std::io::Result<()> {
-    /// let archive = Mutex::new(std::fs::File::options().append(true).create(true).open("ended.jsonl")?);
+    /// let archive = std::fs::File::options().append(true).create(true).open("ended.jsonl")?;
     /// let store = Store::open("orders").sink(move |ended| {
     ///     let mut line = serde_json::to_vec(ended)?;
     ///     line.push(b'\n');
-    ///     let mut archive = archive.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    ///     archive.write_all(&line)?;
+    ///     (&archive).write_all(&line)?;
     ///     Ok(archive.sync_data()?)
     /// });
     /// # drop(store);

@@ -102,7 +102,10 @@ impl Core {
     ) -> Result<bool, NoSuchProcessError> {
         let told = self.road.terminate(executor, pid, if by_shutdown { BY_SHUTDOWN } else { 0 });
         self.leave_pool(pid);
-        told.map_err(|_| NoSuchProcessError::Pid(pid))
+        told.map_err(|missing| match missing {
+            Missing::NotNow => NoSuchProcessError::NotNow(pid),
+            Missing::Never | Missing::Ended => NoSuchProcessError::Pid(pid),
+        })
     }
 
     /// Takes a process that is to be ended out of the queue of the pool. A worker ends it, so it needs no thread of

@@ -16,7 +16,7 @@ use crate::worker::{Worker, WorkerMessage, end};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a sink was given: ids and outputs.
+/// The ids and outputs of the processes that a sink was given.
 #[derive(Clone, Default)]
 struct Archive(Arc<Mutex<Vec<(String, Option<u64>)>>>);
 

@@ -525,7 +525,13 @@ fn a_request_in_a_rewind_is_refused_with_the_reason() {
         format!("{:?}", store.terminate(worker.pid()).map_err(|why| why.to_string())),
         format!("{:?}", store.retry(worker.pid()).map_err(|why| why.to_string())),
         format!("{:?}", runtime.send(worker.address(), WorkerMessage::Who).map_err(|why| why.to_string())),
-        format!("{:?}", runtime.ask(worker.address(), WorkerMessage::Look, Duration::from_millis(300)).wait().map_err(|why| why.to_string())),
+        format!(
+            "{:?}",
+            runtime
+                .ask(worker.address(), WorkerMessage::Look, Duration::from_millis(300))
+                .wait()
+                .map_err(|why| why.to_string())
+        ),
         format!("{:?}", store.find::<Worker>("zzz").map_err(|why| why.to_string())),
     ];
     println!("{said:#?}");
@@ -640,7 +646,11 @@ impl procession::Process for Once {
     type Message = ();
     type Output = u32;
 
-    fn step(&mut self, _: &mut procession::Events<'_, ()>, _: &mut procession::StepOutput) -> procession::StepResult<u32> {
+    fn step(
+        &mut self,
+        _: &mut procession::Events<'_, ()>,
+        _: &mut procession::StepOutput,
+    ) -> procession::StepResult<u32> {
         Ok(procession::Step::Done(self.0))
     }
 }
@@ -683,7 +693,8 @@ fn sweeps(
         known.borrow_mut().round += 1;
         let round = known.borrow().round;
         world.run_for(Duration::from_millis(700))?;
-        let is_young = |of: Option<(Duration, u32)>| of.filter(|(at, _)| world.now() < *at + KEEP - Duration::from_secs(1));
+        let is_young =
+            |of: Option<(Duration, u32)>| of.filter(|(at, _)| world.now() < *at + KEEP - Duration::from_secs(1));
         let old = is_young(known.borrow().id);
         let begins = world.now();
         if let Ok(begun) = store.begin("x", Once(round))
@@ -777,7 +788,8 @@ fn a_closed_store_can_be_opened_at_once_though_an_operator_looks_at_it() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let directory = crate::places::Directory::new();
     for round in 0..10 {
-        let started = store_in(SqliteJournal::new(directory.path())).kind::<Worker>().start(Runtime::builder().workers(2));
+        let started =
+            store_in(SqliteJournal::new(directory.path())).kind::<Worker>().start(Runtime::builder().workers(2));
         let (store, runtime) = started.unwrap_or_else(|error| panic!("round {round}: {error}"));
         if round == 0 {
             for n in 0..300 {
@@ -797,7 +809,10 @@ fn a_closed_store_can_be_opened_at_once_though_an_operator_looks_at_it() {
             assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
             store.close().unwrap();
             let again = SqliteJournal::new(directory.path());
-            let opened = { let mut again = again; procession::durable::journal::Journal::open(&mut again).map(drop) };
+            let opened = {
+                let mut again = again;
+                procession::durable::journal::Journal::open(&mut again).map(drop)
+            };
             over.store(true, Ordering::SeqCst);
             opened.unwrap_or_else(|error| panic!("round {round}: {error}"));
         });

@@ -154,12 +154,17 @@ impl Reader for SqliteReader {
         (serial, number): (u64, u64),
         limit: usize,
     ) -> Result<Vec<(u64, u64, EntryRow)>, JournalError> {
-        let text = format!(
-            "SELECT {ENTRY} FROM entries WHERE class = ?1 AND (serial, number) > (?2, ?3) \
-             ORDER BY serial, number LIMIT ?4"
-        );
+        // In two reads. One condition for both would have SQLite read all entries of the class for each page.
+        let of_first = "class = ?1 AND serial = ?2 AND number > ?3 ORDER BY number LIMIT ?4";
+        let of_others = "class = ?1 AND serial > ?2 ORDER BY serial, number LIMIT ?3";
+        let text = |of| format!("SELECT {ENTRY} FROM entries WHERE {of}");
         let of = params![class, as_signed(serial), as_signed(number), as_signed(limit as u64)];
-        let read = self.list(&text, of, entry_of)?;
+        let mut read = self.list(&text(of_first), of, entry_of)?;
+        let left = limit.saturating_sub(read.len());
+        if left > 0 {
+            let of = params![class, as_signed(serial), as_signed(left as u64)];
+            read.extend(self.list(&text(of_others), of, entry_of)?);
+        }
         let checked = read.into_iter().map(|read| match read.checked().map_err(JournalError::Damaged)? {
             Change::Entry { serial, number, row: Some(row), .. } => Ok(Some((serial, number, row))),
             _ => Ok(None),
