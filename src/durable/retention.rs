@@ -86,6 +86,8 @@ impl StoreCore {
 
     /// Removes everything that is over. Returns the time at which the next thing is.
     fn remove_all(&self, now: u64) -> Result<Option<u64>, JournalError> {
+        // What is read of the tables of one opening is not removed from those of the next one.
+        let life = self.tail.life();
         self.apply()?;
         let (mut from, mut limit) = (1, AT_ONCE);
         // Two pages may have the same entries.
@@ -124,7 +126,7 @@ impl StoreCore {
             };
             for change in changes {
                 self.forget_kept(&change);
-                self.remove(change);
+                self.remove_in(life, change);
             }
             match page.last() {
                 Some((last, ..)) if page.len() == limit && *last == from => limit *= 2,

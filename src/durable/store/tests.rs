@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{PAUSE, RunningWriter, Store};
 use crate::clock::ManualClock;
-use crate::durable::{BeginOptions, Durable};
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{
     Damage, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
 };
 use crate::durable::residency::Place;
 use crate::durable::rows;
+use crate::durable::{BeginOptions, Durable};
 use crate::outcome::Panic;
 use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
