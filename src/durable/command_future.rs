@@ -45,7 +45,7 @@ pub(super) struct OpenCommand {
     /// Its value. `None` if it is answered.
     pub(super) command: Option<BoxedCommand>,
     pub(super) stored: StoredCommand,
-    /// What the command says of its attempts. It is asked before a lock is taken.
+    /// The plan of the command for its attempts. The command is asked before a lock is taken.
     pub(super) retry: Retry,
     /// Whether its first attempt is stored, and was not handed out.
     pub(super) is_new: bool,

@@ -86,7 +86,7 @@ impl StoreCore {
 
     /// Removes everything that is over. Returns the time at which the next thing is.
     fn remove_all(&self, now: u64) -> Result<Option<u64>, JournalError> {
-        // What is read of the tables of one opening is not removed from those of the next one.
+        // Nothing is removed behind a rewind that was read before it.
         let life = self.tail.life();
         self.apply()?;
         let (mut from, mut limit) = (1, AT_ONCE);

@@ -21,7 +21,7 @@ use crate::worker::{end, stepped};
 
 /// If its residence were forgotten, the next message would have it loaded from the record before its end.
 #[test]
-fn a_refused_answer_does_not_bring_a_process_back_whose_end_is_not_on_disk() {
+fn a_refused_answer_does_not_bring_an_ended_process_back() {
     static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
     const TEST: u64 = 901;
     let (disk, gate) = (MemoryDisk::new(), Gate::default());

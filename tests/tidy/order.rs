@@ -313,6 +313,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/closed",
     "durable/operate",
     "durable/store/tests",
+    "durable/sleep/tests",
     "durable/machine/tests",
     "durable/answering",
     "durable/tail/models",

@@ -62,7 +62,7 @@ fn end((store, runtime): (Store, Runtime)) {
 
 /// Otherwise it sleeps with an event on disk, and nothing loads it.
 #[test]
-fn a_process_that_is_to_read_again_what_is_on_disk_does_not_begin_to_sleep() {
+fn a_process_that_is_to_be_read_again_does_not_begin_to_sleep() {
     let (store, runtime, serial) = open(&ManualClock::new(), false);
     let core = &store.inner.core;
     let resident = core.residency.resident(serial).unwrap();
