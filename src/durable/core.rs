@@ -478,10 +478,15 @@ impl StoreCore {
     /// Removes rows of messages that no step will take. If that is refused, they stay until the next start, and come
     /// here again.
     pub(super) fn remove(&self, changes: Vec<Change>) {
+        self.remove_in(self.tail.life(), changes);
+    }
+
+    /// As `remove`, unless the journal was opened anew since this life.
+    pub(super) fn remove_in(&self, life: Life, changes: Vec<Change>) {
         if !changes.is_empty()
             && let Ok(record) = EncodedRecord::new(&Record { changes })
         {
-            let _ = self.tail.append(self.tail.life(), &record, None);
+            let _ = self.tail.append(life, &record, None);
             self.keep_for_now();
         }
     }

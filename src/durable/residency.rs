@@ -389,6 +389,16 @@ impl Residency {
         residence.is_some_and(|residence| matches!(lock(&residence).place, Place::Nobody))
     }
 
+    /// Whether that is known, and on disk.
+    pub(super) fn has_ended_by(&self, serial: u64, released: impl FnOnce() -> Position) -> bool {
+        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
+        residence.is_some_and(|residence| {
+            let residence = lock(&residence);
+            let end = residence.left_behind.map(|(_, position)| position);
+            matches!(residence.place, Place::Nobody) && end.is_none_or(|end| end <= released())
+        })
+    }
+
     /// The process in memory, if it is there.
     pub(super) fn resident(&self, serial: u64) -> Option<Arc<Resident>> {
         let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned()?;

@@ -97,6 +97,8 @@ impl StoreCore {
 
     /// Removes all entries that are due now. Returns the time at which the next one is due.
     fn remove_all(&self, now: u64) -> Result<Option<u64>, JournalError> {
+        // Nothing is removed after a rewind that was read before it.
+        let life = self.tail.life();
         self.apply()?;
         let (mut from, mut limit, mut is_left) = (1, AT_ONCE, false);
         // Two pages may have the same entries.
@@ -110,7 +112,7 @@ impl StoreCore {
                 match self.removal((*serial, *class, *number)) {
                     Ok(Some(change)) => {
                         self.forget_kept(&change);
-                        self.remove(change);
+                        self.remove_in(life, change);
                     }
                     Ok(None) => {}
                     Err(NotRemoved::Tables(error)) => return Err(error),

@@ -83,7 +83,9 @@ impl NonLocal for StoreCore {
     }
 
     fn watch(&self, pid: Pid) -> bool {
-        let lives = self.is_alive(pid);
+        // An end that is not on disk may be lost. When it is on disk, it is told.
+        let is_over = |serial| self.residency.has_ended_by(serial, || self.tail.released());
+        let lives = self.number_of(pid).is_some_and(|serial| !is_over(serial));
         let sleeps = self.number_of(pid).filter(|serial| lives && !self.residency.is_in_memory(*serial));
         if let (Some(serial), Some(core)) = (sleeps, self.core()) {
             // It may have ended in an earlier run. This thread has locks, so another one looks.

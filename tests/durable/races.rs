@@ -21,7 +21,7 @@ use crate::worker::{end, stepped};
 
 /// If its residence were forgotten, the next message would have it loaded from the record before its end.
 #[test]
-fn a_refused_answer_brings_no_process_back_whose_end_is_not_on_disk() {
+fn a_refused_answer_does_not_bring_an_ended_process_back() {
     static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
     const TEST: u64 = 901;
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
@@ -353,4 +353,66 @@ fn a_command_that_is_asked_for_its_attempts_may_use_its_process() {
     stepped(&runtime);
     end((store, runtime));
     assert!(!BLOCKED.load(Ordering::SeqCst), "its residence was locked");
+}
+
+/// An ordinary process that monitors another one, and notes its end.
+struct Watcher(Pid, Arc<Mutex<Vec<String>>>, Latch<()>);
+
+impl Process for Watcher {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), procession::BoxError> {
+        out.monitor(self.0);
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Down(down) => self.1.lock().unwrap().push(down.exit.to_string()),
+                Event::Message(()) => _ = self.2.set(()),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// The end may be lost, and then the process lives.
+#[test]
+fn an_ordinary_process_learns_of_an_end_when_it_is_on_disk() {
+    static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
+    const TEST: u64 = 904;
+    for is_lost in [true, false] {
+        let (disk, gate) = (MemoryDisk::new(), Gate::default());
+        let journal = GatedJournal(MemoryJournal::new(&disk), gate.clone());
+        let (store, runtime) = start(journal, Runtime::builder(), |store| store, &KEYS);
+        let guest = store.begin("1", Guest::new(TEST, 1)).unwrap();
+        guest.wait(LIMIT).unwrap();
+        stepped(&runtime);
+        gate.close();
+        store.send(guest.address(), GuestMessage::Over).unwrap();
+        until("it has ended", || store.send(guest.address(), GuestMessage::Ring(0)).is_err());
+        let (notes, asked) = (Arc::new(Mutex::new(Vec::new())), Latch::new());
+        let watcher = runtime.spawn(Watcher(guest.pid(), notes.clone(), asked.clone())).unwrap();
+        runtime.send(watcher.address(), ()).unwrap();
+        wait(&asked);
+        assert_eq!(notes.lock().unwrap().len(), 0, "its end is not on disk");
+        if is_lost {
+            disk.crash();
+            gate.open();
+            until("it lives", || {
+                runtime.ask(guest.address(), GuestMessage::Look, LIMIT).wait().is_ok_and(|(rings, _)| rings == 0)
+            });
+            assert_eq!(notes.lock().unwrap().len(), 0, "it lives");
+            store.send(guest.address(), GuestMessage::Over).unwrap();
+        } else {
+            gate.open();
+        }
+        until("it is told", || !notes.lock().unwrap().is_empty());
+        assert_eq!(*notes.lock().unwrap(), ["done"]);
+        end((store, runtime));
+    }
 }

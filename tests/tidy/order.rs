@@ -316,6 +316,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/closed",
     "durable/operate",
     "durable/store/tests",
+    "durable/sleep/tests",
     "durable/machine/tests",
     "durable/sleep/tests",
     "durable/answering",

@@ -18,7 +18,7 @@ use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
 use crate::runtime::Runtime;
 use crate::sched::turn::body_lost;
-use crate::wait::until;
+use crate::wait::{until, wait};
 
 #[derive(Serialize, Deserialize)]
 struct Keeper {
@@ -420,7 +420,7 @@ fn a_deadline_that_is_over_before_its_process_is_in_memory_is_given() {
                 std::thread::yield_now();
             });
             drop(held);
-            assert_eq!(core.number_of(begin.join().unwrap()), Some(serial));
+            assert_eq!(core.number_of(wait(begin).unwrap()), Some(serial));
         });
         until("it is asked to stop", || {
             clock.advance(Duration::from_millis(1));
