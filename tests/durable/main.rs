@@ -45,6 +45,8 @@ mod worlds;
 #[cfg(feature = "sqlite")]
 mod sqlite_files;
 #[cfg(feature = "sqlite")]
+mod backups;
+#[cfg(feature = "sqlite")]
 mod formats;
 #[cfg(all(feature = "sqlite", unix))]
 mod torture;

@@ -124,7 +124,7 @@ impl Observer for Stops {
 
 /// Its thread asks for the fate of the record when the journal was opened anew. The record is on disk.
 #[test]
-fn an_end_that_is_on_disk_is_told_though_its_process_asks_behind_a_rewind() {
+fn an_end_on_disk_is_told_though_its_process_asks_after_a_rewind() {
     let (disk, fails) = (MemoryDisk::new(), Arc::new(AtomicBool::new(false)));
     let (parting, arrived, goes_on) = (Arc::new(Mutex::new(None)), Latch::new(), Latch::new());
     let observer = Stops(parting.clone(), arrived.clone(), goes_on.clone());
