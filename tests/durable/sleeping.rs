@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 use procession::clock::ManualClock;
 use procession::command::CommandKey;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{BeginOptions, Store};
-use procession::{Address, Reason, Runtime};
+use procession::durable::{BeginOptions, Durable, Query, Store};
+use procession::{Address, Event, Events, Process, Reason, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
 
 use crate::guest::{Decide, Guest, GuestMessage, address, all_asleep, departures, start, stays, stop};
 use crate::monitors::Ordinary;
+use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
-use crate::worker::stepped;
+use crate::worker::{DAY, stepped};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -316,4 +318,73 @@ fn processes_leave_and_return_under_load_and_are_in_memory_once() {
         departures(seed);
         assert!(stays(seed).iter().all(|stays| stays.inits + stays.resumes == stays.closes), "{:?}", stays(seed));
     }
+}
+
+/// Sets timers, and fails.
+#[derive(Serialize, Deserialize)]
+struct Alarms;
+
+#[derive(Serialize, Deserialize)]
+enum AlarmsMessage {
+    /// Sets so many timers. The first one rings after so many days, and the others some milliseconds after each other.
+    Set {
+        timers: u64,
+        days: u32,
+        apart: u64,
+    },
+    Fail,
+}
+
+impl Process for Alarms {
+    type Message = AlarmsMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, AlarmsMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(AlarmsMessage::Set { timers, days, apart }) => {
+                    (0..timers).for_each(|n| _ = out.after(DAY * days + Duration::from_millis(n * apart)));
+                }
+                Event::Message(AlarmsMessage::Fail) => return Err("on purpose".into()),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Alarms {
+    const NAME: &str = "alarms";
+}
+
+/// The timers of a parked process become overdue, and stay so. A look at the timers reads 10,000 of them.
+#[test]
+fn a_timer_wakes_a_sleeper_though_many_of_a_parked_process_are_overdue() {
+    // At one time, and at many.
+    for apart in [0, 1] {
+        wakes_a_sleeper(10_001, apart);
+    }
+}
+
+fn wakes_a_sleeper(timers: u64, apart: u64) {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let run = || {
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Alarms>();
+        store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap()
+    };
+    let (store, runtime) = run();
+    let [sleeper, parked] = ["a", "b"].map(|id| store.begin(id, Alarms).unwrap().address());
+    let send = |to, message| store.send(to, message).unwrap();
+    send(sleeper, AlarmsMessage::Set { timers: 1, days: 2_000, apart });
+    send(parked, AlarmsMessage::Set { timers, days: 1_000, apart });
+    stepped(&runtime);
+    send(parked, AlarmsMessage::Fail);
+    let count = || store.count(&Query::all().parked()).unwrap();
+    advance_until("it is parked", &clock, Duration::from_secs(1), || count() == 1);
+    end((store, runtime));
+    let (store, runtime) = run();
+    let left = |pid| store.show(pid).unwrap().timers.len() as u64;
+    advance_until("the timer wakes the sleeper", &clock, 100 * DAY, || left(sleeper.pid()) == 0);
+    assert_eq!(left(parked.pid()), timers);
+    end((store, runtime));
 }
