@@ -65,6 +65,23 @@ fn a_message_on_disk_is_not_called_lost_after_its_store_has_closed() {
     again.wait(LIMIT).unwrap();
 }
 
+/// The process lives, and the store is not closed.
+#[test]
+fn a_request_in_a_rewind_is_refused_with_the_reason() {
+    let disk = MemoryDisk::new();
+    let (store, runtime, worker) = with_a_worker(&disk);
+    rewind(&disk, &store, worker);
+    let said = [
+        runtime.terminate(worker.pid()).map(drop).map_err(|why| why.to_string()),
+        runtime.cancel(worker.pid(), "stop").map(drop).map_err(|why| why.to_string()),
+    ];
+    let tells = |why: &String| !why.contains("no such process") && why.contains("try again");
+    assert!(said.iter().all(|one| one.as_ref().err().is_none_or(tells)), "{said:#?}");
+    disk.heal();
+    drop(runtime.shutdown(LIMIT));
+    drop(store.close());
+}
+
 #[test]
 fn a_message_with_a_reply_has_no_receipt_and_comes_back() {
     let disk = MemoryDisk::new();
