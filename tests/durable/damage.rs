@@ -109,3 +109,20 @@ fn a_damaged_row_keeps_no_other_from_being_removed() {
     assert!(listed[0].error.as_ref().unwrap().contains("cannot be read"), "{listed:?}");
     end((store, runtime));
 }
+
+/// Otherwise the order would wait, and the damaged process would be read again and again.
+#[test]
+fn an_order_to_all_passes_over_a_damaged_process() {
+    let disk = MemoryDisk::new();
+    let run = || start(MemoryJournal::new(&disk), Runtime::builder());
+    let (store, runtime) = run();
+    store.begin("damaged", marked()).unwrap().wait(LIMIT).unwrap();
+    store.begin("sound", Worker::default()).unwrap().wait(LIMIT).unwrap();
+    end((store, runtime));
+    // Now the tables have everything.
+    end(run());
+    assert!(disk.flip(8 * (disk.log_size() as u64 + 60_000)));
+    let (store, runtime) = run();
+    assert_eq!(store.retry_all(&Query::all()).unwrap(), 0);
+    end((store, runtime));
+}

@@ -11,8 +11,10 @@ use procession::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::gate::{Gate, GatedJournal};
+use crate::places::store_in;
 use crate::wait::{LIMIT, advance_until, until};
-use crate::worker::{end, stepped};
+use crate::worker::{Worker, WorkerMessage, end, stepped};
 
 /// Takes messages, or waits, or fails.
 #[derive(Default, Serialize, Deserialize)]
@@ -142,5 +144,40 @@ fn a_message_of_a_durable_process_to_a_full_one_is_a_dead_letter() {
     assert_eq!(dead, [full(5), full(6), full(7)]);
     let read = || runtime.ask(taker, TakerMessage::Read, LIMIT).wait().ok();
     until("it has taken its mail", || read() == Some(vec![0, 1, 2, 3, 4]));
+    end((store, runtime));
+}
+
+/// Its mailbox is empty when it falls asleep. The messages that it has taken since its load must not be counted.
+#[test]
+fn a_process_that_sleeps_with_an_empty_mailbox_is_not_full() {
+    const REST: Duration = Duration::from_secs(10);
+    let (disk, gate, clock) = (MemoryDisk::new(), Gate::default(), ManualClock::new());
+    let start = || {
+        let journal = GatedJournal(MemoryJournal::new(&disk), gate.clone());
+        let store = store_in(journal).kind::<Worker>().mailbox_limit(3).sleep_after(REST);
+        store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap()
+    };
+    let (store, runtime) = start();
+    let [full, other] = ["a", "b"].map(|id| store.begin(id, Worker::default()).unwrap().address());
+    store.send(full, WorkerMessage::HangAndWait).unwrap().wait(Duration::MAX).unwrap();
+    stepped(&runtime);
+    for _ in 0..3 {
+        store.send(full, WorkerMessage::Who).unwrap().wait(Duration::MAX).unwrap();
+    }
+    assert!(store.send(full, WorkerMessage::Who).is_err());
+    end((store, runtime));
+    // The next run loads it with its mail.
+    let (store, runtime) = start();
+    let seen = || runtime.ask(full, WorkerMessage::Look, Duration::MAX).wait();
+    until("it has taken its mail", || seen().is_ok_and(|seen| seen.1.len() == 4));
+    stepped(&runtime);
+    gate.close();
+    // The record of the other one is not on disk, so the residence of the sleeper stays.
+    store.send(other, WorkerMessage::Set(1)).unwrap();
+    until("both are in memory", || runtime.processes().len() == 2);
+    advance_until("it sleeps", &clock, REST, || runtime.processes().len() == 1);
+    let sent = store.send(full, WorkerMessage::Set(1));
+    gate.open();
+    assert!(sent.is_ok(), "{sent:?}");
     end((store, runtime));
 }

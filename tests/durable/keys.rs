@@ -196,3 +196,38 @@ impl Process for InStep {
         Ok(Step::Done(refused.to_string()))
     }
 }
+
+#[test]
+fn keys_may_be_empty_or_strange() {
+    let disk = MemoryDisk::new();
+    let (store, runtime) = start(MemoryJournal::new(&disk), Runtime::builder());
+    store.begin("a", Worker::default()).unwrap();
+    for key in ["", "a\0b", "a", "a/b", "ä€", &"y".repeat(3 << 20)] {
+        assert!(!send(&store, key));
+        assert!(send(&store, key));
+    }
+    let worker = store.find::<Worker>("a").unwrap();
+    let refused = store.send_once(worker, &"x".repeat(9 << 20), WorkerMessage::Who).unwrap_err();
+    assert!(refused.to_string().contains("the limit is"), "{refused}");
+    end((store, runtime));
+}
+
+#[test]
+fn a_store_may_keep_everything_for_ever() {
+    let disk = MemoryDisk::new();
+    let run = || {
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Worker>().keep(Duration::MAX);
+        store.start(Runtime::builder().workers(2)).unwrap()
+    };
+    let (store, runtime) = run();
+    let worker = store.begin("a", Worker::default()).unwrap().address();
+    assert!(!send(&store, "1"));
+    store.send(worker, WorkerMessage::Over).unwrap();
+    store.result::<Worker>("a").unwrap().wait(LIMIT).unwrap();
+    assert!(send(&store, "1"));
+    end((store, runtime));
+    let (store, runtime) = run();
+    assert!(send(&store, "1"));
+    store.result::<Worker>("a").unwrap().wait(LIMIT).unwrap();
+    end((store, runtime));
+}

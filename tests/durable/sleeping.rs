@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 use procession::clock::ManualClock;
 use procession::command::CommandKey;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{BeginOptions, Store};
-use procession::{Address, Reason, Runtime};
+use procession::durable::{BeginOptions, Durable, Query, Store};
+use procession::{Address, Event, Events, Process, Reason, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
 
 use crate::guest::{Decide, Guest, GuestMessage, address, all_asleep, departures, start, stays, stop};
 use crate::monitors::Ordinary;
+use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
-use crate::worker::stepped;
+use crate::worker::{DAY, stepped};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -316,4 +318,79 @@ fn processes_leave_and_return_under_load_and_are_in_memory_once() {
         departures(seed);
         assert!(stays(seed).iter().all(|stays| stays.inits + stays.resumes == stays.closes), "{:?}", stays(seed));
     }
+}
+
+/// Sets timers, and fails.
+#[derive(Serialize, Deserialize)]
+struct Alarms;
+
+#[derive(Serialize, Deserialize)]
+enum AlarmsMessage {
+    /// Sets so many timers. The first one rings after so many days, and the others some milliseconds after each other.
+    Set {
+        timers: u64,
+        days: u32,
+        apart: u64,
+    },
+    Fail,
+}
+
+impl Process for Alarms {
+    type Message = AlarmsMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, AlarmsMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(AlarmsMessage::Set { timers, days, apart }) => {
+                    (0..timers).for_each(|n| _ = out.after(DAY * days + Duration::from_millis(n * apart)));
+                }
+                Event::Message(AlarmsMessage::Fail) => return Err("on purpose".into()),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Alarms {
+    const NAME: &str = "alarms";
+}
+
+/// The timers of parked processes become overdue, and stay so. A look at the timers reads 10,000 of them.
+#[test]
+fn a_timer_wakes_a_sleeper_though_many_of_parked_ones_are_overdue() {
+    // At one time, and at many.
+    for apart in [0, 1] {
+        wakes_a_sleeper(apart);
+    }
+}
+
+fn wakes_a_sleeper(apart: u64) {
+    const PARKED: u64 = 20;
+    const TIMERS: u64 = 501;
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let run = || {
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Alarms>();
+        store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap()
+    };
+    let (store, runtime) = run();
+    let begin = |id: &str| store.begin(id, Alarms).unwrap().address();
+    let send = |to, message| store.send(to, message).unwrap();
+    let sleeper = begin("sleeper");
+    send(sleeper, AlarmsMessage::Set { timers: 1, days: 2_000, apart });
+    let parked: Vec<_> = (0..PARKED).map(|n| begin(&n.to_string())).collect();
+    for one in &parked {
+        send(*one, AlarmsMessage::Set { timers: TIMERS, days: 1_000, apart });
+    }
+    stepped(&runtime);
+    parked.iter().for_each(|one| drop(send(*one, AlarmsMessage::Fail)));
+    let count = || store.count(&Query::all().parked()).unwrap();
+    advance_until("they are parked", &clock, Duration::from_secs(1), || count() == PARKED);
+    end((store, runtime));
+    let (store, runtime) = run();
+    let left = |of: Address<_>| store.show(of.pid()).unwrap().timers.len() as u64;
+    advance_until("the timer wakes the sleeper", &clock, 100 * DAY, || left(sleeper) == 0);
+    assert!(parked.iter().all(|one| left(*one) == TIMERS));
+    end((store, runtime));
 }
