@@ -128,7 +128,7 @@ fn send_all(world: &World, disk: &MemoryDisk, told: &RefCell<BTreeSet<(usize, u3
                     _ => Ok(None),
                 }
             })?;
-            if world.seed() % 3 == 0 {
+            if world.seed().is_multiple_of(3) {
                 // They fall asleep.
                 world.run_for(Duration::from_millis(400))?;
             }

@@ -16,9 +16,12 @@ use crate::worker::{Worker, WorkerMessage, end};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The ids and outputs of the processes that a sink was given.
+/// The id and the output of a process.
+type Ended = (String, Option<u64>);
+
+/// The processes that a sink was given.
 #[derive(Clone, Default)]
-struct Archive(Arc<Mutex<Vec<(String, Option<u64>)>>>);
+struct Archive(Arc<Mutex<Vec<Ended>>>);
 
 impl Archive {
     fn note(&self, shown: &Shown) {
@@ -26,7 +29,7 @@ impl Archive {
         self.0.lock().unwrap().push((shown.listed.id.clone().unwrap_or_default(), output));
     }
 
-    fn given(&self) -> Vec<(String, Option<u64>)> {
+    fn given(&self) -> Vec<Ended> {
         self.0.lock().unwrap().clone()
     }
 }
