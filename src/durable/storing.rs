@@ -1,5 +1,6 @@
 //! Stores the steps of a durable process that have succeeded.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::contract::Durable;
@@ -66,13 +67,15 @@ impl<P: Durable> DurableMachine<P> {
         notices.append(&mut named.answers);
         let events = self.taken_events(taken);
         let Sorted { inside, mut held, names_sender, children, monitors, .. } = sorted;
-        let is_stored =
-            |tag: &u64| performed.contains(tag) || changes.iter().any(|change| entry_of(change) == Some(*tag));
+        // A set: a step may have very many timers, commands and children.
+        let stored_tags: HashSet<u64> = performed.into_iter().chain(changes.iter().filter_map(entry_of)).collect();
         let mut open = self.stored.open.clone();
         if !open.is_empty() {
             open.retain(|tag| !taken.answers.contains(tag));
         }
-        open.extend((self.stored.tags + 1..=head.tags).filter(|tag| !taken.answers.contains(tag) && !is_stored(tag)));
+        open.extend(
+            (self.stored.tags + 1..=head.tags).filter(|tag| !taken.answers.contains(tag) && !stored_tags.contains(tag)),
+        );
         let traced = match rest {
             _ if is_over => Traced::Ended,
             Rest::New | Rest::Idle => Traced::Idle,

@@ -66,6 +66,7 @@ pub(crate) enum Missing {
     /// Its process has ended, or is being ended.
     Ended,
     /// Its process may live, and cannot be reached now: its store opens its files again.
+    #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     NotNow,
 }
 
