@@ -86,6 +86,12 @@ impl StoreCore {
         if let Some(exit) = head.and_then(|head| head.exit) {
             lock(&self.ends).waiting.remove(&serial);
             drop(latch.set(Ok(exit)));
+        } else if self.tail.is_closing() {
+            // It may be too late to be told with the others.
+            self.waits_no_longer(serial);
+            let latch = Latch::new();
+            drop(latch.set(Err(Fate::Unknown)));
+            return Ok(latch);
         }
         Ok(latch)
     }

@@ -125,8 +125,8 @@ struct State {
     phase: Phase,
     /// Whether `close` was called.
     is_closing: bool,
-    /// Set when `reopen` was called, until the writer has seen it. Whether one of the errors counts.
-    is_broken: Option<bool>,
+    /// Set when `reopen` was called, until the writer has seen it. The text of the first error that counts, if one does.
+    is_broken: Option<Option<String>>,
     life: u64,
     /// The life that the last rewind has ended, while its fate is not known to the last record.
     rewound: Option<u64>,
@@ -163,8 +163,8 @@ pub(crate) enum Work {
     Commit(Batch),
     /// The tables have failed. The journal is to be opened anew.
     Reopen {
-        /// Whether the error counts towards those that close the store.
-        counts: bool,
+        /// The text of the error, if it counts towards those that close the store.
+        why: Option<String>,
     },
     /// Everything is on disk, and no record will come.
     End,
@@ -329,7 +329,9 @@ impl Tail {
     pub(crate) fn reopen(&self, life: Life, error: &JournalError) {
         let mut state = lock(&self.state);
         if state.phase == Phase::Open && state.life == life.0 {
-            *state.is_broken.get_or_insert(false) |= error.counts() && !error.follows();
+            let why = (error.counts() && !error.follows()).then(|| error.to_string());
+            let first = state.is_broken.get_or_insert_default();
+            *first = first.take().or(why);
             drop(state);
             self.notify_writer();
         }
@@ -376,8 +378,8 @@ impl Tail {
     }
 
     fn take_now<'a>(&self, mut state: MutexGuard<'a, State>) -> Result<Work, MutexGuard<'a, State>> {
-        if let Some(counts) = state.is_broken.filter(|_| !state.is_closing) {
-            return Ok(Work::Reopen { counts });
+        if let Some(why) = state.is_broken.clone().filter(|_| !state.is_closing) {
+            return Ok(Work::Reopen { why });
         }
         if let Some(batch) = state.pending.pop_front() {
             return Ok(Work::Commit(batch));

@@ -61,7 +61,9 @@ impl Writer {
     pub(crate) fn work(&mut self, tail: &Tail, work: Work) -> Result<bool, JournalError> {
         let error = match (work, &mut self.log) {
             (Work::End, _) => return Ok(false),
-            (Work::Reopen { counts: false }, _) => None,
+            (Work::Reopen { why }, _) => {
+                why.map(|why| JournalError::Io { call: "reading or writing the tables", source: why.into() })
+            }
             (Work::Commit(batch), Some(log)) => match log.commit(&batch) {
                 Ok(()) => {
                     self.errors = 0;
@@ -70,7 +72,7 @@ impl Writer {
                 }
                 Err(error) => Some(error),
             },
-            (Work::Commit(_) | Work::Reopen { .. }, _) => Some(JournalError::Broken),
+            (Work::Commit(_), None) => Some(JournalError::Broken),
         };
         tail.rewind();
         // The files are closed before they are opened anew.

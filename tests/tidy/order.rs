@@ -250,6 +250,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/journal/memory",
     "durable/journal/sqlite/lock_file",
     "durable/journal/sqlite/connection",
+    "durable/journal/sqlite/checkpoints",
     "durable/journal/sqlite/log",
     "durable/journal/sqlite/reader",
     "durable/journal/sqlite/tables",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PAUSE, RunningWriter, Settings, Store};
+use super::{PAUSE, RunningWriter, Settings, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{
@@ -291,7 +291,8 @@ fn tables_that_cannot_be_opened_close_the_store_if_their_errors_count() {
         // Two openings whose tables have failed, after an error of those that were open.
         assert_eq!(bad.openings.load(Ordering::SeqCst), if closes { 3 } else { 12 });
         drop(bad.runtime.shutdown(Duration::MAX).unwrap());
-        assert_eq!(bad.store.close().is_err(), closes);
+        let why = bad.store.close().err().map(|error| error.to_string());
+        assert_eq!(why.as_ref().is_some_and(|why| why.contains("on purpose")), closes, "{why:?}");
     }
 }
 
@@ -362,6 +363,19 @@ fn a_key_is_known_until_it_is_old_and_leaves_nothing() {
         old() == (0, 0)
     });
     end((store, runtime));
+}
+
+#[test]
+fn a_result_of_a_store_that_is_closing_says_so() {
+    let (store, runtime) = open(MemoryJournal::new(&MemoryDisk::new()), &ManualClock::new());
+    store.begin("a", new()).unwrap().wait(Duration::MAX).unwrap();
+    // Others are told when the store is closed.
+    let early = store.result::<Keeper>("a").unwrap();
+    store.inner.core.tail.close();
+    let late = store.result::<Keeper>("a").unwrap();
+    assert!(matches!(late.wait(Duration::MAX), Err(StoreError::Unknown)));
+    end((store, runtime));
+    assert!(matches!(early.wait(Duration::MAX), Err(StoreError::Unknown)));
 }
 
 #[test]

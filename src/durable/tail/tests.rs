@@ -311,7 +311,7 @@ fn an_error_of_the_tables_counts_unless_it_passes_or_follows_from_another() {
     for (errors, counts) in orders {
         let tail = Tail::new(Position::START);
         errors.iter().for_each(|error| tail.reopen(tail.life(), error));
-        assert_eq!(tail.take(), Work::Reopen { counts }, "{errors:?}");
+        assert!(matches!(tail.take(), Work::Reopen { why } if why.is_some() == counts), "{errors:?}");
     }
 }
 

@@ -20,9 +20,6 @@ pub(super) const FORMAT: i64 = 1;
 /// A file that SQLite keeps to write into it again is cut to this size, in bytes.
 const WAL_LIMIT: u64 = 64 << 20;
 
-/// How many bytes may be written to a WAL before its pages are copied to the main file.
-pub(super) const CHECKPOINT: u64 = 16 << 20;
-
 /// How much memory a connection uses for pages, in KiB.
 const CACHE: i64 = 8 << 10;
 
@@ -167,7 +164,8 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
     write_again(&connection, path)?;
     // A reader of another program may need pages of the WAL. They stay, and are on disk.
     connection.busy_timeout(Duration::ZERO).map_err(&failed)?;
-    if !checkpoint(&connection, "TRUNCATE")? {
+    let progress = checkpoint(&connection, "TRUNCATE")?;
+    if progress.pages != 0 {
         let file = path.display();
         tell_log(|| tracing::warn!(%file, "a reader has an old snapshot of a file of the store, so its WAL stays"));
     }
@@ -258,13 +256,21 @@ fn prepare(connection: &Connection) -> Result<(), Error> {
     connection.pragma_update(None, "cell_size_check", true)
 }
 
-/// Copies the pages of the WAL to the main file. The next writer begins the WAL anew, if no reader needs its pages.
-/// Returns whether all was done that the mode asks for.
-pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, JournalError> {
+/// The state of a WAL after a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// The pages of the WAL.
+    pub(super) pages: i64,
+    /// Those that are in the main file.
+    pub(super) copied: i64,
+}
+
+/// Copies the pages of the WAL to the main file, as far as no reader needs those of the main file. If all are copied,
+/// the next writer begins the WAL anew.
+pub(super) fn checkpoint(connection: &Connection, mode: &str) -> Result<Progress, JournalError> {
     let text = format!("PRAGMA wal_checkpoint({mode})");
-    let is_busy: bool =
-        connection.query_row(&text, [], |row| row.get(0)).map_err(failed(connection, "a checkpoint"))?;
-    Ok(!is_busy)
+    let read = |row: &rusqlite::Row<'_>| Ok(Progress { pages: row.get(1)?, copied: row.get(2)? });
+    connection.query_row(&text, [], read).map_err(failed(connection, "a checkpoint"))
 }
 
 /// Turns the errors of a call into those of a journal.

@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, params};
 
-use super::connection::{CHECKPOINT, Guarded, checkpoint, failed};
+use super::checkpoints::Checkpoints;
+use super::connection::{Guarded, failed};
 use crate::durable::journal::batch::{Batch, read_batch};
 use crate::durable::journal::contract::Log;
 use crate::durable::journal::error::{Damage, JournalError, Position};
@@ -10,6 +11,9 @@ use crate::durable::journal::record::Record;
 
 pub(super) const TABLES: &str = "CREATE TABLE log(position INTEGER PRIMARY KEY, count INTEGER NOT NULL, \
      crc INTEGER NOT NULL, body BLOB NOT NULL);";
+
+/// The name of the file.
+pub(super) const FILE: &str = "log.db";
 
 /// How many bytes of batches one call of [`Log::trim`] removes, at most one batch more.
 const TRIMMED: u64 = 8 << 20;
@@ -21,23 +25,12 @@ const PAGES: u64 = 8 << 10;
 pub(super) struct SqliteLog {
     file: Guarded,
     last: Position,
-    /// The bytes that were written since the last checkpoint, about.
-    written: u64,
+    checkpoints: Checkpoints,
 }
 
 impl SqliteLog {
     pub(super) fn new(file: Guarded, last: Position) -> SqliteLog {
-        SqliteLog { file, last, written: 0 }
-    }
-
-    /// Copies the pages of the WAL if much was written.
-    fn make_room(&mut self) -> Result<(), JournalError> {
-        let SqliteLog { file, written, .. } = self;
-        if *written > CHECKPOINT {
-            file.call(|connection| checkpoint(connection, "PASSIVE"))?;
-            *written = 0;
-        }
-        Ok(())
+        SqliteLog { file, last, checkpoints: Checkpoints::default() }
     }
 }
 
@@ -50,8 +43,8 @@ impl Log for SqliteLog {
         if batch.first() != last.next() {
             return self.file.call(|_| Err(JournalError::Order { first: batch.first(), last }));
         }
-        self.make_room()?;
-        self.written += batch.size() as u64 + PAGES;
+        self.checkpoints.make(&mut self.file, FILE)?;
+        self.checkpoints.add(batch.size() as u64 + PAGES);
         self.file.write("a commit", |connection| {
             let row = params![batch.first().0 as i64, batch.count() as i64, batch.head_crc(), batch.body()];
             let text = "INSERT INTO log VALUES (?1, ?2, ?3, ?4)";
@@ -62,8 +55,8 @@ impl Log for SqliteLog {
     }
 
     fn trim(&mut self, applied: Position) -> Result<bool, JournalError> {
-        self.make_room()?;
-        let SqliteLog { file, last, written } = self;
+        let SqliteLog { file, last, checkpoints } = self;
+        checkpoints.make(file, FILE)?;
         let through = applied.min(file.held.applied());
         file.write("trimming the log", |connection| {
             let failed = failed(connection, "trimming the log");
@@ -83,7 +76,7 @@ impl Log for SqliteLog {
             }
             drop(rows);
             let Some(end) = end else { return Ok(false) };
-            *written += bytes / 256 + PAGES;
+            checkpoints.add(bytes / 256 + PAGES);
             connection.execute("DELETE FROM log WHERE position <= ?1", [end]).map_err(&failed)?;
             Ok(bytes >= TRIMMED)
         })

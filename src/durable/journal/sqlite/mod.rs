@@ -2,6 +2,7 @@
 //!
 //! They are two files, because SQLite has one writer a file: a commit must not wait for an application.
 
+mod checkpoints;
 mod connection;
 mod lock_file;
 mod log;
@@ -59,7 +60,7 @@ impl Journal for SqliteJournal {
     fn open(&mut self) -> Result<Opened, JournalError> {
         let held = self.hold()?;
         let opening = held.begin_opening();
-        let (log_path, tables_path) = (self.directory.join("log.db"), self.directory.join(tables::TABLES_FILE));
+        let (log_path, tables_path) = (self.directory.join(log::FILE), self.directory.join(tables::TABLES_FILE));
         let tables = open(&tables_path, tables::TABLES)?;
         let log = open(&log_path, log::TABLES)?;
         let applied = read_mark(&tables)?;

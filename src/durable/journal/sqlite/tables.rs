@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use rusqlite::{Connection, Row, params};
 
-use super::connection::{CHECKPOINT, Guarded, checkpoint, failed, open_reader};
+use super::checkpoints::Checkpoints;
+use super::connection::{Guarded, failed, open_reader};
 use super::log::read_log;
 use super::reader::{ENTRY, NAME, PROCESS, Read, SqliteReader, entry_of, name_of, process_of};
 use crate::durable::journal::contract::{CopyTables, Reader, Tables};
@@ -43,13 +44,12 @@ pub(super) struct SqliteTables {
     log: Connection,
     file: Guarded,
     path: PathBuf,
-    /// The bytes that were written since the last checkpoint, about.
-    written: u64,
+    checkpoints: Checkpoints,
 }
 
 impl SqliteTables {
     pub(super) fn new(file: Guarded, log: Connection, path: PathBuf) -> SqliteTables {
-        SqliteTables { log, file, path, written: 0 }
+        SqliteTables { log, file, path, checkpoints: Checkpoints::default() }
     }
 
     /// Changes the rows of some processes. The last slice of an application moves the mark, too.
@@ -59,12 +59,9 @@ impl SqliteTables {
         bytes: u64,
         mark: Option<Position>,
     ) -> Result<(), JournalError> {
-        let SqliteTables { file, written, .. } = self;
-        if *written > CHECKPOINT {
-            file.call(|connection| checkpoint(connection, "PASSIVE"))?;
-            *written = 0;
-        }
-        *written += bytes;
+        let SqliteTables { file, checkpoints, .. } = self;
+        checkpoints.make(file, TABLES_FILE)?;
+        checkpoints.add(bytes);
         file.write("an application", |connection| {
             let failed = failed(connection, "an application");
             let mut writer = Writer::new(connection).map_err(&failed)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rusqlite::Connection;
 
-use super::connection::{Guarded, Held, open, open_reader};
+use super::connection::{Guarded, Held, checkpoint, open, open_reader};
 use super::lock_file::LockFile;
 use super::tables::{SqliteTables, TABLES, read_mark};
 use super::{SqliteJournal, log};
@@ -181,4 +181,32 @@ fn the_number_of_a_process_that_has_ended_is_not_shown() {
     assert_eq!(fs::read_to_string(&path).unwrap(), std::process::id().to_string());
     drop(lock);
     assert_eq!(fs::read_to_string(&path).unwrap(), "", "the next process begins without a number");
+}
+
+/// A checkpoint copies all pages, unless a reader has an older snapshot.
+#[test]
+fn a_checkpoint_says_how_far_readers_have_let_it_come() {
+    let directory = Directory::new();
+    let path = directory.file("tables.db");
+    let file = open(&path, TABLES).unwrap();
+    let write = |position: u64| {
+        let text = "UPDATE mark SET position = ?1";
+        assert_eq!(file.execute(text, [position as i64]).unwrap(), 1);
+    };
+    write(1);
+    let reader = open_reader(&path).unwrap();
+    let snapshot = reader.unchecked_transaction().unwrap();
+    let seen: i64 = snapshot.query_row("SELECT position FROM mark", [], |row| row.get(0)).unwrap();
+    assert_eq!(seen, 1);
+    write(2);
+    let first = checkpoint(&file, "PASSIVE").unwrap();
+    assert!(first.copied < first.pages, "{first:?}");
+    write(3);
+    let second = checkpoint(&file, "PASSIVE").unwrap();
+    assert_eq!(second.copied, first.copied, "the reader is the same");
+    assert!(second.pages > first.pages);
+    drop(snapshot);
+    let third = checkpoint(&file, "PASSIVE").unwrap();
+    assert_eq!((third.pages, third.copied), (second.pages, second.pages));
+    assert_eq!(checkpoint(&file, "TRUNCATE").unwrap().pages, 0);
 }
