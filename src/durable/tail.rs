@@ -125,7 +125,7 @@ struct State {
     phase: Phase,
     /// Whether `close` was called.
     is_closing: bool,
-    /// Set when `reopen` was called, until the writer has seen it. The text of the first error that counts, if one does.
+    /// Set when `reopen` was called, until the writer has seen it. The text of the first error that counts, if any.
     is_broken: Option<Option<String>>,
     life: u64,
     /// The life that the last rewind has ended, while its fate is not known to the last record.
