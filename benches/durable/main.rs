@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Short};
 use lexopt::Parser;
+use processes::BesideBackups;
 use procession::durable::journal::{
     Batch, Change, EncodedRecord, Journal, Opened, Position, ProcessRow, Record, SqliteJournal, Status,
 };
@@ -139,6 +140,17 @@ fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
         median.as_micros(),
         plain.as_micros(),
         median.as_secs_f64() / plain.as_secs_f64()
+    );
+    let processes = if smoke { 100 } else { 100_000 };
+    let BesideBackups { alone, beside, backups, took } = processes::backups(directory, processes, limit * 4);
+    fs::remove_dir_all(directory).expect("it is there");
+    println!(
+        "{{\"workload\":\"commits beside backups\",\"processes\":{processes},\"p99_alone_us\":{},\"p99_beside_us\":{},\
+         \"ratio\":{:.2},\"backups\":{backups},\"backup_ms\":{}}}",
+        alone.as_micros(),
+        beside.as_micros(),
+        beside.as_secs_f64() / alone.as_secs_f64(),
+        took.as_millis() / backups as u128
     );
 }
 

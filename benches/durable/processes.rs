@@ -1,6 +1,7 @@
 //! Durable processes in the files of SQLite: steps a second, and the time until a begun process is on disk.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use procession::durable::{Durable, Format, Store};
@@ -106,18 +107,67 @@ where
     (processes * (steps + 1)) as f64 / begin.elapsed().as_secs_f64()
 }
 
+/// The time of `begin` with its wait, again and again while `goes_on` says so. Returns the times in order.
+fn begin_while(store: &Store, name: &str, mut goes_on: impl FnMut() -> bool) -> Vec<Duration> {
+    let mut times = Vec::new();
+    while times.is_empty() || goes_on() {
+        let begin = Instant::now();
+        let begun = store.begin(&format!("{name} {}", times.len()), member::<false>()).expect("it begins");
+        begun.wait(LIMIT).expect("it is on disk");
+        times.push(begin.elapsed());
+    }
+    times.sort_unstable();
+    times
+}
+
 /// The median time of `begin` with its wait.
 pub(crate) fn begins(directory: &Path, limit: Duration) -> Duration {
     let (store, runtime) = open(directory);
     let begin = Instant::now();
-    let mut times = Vec::new();
-    while begin.elapsed() < limit || times.is_empty() {
-        let begin = Instant::now();
-        let begun = store.begin(&format!("one {}", times.len()), member::<false>()).expect("it begins");
-        begun.wait(LIMIT).expect("it is on disk");
-        times.push(begin.elapsed());
-    }
+    let times = begin_while(&store, "one", || begin.elapsed() < limit);
     end((store, runtime));
-    times.sort_unstable();
     times[times.len() / 2]
+}
+
+/// The time of a commit in a store of many processes.
+pub(crate) struct BesideBackups {
+    /// The 99th percentile without a backup.
+    pub(crate) alone: Duration,
+    /// That while backups are made, one after the other.
+    pub(crate) beside: Duration,
+    pub(crate) backups: usize,
+    /// The time that the backups took.
+    pub(crate) took: Duration,
+}
+
+/// Commits beside backups.
+pub(crate) fn backups(directory: &Path, processes: u64, limit: Duration) -> BesideBackups {
+    let (store, runtime) = open(directory);
+    let members: Vec<_> =
+        (0..processes).map(|n| store.begin(&format!("old {n}"), member::<false>()).expect("it begins")).collect();
+    members.last().into_iter().for_each(|member| member.wait(LIMIT).expect("it is on disk"));
+    runtime.wait_idle().expect("it comes to rest");
+    let percentile = |times: &[Duration]| times[times.len() * 99 / 100];
+    let begin = Instant::now();
+    let alone = percentile(&begin_while(&store, "alone", || begin.elapsed() < limit));
+    let is_over = AtomicBool::new(false);
+    let (beside, backups, took) = std::thread::scope(|scope| {
+        let copies = scope.spawn(|| {
+            let (begin, mut backups) = (Instant::now(), 0);
+            while backups == 0 || begin.elapsed() < limit {
+                let copy = directory.with_extension("copy");
+                store.backup(&copy).expect("it is copied");
+                std::fs::remove_dir_all(copy).expect("it is there");
+                backups += 1;
+            }
+            let took = begin.elapsed();
+            is_over.store(true, Ordering::SeqCst);
+            (backups, took)
+        });
+        let times = begin_while(&store, "beside", || !is_over.load(Ordering::SeqCst));
+        let (backups, took) = copies.join().expect("backups are made");
+        (percentile(&times), backups, took)
+    });
+    end((store, runtime));
+    BesideBackups { alone, beside, backups, took }
 }
