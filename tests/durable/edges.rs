@@ -71,7 +71,9 @@ fn a_run_whose_first_record_is_not_stored_does_not_begin() {
             is_on_disk
         });
         nodes.push(runtime.node());
-        end((store, runtime));
+        // The error may also undo the first step.
+        drop(runtime.shutdown(LIMIT).unwrap());
+        store.close().unwrap();
     }
     assert!(failures > 1 && nodes.len() > 2, "{failures} starts have failed, {nodes:?}");
     let runs = nodes.len();

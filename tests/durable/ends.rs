@@ -7,7 +7,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::config::RuntimeBuilder;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, Query, Store};
+use procession::durable::{Durable, Query, Shown, Store, Traced};
 use procession::spawn::ParentEndPolicy;
 use procession::{Address, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,10 @@ fn mail_of_an_unread_process_is_dead_once_and_when_its_end_is_stored() {
     // This program does not know its kind.
     let store = Store::with_journal(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Other>();
     let (store, runtime) = store.start(Runtime::builder().workers(2)).unwrap();
-    store.begin("b", Other).unwrap().wait(LIMIT).unwrap();
+    let other = store.begin("b", Other).unwrap();
+    // The record of its first step must not be the one that passes below.
+    let is_idle = |shown: Shown| shown.trail.last().is_some_and(|step| step.what == Traced::Idle);
+    until("its first step is on disk", || store.show(other.pid()).is_ok_and(is_idle));
     gate.close();
     runtime.terminate(worker.pid()).unwrap();
     // The request is stored, and the end is not.
