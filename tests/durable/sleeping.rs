@@ -59,7 +59,7 @@ fn a_process_that_has_rested_returns_with_whatever_comes_for_it() {
     send(GuestMessage::Seconds(100_000));
     stepped(&runtime);
     all_asleep(&runtime, pass);
-    until("its state is dropped", || !stays(TEST)[0].is_here);
+    until("their states are dropped", || stays(TEST).iter().all(|stays| !stays.is_here));
     let before = stays(TEST);
     (0..10).for_each(|_| pass());
     assert_eq!(stays(TEST), before, "it is not time yet");
