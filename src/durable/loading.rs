@@ -164,7 +164,7 @@ impl StoreCore {
             Ok(found) => found,
             Err(error) => {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
-                if let Some(damage) = self.tables_failed(life, &error) {
+                if let JournalError::Damaged(damage) = &error {
                     tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
                     // Otherwise it would be read for them again and again.
                     self.refuse_repairs(serial, &NotRepaired::State(damage.to_string()));

@@ -99,22 +99,18 @@ impl StoreCore {
         let Some(core) = self.core() else { return };
         let serials = std::mem::take(&mut *lock(&self.keeper.asleep));
         let begin = core.road.clock.now();
-        let (life, now, mut next) = (self.tail.life(), self.wall_millis(), None);
-        let (mut unread, mut failed) = (Vec::new(), None);
+        let (now, mut next) = (self.wall_millis(), None);
+        let mut unread = Vec::new();
         for serial in serials {
             match self.next_due(serial) {
                 Ok(Some(due)) if due <= now => self.wake(&core, serial),
                 Ok(due) => next = next.into_iter().chain(due).min(),
                 // A load of it says so.
                 Err(JournalError::Damaged(_)) => self.wake(&core, serial),
-                Err(error) => {
-                    unread.push(serial);
-                    failed.get_or_insert(error);
-                }
+                Err(_) => unread.push(serial),
             }
         }
-        if let Some(error) = failed {
-            self.tail.reopen(life, &error);
+        if !unread.is_empty() {
             self.watch_sleepers_again(&core, unread);
         }
         let delay = next.map(|next| Duration::from_millis(next.saturating_sub(now)));
