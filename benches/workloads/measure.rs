@@ -34,6 +34,7 @@ pub(crate) struct Setting {
     pub(crate) n: u64,
     pub(crate) workers: usize,
     /// Is a store of durable processes open, which nobody uses?
+    #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     pub(crate) store: bool,
 }
 
