@@ -81,8 +81,6 @@ fn encode<C: DurableCommand>(answer: &CommandResult<C>) -> Result<StoredAnswer, 
 struct Found {
     life: Life,
     seen: Seen,
-    /// Whether the process lives.
-    is_alive: bool,
     command: Option<StoredCommand>,
 }
 
@@ -114,7 +112,7 @@ impl StoreCore {
         if !self.has_range_of(key) {
             return Err(StoreError::NoSuchCommand(key));
         }
-        let (_, command) = self.read_command(key).map_err(StoreError::Journal)?;
+        let command = self.read_command(key).map_err(StoreError::Journal)?;
         let name = command.ok_or(StoreError::NoSuchCommand(key))?.name;
         let kind = self.commands.values().find(|kind| kind.name == name);
         let kind =
@@ -134,12 +132,11 @@ impl StoreCore {
         let Some(core) = self.core() else { return Err(StoreError::NotStored("the runtime has ended".into())) };
         let (mut waiter, mut found) = (Some(waiter), None);
         loop {
-            let nobody = found.as_ref().filter(|found: &&Found| !found.is_alive).map(|found| found.seen);
             match self.look(given, found.take(), &mut waiter) {
                 Look::Read(seen) => {
                     let life = self.tail.life();
-                    let (is_alive, command) = self.read_command(given.key).map_err(StoreError::Journal)?;
-                    found = Some(Found { life, seen, is_alive, command });
+                    let command = self.read_command(given.key).map_err(StoreError::Journal)?;
+                    found = Some(Found { life, seen, command });
                 }
                 Look::Answered { loads } => {
                     if loads {
@@ -148,14 +145,8 @@ impl StoreCore {
                     return Ok(());
                 }
                 Look::Refused(why) => {
-                    // Not that of a process whose end is not on disk yet: a load would bring it back.
-                    if let Some(seen) = nobody {
-                        self.residency.forget_if(serial, |residence| {
-                            matches!(residence.place, Place::Nobody)
-                                && residence.waiting.is_empty()
-                                && (residence.number, residence.left_behind) == seen
-                        });
-                    }
+                    // The first look may have made it.
+                    self.residency.forget_unknown(serial);
                     return Err(why);
                 }
             }
@@ -192,9 +183,6 @@ impl StoreCore {
                 else {
                     return Look::Read((residence.number, residence.left_behind));
                 };
-                if !found.is_alive && matches!(residence.place, Place::Asleep) && residence.waiting.is_empty() {
-                    residence.place = Place::Nobody;
-                }
                 let Some(command) = found.command else { return refuse(Refusal::Unknown) };
                 if command.name != *name {
                     let holder = command.name;
@@ -227,8 +215,8 @@ impl StoreCore {
         })
     }
 
-    /// Reads a command whose process is not in memory. Also returns whether the process lives.
-    fn read_command(&self, key: CommandKey) -> Result<(bool, Option<StoredCommand>), JournalError> {
+    /// Reads a command whose process is not in memory. `None` if the process has ended.
+    fn read_command(&self, key: CommandKey) -> Result<Option<StoredCommand>, JournalError> {
         let (serial, tag) = key.place();
         // Records of this run may be only in the log.
         let stored = self.with_tables(|tables, reader| {
@@ -239,6 +227,6 @@ impl StoreCore {
         let is_alive = head.is_some_and(|head| head.exit.is_none());
         let mut rows = stored.entries.into_iter().filter(|(class, number, _)| (*class, *number) == (COMMANDS, tag));
         let command = rows.next().and_then(|(_, _, row)| postcard::from_bytes(&row.body).ok());
-        Ok((is_alive, command.filter(|_| is_alive)))
+        Ok(command.filter(|_| is_alive))
     }
 }

@@ -72,14 +72,18 @@ impl StoreCore {
             Err(error) => return Err((process, error)),
         };
         let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
+        let residence = self.residency.enter(serial, |residence| residence.number);
         let position = match self.tail.append(life, &record, Some(waiter)) {
             Ok(position) => position,
-            Err(why) => return Err((process, why_refused(why).into())),
+            Err(why) => {
+                self.residency.forget_unknown(serial);
+                return Err((process, why_refused(why).into()));
+            }
         };
         ids.insert(id.to_owned(), Id { serial, kind: P::NAME.into(), life, position });
         self.note_deadline(&resident, deadline);
         let loaded = Loaded::new(process, state, head, position);
-        let installed = self.install_new(&core, resident, loaded, (None, position));
+        let installed = self.install_new(&core, resident, loaded, (None, position, residence));
         // A timer that rings before finds nobody to give the request to.
         if let Some((number, due)) = deadline {
             self.give_later(&core, serial, number, due.saturating_sub(self.wall_millis()));

@@ -32,10 +32,18 @@ use crate::sched::machine::Typed;
 #[must_use]
 pub(super) struct Installed<P: Durable> {
     serial: u64,
-    /// The body, if it was. An error if there is no room for it.
-    made: Result<Option<Ready>, ()>,
+    made: Made,
     /// Dropped when no lock is held.
     needless: (Option<Ready>, Option<Loaded<P>>),
+}
+
+enum Made {
+    Body(Ready),
+    /// Another thread has it, or there is no such process any more.
+    Nothing,
+    /// It has run already, and is not in memory now.
+    Loads,
+    NoRoom,
 }
 
 impl ChildType {
@@ -57,7 +65,7 @@ impl ChildType {
 pub(super) fn begin_child<P: Durable>(store: &Arc<StoreCore>, mut child: NewChild, (life, position): (Life, Position)) {
     let process = (&mut child.ready.machine as &mut dyn Any).downcast_mut::<Typed<P>>().and_then(Typed::take_process);
     let local = child.ready.head.pid;
-    let (Some(process), Some(StoredNewChild { serial, head, state }), Some(core)) =
+    let (Some(process), Some(StoredNewChild { serial, head, state, residence }), Some(core)) =
         (process, child.stored, store.core())
     else {
         return;
@@ -67,7 +75,7 @@ pub(super) fn begin_child<P: Durable>(store: &Arc<StoreCore>, mut child: NewChil
     let Some(pid) = store.ticket(serial) else { return };
     let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
     let loaded = Loaded::new(process, state, head, position);
-    let installed = store.install_new(&core, resident, loaded, (Some(local), position));
+    let installed = store.install_new(&core, resident, loaded, (Some(local), position, residence));
     store.began(installed);
 }
 
@@ -78,26 +86,36 @@ impl StoreCore {
         self.kinds.values().find(|kind| kind.child.machine == machine)
     }
 
-    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one.
+    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one. `number` is
+    /// that of the residence that it had before its record was appended.
     ///
-    /// Its record is in the tail already. So another thread may have found it there meanwhile, and loads it, or has
-    /// ended it. Then this does nothing: a process is in memory once.
+    /// Its record is in the tail already. So another thread may have found it there meanwhile: it loads it, or the
+    /// process has run since. Then this state is out of date. A process that has run, and is not in memory now, is
+    /// loaded. A process is in memory once.
     pub(super) fn install_new<P: Durable>(
         &self,
         core: &Arc<Core>,
         resident: Arc<Resident>,
         loaded: Loaded<P>,
-        (local, position): (Option<Pid>, Position),
+        (local, position, number): (Option<Pid>, Position, u64),
     ) -> Installed<P> {
         let (serial, life) = (resident.serial, resident.life);
-        let (mut refused, mut loaded) = (None, Some(loaded));
+        let (mut refused, mut loaded, mut local) = (None, Some(loaded), local);
         let made = self.residency.enter(serial, |residence| {
+            let is_unknown = residence.left_behind.is_none() && residence.number == number;
             if matches!(residence.place, Place::Asleep | Place::Loading) {
-                // A load waits until the tables have it.
-                residence.left_behind = Some((life, position));
+                // A load waits until the tables have it, and what was appended for it since.
+                let later = residence.left_behind.filter(|(of, at)| *of == life && *at > position);
+                residence.left_behind = Some(later.unwrap_or((life, position)));
             }
-            let (Place::Asleep, Some(me)) = (&residence.place, self.me.upgrade()) else { return Ok(None) };
-            let made = local.or_else(|| core.vacancy()).zip(loaded.take()).and_then(|(vacancy, loaded)| {
+            let (Place::Asleep, Some(me)) = (&residence.place, self.me.upgrade()) else { return Made::Nothing };
+            if !is_unknown {
+                residence.place = Place::Loading;
+                return Made::Loads;
+            }
+            let made = local.take().or_else(|| core.vacancy()).and_then(|vacancy| {
+                // It is a user's value: without room it is dropped later, without the lock.
+                let loaded = loaded.take()?;
                 let _ = resident.local.set(vacancy);
                 let body = body_of(me, resident.clone(), loaded, (vacancy, &HashSet::new()));
                 core.install_body(body.body).map_err(|body| refused = Some(body)).ok()
@@ -106,12 +124,18 @@ impl StoreCore {
                 self.keeper.came();
             }
             residence.place = if made.is_some() { Place::Resident(resident.clone()) } else { Place::Loading };
-            made.map(Some).ok_or(())
+            made.map_or(Made::NoRoom, Made::Body)
         });
-        if let (Ok(None), Some(local)) = (&made, local) {
+        if let Some(local) = local {
             core.road.table.give_back_after(local);
         }
         Installed { serial, made, needless: (refused, loaded) }
+    }
+
+    /// Forgets the residences of children that do not begin, because their record was not appended.
+    pub(super) fn forget_children(&self, children: &[NewChild]) {
+        let stored = children.iter().filter_map(|child| child.stored.as_ref());
+        stored.for_each(|child| self.residency.forget_unknown(child.serial));
     }
 
     /// Begins a process that was brought into memory. It calls observers, and so it needs that no lock is held.
@@ -119,10 +143,11 @@ impl StoreCore {
         let Installed { serial, made, needless } = installed;
         if let Some(core) = self.core() {
             match made {
-                Ok(Some(body)) => core.began_body(body),
-                Ok(None) => {}
+                Made::Body(body) => core.began_body(body),
+                Made::Nothing => {}
+                Made::Loads => self.start_load(&core, serial),
                 // It begins when there is room for it.
-                Err(()) => self.load_later(&core, serial),
+                Made::NoRoom => self.load_later(&core, serial),
             }
         }
         drop_contained(needless);
@@ -157,6 +182,7 @@ impl StoreCore {
     ) {
         match notified {
             Notified::Kept => {}
+            Notified::Sleeps(left_behind) => self.sleeps_on(to, left_behind),
             Notified::Woke(ready) => core.road.inject(ready),
             Notified::Loads => self.start_load(core, to),
             Notified::Refused(completion) => drop_contained(completion),
@@ -182,7 +208,8 @@ impl<P: Durable> DurableMachine<P> {
             head.parent = Some(StoredParent { serial: parent, tag: child.tag });
             changes.push(Change::Process { serial, row: Some(head.row(kind.name, kind.version, state.clone())?) });
             changes.push(rows::child(parent, child.tag, &StoredChild { serial, at_end: child.at_end })?);
-            child.stored = Some(StoredNewChild { serial, head, state });
+            let residence = self.store.residency.enter(serial, |residence| residence.number);
+            child.stored = Some(StoredNewChild { serial, head, state, residence });
         }
         Ok(changes)
     }

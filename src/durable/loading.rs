@@ -274,8 +274,13 @@ impl StoreCore {
             for mail in std::mem::take(&mut residence.waiting) {
                 let is_there = mail.number.is_some_and(|number| known.contains(&number));
                 let is_refused = mail.number.is_some_and(|number| refused_mail.contains(&number));
-                // A message of an earlier life that is not there is lost.
-                let is_lost = mail.number.is_some() && mail.life != life && !is_there;
+                let is_lost = match (mail.number, mail.rests_on) {
+                    // A message of an earlier life that is not there is lost.
+                    (Some(_), _) => mail.life != life && !is_there,
+                    // A question is lost with the step that has asked it.
+                    (None, Some(step)) => self.tail.is_lost(mail.life, step),
+                    (None, None) => false,
+                };
                 let kind = self.messages.get(&(*mail.message).type_id());
                 given.push(match kind {
                     Some(kind) if !is_lost && !is_refused => {

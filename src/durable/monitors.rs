@@ -171,10 +171,10 @@ impl StoreCore {
         let Some(pid) = self.ticket(of) else { return };
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());
         for mut notice in self.downs(&watchers, pid, exit) {
-            let at = self.tail.end();
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
                 Place::Nobody | Place::Removed => None,
-                _ => Some(residence.notify(&core.road, &mut notice, at)),
+                // The end is read under the lock: a load must not begin before a record that came first.
+                _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });
             if let Some(notified) = notified {
                 self.notified(core, (notice.to, notice.to), notice.key, notified);

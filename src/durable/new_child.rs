@@ -30,6 +30,8 @@ pub(super) struct StoredNewChild {
     pub(super) serial: u64,
     pub(super) head: StoredHead,
     pub(super) state: Vec<u8>,
+    /// The number of its residence, which was made before the record was appended.
+    pub(super) residence: u64,
 }
 
 /// Writes the state in a machine, with at most so many bytes.

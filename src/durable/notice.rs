@@ -60,6 +60,8 @@ pub(super) enum Notified {
     Kept,
     /// It woke the receiver.
     Woke(Ready),
+    /// The receiver sleeps on, and has left this record behind.
+    Sleeps((Life, Position)),
     /// A load is to begin.
     Loads,
     /// The receiver is about to leave.
@@ -198,7 +200,7 @@ impl Residence {
             Place::Asleep => {
                 self.left_behind = Some(record);
                 if notice.event == StoredEvent::Order(Order::Leave) || notice.unless == Unless::Removed {
-                    return Notified::Kept;
+                    return Notified::Sleeps(record);
                 }
                 self.place = Place::Loading;
                 Notified::Loads

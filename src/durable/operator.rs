@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::core::StoreCore;
 use super::ends::not_told;
 use super::error::StoreError;
-use super::journal::Damage;
+use super::journal::{Damage, JournalError};
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
@@ -174,7 +174,10 @@ impl Operator {
         let serial = self.serial_of(pid)?;
         let end = self.core.end_of(serial)?;
         if let Err(error) = self.request(serial, &StoredRequest::End) {
-            self.core.waits_no_longer(serial);
+            // The latch of a store that closes is set, and does not count.
+            if !end.is_set() {
+                self.core.waits_no_longer(serial);
+            }
             return Err(error);
         }
         let ended = end.join(&self.clock, PATIENCE);
@@ -201,7 +204,7 @@ impl Operator {
         for listed in selected {
             match order(listed.pid) {
                 Ok(()) => count += 1,
-                Err(StoreError::NotRepaired(_)) => {}
+                Err(StoreError::NotRepaired(_) | StoreError::Journal(JournalError::Damaged(_))) => {}
                 Err(error) => return Err(error),
             }
         }

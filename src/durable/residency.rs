@@ -356,6 +356,13 @@ impl Residency {
         self.forget_if(serial, |residence| matches!(residence.place, Place::Nobody) && residence.waiting.is_empty());
     }
 
+    /// Removes the residence of a process of which nothing is known in memory.
+    pub(super) fn forget_unknown(&self, serial: u64) {
+        self.forget_if(serial, |residence| {
+            matches!(residence.place, Place::Asleep) && residence.is_empty() && residence.left_behind.is_none()
+        });
+    }
+
     pub(super) fn forget_if(&self, serial: u64, is_needless: impl FnOnce(&Residence) -> bool) {
         let mut shard = lock(&self.shards[serial as usize % SHARDS]);
         let Some(residence) = shard.get(&serial).cloned() else { return };

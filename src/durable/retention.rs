@@ -75,8 +75,9 @@ impl StoreCore {
             };
             return self.tail.when_released(life, position, sweep);
         }
-        // Before the look: the tables may not have yet the entries that are added from now on.
+        // Before the look: the tables may not have yet the entries that are added from now on, or are not on disk.
         self.sweeps.begin();
+        let has_newer = self.tail.end().1 > self.tail.released();
         match self.remove_all(self.wall_millis()) {
             Ok(Some(next)) => {
                 // An earlier run may have kept more for longer.
@@ -84,7 +85,7 @@ impl StoreCore {
                 self.sweep_in(&core, delay);
             }
             Ok(None) => {
-                if self.sweeps.end() {
+                if has_newer || self.sweeps.end() {
                     self.sweep_in(&core, Duration::from_millis(self.keep));
                 }
             }

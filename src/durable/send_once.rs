@@ -86,11 +86,15 @@ impl StoreCore {
         let sent = match known {
             Ok(None) => self.append_mail(&core, outgoing, Some(waiter)),
             Ok(Some(Known { record })) => {
+                // The fate is looked up under the lock of the keys, because a rewind takes keys away under it.
+                let known = match record {
+                    Some((life, position)) => self.tail.settles(life, position, waiter),
+                    None => Some((Fate::Released, waiter)),
+                };
                 drop(keys);
                 drop_contained(outgoing.into_message());
-                match record {
-                    Some((life, position)) => self.tail.when_settled(life, position, waiter),
-                    None => waiter(Fate::Released),
+                if let Some((fate, waiter)) = known {
+                    waiter(fate);
                 }
                 return Ok(true);
             }

@@ -140,7 +140,7 @@ impl Resident {
 }
 
 impl Residence {
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.requests.is_empty() && self.repairs.is_empty()
     }
 }
@@ -156,7 +156,7 @@ impl Residency {
     }
 
     /// Removes the residence of a process that is asleep, and has been since it has left this position behind.
-    fn forget_sleeper(&self, serial: u64, left_behind: (Life, Position)) {
+    pub(super) fn forget_sleeper(&self, serial: u64, left_behind: (Life, Position)) {
         self.forget_if(serial, |residence| {
             matches!(residence.place, Place::Asleep)
                 && residence.is_empty()
@@ -166,6 +166,16 @@ impl Residency {
 }
 
 impl StoreCore {
+    /// Removes the residence of a process that sleeps when this record, which it has left behind, is on disk.
+    pub(super) fn sleeps_on(&self, serial: u64, left_behind: (Life, Position)) {
+        let me = self.me.clone();
+        self.tail.when_released(left_behind.0, left_behind.1, move |fate| {
+            if let Some(me) = me.upgrade().filter(|_| fate != Fate::Unknown) {
+                me.residency.forget_sleeper(serial, left_behind);
+            }
+        });
+    }
+
     /// A process in memory has done something.
     pub(super) fn note_active(&self, resident: &Resident) {
         let Some(core) = self.core() else { return };

@@ -47,6 +47,7 @@ impl<P: Durable> DurableMachine<P> {
             Ok(changes) => changes,
             Err(error) => {
                 // They are dropped as those of any failed step.
+                self.store.forget_children(&sorted.children);
                 sorted.held.put_back(sorted.children);
                 sorted.held.put_into(out);
                 return Err(error);
@@ -109,6 +110,7 @@ impl<P: Durable> DurableMachine<P> {
         {
             self.reopen_commands(&cancelled);
             named.undo(&self.store, self.resident.pid);
+            self.store.forget_children(&children);
             held.put_back(children);
             held.put_into(out);
             return Err(error);

@@ -274,13 +274,24 @@ impl Tail {
     /// the last rewind has ended are known as well, or will be when the journal is open again. The fate of an earlier
     /// record is [`Fate::Lost`], so ask only for records that the tables do not have.
     pub(crate) fn when_settled(&self, life: Life, position: Position, waiter: impl FnOnce(Fate) + Send + 'static) {
+        if let Some((fate, waiter)) = self.settles(life, position, waiter) {
+            waiter(fate);
+        }
+    }
+
+    /// As [`when_settled`](Tail::when_settled), but the waiter comes back with the fate if that is known already.
+    pub(crate) fn settles<W: FnOnce(Fate) + Send + 'static>(
+        &self,
+        life: Life,
+        position: Position,
+        waiter: W,
+    ) -> Option<(Fate, W)> {
         let mut state = lock(&self.state);
         let Some(fate) = state.fate(life, position) else {
             state.waiters.entry(position).or_default().push(Box::new(waiter));
-            return;
+            return None;
         };
-        drop(state);
-        waiter(fate);
+        Some((fate, waiter))
     }
 
     /// Whether a process may be stepped. If not, the waiter is told when it may.
@@ -297,6 +308,11 @@ impl Tail {
     pub(crate) fn end(&self) -> (Life, Position) {
         let state = lock(&self.state);
         (Life(state.life), state.appended)
+    }
+
+    /// Whether this record of this life is known to be lost.
+    pub(crate) fn is_lost(&self, life: Life, position: Position) -> bool {
+        lock(&self.state).fate(life, position) == Some(Fate::Lost)
     }
 
     /// Whether this record of this life, and all before it, are on disk.

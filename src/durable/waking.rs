@@ -160,6 +160,8 @@ impl StoreCore {
     /// Loads all processes that have something to do.
     pub(super) fn load_ready(&self) -> Result<(), JournalError> {
         let Some(core) = self.core() else { return Ok(()) };
+        // The sweep at the end is this one. An end of a process that is loaded here sets no other.
+        self.sweeps.request();
         let mut serials = self.with_tables(|_, reader| {
             let mut serials = Vec::new();
             loop {

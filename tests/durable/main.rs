@@ -35,6 +35,7 @@ mod operating;
 mod orders;
 mod moments;
 mod races;
+mod mends;
 mod reports;
 mod store_calls;
 mod table_errors;

@@ -137,7 +137,7 @@ fn of_senders_on_a_disk_that_fails_one_sends_each_key() {
         is_over.store(true, Ordering::SeqCst);
         let faults = wait(fails).unwrap();
         sent.into_iter().for_each(|sent| sent.unwrap());
-        assert!(faults > 1, "only {faults} faults");
+        assert!(faults > 0, "no fault");
     });
     let (mut asked, mut seen) = (None, None);
     advance_until("it answers", &clock, PAUSE, || {

@@ -253,6 +253,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/journal/sqlite/checkpoints",
     "durable/journal/sqlite/log",
     "durable/journal/sqlite/reader",
+    "durable/journal/sqlite/copying",
     "durable/journal/sqlite/tables",
     "durable/journal/sqlite/mod",
     "durable/journal/sqlite/tests",

@@ -103,9 +103,8 @@ pub trait Tables: Send + std::fmt::Debug {
     /// [`JournalError::Io`].
     fn reader(&self) -> Result<Box<dyn Reader>, JournalError>;
 
-    /// Returns a call that copies the tables into a new folder, as a store whose log is empty. The copy has at least
-    /// the rows that the tables have when the call begins. It is on disk when the call returns. The tables can be used
-    /// meanwhile.
+    /// Returns a call that copies the tables into a new folder, as a store whose log is empty. The copy has the
+    /// rows that the tables have now. It is on disk when the call returns. The tables can be used meanwhile.
     ///
     /// # Errors
     ///

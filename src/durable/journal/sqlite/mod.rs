@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod connection;
+mod copying;
 mod lock_file;
 mod log;
 mod reader;

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::checkpoints::Checkpoints;
 use super::connection::{Guarded, failed, open_reader};
+use super::copying::copy_into;
 use super::log::read_log;
 use super::reader::{ENTRY, NAME, PROCESS, Read, SqliteReader, entry_of, name_of, process_of};
 use crate::durable::journal::contract::{CopyTables, Reader, Tables};
@@ -115,21 +116,11 @@ impl Tables for SqliteTables {
     }
 
     fn copy(&self) -> Result<CopyTables, JournalError> {
-        let path = self.path.clone();
-        Ok(Box::new(move |folder| {
-            let io = |error| JournalError::of_system("copying the tables", error);
-            // A folder that is there may have a store.
-            std::fs::create_dir(folder).map_err(io)?;
-            let (source, copy) = (open_reader(&path)?, folder.join(TABLES_FILE));
-            // It reads one snapshot, and blocks no writer.
-            let text = copy.to_string_lossy();
-            source.execute("VACUUM INTO ?1", params![&*text]).map_err(failed(&source, "copying the tables"))?;
-            // SQLite does not sync it.
-            std::fs::File::open(&copy).and_then(|file| file.sync_all()).map_err(io)?;
-            #[cfg(unix)]
-            std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
-            Ok(())
-        }))
+        let source = open_reader(&self.path)?;
+        // The snapshot begins now, while no application is halfway.
+        source.execute_batch("BEGIN").map_err(failed(&source, "copying the tables"))?;
+        read_mark(&source)?;
+        Ok(Box::new(move |folder| copy_into(&source, folder, TABLES_FILE)))
     }
 
     fn check(&mut self) -> Result<Vec<Damage>, JournalError> {

@@ -1,0 +1,66 @@
+//! Copies the tables into a folder, in pieces.
+//!
+//! The copy is one snapshot: it begins while no application is halfway, and SQLite keeps it for the reader. The pieces
+//! are synced one by one, with a pause after each. So a commit waits for the sync of one piece at most, and the disk is
+//! free half of the time. Meanwhile the WAL of the tables grows, because the snapshot needs it.
+
+use std::fs::File;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rusqlite::backup::{Backup, StepResult};
+
+use super::connection::failed;
+use crate::durable::journal::error::JournalError;
+
+const COPYING: &str = "copying the tables";
+
+/// The pages of a piece: 1 MiB.
+const PIECE: i32 = 256;
+
+/// The cache of the connection that writes, in KiB. The pages of a piece are mostly written before its sync.
+const CACHE: i64 = 256;
+
+/// The longest pause after a piece.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// Copies the snapshot that `source` reads into a file of a new folder. The copy is on disk when this returns.
+pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Result<(), JournalError> {
+    let io = |error| JournalError::of_system(COPYING, error);
+    // A folder that is there may have a store.
+    std::fs::create_dir(folder).map_err(io)?;
+    let path = folder.join(name);
+    let mut copy = Connection::open(&path).map_err(failed(source, COPYING))?;
+    let prepared = copy
+        .pragma_update(None, "cache_size", -CACHE)
+        .and_then(|()| copy.pragma_update(None, "synchronous", "off"))
+        // An incomplete copy is no store: it is not rolled back.
+        .and_then(|()| copy.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())));
+    prepared.map_err(failed(&copy, COPYING))?;
+    let file = File::options().write(true).open(&path).map_err(io)?;
+    {
+        let backup = Backup::new(source, &mut copy).map_err(failed(source, COPYING))?;
+        loop {
+            let begun = Instant::now();
+            match backup.step(PIECE).map_err(failed(source, COPYING))? {
+                StepResult::Done => break,
+                StepResult::More => {
+                    file.sync_data().map_err(io)?;
+                    thread::sleep(begun.elapsed().min(LONGEST));
+                }
+                // Nobody else knows the copy, and a snapshot is never locked.
+                _ => return Err(JournalError::Broken),
+            }
+        }
+    }
+    // Otherwise the copy needs a WAL even for reading.
+    let settled = copy.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()));
+    settled.map_err(failed(&copy, COPYING))?;
+    drop(copy);
+    file.sync_all().map_err(io)?;
+    #[cfg(unix)]
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io)?;
+    Ok(())
+}
