@@ -72,7 +72,7 @@ impl StoreCore {
             Err(error) => return Err((process, error)),
         };
         let resident = Resident::new((serial, pid), life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
-        let residence = self.residency.enter(serial, |residence| residence.number);
+        let residence = self.residency.of(serial);
         let position = match self.tail.append(life, &record, Some(waiter)) {
             Ok(position) => position,
             Err(why) => {

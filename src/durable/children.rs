@@ -14,7 +14,7 @@ use super::loaded::Loaded;
 use super::machine::{DurableMachine, body_of};
 use super::new_child::{ChildType, NewChild, StoredNewChild};
 use super::notice::{Notice, Notified, ORDER, end_of_parent};
-use super::residency::{Place, Resident, Taken};
+use super::residency::{Place, Residence, Resident, Taken};
 use super::rows::{
     self, ANSWERS, DOWNS, DownExit, EventAnswer, Order, StoredChild, StoredEvent, StoredExit, StoredHead, StoredParent,
     WATCHERS,
@@ -22,7 +22,7 @@ use super::rows::{
 use super::tail::Life;
 use crate::outcome::{BoxError, Exit, Failure, Reason, contain, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, lock};
+use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{Answer, CommandError};
 use crate::runtime::Core;
 use crate::sched::body::Ready;
@@ -86,8 +86,8 @@ impl StoreCore {
         self.kinds.values().find(|kind| kind.child.machine == machine)
     }
 
-    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one. `number` is
-    /// that of the residence that it had before its record was appended.
+    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one. `known`
+    /// is the residence that it had before its record was appended.
     ///
     /// Its record is in the tail already. So another thread may have found it there meanwhile: it loads it, or the
     /// process has run since. Then this state is out of date. A process that has run, and is not in memory now, is
@@ -97,18 +97,23 @@ impl StoreCore {
         core: &Arc<Core>,
         resident: Arc<Resident>,
         loaded: Loaded<P>,
-        (local, position, number): (Option<Pid>, Position, u64),
+        (local, position, known): (Option<Pid>, Position, Arc<Mutex<Residence>>),
     ) -> Installed<P> {
         let (serial, life) = (resident.serial, resident.life);
         let (mut refused, mut loaded, mut local) = (None, Some(loaded), local);
-        let made = self.residency.enter(serial, |residence| {
-            let is_unknown = residence.left_behind.is_none() && residence.number == number;
+        let made = self.residency.enter_this(serial, |this, residence| {
+            let is_unknown = residence.left_behind.is_none() && Arc::ptr_eq(this, &known);
             if matches!(residence.place, Place::Asleep | Place::Loading) {
                 // A load waits until the tables have it, and what was appended for it since.
                 let later = residence.left_behind.filter(|(of, at)| *of == life && *at > position);
                 residence.left_behind = Some(later.unwrap_or((life, position)));
             }
-            let (Place::Asleep, Some(me)) = (&residence.place, self.me.upgrade()) else { return Made::Nothing };
+            // Somebody has looked for it before its record was on disk, and found nothing.
+            let is_passed_over = matches!(residence.place, Place::Nobody) && is_unknown;
+            let (true, Some(me)) = (is_passed_over || matches!(residence.place, Place::Asleep), self.me.upgrade())
+            else {
+                return Made::Nothing;
+            };
             if !is_unknown {
                 residence.place = Place::Loading;
                 return Made::Loads;
@@ -172,10 +177,11 @@ impl StoreCore {
         }
     }
 
-    /// Finishes the delivery of a notice. No lock of a residence is held.
+    /// Finishes the delivery of a notice that was made in this life. No lock of a residence is held.
     pub(super) fn notified(
         &self,
         core: &Arc<Core>,
+        life: Life,
         (maker, to): (u64, u64),
         (class, number): (u8, u64),
         notified: Notified,
@@ -189,7 +195,8 @@ impl StoreCore {
             Notified::Nobody if class == WATCHERS => {
                 self.tell_watchers(core, vec![(number, maker)], (to, DownExit::NoSuchProcess))
             }
-            Notified::Nobody => self.remove(vec![rows::answered(to, class, number)]),
+            // A later life may have made the event again.
+            Notified::Nobody => self.remove_in(life, vec![rows::answered(to, class, number)]),
         }
     }
 }
@@ -208,7 +215,7 @@ impl<P: Durable> DurableMachine<P> {
             head.parent = Some(StoredParent { serial: parent, tag: child.tag });
             changes.push(Change::Process { serial, row: Some(head.row(kind.name, kind.version, state.clone())?) });
             changes.push(rows::child(parent, child.tag, &StoredChild { serial, at_end: child.at_end })?);
-            let residence = self.store.residency.enter(serial, |residence| residence.number);
+            let residence = self.store.residency.of(serial);
             child.stored = Some(StoredNewChild { serial, head, state, residence });
         }
         Ok(changes)

@@ -455,7 +455,8 @@ impl StoreCore {
         }
         drop(locked);
         drop(needless);
-        told.into_iter().for_each(|(to, key, notified)| self.notified(core, (resident.serial, to), key, notified));
+        told.into_iter()
+            .for_each(|(to, key, notified)| self.notified(core, resident.life, (resident.serial, to), key, notified));
         given.into_iter().for_each(|(to, type_name, given)| self.finish(core, to, type_name, given));
         Ok(position)
     }

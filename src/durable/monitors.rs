@@ -169,6 +169,7 @@ impl StoreCore {
     /// Tells watchers that their process has ended. It is not stored: a load of the watcher finds it again.
     pub(super) fn tell_watchers(&self, core: &Arc<Core>, watchers: Vec<(u64, u64)>, (of, exit): (u64, DownExit)) {
         let Some(pid) = self.ticket(of) else { return };
+        let life = self.tail.life();
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());
         for mut notice in self.downs(&watchers, pid, exit) {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
@@ -177,7 +178,7 @@ impl StoreCore {
                 _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });
             if let Some(notified) = notified {
-                self.notified(core, (notice.to, notice.to), notice.key, notified);
+                self.notified(core, life, (notice.to, notice.to), notice.key, notified);
             }
         }
     }

@@ -4,8 +4,10 @@ use std::any::{Any, TypeId};
 use std::time::Duration;
 
 use super::coding::{Format, Run};
+use super::residency::Residence;
 use super::rows::{Order, StoredHead};
 use crate::outcome::{BoxError, Failure, drop_contained};
+use crate::primitives::{Arc, Mutex};
 use crate::process::{CommandError, ParentEndPolicy};
 use crate::sched::body::{Ready, StepOutput, Yield};
 
@@ -30,8 +32,8 @@ pub(super) struct StoredNewChild {
     pub(super) serial: u64,
     pub(super) head: StoredHead,
     pub(super) state: Vec<u8>,
-    /// The number of its residence, which was made before the record was appended.
-    pub(super) residence: u64,
+    /// Its residence, which was made before the record was appended.
+    pub(super) residence: Arc<Mutex<Residence>>,
 }
 
 /// Writes the state in a machine, with at most so many bytes.

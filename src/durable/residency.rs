@@ -341,11 +341,20 @@ impl Residency {
 
     /// Calls `run` with the locked residence of a process.
     pub(super) fn enter<R>(&self, serial: u64, run: impl FnOnce(&mut Residence) -> R) -> R {
+        self.enter_this(serial, |_, residence| run(residence))
+    }
+
+    /// As [`enter`](Self::enter), also with the residence as [`of`](Self::of) returns it.
+    pub(super) fn enter_this<R>(
+        &self,
+        serial: u64,
+        run: impl FnOnce(&Arc<Mutex<Residence>>, &mut Residence) -> R,
+    ) -> R {
         loop {
-            let residence = self.of(serial);
-            let mut residence = lock(&residence);
+            let this = self.of(serial);
+            let mut residence = lock(&this);
             if !matches!(residence.place, Place::Removed) {
-                return run(&mut residence);
+                return run(&this, &mut residence);
             }
         }
     }
