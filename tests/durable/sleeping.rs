@@ -33,6 +33,25 @@ fn end((store, runtime): (Store, Runtime)) {
     store.close().unwrap();
 }
 
+/// The writer and the thread of the socket wait without a limit. So only timers could wake a thread.
+#[test]
+fn a_store_that_nobody_uses_sets_no_timer_and_makes_no_call() {
+    static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&clock, &disk, &KEYS);
+    for n in [1, 2] {
+        store.begin(&n.to_string(), Guest::new(905, n)).unwrap().wait(Duration::MAX).unwrap();
+    }
+    until("they are to fall asleep", || clock.next_due().is_some());
+    all_asleep(&runtime, || clock.advance(MINUTE));
+    advance_until("no timer is set", &clock, MINUTE, || clock.next_due().is_none());
+    let calls = disk.calls();
+    clock.advance(DAY);
+    stepped(&runtime);
+    assert_eq!((clock.next_due(), disk.calls()), (None, calls));
+    end((store, runtime));
+}
+
 #[test]
 fn a_process_that_has_rested_returns_with_whatever_comes_for_it() {
     static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
