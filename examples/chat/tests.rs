@@ -7,7 +7,7 @@ use procession::Pid;
 use procession::actor::{ActorProcess, actor};
 use procession::testing::{Driver, question};
 
-use crate::room::{Room, RoomMessage};
+use crate::room::{Member, Room, RoomMessage};
 
 #[test]
 fn invalid_options_are_refused() {
@@ -18,10 +18,10 @@ fn invalid_options_are_refused() {
 
 /// Has a member join. Returns whether it is admitted.
 fn join(room: &mut Driver<ActorProcess<Room>>, member: &str, name: &str) -> bool {
-    let member: Pid = member.parse().unwrap();
+    let pid: Pid = member.parse().unwrap();
     let (joined, answer) = question();
-    room.message_from(member, RoomMessage::Admit(name.into(), member.typed(), joined)).run();
-    answer.answer().unwrap().unwrap()
+    room.message(RoomMessage::Admit(Member { pid, name: name.into(), writer: pid.typed() }, joined)).run();
+    answer.answer().unwrap().unwrap().is_some()
 }
 
 /// The member accepts the next line. Returns the line.
