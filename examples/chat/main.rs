@@ -3,10 +3,10 @@
 //! Try it: `cargo run --release --example chat`, and then `nc 127.0.0.1 7000` in two other terminals.
 //! Or: `cargo run --release --example chat -- --selftest`
 //!
-//! Nothing grows without bound: each part waits for room in the next one. The lines of a client go through a feed into
-//! its connection, from there into the mailbox of its room, and then into the mailbox of each member's writer. So a
-//! room is as fast as its slowest member. A client that sends faster than that is slowed down by its own socket. A
-//! client that accepts nothing for ten seconds is disconnected.
+//! Nothing grows without bound: each part waits for room in the next one. A connection reads a line of its client, puts
+//! it into the mailbox of the room, and reads the next one then. The room puts each line into the mailbox of each
+//! member's writer. So a room is as fast as its slowest member. A client that sends faster than that is slowed down by
+//! its own socket. A client that accepts nothing for ten seconds is disconnected.
 //!
 //! Ctrl-C shuts the runtime down. Each client gets a last line with the reason. The exit code is 0 after a clean end, 1
 //! after a failure, 2 for invalid options, and 130 after an interrupted self test.
@@ -74,7 +74,7 @@ fn run(Options { listen, selftest }: Options) -> Result<ExitCode, BoxError> {
     let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], if selftest.is_some() { 0 } else { 7000 })));
     let listener = tokio.block_on(TcpListener::bind(listen)).map_err(|error| format!("{listen}: {error}"))?;
     let address = listener.local_addr()?;
-    runtime.spawn(actor(Hall::new(listener)))?;
+    runtime.spawn(actor(Hall { listener: listener.into() }))?;
     let (all, on_signal) = (runtime.shutdown_node(), runtime.shutdown_node());
     ctrlc::set_handler(move || on_signal.request_shutdown())?;
     let mut code = ExitCode::SUCCESS;

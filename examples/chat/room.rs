@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use procession::Down;
+use procession::command::Retry;
 use procession::feed::Feed;
 use procession::prelude::*;
 use procession::spawn::Overflow;
-use procession::{BoxError, Down};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::connection::Connection;
+use crate::connection::connection;
 
 /// The pause after an error of `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -20,62 +21,42 @@ pub(crate) fn bounded() -> SpawnOptions {
     SpawnOptions::new().mailbox(64, Overflow::Refuse)
 }
 
-/// Spawns the connections and the rooms.
+/// Spawns the connections and the rooms. The name of a room is the name of its process.
 pub(crate) struct Hall {
-    listener: Option<TcpListener>,
-    rooms: HashMap<String, Address<RoomMessage>>,
-}
-
-impl Hall {
-    pub(crate) fn new(listener: TcpListener) -> Hall {
-        Hall { listener: Some(listener), rooms: HashMap::new() }
-    }
+    pub(crate) listener: Arc<TcpListener>,
 }
 
 /// Puts each client into the feed of the hall, until `accept` fails.
-async fn accept(listener: TcpListener, hall: Feed<HallMessage>) -> TcpListener {
-    while let Ok((socket, _)) = listener.accept().await {
+async fn accept(listener: Arc<TcpListener>, hall: Feed<HallMessage>) -> std::io::Result<()> {
+    loop {
+        let (socket, _) = listener.accept().await?;
         drop(hall.put(HallMessage::Enter(socket)).await);
     }
-    listener
 }
 
 #[actor]
 impl Hall {
     #[on(start)]
     fn open(&mut self, out: &mut Actions<Self>) {
-        let feed = out.feed(16);
-        let Some(listener) = self.listener.take() else { return };
-        out.future(accept(listener, feed)).then(out, |hall, listener, out| {
-            hall.listener = Some(listener?);
-            // For example because too many files are open. Some may be closed soon.
-            out.after(PAUSE).then(out, |hall, _, out| {
-                hall.open(out);
-                Ok(())
-            });
-            Ok(())
-        });
+        let (listener, feed) = (self.listener.clone(), out.feed(16));
+        // `accept` fails if too many files are open, for example. Some may be closed soon.
+        let retry = Retry::new().attempts(u32::MAX).first_pause(PAUSE).cap(PAUSE);
+        out.retry(retry, move |out, _| out.try_future(accept(listener.clone(), feed.clone())));
     }
 
     /// Spawns a connection. If there are too many processes, the client is disconnected.
     pub(crate) fn enter(&mut self, socket: TcpStream, out: &mut Actions<Self>) {
-        let connection = Connection::new(socket, out.address());
-        drop(out.spawn(actor(connection)));
+        let hall = out.address();
+        drop(out.spawn(async_process(move |context| connection(context, socket, hall))));
     }
 
-    /// The room of this name. If there is none, it is opened.
-    pub(crate) fn room(&mut self, name: String, out: &mut Actions<Self>) -> Result<Address<RoomMessage>, BoxError> {
-        if let Some(room) = self.rooms.get(&name) {
-            return Ok(*room);
+    /// Passes the question on to the room of this name. If there is none, it is opened.
+    pub(crate) fn admit(&mut self, room: String, member: Member, joined: Reply<Joined>, out: &mut Actions<Self>) {
+        if out.whereis(&room).is_none() {
+            drop(out.spawn_with(actor(Room::default()), bounded().name(&*room)));
         }
-        let room = out.spawn_with(actor(Room::default()), bounded().monitor())?.address;
-        self.rooms.insert(name, room);
-        Ok(room)
-    }
-
-    #[on(down)]
-    fn closed(&mut self, down: Down) {
-        self.rooms.retain(|_, room| room.pid() != down.pid);
+        // The mailbox of a busy room is full, and refuses questions. A message waits for its turn.
+        out.send_timeout(&*room, RoomMessage::Admit(member, joined), Duration::MAX);
     }
 }
 
@@ -85,10 +66,14 @@ pub(crate) struct Room {
     members: HashMap<Pid, Member>,
 }
 
-struct Member {
-    name: String,
-    writer: Address<Arc<str>>,
+pub(crate) struct Member {
+    pub(crate) pid: Pid,
+    pub(crate) name: String,
+    pub(crate) writer: Address<Arc<str>>,
 }
+
+/// The room that a member has joined. `None` if another member has its name.
+pub(crate) type Joined = Option<Address<RoomMessage>>;
 
 impl Room {
     fn show(&self, line: String, out: &mut Actions<Self>) {
@@ -102,15 +87,14 @@ impl Room {
 
 #[actor]
 impl Room {
-    /// The sender becomes a member, unless another one has the name.
-    pub(crate) fn admit(&mut self, name: String, writer: Address<Arc<str>>, out: &mut Actions<Self>) -> bool {
-        let Some(sender) = out.sender().filter(|_| self.members.values().all(|member| member.name != name)) else {
-            return false;
-        };
-        self.show(format!("* {name} has come"), out);
-        out.monitor(sender);
-        self.members.insert(sender, Member { name, writer });
-        true
+    pub(crate) fn admit(&mut self, member: Member, out: &mut Actions<Self>) -> Joined {
+        if self.members.values().any(|other| other.name == member.name) {
+            return None;
+        }
+        self.show(format!("* {} has come", member.name), out);
+        out.monitor(member.pid);
+        self.members.insert(member.pid, member);
+        Some(out.address())
     }
 
     /// The sender says this to all members.

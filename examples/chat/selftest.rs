@@ -1,4 +1,4 @@
-//! The self test: clients that say lines in one room, and check what they get.
+//! The self test: clients that say lines in one room, and check what they get. Guests come and leave meanwhile.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,6 +19,13 @@ pub(crate) struct Plan {
     pub(crate) lines: usize,
 }
 
+impl Plan {
+    /// Clients that come while the others talk, and say one line.
+    fn guests(self) -> usize {
+        self.clients.div_ceil(10)
+    }
+}
+
 impl Default for Plan {
     fn default() -> Plan {
         Plan { clients: 200, lines: 20 }
@@ -35,7 +42,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { clients, lines } = self.plan;
         let each = clients * lines;
-        write!(f, "{clients} clients: each got {each} lines, all in the same order, in {:.2?}", self.took)
+        write!(f, "{clients} clients: each got {each} lines, all in the same order, ")?;
+        write!(f, "while {} guests came and left, in {:.2?}", self.plan.guests(), self.took)
     }
 }
 
@@ -45,9 +53,9 @@ struct Client {
 }
 
 impl Client {
-    async fn join(server: SocketAddr, number: usize) -> Result<Client, BoxError> {
+    async fn join(server: SocketAddr, name: &str) -> Result<Client, BoxError> {
         let (reader, mut writer) = TcpStream::connect(server).await?.into_split();
-        writer.write_all(format!("test client{number}\n").as_bytes()).await?;
+        writer.write_all(format!("test {name}\n").as_bytes()).await?;
         let mut client = Client { lines: BufReader::new(reader).lines(), writer };
         while client.line().await? != "* welcome" {}
         Ok(client)
@@ -57,17 +65,24 @@ impl Client {
         Ok(self.lines.next_line().await?.ok_or("the server has hung up")?)
     }
 
+    /// Joins while others talk, says a line, and leaves when it has got it.
+    async fn visit(server: SocketAddr, name: String) -> Result<(), BoxError> {
+        let mut guest = Client::join(server, &name).await?;
+        guest.writer.write_all(b"hello\n").await?;
+        while guest.line().await? != format!("{name}: hello") {}
+        Ok(())
+    }
+
     /// Says its lines, and returns the lines of all clients in the order in which they came.
     async fn talk(mut self, plan: Plan) -> Result<Vec<String>, BoxError> {
-        let mut said = String::new();
-        (0..plan.lines).for_each(|line| said += &format!("line {line}\n"));
+        let said: String = (0..plan.lines).map(|line| format!("line {line}\n")).collect();
         let mut writer = self.writer;
         // Beside the reader: otherwise both sides could wait for each other.
         let writes = tokio::spawn(async move { writer.write_all(said.as_bytes()).await.map(|()| writer) });
         let mut all = Vec::new();
         while all.len() < plan.clients * plan.lines {
             let line = self.lines.next_line().await?.ok_or("the server has hung up")?;
-            if !line.starts_with('*') {
+            if line.starts_with("client") {
                 all.push(line);
             }
         }
@@ -82,9 +97,14 @@ pub(crate) async fn run(server: SocketAddr, plan: Plan) -> Result<Report, BoxErr
     let began = Instant::now();
     let mut clients = Vec::new();
     for number in 0..plan.clients {
-        clients.push(timeout(LIMIT, Client::join(server, number)).await??);
+        clients.push(timeout(LIMIT, Client::join(server, &format!("client{number}"))).await??);
     }
     let talks: Vec<_> = clients.into_iter().map(|client| tokio::spawn(client.talk(plan))).collect();
+    let guests = (0..plan.guests()).map(|number| format!("guest{number}"));
+    let visits: Vec<_> = guests.map(|name| tokio::spawn(Client::visit(server, name))).collect();
+    for visit in visits {
+        timeout(LIMIT, visit).await???;
+    }
     let mut first: Option<Vec<String>> = None;
     for talk in talks {
         let got = timeout(LIMIT, talk).await???;

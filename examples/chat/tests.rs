@@ -1,4 +1,4 @@
-//! The room and the command line, without sockets.
+//! The hall, the room and the command line, without clients.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use lexopt::Parser;
 use procession::Pid;
 use procession::actor::{ActorProcess, actor};
 use procession::testing::{Driver, question};
+use tokio::net::TcpListener;
 
-use crate::room::{Room, RoomMessage};
+use crate::room::{Hall, HallMessage, Member, Room, RoomMessage};
 
 #[test]
 fn invalid_options_are_refused() {
@@ -18,10 +19,10 @@ fn invalid_options_are_refused() {
 
 /// Has a member join. Returns whether it is admitted.
 fn join(room: &mut Driver<ActorProcess<Room>>, member: &str, name: &str) -> bool {
-    let member: Pid = member.parse().unwrap();
+    let pid: Pid = member.parse().unwrap();
     let (joined, answer) = question();
-    room.message_from(member, RoomMessage::Admit(name.into(), member.typed(), joined)).run();
-    answer.answer().unwrap().unwrap()
+    room.message(RoomMessage::Admit(Member { pid, name: name.into(), writer: pid.typed() }, joined)).run();
+    answer.answer().unwrap().unwrap().is_some()
 }
 
 /// The member accepts the next line. Returns the line.
@@ -35,6 +36,24 @@ fn a_second_member_needs_another_name() {
     assert!(join(&mut room, "<0.7.1>", "ann"));
     assert!(!join(&mut room, "<0.8.1>", "ann"));
     assert!(join(&mut room, "<0.8.1>", "bob"));
+}
+
+#[test]
+fn a_newcomer_waits_until_a_busy_room_takes_a_message() {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = tokio.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let mut hall = Driver::new(actor(Hall { listener: listener.into() }));
+    let (ann, room): (Pid, Pid) = ("<0.7.1>".parse().unwrap(), "<0.9.1>".parse().unwrap());
+    hall.name("room", room);
+    let (joined, answer) = question();
+    let member = Member { pid: ann, name: "ann".into(), writer: ann.typed() };
+    hall.message(HallMessage::Admit("room".into(), member, joined)).run();
+    // The room is full, and nothing was refused.
+    assert_eq!(hall.unread(), 0);
+    let (to, RoomMessage::Admit(member, joined)) = hall.accept_send().unwrap() else { panic!("another message") };
+    assert_eq!((to, &*member.name), (room, "ann"));
+    joined.send(Some(room.typed()));
+    assert!(answer.answer().unwrap().unwrap().is_some());
 }
 
 #[test]

@@ -67,7 +67,8 @@ pub(crate) async fn queue(context: Context<()>, options: Options) -> Result<Repo
             Event::Completed(fired) if fired.is(deadline) => report.stopped = Some(Reason::TimedOut),
             Event::Completed(ended) => match running.remove(&ended.tag()).and_then(|job| ended.take(job)) {
                 Some(Err(error)) => (report.failed, report.last_error) = (report.failed + 1, Some(error.to_string())),
-                _ => report.done += 1,
+                Some(Ok(())) => report.done += 1,
+                None => {}
             },
             _ => {}
         }

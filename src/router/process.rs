@@ -44,8 +44,12 @@ use crate::{
 /// the same index. While a child has no process, messages with its keys are dead letters. Messages in turn go to the
 /// next child that has a process.
 ///
+/// The supervisor allows 3 restarts within 5 seconds, of all children together. With one more, it gives up. So four bad
+/// messages within 5 seconds end the router and all its children. If there are many children, allow more restarts with
+/// [`supervise`](Self::supervise).
+///
 /// If the supervisor gives up, the router fails with its error. A panic in the function that makes the key fails the
-/// router as well.
+/// router as well. A [`Tree`](crate::supervisor::Tree) has one line for the router, and none for its children.
 ///
 /// # Stop
 ///
