@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use procession::Runtime;
-use procession::durable::journal::SqliteJournal;
+use procession::durable::journal::{
+    Batch, Change, EncodedRecord, Journal, Position, ProcessRow, Record, SqliteJournal, Status,
+};
 
 use crate::places::{Directory, store_in};
 use crate::script::counts;
-use crate::wait::{LIMIT, until};
+use crate::wait::{LIMIT, until, wait};
 use crate::worker::{Worker, WorkerMessage, end, look, start};
 
 #[test]
@@ -79,4 +81,60 @@ fn a_backup_is_a_store_that_goes_on_by_itself() {
         assert_eq!(look(&runtime, worker).0, 3);
         end((store, runtime));
     }
+}
+
+/// An application of many rows is several transactions of the tables. `Store::backup` copies without the lock of the
+/// tables, so an application may go on meanwhile.
+#[test]
+fn a_copy_beside_an_application_is_a_state_that_has_been() {
+    use procession::durable::journal::SqliteJournal;
+    use procession::durable::journal::{Batch, Change, EncodedRecord, Journal, Position, ProcessRow, Record};
+
+    use crate::places::Directory;
+
+    const PROCESSES: u64 = 20_000;
+    let (directory, copies) = (Directory::new(), Directory::new());
+    std::fs::create_dir(copies.path()).unwrap();
+    let mut journal = SqliteJournal::new(directory.path());
+    let mut opened = journal.open().unwrap();
+    // Each record is about all processes.
+    for position in 1..=2 {
+        let row = |value: u64| ProcessRow {
+            status: Status::Sleeping,
+            kind: "kind".into(),
+            version: 1,
+            state: value.to_le_bytes().to_vec(),
+            head: Vec::new(),
+        };
+        let changes = (0..PROCESSES).map(|serial| Change::Process { serial, row: Some(row(position)) }).collect();
+        let mut batch = Batch::new(Position(position));
+        batch.push(&EncodedRecord::new(&Record { changes }).unwrap());
+        opened.log.commit(&batch).unwrap();
+        if position == 1 {
+            opened.tables.apply(Position(1)).unwrap();
+        }
+    }
+    // As `Store::backup` has it when it has given the lock back.
+    let later: Vec<_> = (0..200).map(|_| opened.tables.copy().unwrap()).collect();
+    let mut tables = opened.tables;
+    let applies = std::thread::spawn(move || {
+        tables.apply(Position(2)).unwrap();
+    });
+    let mut wrong = Vec::new();
+    for (number, copy) in later.into_iter().enumerate() {
+        let folder = copies.path().join(number.to_string());
+        copy(&folder).unwrap();
+        let tables = rusqlite::Connection::open(folder.join("tables.db")).unwrap();
+        let count = |text: &str| tables.query_row(text, [], |row| row.get::<_, u64>(0)).unwrap();
+        let (mark, newer) =
+            (count("SELECT position FROM mark"), count("SELECT count(*) FROM processes WHERE position = 2"));
+        if newer != 0 && newer != PROCESSES {
+            wrong.push((number, mark, newer));
+        }
+        if mark == 2 {
+            break;
+        }
+    }
+    wait(applies).unwrap();
+    assert_eq!(wrong, [], "the copies, their marks, and how many of their rows are of the second record");
 }

@@ -327,7 +327,7 @@ fn a_message_on_disk_is_not_called_lost_by_a_sender_that_is_slow() {
         until("the store goes on", is_begun);
     }
     stop.1.set(()).unwrap();
-    assert_eq!(sends.join().unwrap(), Ok(()));
+    assert_eq!(wait(sends).unwrap(), Ok(()));
     end((store, runtime));
 }
 
@@ -353,63 +353,6 @@ fn a_request_to_all_passes_over_a_damaged_process() {
     assert_eq!(ended, Ok(1.into()));
 }
 
-/// An application of many rows is several transactions of the tables. `Store::backup` copies without the lock of the
-/// tables, so an application may go on meanwhile.
-#[cfg(feature = "sqlite")]
-#[test]
-fn a_copy_beside_an_application_is_a_state_that_has_been() {
-    use procession::durable::journal::SqliteJournal;
-    use procession::durable::journal::{Batch, Change, EncodedRecord, Journal, Position, ProcessRow, Record};
-
-    use crate::places::Directory;
-
-    const PROCESSES: u64 = 20_000;
-    let (directory, copies) = (Directory::new(), Directory::new());
-    std::fs::create_dir(copies.path()).unwrap();
-    let mut journal = SqliteJournal::new(directory.path());
-    let mut opened = journal.open().unwrap();
-    // Each record is about all processes.
-    for position in 1..=2 {
-        let row = |value: u64| ProcessRow {
-            status: Status::Sleeping,
-            kind: "kind".into(),
-            version: 1,
-            state: value.to_le_bytes().to_vec(),
-            head: Vec::new(),
-        };
-        let changes = (0..PROCESSES).map(|serial| Change::Process { serial, row: Some(row(position)) }).collect();
-        let mut batch = Batch::new(Position(position));
-        batch.push(&EncodedRecord::new(&Record { changes }).unwrap());
-        opened.log.commit(&batch).unwrap();
-        if position == 1 {
-            opened.tables.apply(Position(1)).unwrap();
-        }
-    }
-    // As `Store::backup` has it when it has given the lock back.
-    let later: Vec<_> = (0..200).map(|_| opened.tables.copy().unwrap()).collect();
-    let mut tables = opened.tables;
-    let applies = std::thread::spawn(move || {
-        tables.apply(Position(2)).unwrap();
-    });
-    let mut wrong = Vec::new();
-    for (number, copy) in later.into_iter().enumerate() {
-        let folder = copies.path().join(number.to_string());
-        copy(&folder).unwrap();
-        let tables = rusqlite::Connection::open(folder.join("tables.db")).unwrap();
-        let count = |text: &str| tables.query_row(text, [], |row| row.get::<_, u64>(0)).unwrap();
-        let (mark, newer) =
-            (count("SELECT position FROM mark"), count("SELECT count(*) FROM processes WHERE position = 2"));
-        if newer != 0 && newer != PROCESSES {
-            wrong.push((number, mark, newer));
-        }
-        if mark == 2 {
-            break;
-        }
-    }
-    applies.join().unwrap();
-    assert_eq!(wrong, [], "the copies, their marks, and how many of their rows are of the second record");
-}
-
 /// An operator whose order is refused counts as a waiter once.
 #[test]
 fn an_order_to_a_store_that_closes_takes_no_waiter_away() {
@@ -433,7 +376,7 @@ fn an_order_to_a_store_that_closes_takes_no_waiter_away() {
     until("the store closes", || store.send(worker.address(), WorkerMessage::Set(1)).is_err());
     assert!(store.terminate(worker.pid()).is_err());
     gate.open();
-    closes.join().unwrap();
+    wait(closes).unwrap();
     let told = result.wait(Duration::from_secs(5)).map_err(|why| why.to_string());
     drop(runtime.shutdown(LIMIT));
     assert_eq!(told, Err(procession::durable::StoreError::Unknown.to_string()));

@@ -1,19 +1,19 @@
 //! Copies the tables into a folder, in pieces.
 //!
 //! The copy is one snapshot: it begins while no application is halfway, and SQLite keeps it for the reader. The pieces
-//! are synced one by one, with a pause after each. So a commit waits for the sync of one piece at most, and the disk is
-//! free half of the time. Meanwhile the WAL of the tables grows, because the snapshot needs it.
+//! are synced one by one, with a pause after each. So a commit waits for the sync of one piece at most, and has the
+//! disk to itself in between. Meanwhile the WAL of the tables grows, because the snapshot needs it.
 
 use std::fs::File;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
 use super::connection::failed;
 use crate::durable::journal::error::JournalError;
+use crate::latch::Latch;
 
 const COPYING: &str = "copying the tables";
 
@@ -23,8 +23,8 @@ const PIECE: i32 = 256;
 /// The cache of the connection that writes, in KiB. The pages of a piece are mostly written before its sync.
 const CACHE: i64 = 256;
 
-/// The longest pause after a piece.
-const LONGEST: Duration = Duration::from_millis(100);
+/// The pause after a piece.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Copies the snapshot that `source` reads into a file of a new folder. The copy is on disk when this returns.
 pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Result<(), JournalError> {
@@ -39,16 +39,17 @@ pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Resul
         // An incomplete copy is no store: it is not rolled back.
         .and_then(|()| copy.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())));
     prepared.map_err(failed(&copy, COPYING))?;
+    // Nobody sets it.
+    let pause = Latch::<()>::new();
     let file = File::options().write(true).open(&path).map_err(io)?;
     {
         let backup = Backup::new(source, &mut copy).map_err(failed(source, COPYING))?;
         loop {
-            let begun = Instant::now();
             match backup.step(PIECE).map_err(failed(source, COPYING))? {
                 StepResult::Done => break,
                 StepResult::More => {
                     file.sync_data().map_err(io)?;
-                    thread::sleep(begun.elapsed().min(LONGEST));
+                    let _ = pause.wait_timeout(PAUSE);
                 }
                 // Nobody else knows the copy, and a snapshot is never locked.
                 _ => return Err(JournalError::Broken),
