@@ -7,6 +7,7 @@
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
 mod processes;
+mod recovery;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,6 +21,7 @@ use processes::BesideBackups;
 use procession::durable::journal::{
     Batch, Change, EncodedRecord, Journal, Opened, Position, ProcessRow, Record, SqliteJournal, Status,
 };
+use recovery::{Recovery, Size};
 
 const USAGE: &str = "\
 How many records a second the journal of durable processes commits and applies.
@@ -32,6 +34,14 @@ usage: cargo bench --features sqlite --bench durable -- [--smoke] [--directory D
 struct Options {
     smoke: bool,
     directory: PathBuf,
+    /// A part of the measurement of a recovery, in a program of its own.
+    part: Option<(Part, Size)>,
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Fill,
+    Recover,
 }
 
 fn record(position: u64) -> Record {
@@ -93,6 +103,11 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(code) => return code,
     };
+    match options.part {
+        Some((Part::Fill, size)) => recovery::fill(&options.directory, size),
+        Some((Part::Recover, size)) => return recovery::recover(&options.directory, size),
+        None => {}
+    }
     let limit = Duration::from_millis(if options.smoke { 1 } else { 1_500 });
     let directory = options.directory.join(format!("procession-bench-{}", std::process::id()));
     let mut journal = SqliteJournal::new(&directory);
@@ -152,16 +167,31 @@ fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
         beside.as_secs_f64() / alone.as_secs_f64(),
         took.as_millis() / backups as u128
     );
+    let size = if smoke { Size { sleepers: 1_000, ready: 100 } } else { Size { sleepers: 1_000_000, ready: 10_000 } };
+    let Recovery { opened_ms, stepped_ms, memory_mb, bytes_a_sleeper } = recovery::recovery(directory, size);
+    fs::remove_dir_all(directory).expect("it is there");
+    println!(
+        "{{\"workload\":\"recovery\",\"sleepers\":{},\"ready\":{},\"opened_ms\":{opened_ms},\
+         \"stepped_ms\":{stepped_ms},\"memory_mb\":{memory_mb},\"bytes_a_sleeper\":{bytes_a_sleeper}}}",
+        size.sleepers, size.ready
+    );
 }
 
 /// The options. `None` if help was requested.
 fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
-    let mut options = Options { smoke: cfg!(debug_assertions), directory: std::env::temp_dir() };
+    let mut options = Options { smoke: cfg!(debug_assertions), directory: std::env::temp_dir(), part: None };
     while let Some(argument) = arguments.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("smoke") => options.smoke = true,
             Long("directory") => options.directory = arguments.value()?.into(),
+            // These are for children of this program.
+            Long(part @ ("fill" | "recover")) => {
+                let part = if part == "fill" { Part::Fill } else { Part::Recover };
+                let sleepers = arguments::number(arguments, "--sleepers", 1..=u64::MAX)?;
+                let ready = arguments::number(arguments, "--ready", 1..=sleepers)?;
+                options.part = Some((part, Size { sleepers, ready }));
+            }
             // Cargo passes this option to every benchmark.
             Long("bench") => {}
             other => return Err(other.unexpected()),

@@ -87,11 +87,6 @@ fn a_backup_is_a_store_that_goes_on_by_itself() {
 /// tables, so an application may go on meanwhile.
 #[test]
 fn a_copy_beside_an_application_is_a_state_that_has_been() {
-    use procession::durable::journal::SqliteJournal;
-    use procession::durable::journal::{Batch, Change, EncodedRecord, Journal, Position, ProcessRow, Record};
-
-    use crate::places::Directory;
-
     const PROCESSES: u64 = 20_000;
     let (directory, copies) = (Directory::new(), Directory::new());
     std::fs::create_dir(copies.path()).unwrap();

@@ -1,0 +1,161 @@
+//! A store with very many processes that sleep is opened after a kill, while others were at work.
+//!
+//! Both programs are children of the benchmark: the one that is killed, and the one that opens the store, whose memory
+//! is measured.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use procession::durable::{Durable, Format, Query, Store};
+use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// The processes that have made a step in this program.
+static STEPPED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
+
+/// How many processes sleep, and how many are at work.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) sleepers: u64,
+    pub(crate) ready: u64,
+}
+
+/// A process with a state of about 200 bytes. After its first message it makes one step after the other.
+#[derive(Serialize, Deserialize)]
+struct Sleeper {
+    filling: String,
+    steps: u64,
+}
+
+impl Process for Sleeper {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        self.steps += events.filter(|event| matches!(event, Event::Message(()))).count() as u64;
+        if self.steps == 0 {
+            return Ok(Step::Idle);
+        }
+        self.steps += 1;
+        if let Some(stepped) = STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_mut() {
+            stepped.insert(out.pid());
+        }
+        Ok(Step::Continue)
+    }
+}
+
+impl Durable for Sleeper {
+    const NAME: &str = "sleeper";
+    const FORMAT: Format = Format::Postcard;
+    const SLEEP_AFTER: Option<Duration> = Some(Duration::from_millis(100));
+}
+
+fn open(directory: &Path) -> (Store, Runtime) {
+    let store = Store::open(directory).kind::<Sleeper>();
+    store.start(Runtime::builder()).expect("a store can be started")
+}
+
+fn have_stepped() -> u64 {
+    STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_ref().map_or(0, HashSet::len) as u64
+}
+
+/// Waits until as many processes have made a step.
+fn wait_for_steps(count: u64) {
+    let begin = Instant::now();
+    while have_stepped() < count {
+        assert!(begin.elapsed() < LIMIT, "{} of {count} have stepped", have_stepped());
+        std::thread::yield_now();
+    }
+}
+
+/// Makes the store, and is killed while the processes are at work.
+pub(crate) fn fill(directory: &Path, size: Size) -> ! {
+    let (store, runtime) = open(directory);
+    let begin = |n: u64| {
+        let sleeper = Sleeper { filling: "x".repeat(190), steps: 0 };
+        store.begin(&n.to_string(), sleeper).expect("it begins")
+    };
+    // Not all at once, so that those before fall asleep meanwhile.
+    for n in 0..size.sleepers {
+        let begun = begin(n);
+        if n % 10_000 == 9_999 || n + 1 == size.sleepers {
+            begun.wait(LIMIT).expect("it is on disk");
+        }
+    }
+    let begun = Instant::now();
+    while !runtime.processes().is_empty() {
+        assert!(begun.elapsed() < LIMIT, "they do not fall asleep");
+        std::thread::yield_now();
+    }
+    *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
+    for n in 0..size.ready {
+        // They are all over the store.
+        let id = (n * (size.sleepers / size.ready)).to_string();
+        let sleeper = store.find::<Sleeper>(&id).expect("it is there");
+        store.send(sleeper, ()).expect("it is taken");
+    }
+    wait_for_steps(size.ready);
+    let last = store.begin("last", Sleeper { filling: String::new(), steps: 0 }).expect("it begins");
+    last.wait(LIMIT).expect("all before is on disk");
+    std::process::abort();
+}
+
+/// Opens the store, and prints its figures: the time to open it, the time until all that were at work have made a step,
+/// and the memory.
+pub(crate) fn recover(directory: &Path, size: Size) -> std::process::ExitCode {
+    *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
+    let begin = Instant::now();
+    let (store, runtime) = open(directory);
+    let opened = begin.elapsed();
+    wait_for_steps(size.ready);
+    let stepped = begin.elapsed();
+    let memory = resident_memory();
+    assert_eq!(store.count(&Query::all()).expect("it can be read"), size.sleepers + 1);
+    println!("{} {} {memory}", opened.as_millis(), stepped.as_millis());
+    // They would go on for ever.
+    drop(runtime.shutdown(Duration::ZERO));
+    std::process::ExitCode::SUCCESS
+}
+
+/// The resident memory of this program in MB, where the system says it.
+fn resident_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1_000
+}
+
+/// The figures of a recovery.
+pub(crate) struct Recovery {
+    pub(crate) opened_ms: u64,
+    pub(crate) stepped_ms: u64,
+    pub(crate) memory_mb: u64,
+    pub(crate) bytes_a_sleeper: u64,
+}
+
+/// Runs both programs.
+pub(crate) fn recovery(directory: &Path, size: Size) -> Recovery {
+    let program = std::env::current_exe().expect("this program has a path");
+    let child = |part: &str| {
+        let mut command = Command::new(&program);
+        command.args([part, &size.sleepers.to_string(), &size.ready.to_string(), "--directory"]).arg(directory);
+        command
+    };
+    let killed = child("--fill").stderr(Stdio::inherit()).status().expect("it can be started");
+    assert_eq!(killed.code(), None, "it is killed");
+    let files: u64 = ["tables.db"].map(|name| size_of_file(directory.join(name))).iter().sum();
+    let output = child("--recover").stderr(Stdio::inherit()).output().expect("it can be started");
+    assert!(output.status.success(), "the store is opened: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let figures: Vec<u64> = text.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
+    let [opened_ms, stepped_ms, memory_mb] = figures[..] else { panic!("unknown figures: {text:?}") };
+    Recovery { opened_ms, stepped_ms, memory_mb, bytes_a_sleeper: files / size.sleepers }
+}
+
+fn size_of_file(path: PathBuf) -> u64 {
+    std::fs::metadata(path).expect("it is there").len()
+}
