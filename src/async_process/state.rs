@@ -11,6 +11,7 @@ use crate::outcome::drop_contained;
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::event::LentEvents;
 use crate::process::host::CountedHost;
+use crate::sched::feeds::wake_all;
 use crate::{CommandError, Completion, Event, Events, Pid, StepOutput, Tag};
 
 /// The most answers that are kept for later waits. Then the oldest is dropped. A program that yields commands and never
@@ -153,7 +154,7 @@ impl<M> UserCode<M> {
     fn run(self) {
         self.dropped.into_iter().for_each(drop_contained);
         self.dropped_wakers.into_iter().for_each(drop_contained);
-        self.woken.into_iter().for_each(Waker::wake);
+        wake_all(self.woken);
     }
 }
 
