@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use procession::durable::{Durable, Format, Query, Store};
@@ -14,6 +15,8 @@ use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepRes
 use serde::{Deserialize, Serialize};
 
 const LIMIT: Duration = Duration::from_secs(600);
+/// The pause between two looks. The figures are rounded to it.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The processes that have made a step in this program.
 static STEPPED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
@@ -25,7 +28,10 @@ pub(crate) struct Size {
     pub(crate) ready: u64,
 }
 
-/// A process with a state of about 200 bytes. After its first message it makes one step after the other.
+/// Whether processes rest after a step. Those of the first program go on until it is killed.
+static RESTS: AtomicBool = AtomicBool::new(false);
+
+/// A process with a state of about 200 bytes. From its first message on it is at work.
 #[derive(Serialize, Deserialize)]
 struct Sleeper {
     filling: String,
@@ -45,7 +51,7 @@ impl Process for Sleeper {
         if let Some(stepped) = STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_mut() {
             stepped.insert(out.pid());
         }
-        Ok(Step::Continue)
+        Ok(if RESTS.load(Ordering::Relaxed) { Step::Idle } else { Step::Continue })
     }
 }
 
@@ -69,7 +75,7 @@ fn wait_for_steps(count: u64) {
     let begin = Instant::now();
     while have_stepped() < count {
         assert!(begin.elapsed() < LIMIT, "{} of {count} have stepped", have_stepped());
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -90,7 +96,7 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
     let begun = Instant::now();
     while !runtime.processes().is_empty() {
         assert!(begun.elapsed() < LIMIT, "they do not fall asleep");
-        std::thread::yield_now();
+        std::thread::sleep(PAUSE * 100);
     }
     *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
     for n in 0..size.ready {
@@ -109,6 +115,7 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
 /// and the memory.
 pub(crate) fn recover(directory: &Path, size: Size) -> std::process::ExitCode {
     *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
+    RESTS.store(true, Ordering::Relaxed);
     let begin = Instant::now();
     let (store, runtime) = open(directory);
     let opened = begin.elapsed();
@@ -117,8 +124,8 @@ pub(crate) fn recover(directory: &Path, size: Size) -> std::process::ExitCode {
     let memory = resident_memory();
     assert_eq!(store.count(&Query::all()).expect("it can be read"), size.sleepers + 1);
     println!("{} {} {memory}", opened.as_millis(), stepped.as_millis());
-    // They would go on for ever.
-    drop(runtime.shutdown(Duration::ZERO));
+    runtime.shutdown(LIMIT).expect("it can be shut down");
+    store.close().expect("everything is on disk");
     std::process::ExitCode::SUCCESS
 }
 

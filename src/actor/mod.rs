@@ -72,12 +72,16 @@ pub use self::reach::{CALL_LIMIT, Reach};
 ///   [`then`](crate::Tag::then).
 /// - If a method returns a `Result`, the `Result` is the answer. With `#[fails]`, an error ends the actor, and only the
 ///   value of `Ok` is the answer. The error must convert to [`BoxError`](crate::BoxError) with `?`.
-/// - Names of methods of a [`Handle`](crate::Handle) or a [`ProcessRef`](crate::ProcessRef) are refused, because those
-///   methods would hide the call: `address`, `ask`, `cancel`, `cancel_timeout`, `clone`, `exit`, `info`, `is_alive`,
-///   `is_finished`, `join`, `join_group`, `join_timeout`, `leave_group`, `map`, `pid`, `poll`, `process_ref`,
-///   `register`, `send`, `send_timeout`, `shutdown_node`, `state`, `terminate`, `watch`.
+/// - Names of methods of a [`Handle`](crate::Handle) or a [`ProcessRef`](crate::ProcessRef) are refused, and those of
+///   traits of the prelude, because those methods would hide the call: `address`, `ask`, `cancel`, `cancel_timeout`,
+///   `clone`, `exit`, `info`, `into`, `into_future`, `is_alive`, `is_finished`, `join`, `join_group`, `join_timeout`,
+///   `leave_group`, `map`, `pid`, `poll`, `process_ref`, `register`, `send`, `send_timeout`, `shutdown_node`, `state`,
+///   `terminate`, `to_owned`, `try_into`, `watch`.
 /// - Documentation and `#[cfg]` are carried over to the message and the call. Two methods may have one name, or handle
-///   one event, if their `#[cfg]`s exclude each other. Without a method that finishes, the output is `()`.
+///   one event, if their `#[cfg]`s exclude each other. A `cfg_attr` that gives `cfg`, `fails` or `on` is refused.
+///   Without a method that finishes, the output is `()`. A type parameter of the block that a message uses must be used
+///   by a message without `#[cfg]`.
+/// - There is one such block for a type. Another block with its methods is a plain `impl`.
 ///
 /// # Callbacks
 ///

@@ -14,6 +14,11 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// make a reference with [`Runtime::process_ref`](crate::Runtime::process_ref).
 ///
 /// The methods of this trait have long names, so that they hide no call.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not reach an actor, so it has no calls",
+    note = "an actor is called through its `Handle` or a `ProcessRef`: make one with `runtime.process_ref(address)`",
+    note = "a step sends the messages themselves: `out.send(address, message)` or `out.ask(address, question, limit)`"
+)]
 pub trait Reach<M: Send + 'static> {
     /// Sends a message.
     ///

@@ -1,5 +1,6 @@
 //! The calls of a context: the waits and the yields.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::context::Context;
@@ -42,17 +43,17 @@ impl<M: Send + 'static> Context<M> {
         question: impl FnOnce(Reply<T>) -> Q,
         limit: Duration,
     ) -> AnswerFuture<'_, M, T> {
-        AnswerFuture::owner(self, self.out(|out| out.ask(to, question, limit)))
+        AnswerFuture::owner(self, self.lend(|out| out.ask(to, question, limit)).0)
     }
 
     /// Waits for `delay`, by the runtime's clock.
     pub fn sleep(&self, delay: Duration) -> AnswerFuture<'_, M, TimerFired> {
-        AnswerFuture::owner(self, self.out(|out| out.after(delay)))
+        AnswerFuture::owner(self, self.lend(|out| out.after(delay)).0)
     }
 
     /// Runs a closure on the pool, where it may block. See [`StepOutput::blocking`].
     pub fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> AnswerFuture<'_, M, T> {
-        AnswerFuture::owner(self, self.out(|out| out.blocking(work)))
+        AnswerFuture::owner(self, self.lend(|out| out.blocking(work)).0)
     }
 
     /// Yields a command, and waits for its answer. Each yield that returns a tag can be waited for in this way.
@@ -90,8 +91,11 @@ impl<M: Send + 'static> Context<M> {
     /// Waits for the answer to a command, for example one that was yielded with [`out`](Self::out). There may be one
     /// such wait for a tag at a time.
     ///
-    /// If the future is dropped, the answer is kept: for another call, or for [`receive`](Self::receive). Of the
-    /// answers that nobody has waited for, the latest 1,024 are kept.
+    /// If the future is dropped, the answer is kept: for another call, or for [`receive`](Self::receive). Nothing
+    /// limits the number of answers that are kept.
+    ///
+    /// # Errors
+    /// The error of the command. [`CommandError::Dropped`](crate::CommandError::Dropped): the answer was taken before.
     pub fn answer<T: 'static>(&self, tag: Tag<T>) -> AnswerFuture<'_, M, T> {
         AnswerFuture::borrower(self, tag)
     }
@@ -119,11 +123,27 @@ impl<M: Send + 'static> Context<M> {
     }
 
     /// Lends the output of the step, for every other yield.
+    ///
+    /// The answers to its commands are kept until they are taken: by [`answer`](Self::answer) or
+    /// [`receive`](Self::receive).
     pub fn out<R>(&self, run: impl FnOnce(&mut StepOutput) -> R) -> R {
+        let (result, tags) = self.lend(run);
+        if !tags.is_empty() {
+            self.state.open().yielded(tags);
+        }
+        result
+    }
+
+    /// Lends the output of the step. Returns the tags that were given out, too.
+    fn lend<R>(&self, run: impl FnOnce(&mut StepOutput) -> R) -> (R, Range<u64>) {
         let mut borrowed = self.borrow();
         match borrowed.as_mut().and_then(|borrowed| borrowed.out.as_deref_mut()) {
-            Some(out) => run(out),
-            None => StepOutput::outside(&self.state.link, self.state.pid, run),
+            Some(out) => {
+                let first = out.tags + 1;
+                let result = run(out);
+                (result, first..out.tags + 1)
+            }
+            None => (StepOutput::outside(&self.state.link, self.state.pid, run), 0..0),
         }
     }
 }

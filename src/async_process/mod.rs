@@ -67,12 +67,21 @@
 //! A request to stop ends what the process waits for, once: [`next`](Context::next) returns `None`,
 //! [`receive`](Context::receive) the event, and every other wait
 //! [`CommandError::Cancelled`](crate::CommandError::Cancelled) with the reason. If the process waits for nothing of
-//! its context, or drops such waits before it polls them again, the request ends the next such wait. Later waits are
-//! as before, so the process can clean up.
+//! its context, or drops such waits before it polls them again, the request ends the next such wait. A new wait that is
+//! polled before them ends, too. Later waits are as before, so the process can clean up.
 //!
 //! Other control signals do not end a wait for an answer. They are kept, in order, for the next `receive`. A request to
 //! stop overtakes them. Nothing limits their number, as in a mailbox. So a process that monitors others, traps exits or
 //! subscribes to groups should call `receive`.
+//!
+//! An answer that has come is given before a request to stop. The request then ends the next wait.
+//!
+//! # Answers
+//!
+//! Each command that is yielded with [`out`](Context::out) is answered once. An answer that nothing waits for is kept
+//! until [`answer`](Context::answer) or `receive` takes it. Nothing limits their number either. So a process that runs
+//! for long, and yields commands with `out`, must take their answers. Or it waits for each with
+//! [`perform`](Context::perform).
 //!
 //! # Failures
 //!

@@ -9,6 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use super::context::Context;
 use super::state::{Inner, Later, Listening, SharedState};
 use super::wake_flag::{Listener, WakeFlag};
+use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, BriefGuard};
 use crate::{BoxError, CommandError, Events, Process, Step, StepOutput, StepResult};
 
@@ -117,11 +118,16 @@ where
     }
 
     fn close(&mut self) {
+        let mut stage = Some(std::mem::replace(&mut self.stage, Stage::Over));
+        let Some(shared) = &self.shared else { return };
         // First, because a destructor of the future may panic.
-        if let Some(shared) = &self.shared {
-            shared.state.close();
+        shared.state.close();
+        let closed = contain(|| shared.state.link.surround(&mut || drop(stage.take())));
+        // The context may not have called it.
+        drop_contained(stage);
+        if let Err(panic) = closed {
+            tell_log(|| tracing::error!(process = type_name::<F>(), %panic, "an async process panicked in its drop"));
         }
-        self.stage = Stage::Over;
     }
 }
 

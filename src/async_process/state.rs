@@ -2,8 +2,9 @@
 //!
 //! See the protocol in `mod.rs`. No user code runs under the lock.
 
-use std::collections::{HashMap, VecDeque};
-use std::task::Waker;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::task::{Poll, Waker};
 
 use crate::command::CancelRequest;
 use crate::inside::thread_number;
@@ -11,11 +12,8 @@ use crate::outcome::drop_contained;
 use crate::primitives::{Brief, BriefGuard, enter};
 use crate::process::event::LentEvents;
 use crate::process::host::CountedHost;
+use crate::sched::feeds::wake_all;
 use crate::{CommandError, Completion, Event, Events, Pid, StepOutput, Tag};
-
-/// The most answers that are kept for later waits. Then the oldest is dropped. A program that yields commands and never
-/// waits for their answers must not grow for ever, and no program is known that has as many to come back to.
-const MOST_UNCLAIMED: usize = 1_024;
 
 /// The state that an async process shares with its context.
 pub(super) struct SharedState<M> {
@@ -46,12 +44,14 @@ pub(super) struct Inner<M> {
 
 /// Fields that a process which only receives does not need.
 struct Rare<M> {
-    /// Commands that are waited for, by their tags.
+    /// Commands whose answers have not been taken, by their tags.
     answers: HashMap<u64, Wait>,
-    /// Events for the next `receive`, in order.
-    kept: VecDeque<Event<M>>,
-    /// The number of answers among them.
-    unclaimed: usize,
+    /// The first tag that the function was given. If `answers` has no entry for a later one, its answer was taken. An
+    /// earlier one is a tag of the state machine before an upgrade.
+    first_tag: u64,
+    /// Events for the next `receive`, by their numbers, which ascend.
+    kept: BTreeMap<u64, Event<M>>,
+    last_kept: u64,
     /// The last request to stop.
     last_stop: Option<CancelRequest>,
     /// Whether no wait has been ended by it yet. If it finds none, or those that it finds are dropped before they are
@@ -64,11 +64,26 @@ impl<M> Default for Rare<M> {
     fn default() -> Rare<M> {
         Rare {
             answers: HashMap::new(),
-            kept: VecDeque::new(),
-            unclaimed: 0,
+            first_tag: u64::MAX,
+            kept: BTreeMap::new(),
+            last_kept: 0,
             last_stop: None,
             is_stop_unseen: false,
             listener: Listening::No,
+        }
+    }
+}
+
+impl<M> Rare<M> {
+    /// Takes the answer to a command, if it has come.
+    fn take_answer(&mut self, tag: u64) -> Option<Completion> {
+        match self.answers.remove(&tag)? {
+            Wait::Answered(answer) => Some(answer),
+            Wait::Kept(number) => match self.kept.remove(&number)? {
+                Event::Completed(answer) => Some(answer),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }
@@ -90,18 +105,30 @@ pub(super) enum Wakes {
     Other(Waker),
 }
 
-/// A command that is waited for.
+/// A command whose answer has not been taken.
 enum Wait {
+    /// It is outstanding, and nobody waits for it.
+    Open,
     /// Its wait has not been polled, or is about to be polled.
     New,
     For(Wakes),
     Answered(Completion),
+    /// It was answered while nobody waited for it. The answer is kept under this number.
+    Kept(u64),
     /// Its answer will be dropped.
     Forgotten,
 }
 
 /// The number of requests to stop at the first poll of a wait.
 pub(super) type Since = Option<u32>;
+
+/// The result of a poll of a wait for an answer.
+pub(super) enum Found {
+    Answer(Completion),
+    /// The answer was taken before.
+    Nothing,
+    Stop(CancelRequest),
+}
 
 /// User code that is to run without the lock.
 ///
@@ -153,7 +180,7 @@ impl<M> UserCode<M> {
     fn run(self) {
         self.dropped.into_iter().for_each(drop_contained);
         self.dropped_wakers.into_iter().for_each(drop_contained);
-        self.woken.into_iter().for_each(Waker::wake);
+        wake_all(self.woken);
     }
 }
 
@@ -195,7 +222,7 @@ impl<M> SharedState<M> {
         let (rare, receivers) = (inner.rare.take(), std::mem::take(&mut inner.receivers));
         drop(inner);
         if let Some(rare) = rare {
-            rare.kept.into_iter().for_each(drop_contained);
+            rare.kept.into_values().for_each(drop_contained);
             rare.answers.into_values().for_each(drop_contained);
         }
         receivers.into_iter().for_each(drop_contained);
@@ -290,13 +317,13 @@ impl<M> Inner<M> {
         match event {
             Event::Completed(answer) => {
                 if let Some(event) = self.answered(answer, later) {
-                    self.keep(event, later);
+                    self.keep(event);
                     self.wake_receivers(later);
                 }
             }
             Event::Cancel(request) => self.stop(request.into_inner(), later),
             other => {
-                self.keep(other, later);
+                self.keep(other);
                 self.wake_receivers(later);
             }
         }
@@ -318,6 +345,10 @@ impl<M> Inner<M> {
         let tag = answer.tag();
         match rare.answers.get_mut(&tag) {
             None => return Some(Event::Completed(answer)),
+            Some(Wait::Open | Wait::Kept(_)) => {
+                rare.answers.remove(&tag);
+                return Some(Event::Completed(answer));
+            }
             Some(Wait::Forgotten) => {
                 rare.answers.remove(&tag);
                 later.get().dropped.push(Event::Completed(answer));
@@ -331,17 +362,13 @@ impl<M> Inner<M> {
         None
     }
 
-    fn keep(&mut self, event: Event<M>, later: &mut Later<M>) {
-        let is_answer = |event: &Event<M>| matches!(event, Event::Completed(_));
+    fn keep(&mut self, event: Event<M>) {
         let rare = self.rare();
-        rare.unclaimed += usize::from(is_answer(&event));
-        rare.kept.push_back(event);
-        if rare.unclaimed > MOST_UNCLAIMED
-            && let Some(oldest) = rare.kept.iter().position(is_answer)
-        {
-            rare.unclaimed -= 1;
-            later.get().dropped.extend(rare.kept.remove(oldest));
+        rare.last_kept += 1;
+        if let Event::Completed(answer) = &event {
+            rare.answers.insert(answer.tag(), Wait::Kept(rare.last_kept));
         }
+        rare.kept.insert(rare.last_kept, event);
     }
 
     /// A request to stop ends all waits that were polled before. If none of them is polled again, it ends the next one.
@@ -372,19 +399,28 @@ impl<M> Inner<M> {
     }
 
     fn stopped_otherwise(&mut self, since: &mut Since) -> Option<CancelRequest> {
-        let rare = self.rare.as_mut()?;
-        if std::mem::take(&mut rare.is_stop_unseen) || since.is_some_and(|since| since != self.stops) {
+        if self.is_stopped(*since)
+            && let Some(rare) = &mut self.rare
+        {
+            rare.is_stop_unseen = false;
             return rare.last_stop.clone();
         }
         *since = Some(self.stops);
         None
     }
 
+    fn is_stopped(&self, since: Since) -> bool {
+        let Some(rare) = &self.rare else { return false };
+        rare.is_stop_unseen || since.is_some_and(|since| since != self.stops)
+    }
+
     /// Takes the next event for `receive`.
     pub(super) fn take_kept(&mut self) -> Option<Event<M>> {
         let rare = self.rare.as_mut()?;
-        let event = rare.kept.pop_front()?;
-        rare.unclaimed -= usize::from(matches!(event, Event::Completed(_)));
+        let (_, event) = rare.kept.pop_first()?;
+        if let Event::Completed(answer) = &event {
+            rare.answers.remove(&answer.tag());
+        }
         Some(event)
     }
 
@@ -415,36 +451,44 @@ impl<M> Inner<M> {
         self.rare().answers.insert(tag, Wait::New);
     }
 
-    /// Takes the answer to a command. If there is none yet, its wait is woken when it comes.
-    pub(super) fn poll_answer(&mut self, tag: u64, wakes: Wakes, later: &mut Later<M>) -> Option<Completion> {
+    /// Records the tags that a call of the context has given out.
+    pub(super) fn yielded(&mut self, tags: Range<u64>) {
         let rare = self.rare();
-        match rare.answers.get_mut(&tag) {
-            Some(wait @ (Wait::New | Wait::For(_))) => {
+        rare.first_tag = rare.first_tag.min(tags.start);
+        rare.answers.extend(tags.map(|tag| (tag, Wait::Open)));
+    }
+
+    /// Takes the answer to a command. If there is none yet, the wait is woken when it comes. An answer that is there
+    /// goes before a request to stop, which is left to the next wait.
+    pub(super) fn poll_answer(
+        &mut self,
+        tag: u64,
+        since: &mut Since,
+        wakes: Wakes,
+        later: &mut Later<M>,
+    ) -> Poll<Found> {
+        let is_stopped = self.is_stopped(*since);
+        if !is_stopped {
+            *since = Some(self.stops);
+        }
+        let rare = self.rare();
+        let found = match rare.answers.get_mut(&tag) {
+            Some(Wait::Answered(_) | Wait::Kept(_)) => rare.take_answer(tag).map_or(Found::Nothing, Found::Answer),
+            _ if is_stopped => self.stopped(since).map_or(Found::Nothing, Found::Stop),
+            Some(wait @ (Wait::Open | Wait::New | Wait::For(_))) => {
                 if let Wait::For(old) = std::mem::replace(wait, Wait::For(wakes)) {
                     later.drop_waker(old);
                 }
-                return None;
+                return Poll::Pending;
             }
-            Some(Wait::Answered(_)) => {
-                later.drop_waker(wakes);
-                return match rare.answers.remove(&tag) {
-                    Some(Wait::Answered(answer)) => Some(answer),
-                    _ => None,
-                };
+            None if tag < rare.first_tag => {
+                rare.answers.insert(tag, Wait::For(wakes));
+                return Poll::Pending;
             }
-            Some(Wait::Forgotten) | None => {}
-        }
-        // It may have come before anybody waited for it.
-        let is_it = |event: &Event<M>| matches!(event, Event::Completed(answer) if answer.tag() == tag);
-        if let Some(place) = rare.kept.iter().position(is_it)
-            && let Some(Event::Completed(answer)) = rare.kept.remove(place)
-        {
-            rare.unclaimed -= 1;
-            later.drop_waker(wakes);
-            return Some(answer);
-        }
-        rare.answers.insert(tag, Wait::For(wakes));
-        None
+            Some(Wait::Forgotten) | None => Found::Nothing,
+        };
+        later.drop_waker(wakes);
+        Poll::Ready(found)
     }
 
     /// Ends the wait for a command. `forgets` says that nobody else can wait for it. Returns whether the command is
@@ -453,14 +497,13 @@ impl<M> Inner<M> {
         let Some(rare) = &mut self.rare else { return false };
         match rare.answers.remove(&tag) {
             Some(Wait::Answered(answer)) if forgets => later.get().dropped.push(Event::Completed(answer)),
-            Some(Wait::Answered(answer)) => self.keep(Event::Completed(answer), later),
+            Some(Wait::Answered(answer)) => self.keep(Event::Completed(answer)),
+            Some(Wait::Kept(number)) => _ = rare.answers.insert(tag, Wait::Kept(number)),
             Some(wait) => {
                 if let Wait::For(wakes) = wait {
                     later.drop_waker(wakes);
                 }
-                if forgets {
-                    rare.answers.insert(tag, Wait::Forgotten);
-                }
+                rare.answers.insert(tag, if forgets { Wait::Forgotten } else { Wait::Open });
                 return forgets;
             }
             None => {}

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
 use super::context::Context;
-use super::state::{Inner, Later, SharedState, Since};
+use super::state::{Found, Inner, Later, SharedState, Since};
 use crate::command::CancelRequest;
 use crate::process::event::LentEvents;
 use crate::sched::mailbox::Control;
@@ -247,18 +247,23 @@ impl<M, T: 'static> Future for AnswerFuture<'_, M, T> {
         let wakes = state.wakes(context.waker());
         let Some(mut inner) = state.open_in_poll() else { return Poll::Ready(Err(CommandError::Dropped)) };
         let mut later = Later::new();
-        if let Some(request) = inner.stopped(&mut self.since) {
-            drop(inner);
-            self.give_up();
-            return Poll::Ready(Err(CommandError::Cancelled(request.reason)));
-        }
-        let answer = inner.poll_answer(tag.id(), wakes, &mut later);
+        let found = inner.poll_answer(tag.id(), &mut self.since, wakes, &mut later);
         drop(inner);
         later.run();
-        self.is_registered = true;
-        let Some(answer) = answer else { return Poll::Pending };
+        let answer = match found {
+            Poll::Pending => {
+                self.is_registered = true;
+                return Poll::Pending;
+            }
+            Poll::Ready(Found::Stop(request)) => {
+                self.give_up();
+                return Poll::Ready(Err(CommandError::Cancelled(request.reason)));
+            }
+            Poll::Ready(Found::Answer(answer)) => answer.take(tag),
+            Poll::Ready(Found::Nothing) => None,
+        };
         self.tag = None;
-        Poll::Ready(answer.take(tag).unwrap_or(Err(CommandError::Dropped)))
+        Poll::Ready(answer.unwrap_or(Err(CommandError::Dropped)))
     }
 }
 

@@ -125,3 +125,47 @@ impl AnyFuture for HandlerFuture {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::primitives::{Brief, enter};
+
+    struct Job;
+
+    impl Command for Job {
+        type Output = ();
+    }
+
+    /// Looks in its destructor for a permit.
+    struct Looks(Arc<Brief<Vec<bool>>>, Option<Ticket>);
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            let has_one = self.1.as_mut().map(|next| next.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+            enter(&self.0).extend(has_one);
+        }
+    }
+
+    #[test]
+    fn a_permit_comes_back_when_the_future_is_dropped() {
+        let (seen, next) = (Arc::new(Brief::new(Vec::new())), Arc::new(Brief::new(None)));
+        let (log, held) = (seen.clone(), next.clone());
+        let mut handler = AsyncHandler::new(move |_: Job| {
+            let looks = Looks(log.clone(), enter(&held).take());
+            async move {
+                let _looks = &looks;
+                std::future::pending().await
+            }
+        });
+        handler.limit(1);
+        let handler = Arc::new(handler);
+        let mut future = handler.future(Box::new(Job));
+        *enter(&next) = handler.ticket();
+        assert!(future.as_mut().poll_any(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(future);
+        assert_eq!(*enter(&seen), [false]);
+    }
+}

@@ -39,6 +39,10 @@ use crate::sched::body::{StepOutput, Successor};
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a process",
+    note = "make a process of an actor with `actor(..)`, and of an `async fn` with `async_process(..)`"
+)]
 pub trait Process: Sized + Send + 'static {
     /// The type of the messages that the process takes. The memory of each process includes room for one message. So
     /// put large messages in a `Box`.

@@ -142,7 +142,7 @@ impl<M: Send + 'static> fmt::Debug for Feed<M> {
 pub struct PutFuture<M: Send + 'static> {
     feed: Feed<M>,
     item: Option<M>,
-    /// Its place in the queue of the puts that wait for room.
+    /// Its place in the queue of the puts that wait for room. Empty if it has not waited, and when the item was put.
     ticket: Option<u64>,
 }
 
@@ -158,7 +158,11 @@ impl<M: Send + 'static> Future for PutFuture<M> {
         let Some(mut item) = this.item.take() else { return Poll::Pending };
         loop {
             match this.feed.shared().offer(item) {
-                Ok(()) => return Poll::Ready(Ok(())),
+                Ok(()) => {
+                    // It may be polled for another reason than its wake, and still be among those that wait.
+                    this.feed.shared().leave(&mut this.ticket);
+                    return Poll::Ready(Ok(()));
+                }
                 Err((back, NotFed::Refused(why))) => return Poll::Ready(Err(Rejected::new(back, why))),
                 Err((back, NotFed::NoRoom)) => item = back,
             }

@@ -354,8 +354,9 @@ impl RuntimeBuilder {
     }
 
     /// Surrounds each poll of a [future](crate::StepOutput::future), and each
-    /// [blocking closure](crate::StepOutput::blocking), with this code. It must call its argument once. So futures can
-    /// use an async runtime that expects to be entered:
+    /// [blocking closure](crate::StepOutput::blocking), with this code. The destructors of futures and of
+    /// [async processes](mod@crate::async_process) that have begun run in it, too. It must call its argument once. So
+    /// futures can use an async runtime that expects to be entered:
     ///
     /// ```text
     /// let handle = tokio::runtime::Handle::current();
@@ -364,7 +365,8 @@ impl RuntimeBuilder {
     ///
     /// The code runs on the thread that polls, or runs the closure. If it panics, the command is answered with
     /// [`CommandError::Panicked`](crate::CommandError::Panicked). If it does not call its argument, the command is
-    /// answered with [`CommandError::Dropped`](crate::CommandError::Dropped). A later call replaces an earlier one.
+    /// answered with [`CommandError::Dropped`](crate::CommandError::Dropped). In both cases, a future that was to be
+    /// dropped is dropped outside of it. A later call replaces an earlier one.
     pub fn in_context(mut self, context: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> RuntimeBuilder {
         self.context = Some(Arc::new(context));
         self

@@ -16,6 +16,11 @@
 //! of the protocol, and its argument holds here, too: an item that (c) does not fetch was put after (c). Then the feed
 //! is listed again after (b), and `POLLS` is set after (a).
 //!
+//! **A put that waits** has a ticket, and a place among those that wait, in the order of the tickets. A wake takes it
+//! out. It keeps its ticket until its item is put, or it is dropped. So it has its old place if it finds no room when
+//! it is polled. When its item is put, it leaves, whether or not it was woken. If it is dropped after its wake, the
+//! next one is woken.
+//!
 //! An item is counted as queued before any thread can fetch it, because both happen under the lock of the feed. When
 //! the process ends, its cell is vacated first, and its feeds are ended then. So an item that was put in between is
 //! refused at 3. An item that was accepted is stepped, or it is a dead letter.
@@ -173,29 +178,32 @@ impl<M> FeedShared<M> {
     }
 
     /// Has `waker` called when steps have taken items, or when the feed has ended, if so many items are untaken.
-    /// Returns whether it will be: if not, the caller looks again. `ticket` is its place among those that wait.
+    /// Returns whether it will be: if not, the caller looks again. `ticket` is its place among those that wait. It
+    /// keeps its place when it waits again, until `leave` or `give_up`.
     pub(crate) fn wait_while(&self, untaken: usize, ticket: &mut Option<u64>, waker: Waker) -> bool {
-        let (old, waits) = {
+        let (old, unused) = {
             let mut state = enter(&self.state);
             let state = &mut *state;
-            let old = state.take_waiter(ticket);
             let waits = match state.phase {
                 Phase::New => true,
                 Phase::Open => state.untaken >= untaken,
                 Phase::Ended | Phase::WrongType(_) => false,
             };
-            if waits {
-                state.next_ticket += 1;
-                *ticket = Some(state.next_ticket);
-                state.waiters.push_back((state.next_ticket, waker));
-                (old, true)
-            } else {
-                // Dropped below, without the lock.
-                (old.or(Some(waker)), false)
-            }
+            if waits { (state.wait(ticket, waker), None) } else { (state.take_waiter(*ticket), Some(waker)) }
         };
+        // Without the lock.
+        let waits = unused.is_none();
         drop_contained(old);
+        drop_contained(unused);
         waits
+    }
+
+    /// Leaves those that wait, because the item was put.
+    pub(crate) fn leave(&self, ticket: &mut Option<u64>) {
+        if ticket.is_some() {
+            let own = enter(&self.state).take_waiter(ticket.take());
+            drop_contained(own);
+        }
     }
 
     /// Gives a place among those that wait up. If it was woken already, the next one is.
@@ -205,7 +213,7 @@ impl<M> FeedShared<M> {
         }
         let (own, next) = {
             let mut state = enter(&self.state);
-            let own = state.take_waiter(ticket);
+            let own = state.take_waiter(ticket.take());
             let next = if own.is_none() { state.next_waiters(self.limit, 1) } else { Vec::new() };
             (own, next)
         };
@@ -259,10 +267,27 @@ impl<M> FeedShared<M> {
 }
 
 impl<M> State<M> {
-    fn take_waiter(&mut self, ticket: &mut Option<u64>) -> Option<Waker> {
-        let ticket = ticket.take()?;
-        let place = self.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()?;
+    /// Waits with this waker, in the place of the ticket. Returns the waker that it replaces.
+    fn wait(&mut self, ticket: &mut Option<u64>, waker: Waker) -> Option<Waker> {
+        let next = self.next_ticket + 1;
+        let ticket = *ticket.get_or_insert(next);
+        self.next_ticket = self.next_ticket.max(ticket);
+        match self.place(ticket) {
+            Ok(place) => Some(std::mem::replace(&mut self.waiters[place].1, waker)),
+            Err(place) => {
+                self.waiters.insert(place, (ticket, waker));
+                None
+            }
+        }
+    }
+
+    fn take_waiter(&mut self, ticket: Option<u64>) -> Option<Waker> {
+        let place = self.place(ticket?).ok()?;
         Some(self.waiters.remove(place)?.1)
+    }
+
+    fn place(&self, ticket: u64) -> Result<usize, usize> {
+        self.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
     }
 
     /// Takes out as many of those that wait as there is room for.

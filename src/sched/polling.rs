@@ -4,6 +4,8 @@
 //! begins with the futures that were woken. After each step it goes on with those that the step has yielded. A future
 //! that is woken meanwhile waits for the next turn.
 //!
+//! Futures are dropped in the context of polls, too. A future that is ready is dropped with its poll.
+//!
 //! A poll without an output is no step. If a process was woken for such polls only, its body comes to rest as it was.
 //! Feeds (`feeds.rs`) are looked at when a turn begins, too.
 
@@ -14,7 +16,7 @@ use super::engine::Engine;
 use super::feeds::{AnyNewFeed, FeedHost, wake_all};
 use super::residents::{Resident, Residents};
 use super::road::Executor;
-use crate::outcome::{contain, drop_contained};
+use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, Ordering, Weak};
 use crate::process::{Answer, CommandError, StepActivity};
 use crate::sched::body::{Head, Ready, Stage};
@@ -158,7 +160,12 @@ pub(crate) fn drop_future<E: Engine>(engine: &E, resident: Resident) {
     if let Some(timer) = resident.timer() {
         engine.forget_limit(timer);
     }
-    drop(resident);
+    if resident.is_dropped() {
+        return;
+    }
+    if let Err(error) = in_context(engine, || drop(resident)) {
+        tell_log(|| tracing::error!(%error, "the context of polls failed while a future was dropped"));
+    }
 }
 
 /// Drops all futures of a state machine that has ended, or has failed and is replaced.

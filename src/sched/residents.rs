@@ -38,7 +38,7 @@ pub(crate) type BoxedFuture = Pin<Box<dyn AnyFuture>>;
 
 /// A future that lives in a body.
 pub(crate) struct Resident {
-    /// Empty only while it is dropped.
+    /// Empty when it was ready.
     future: Option<BoxedFuture>,
     shared: Arc<ResidentWaker>,
     waker: Waker,
@@ -60,19 +60,33 @@ impl Resident {
         self.shared.begin_poll()
     }
 
+    /// Polls. If the future is ready, it is dropped, too.
     pub(crate) fn poll(&mut self) -> Poll<Answer> {
-        match &mut self.future {
+        let polled = match &mut self.future {
             Some(future) => future.as_mut().poll_any(&mut Context::from_waker(&self.waker)),
             None => Poll::Pending,
+        };
+        if polled.is_ready() {
+            self.drop_future();
         }
+        polled
+    }
+
+    /// Whether the future is dropped.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.future.is_none()
+    }
+
+    fn drop_future(&mut self) {
+        self.shared.end();
+        drop_contained(self.future.take());
     }
 }
 
 /// Each future is dropped by itself, because two destructors that panic at once end the program.
 impl Drop for Resident {
     fn drop(&mut self) {
-        self.shared.end();
-        drop_contained(self.future.take());
+        self.drop_future();
     }
 }
 

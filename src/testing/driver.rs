@@ -470,6 +470,23 @@ impl<P: Process> Driver<P> {
         Some((tag, child))
     }
 
+    /// Drops the oldest child that the process [runs](StepOutput::run), and answers its command. Returns whether there
+    /// was one.
+    ///
+    /// The type of the child is not named. So use this for an async process of a closure, which [`child`](Self::child)
+    /// cannot take.
+    pub fn answer_child<T: Send + 'static>(&mut self, answer: Result<T, CommandError>) -> bool {
+        self.notes.set_closed_aside();
+        if self.notes.runs.is_empty() {
+            return false;
+        }
+        let (duty, pid) = self.notes.runs.remove(0);
+        self.notes.spawned.retain(|child| child.head.pid != pid);
+        duty.answer(answer.map(|value| Box::new(value) as _));
+        self.run_helpers();
+        true
+    }
+
     /// Answers a command that was taken with [`command`](Self::command), or a child that was taken with
     /// [`child`](Self::child). If the command has an answer already, because its limit is over or the process has
     /// cancelled it, this answer is late. Then this has no effect.

@@ -344,6 +344,33 @@ fn whatever_reaches_an_actor_has_its_calls() {
     assert!(matches!(mock.0.take()[..], [CounterMessage::Add(1), CounterMessage::Add(2)]));
 }
 
+/// Conditions leave all its messages out.
+#[deny(warnings)]
+mod left_out {
+    pub struct Silent;
+
+    #[procession::actor::actor]
+    impl Silent {
+        #[cfg(any())]
+        pub fn add(&mut self, n: u64, _out: &mut procession::actor::Actions<Self>) -> u64 {
+            n
+        }
+
+        #[on(finish)]
+        fn finish(&mut self) -> u64 {
+            7
+        }
+    }
+}
+
+#[test]
+fn a_block_whose_messages_are_all_left_out_is_an_actor() {
+    let runtime = runtime(1);
+    let silent = runtime.spawn(actor(left_out::Silent)).unwrap();
+    runtime.cancel(&silent, "enough").unwrap();
+    assert_eq!(*output(&silent), 7);
+}
+
 #[test]
 fn the_counter_of_the_readme_has_twelve_lines() {
     let counter = include_str!("../../README.md").lines().skip_while(|line| !line.starts_with("struct Counter"));

@@ -9,7 +9,9 @@ use std::time::Duration;
 use procession::async_process::Context;
 use procession::command::TimerFired;
 use procession::testing::{Driver, Status};
-use procession::{Address, CommandError, Event, Exit, Pid, Reply, StepOutput, Tag, async_process};
+use procession::{
+    Address, CommandError, Event, Events, Exit, Pid, Reply, Step, StepOutput, Tag, Upgrade, async_process,
+};
 
 use crate::async_support::*;
 use crate::helpers::*;
@@ -136,29 +138,6 @@ fn the_answer_to_a_tag_is_kept_while_nobody_waits_for_it() {
     assert_eq!(**driver.exit().unwrap().output().unwrap(), 5);
 }
 
-/// Answers that nobody waits for do not grow without bound, and the latest are there.
-#[test]
-fn of_answers_that_nobody_waits_for_the_latest_are_kept() {
-    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
-        for _ in 0..5_000 {
-            context.out(|out| {
-                let timer = out.after(Duration::MAX);
-                out.cancel_timer(timer);
-            });
-            context.sleep(Duration::ZERO).await?;
-        }
-        let mut kept = Vec::new();
-        while let Either::First(Event::Completed(done)) = race(context.receive(), yield_once()).await {
-            kept.push(done.tag());
-        }
-        Ok((kept.len(), kept.is_sorted()))
-    }));
-    while driver.run() != Status::Ended {
-        driver.advance(Duration::ZERO);
-    }
-    assert_eq!(**driver.exit().unwrap().output().unwrap(), (1_024, true));
-}
-
 /// Yields this many commands, which are answered at once. Returns their tags.
 fn answered_at_once(context: &Context<u32>, commands: usize) -> Vec<Tag<TimerFired>> {
     let cancelled = |out: &mut StepOutput| {
@@ -169,23 +148,19 @@ fn answered_at_once(context: &Context<u32>, commands: usize) -> Vec<Tag<TimerFir
     context.out(|out| (0..commands).map(|_| cancelled(out)).collect())
 }
 
-/// An answer that was taken, in whatever way, does not count any more. Another signal never counts.
+/// Nothing limits their number, and each is taken once: by its tag, in any order, or by `receive`, in order.
 #[test]
-fn answers_that_were_taken_leave_room_for_as_many_later_ones() {
+fn answers_that_nobody_waits_for_are_all_kept() {
     const PAUSE: Duration = Duration::from_secs(1);
     let peer: Pid = "<0.99.1>".parse().unwrap();
     let mut driver = Driver::new(async_process(async move |context: Context<u32>| {
-        let first = answered_at_once(&context, 1_030);
+        let mut tags = answered_at_once(&context, 3_000);
         context.sleep(PAUSE).await?;
-        // The oldest six were dropped.
-        for tag in &first[6..506] {
-            assert!(matches!(context.answer(*tag).await, Err(CommandError::Cancelled(_))));
-        }
-        for tag in &first[506..] {
-            assert!(matches!(context.receive().await, Event::Completed(done) if done.is(*tag)));
+        for tag in tags.drain(1_000..2_000).rev() {
+            assert!(matches!(context.answer(tag).await, Err(CommandError::Cancelled(_))));
         }
         context.out(|out| _ = out.monitor(peer));
-        let later = answered_at_once(&context, 1_024);
+        tags.extend(answered_at_once(&context, 1_000));
         context.sleep(PAUSE).await?;
         let (mut answers, mut ends) = (Vec::new(), 0);
         while let Either::First(event) = race(context.receive(), yield_once()).await {
@@ -194,13 +169,54 @@ fn answers_that_were_taken_leave_room_for_as_many_later_ones() {
                 _ => ends += 1,
             }
         }
-        Ok((answers == later.iter().map(|tag| tag.id()).collect::<Vec<_>>(), ends))
+        Ok((answers == tags.iter().map(|tag| tag.id()).collect::<Vec<_>>(), ends))
     }));
     driver.run();
     driver.advance(PAUSE).run();
     driver.ended(peer, &Exit::Done(())).advance(PAUSE);
     assert_eq!(driver.run(), Status::Ended);
     assert_eq!(**driver.exit().unwrap().output().unwrap(), (true, 1));
+}
+
+/// The wait ends with an error although another command is outstanding.
+#[test]
+fn an_answer_that_was_taken_before_is_not_waited_for() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        let _outstanding = context.out(|out| out.after(Duration::from_secs(9)));
+        let tags = answered_at_once(&context, 3);
+        let is_first = matches!(context.receive().await, Event::Completed(done) if done.is(tags[0]));
+        let is_second = matches!(context.answer(tags[1]).await, Err(CommandError::Cancelled(_)));
+        assert!(is_first && is_second);
+        let taken = [context.answer(tags[0]).await, context.answer(tags[1]).await];
+        assert!(taken.iter().all(|taken| matches!(taken, Err(CommandError::Dropped))), "{taken:?}");
+        let two = both(context.answer(tags[2]), context.answer(tags[2])).await;
+        assert!(matches!(two, (Err(CommandError::Cancelled(_)), Err(CommandError::Dropped))), "{two:?}");
+        let timer = context.perform(|out| out.after(Duration::MAX));
+        drop(timer);
+        Ok(())
+    }));
+    driver.run();
+    assert!(driver.exit().expect("it has ended").is_done());
+}
+
+/// The tag of a command that an earlier state machine has yielded.
+#[test]
+fn an_answer_to_the_state_machine_before_an_upgrade_is_waited_for() {
+    let mut driver = Driver::new(script(|_: &mut Events<'_, u32>, out: &mut StepOutput| {
+        let tag = out.blocking(|| 7);
+        let upgraded = async_process(async move |context: Context<u32>| {
+            context.sleep(Duration::from_secs(1)).await?;
+            Ok(context.answer(tag).await?)
+        });
+        Ok(Step::<u32>::Upgrade(Upgrade::to(upgraded)))
+    }));
+    driver.run();
+    driver.advance(Duration::from_secs(1));
+    assert_eq!(driver.run(), Status::Blocked);
+    assert!(driver.answer_blocking(Ok(7_u32)));
+    driver.run();
+    let exit = driver.exit().expect("it has ended");
+    assert!(exit.output().is_some_and(|seven| **seven == 7), "{exit}");
 }
 
 /// Counts the polls of the function of an async process.

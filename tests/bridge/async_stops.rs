@@ -214,3 +214,49 @@ fn a_request_whose_wait_is_dropped_ends_the_next_wait() {
     let exit = driver.exit().expect("the next wait has ended");
     assert_eq!(**exit.output().unwrap(), (Either::First(()), None, Some(1)));
 }
+
+/// The answer and the request come together. The answer is not lost, and the request ends the next wait.
+#[test]
+fn an_answer_that_has_come_is_given_before_a_request_to_stop() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        let kept = context.out(|out| {
+            let timer = out.after(Duration::MAX);
+            out.cancel_timer(timer);
+            timer
+        });
+        let first = context.blocking(|| 5).await?;
+        // It has come before this wait begins.
+        let second = context.answer(kept).await;
+        assert!(matches!(second, Err(CommandError::Cancelled(reason)) if reason.to_string() != "enough"));
+        Ok((first, context.next().await, context.next().await))
+    }));
+    driver.run();
+    assert!(driver.answer_blocking(Ok(5)));
+    driver.cancel("enough").message(1).run();
+    let exit = driver.exit().expect("the next wait has ended");
+    assert_eq!(**exit.output().unwrap(), (5, None, Some(1)));
+}
+
+/// A wait that begins after the request ends, too, if it is polled before the waits that the request ends.
+#[test]
+fn a_request_ends_a_new_wait_that_is_polled_before_the_old() {
+    let mut driver = Driver::new(async_process(async |context: Context<u32>| {
+        let (mut old, mut new) = (std::pin::pin!(context.sleep(Duration::MAX)), None);
+        let ended = std::future::poll_fn(|task| {
+            if new.is_none() {
+                assert!(old.as_mut().poll(task).is_pending());
+                new = Some(Box::pin(context.next()));
+                return Poll::Pending;
+            }
+            let is_new_ended = new.as_mut().is_some_and(|new| new.as_mut().poll(task).is_ready());
+            Poll::Ready((is_new_ended, old.as_mut().poll(task).is_ready()))
+        });
+        let ended = ended.await;
+        drop(new);
+        Ok((ended, context.next().await))
+    }));
+    driver.run();
+    driver.cancel("enough").message(1).run();
+    let exit = driver.exit().expect("both waits have ended");
+    assert_eq!(**exit.output().unwrap(), ((true, true), Some(1)));
+}

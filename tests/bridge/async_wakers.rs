@@ -4,7 +4,7 @@
 use std::future::{Future, pending, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
 use procession::async_process::Context;
@@ -415,5 +415,35 @@ fn the_future_is_dropped_once_before_join_returns() {
         }
         join(&handle);
         assert_eq!(drops.load(Ordering::SeqCst), 1, "way {way}");
+    }
+}
+
+/// The waker of a library that is broken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Broken>) {
+        panic!("on purpose: a waker")
+    }
+}
+
+/// The panic of a waker is contained, also if it is called while a predicate unwinds.
+#[test]
+fn a_waker_that_panics_does_not_fail_an_async_process() {
+    async fn work(context: Context<u32>, panics: bool) -> Result<u32, procession::BoxError> {
+        let mut work = std::pin::pin!(context.blocking(|| 7));
+        assert!(work.as_mut().poll(&mut std::task::Context::from_waker(&Waker::from(Arc::new(Broken)))).is_pending());
+        let selected = context.select(|n| if panics { panic!("on purpose: message {n}") } else { *n == 1 }).await?;
+        Ok(work.await? + selected)
+    }
+    for panics in [false, true] {
+        let mut driver = Driver::new(async_process(move |context| work(context, panics)));
+        driver.run();
+        assert!(driver.answer_blocking(Ok(7_u32)));
+        driver.message(1).run();
+        match driver.exit().expect("it has ended") {
+            Exit::Done(output) => assert_eq!((panics, *output), (false, 8)),
+            exit => assert!(panics && exit.to_string().contains("on purpose: message 1"), "{exit}"),
+        }
     }
 }

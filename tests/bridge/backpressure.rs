@@ -209,6 +209,25 @@ fn senders_take_turns_in_the_order_in_which_they_began_to_wait() {
     assert_eq!(log.take(), [0, 1, 10, 2, 11, 3, 12]);
 }
 
+/// Its next message has the turn of the one that came back, and it gains no other.
+#[test]
+fn a_sender_whose_message_comes_back_keeps_its_turn() {
+    let (runtime, clock, _) = observed();
+    let (log, told) = (Log::new(), Log::new());
+    let (receiver, blocker) = held(&runtime, bound(1), &log);
+    runtime.send(receiver.address(), 0).unwrap();
+    let [first, second] = [(); 2].map(|()| spawn_sender(&runtime, receiver.address(), &told));
+    let orders = |numbers: std::ops::Range<u32>| numbers.map(|n| Order::Timeout(n, PATIENCE * 2));
+    tell(&runtime, first, [Order::Timeout(1, PATIENCE)].into_iter().chain(orders(2..5)).collect());
+    tell(&runtime, second, orders(10..12).collect());
+    clock.advance(PATIENCE);
+    until("its limit is over", || told.len() == 1);
+    assert_eq!(told.take(), [Err((1, full(receiver.pid(), 1)))]);
+    blocker.release();
+    until("all are stepped", || log.len() == 6);
+    assert_eq!(log.take(), [0, 2, 10, 3, 11, 4]);
+}
+
 #[test]
 fn a_mailbox_that_never_refuses_answers_at_once() {
     let (runtime, _, watcher) = observed();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use procession::async_process::{Context, async_process};
 use procession::config::Watchdog;
 use procession::observe::{Observer, StepActivity, StuckStep};
 use procession::{CommandError, Completion, StepOutput, Tag};
@@ -68,6 +69,98 @@ fn a_context_that_panics_or_does_not_call_is_the_answer() {
     assert!(panicked.iter().all(|answer| matches!(answer, Err(CommandError::Panicked(_)))), "{panicked:?}");
     let uncalled = answers(|_| ());
     assert!(uncalled.iter().all(|answer| matches!(answer, Err(CommandError::Dropped))), "{uncalled:?}");
+}
+
+/// Enters the context for the time of a call. It leaves when this is dropped.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        ENTERED.set(false);
+    }
+}
+
+fn enter(run: &mut dyn FnMut()) {
+    ENTERED.set(true);
+    let _entered = Entered;
+    run();
+}
+
+/// Records whether its destructor runs in the context.
+struct Guard(Log<(&'static str, bool)>, &'static str);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.push((self.1, ENTERED.get()));
+    }
+}
+
+/// A guard of a connection, for example, spawns a task of an async runtime in its destructor.
+#[test]
+fn destructors_of_futures_run_in_the_context() {
+    let runtime = builder().workers(1).in_context(enter).start().unwrap();
+    let seen = Log::new();
+    let log = seen.clone();
+    let yields = move |out: &mut StepOutput| {
+        let held = |name: &'static str| {
+            let guard = Guard(log.clone(), name);
+            poll_fn(move |_| {
+                let _guard = &guard;
+                assert!(name != "panicked", "on purpose");
+                if name == "ready" { Poll::Ready(7) } else { Poll::Pending }
+            })
+        };
+        let cancelled = out.future(held("cancelled"));
+        out.cancel_future(cancelled);
+        let over = out.future_timeout(Duration::from_millis(1), held("over"));
+        let all = vec![out.future(held("ready")), out.future(held("panicked")), cancelled, over];
+        out.future(held("left"));
+        all
+    };
+    let mut answers = 0;
+    let take = move |tags: &[Tag<u32>], _: Completion| {
+        answers += 1;
+        answers == tags.len()
+    };
+    output(&runtime.spawn(awaiting(yields, take)).unwrap());
+    for way in ["done", "terminated"] {
+        let guard = Guard(seen.clone(), way);
+        let process = runtime.spawn(async_process(async move |context: Context<()>| {
+            let _guard = &guard;
+            context.next().await;
+            Ok(())
+        }));
+        let process = process.unwrap();
+        match way {
+            "done" => runtime.send(&process, ()).unwrap(),
+            _ => {
+                until("it waits", || runtime.is_idle());
+                assert!(runtime.terminate(&process).unwrap());
+            }
+        }
+        join(&process);
+    }
+    let mut seen = seen.take();
+    seen.sort_unstable();
+    let names = ["cancelled", "done", "left", "over", "panicked", "ready", "terminated"];
+    assert_eq!(seen, names.map(|name| (name, true)));
+}
+
+/// A context that fails does not keep a future alive, and the end of its process is reported.
+#[test]
+fn futures_are_dropped_if_the_context_fails() {
+    let contexts: [fn(&mut dyn FnMut()); 2] = [|_| (), |_| panic!("on purpose")];
+    for context in contexts {
+        let (runtime, strings) = (builder().workers(1).in_context(context).start().unwrap(), Strings::default());
+        let future = strings.future();
+        let (process, _) = awaiting_one(move |out| out.future(future));
+        output(&runtime.spawn(process).unwrap());
+        assert_eq!((strings.polls(), strings.drops()), (0, 1));
+        let guard = strings.future();
+        let process = runtime.spawn(async_process(async move |_: Context<()>| Ok(guard.await)));
+        join(&process.unwrap());
+        assert_eq!((strings.polls(), strings.drops()), (0, 2));
+    }
 }
 
 struct Stuck(Log<StepActivity>);

@@ -35,6 +35,7 @@ mod future_ends;
 mod future_context;
 mod driven_futures;
 mod feeds;
+mod feed_waits;
 mod actor_failures;
 #[cfg(feature = "macros")]
 mod actor_macro;

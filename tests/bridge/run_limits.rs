@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use procession::async_process::{Context, async_process};
 use procession::clock::ManualClock;
 use procession::testing::{Driver, Outstanding, Status};
 use procession::{
@@ -242,4 +243,20 @@ fn a_test_drives_the_limit_and_the_cancel_of_a_run() {
     assert_eq!(driver.run(), Status::Ended);
     let Some(Exit::Done(answers)) = driver.exit() else { panic!("it is done") };
     assert_eq!(*answers, [(1, cancelled()), (2, Ok(2)), (3, Err("timed out".into()))]);
+}
+
+/// The type of a child may have no name, as that of a closure has none.
+#[test]
+fn a_test_answers_children_without_naming_their_types() {
+    let mut driver = Driver::new(async_process(async |context: Context<()>| {
+        let child = |n: u32| async_process(async move |_: Context<()>| Ok(n));
+        let (first, second) = context.out(|out| (out.run(child(1)), out.run(child(2))));
+        Ok((context.answer(first).await?, context.answer(second).await?))
+    }));
+    driver.run();
+    assert_eq!(driver.outstanding().len(), 2);
+    assert!(driver.answer_child(Ok(7_u32)) && driver.answer_child(Ok(8_u32)));
+    assert!(!driver.answer_child(Ok(9_u32)) && driver.spawned().is_none());
+    driver.run();
+    assert_eq!(**driver.exit().expect("it has ended").output().unwrap(), (7, 8));
 }

@@ -172,7 +172,12 @@ impl Writer<'_> {
         });
         let this = quote_spanned!(Span::mixed_site()=> &mut self);
         let success = (!messages.is_empty()).then(|| quote!(::core::result::Result::Ok(())));
+        // If the conditions leave all out, the match has no arm.
+        let is_conditional = |one: &Message<'_>| one.method.attributes.iter().any(is_cfg);
+        let may_be_empty = !messages.is_empty() && messages.iter().all(is_conditional);
+        let allow = may_be_empty.then(|| quote!(#[allow(unreachable_code, unused_variables)]));
         quote! {
+            #allow
             fn receive(
                 #this,
                 #message: #message_type,

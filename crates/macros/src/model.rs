@@ -64,8 +64,9 @@ const EVENTS: [EventKind; 7] = [
     EventKind { name: "finish", carries: None },
 ];
 
-/// Methods of a handle and of a `ProcessRef`. A call with such a name would be hidden by the method.
-pub(crate) const HIDDEN: [&str; 24] = [
+/// Methods of a handle and of a `ProcessRef`, with those of traits that are always in scope. A call with such a name
+/// would be hidden by the method, or the compiler could not decide between the two.
+pub(crate) const HIDDEN: [&str; 28] = [
     "address",
     "ask",
     "cancel",
@@ -73,6 +74,8 @@ pub(crate) const HIDDEN: [&str; 24] = [
     "clone",
     "exit",
     "info",
+    "into",
+    "into_future",
     "is_alive",
     "is_finished",
     "join",
@@ -89,6 +92,8 @@ pub(crate) const HIDDEN: [&str; 24] = [
     "shutdown_node",
     "state",
     "terminate",
+    "to_owned",
+    "try_into",
     "watch",
 ];
 

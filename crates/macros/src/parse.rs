@@ -7,7 +7,7 @@ use proc_macro2::{Group, Ident, TokenStream};
 use syn::ext::IdentExt as _;
 use syn::parse::{Parse, ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Error, Generics, Lifetime, LitInt, Path, Result, ReturnType, Token, Type, Visibility};
+use syn::{Attribute, Error, Generics, Lifetime, LitInt, Meta, Path, Result, ReturnType, Token, Type, Visibility};
 
 /// The arguments of the attribute: `#[actor(derive(Clone), messages_a_step = 16)]`.
 #[derive(Default)]
@@ -59,7 +59,13 @@ impl Parse for Arguments {
                 arguments.derives.extend(Punctuated::<Path, Token![,]>::parse_terminated(&list)?);
             } else if name == "messages_a_step" {
                 input.parse::<Token![=]>()?;
-                arguments.messages_a_step = Some(input.parse()?);
+                let most: LitInt = input.parse()?;
+                if most.base10_parse::<usize>()? == 0 {
+                    return Err(Error::new(most.span(), "a step takes at least one message"));
+                }
+                if arguments.messages_a_step.replace(most).is_some() {
+                    return Err(Error::new(name.span(), "`messages_a_step` is given twice"));
+                }
             } else {
                 let text = format!("`{name}` is no argument of `#[actor]`: say `derive(..)` or `messages_a_step = ..`");
                 return Err(Error::new(name.span(), text));
@@ -140,6 +146,10 @@ fn method(body: ParseStream<'_>, errors: &mut Option<Error>) -> Result<Option<Me
         } else if attribute.path().is_ident("fails") {
             wrong = attribute.meta.require_path_only().err().or(wrong);
             fails = Some(attribute);
+        } else if let Some(hidden) = conditional(&attribute) {
+            let text = "`#[actor]` does not see this attribute in a `cfg_attr`: write the method twice, under \
+                        `#[cfg]`s that exclude each other";
+            wrong = Some(Error::new_spanned(hidden, text));
         } else {
             attributes.push(attribute);
         }
@@ -174,6 +184,14 @@ fn method(body: ParseStream<'_>, errors: &mut Option<Error>) -> Result<Option<Me
         return Ok(None);
     }
     Ok(Some(Method { attributes, on, fails, visibility, name, parameters, inputs, output, body }))
+}
+
+/// The attribute under a `cfg_attr` that would change what the method means, if there is one.
+fn conditional(attribute: &Attribute) -> Option<Path> {
+    let list = attribute.meta.require_list().ok().filter(|list| list.path.is_ident("cfg_attr"))?;
+    let all = list.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated).ok()?;
+    let mut given = all.into_iter().skip(1).map(|meta| meta.path().clone());
+    given.find(|path| ["cfg", "cfg_attr", "fails", "on"].iter().any(|name| path.is_ident(name)))
 }
 
 fn refuse_what_is_no_method(body: ParseStream<'_>) -> Result<()> {

@@ -16,6 +16,12 @@ impl Shop {
 
     pub fn join(&mut self) {}
 
+    pub fn into(&self) -> u32 {
+        5
+    }
+
+    pub fn to_owned(&mut self) {}
+
     pub fn open(&mut self) {}
 
     pub fn open(&mut self, _door: u32) {}
