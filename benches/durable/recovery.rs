@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use procession::durable::{Durable, Format, Query, Store};
+use procession::sync::Latch;
 use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +76,7 @@ fn wait_for_steps(count: u64) {
     let begin = Instant::now();
     while have_stepped() < count {
         assert!(begin.elapsed() < LIMIT, "{} of {count} have stepped", have_stepped());
-        std::thread::sleep(PAUSE);
+        let _ = Latch::<()>::new().wait_timeout(PAUSE);
     }
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
     let begun = Instant::now();
     while !runtime.processes().is_empty() {
         assert!(begun.elapsed() < LIMIT, "they do not fall asleep");
-        std::thread::sleep(PAUSE * 100);
+        let _ = Latch::<()>::new().wait_timeout(PAUSE * 100);
     }
     *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
     for n in 0..size.ready {
