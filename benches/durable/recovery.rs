@@ -1,4 +1,4 @@
-//! A store with very many processes that sleep is opened after a kill, while others were at work.
+//! A store with very many processes that sleep is opened after a kill, while messages wait for some of them.
 //!
 //! Both programs are children of the benchmark: the one that is killed, and the one that opens the store, whose memory
 //! is measured.
@@ -19,24 +19,24 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The pause between two looks. The figures are rounded to it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The processes that have made a step in this program.
+/// The processes that were given a message in this program.
 static STEPPED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// How many processes sleep, and how many are at work.
+/// How many processes sleep, and for how many of them a message waits.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) sleepers: u64,
     pub(crate) ready: u64,
 }
 
-/// Whether processes rest after a step. Those of the first program go on until it is killed.
-static RESTS: AtomicBool = AtomicBool::new(false);
+/// Whether a step can be made. In the first program it fails, so the message stays until that is killed.
+static CAN: AtomicBool = AtomicBool::new(false);
 
-/// A process with a state of about 200 bytes. From its first message on it is at work.
+/// A process with a state of about 200 bytes, which counts messages.
 #[derive(Serialize, Deserialize)]
 struct Sleeper {
     filling: String,
-    steps: u64,
+    taken: u64,
 }
 
 impl Process for Sleeper {
@@ -44,15 +44,17 @@ impl Process for Sleeper {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
-        self.steps += events.filter(|event| matches!(event, Event::Message(()))).count() as u64;
-        if self.steps == 0 {
-            return Ok(Step::Idle);
-        }
-        self.steps += 1;
-        if let Some(stepped) = STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_mut() {
+        let count = events.filter(|event| matches!(event, Event::Message(()))).count() as u64;
+        if count > 0
+            && let Some(stepped) = STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_mut()
+        {
             stepped.insert(out.pid());
         }
-        Ok(if RESTS.load(Ordering::Relaxed) { Step::Idle } else { Step::Continue })
+        if count > 0 && !CAN.load(Ordering::Relaxed) {
+            return Err("not in this program".into());
+        }
+        self.taken += count;
+        Ok(Step::Idle)
     }
 }
 
@@ -80,11 +82,11 @@ fn wait_for_steps(count: u64) {
     }
 }
 
-/// Makes the store, and is killed while the processes are at work.
+/// Makes the store, and is killed while messages wait.
 pub(crate) fn fill(directory: &Path, size: Size) -> ! {
     let (store, runtime) = open(directory);
     let begin = |n: u64| {
-        let sleeper = Sleeper { filling: "x".repeat(190), steps: 0 };
+        let sleeper = Sleeper { filling: "x".repeat(190), taken: 0 };
         store.begin(&n.to_string(), sleeper).expect("it begins")
     };
     // Not all at once, so that those before fall asleep meanwhile.
@@ -107,16 +109,16 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
         store.send(sleeper, ()).expect("it is taken");
     }
     wait_for_steps(size.ready);
-    let last = store.begin("last", Sleeper { filling: String::new(), steps: 0 }).expect("it begins");
+    let last = store.begin("last", Sleeper { filling: String::new(), taken: 0 }).expect("it begins");
     last.wait(LIMIT).expect("all before is on disk");
     std::process::abort();
 }
 
-/// Opens the store, and prints its figures: the time to open it, the time until all that were at work have made a step,
+/// Opens the store, and prints its figures: the time to open it, the time until all messages are taken,
 /// and the memory.
 pub(crate) fn recover(directory: &Path, size: Size) -> std::process::ExitCode {
     *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
-    RESTS.store(true, Ordering::Relaxed);
+    CAN.store(true, Ordering::Relaxed);
     let begin = Instant::now();
     let (store, runtime) = open(directory);
     let opened = begin.elapsed();
