@@ -219,8 +219,9 @@ impl StoreCore {
     fn read_command(&self, key: CommandKey) -> Result<Option<StoredCommand>, JournalError> {
         let (serial, tag) = key.place();
         // Records of this run may be only in the log.
+        let through = self.tail.released();
         let stored = self.with_tables(|tables, reader| {
-            self.catch_up(tables)?;
+            self.catch_up_to(tables, through)?;
             reader.load(serial)
         })?;
         let head = stored.row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());

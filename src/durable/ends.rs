@@ -156,6 +156,15 @@ impl StoreCore {
         Ok(())
     }
 
+    /// As [`catch_up`](Self::catch_up), unless the tables have this record already. So one application serves all reads
+    /// that have waited for it. If processes write all the time, there is always something more to apply.
+    pub(super) fn catch_up_to(&self, tables: &mut dyn Tables, through: Position) -> Result<(), JournalError> {
+        if Position(self.applied.load(Ordering::Acquire)) >= through {
+            return Ok(());
+        }
+        self.catch_up(tables)
+    }
+
     /// Calls `read` with the tables and a reader of them. An error has the journal opened anew, unless it is damage,
     /// which concerns one row only.
     pub(super) fn with_tables<R>(

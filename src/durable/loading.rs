@@ -160,7 +160,7 @@ impl StoreCore {
             return self.tail.when_released(life, position, again);
         }
         let through = self.tail.released();
-        let found = match self.read(serial, life) {
+        let found = match self.read(serial, life, through) {
             Ok(found) => found,
             Err(error) => {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
@@ -364,11 +364,10 @@ impl StoreCore {
         }
     }
 
-    /// Reads a process and its mail.
-    fn read(&self, serial: u64, life: Life) -> Result<Read, JournalError> {
+    /// Reads a process and its mail, with the records through this one, and maybe later ones.
+    fn read(&self, serial: u64, life: Life, through: Position) -> Result<Read, JournalError> {
         self.with_tables(|tables, reader| {
-            // Records of this run may be only in the log.
-            self.catch_up(tables)?;
+            self.catch_up_to(tables, through)?;
             let stored = reader.load(serial)?;
             if stored.row.is_none() {
                 return Ok(Read::nobody(&stored.entries));

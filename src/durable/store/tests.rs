@@ -219,6 +219,23 @@ fn the_tables_are_brought_up_by_one_thread_though_they_are_late() {
 }
 
 #[test]
+fn reads_that_have_waited_share_an_application() {
+    let clock = ManualClock::new();
+    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
+    grow(&bad.runtime, keeper, (1, 10), || ());
+    let core = &bad.store.inner.core;
+    let through = core.tail.released();
+    let applies = || {
+        core.with_tables(|tables, _| core.catch_up_to(tables, through)).unwrap();
+        assert!(core.applied.load(Ordering::SeqCst) >= through.0);
+        bad.applies.load(Ordering::SeqCst)
+    };
+    let first = applies();
+    assert_eq!((applies(), applies()), (first, first));
+    end((bad.store, bad.runtime));
+}
+
+#[test]
 fn a_log_that_is_full_waits_for_the_tables() {
     const LIMIT: u64 = 20_000;
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
