@@ -179,6 +179,8 @@ pub mod recording;
 mod runtime;
 #[cfg(feature = "durable")]
 pub mod durable;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod command;
 pub mod config;
 pub mod exit;

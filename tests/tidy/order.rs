@@ -325,6 +325,8 @@ pub(super) const ORDER: &[&str] = &[
     "durable/tail/models",
     "durable/tail/tests",
     "durable/mod",
+    "cluster/peer/mod",
+    "cluster/mod",
     "command",
     "config",
     "exit",
