@@ -1,0 +1,3 @@
+//! Processes on several nodes: `docs/guarantees/cluster.md`.
+
+mod hostile;
