@@ -181,6 +181,8 @@ mod runtime;
 pub mod durable;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+#[cfg(any(feature = "durable", feature = "cluster"))]
+mod coded;
 pub mod command;
 pub mod config;
 pub mod exit;

@@ -3,11 +3,11 @@
 //! A short message can claim three billion elements, or lists within lists as deep as the stack. This wrapper counts
 //! the depth and the memory while a value is decoded, and gives up when a bound is passed.
 //!
-//! **Memory.** The elements of lists and maps are paid with the room that they take in a collection that grows. A
-//! collection reserves room for the elements that the bytes claim. Few are believed, and these are paid before the first
-//! one is decoded. A value behind a pointer is paid with its size: it is larger than the place for which it is decoded.
-//! Everything else lies within such values. An element without a size has a price as well, so that the time has a bound,
-//! too.
+//! **Memory.** Each element of a list or a map is charged with the room that it takes in a collection that grows. A
+//! collection reserves room for the elements that the bytes claim. Few are believed, and these are charged before the
+//! first one is decoded. A value behind a pointer is charged with its size: it is larger than the place for which it is
+//! decoded. Everything else lies within such values. An element without a size is charged as well. So the time has a
+//! bound, too.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,8 +17,8 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Visitor};
 /// The deepest nesting of a value. The stack of a thread has room for it.
 pub(crate) const MAX_DEPTH: u32 = 128;
 
-/// The memory, in bytes, that a value may take for each of its encoded bytes. Its texts, which are not counted, take one
-/// more.
+/// The memory, in bytes, that a value may take for each of its encoded bytes. Its texts are not counted. They take one
+/// byte more.
 const BYTES_EACH: u64 = 63;
 
 /// The memory, in bytes, that any value may take.
@@ -27,14 +27,17 @@ const BYTES_FREE: u64 = 256 << 10;
 /// The most elements for which a collection reserves room because the bytes claim them. It grows when they come.
 const BELIEVED: usize = 256;
 
-/// The least price of an element, in bytes.
+/// The least charge for an element, in bytes.
 const LEAST: u64 = 8;
 
 /// Why a value was not decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("{0}")]
-    Format(#[from] postcard::Error),
+    Format(postcard::Error),
+    // The format does not keep the text.
+    #[error("the `Deserialize` implementation of its type has refused the value")]
+    Refused,
     #[error("the value is nested more than {MAX_DEPTH} levels deep")]
     TooDeep,
     #[error("the value would take more than {allowed} bytes of memory, which is the limit for {encoded} encoded bytes")]
@@ -72,15 +75,18 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
         Some(Passed::Memory) => return Err(DecodeError::TooLarge { allowed, encoded: bytes.len() }),
         None => {}
     }
-    let value = decoded?;
-    match source.finalize()? {
+    let value = decoded.map_err(|error| match error {
+        postcard::Error::SerdeDeCustom => DecodeError::Refused,
+        other => DecodeError::Format(other),
+    })?;
+    match source.finalize().map_err(DecodeError::Format)? {
         [] => Ok(value),
         rest => Err(DecodeError::Rest { left: rest.len() }),
     }
 }
 
 impl Bounds {
-    fn pay<E: de::Error>(&self, price: u64) -> Result<(), E> {
+    fn charge<E: de::Error>(&self, price: u64) -> Result<(), E> {
         match self.memory.get().checked_sub(price) {
             Some(left) => {
                 self.memory.set(left);
@@ -113,7 +119,7 @@ struct Guarded<'b, D> {
     place: usize,
 }
 
-/// How the parts of a value are paid.
+/// The charge for the parts of a value.
 #[derive(Clone, Copy)]
 enum Price {
     /// They lie within the value.
@@ -123,11 +129,11 @@ enum Price {
 }
 
 impl<'b, D> Guarded<'b, D> {
-    /// Goes one level deeper, and pays for a value that does not fit into its place.
+    /// Goes one level deeper, and charges for a value that does not fit into its place.
     fn enter<'de, V: Visitor<'de>, E: de::Error>(&self, visitor: V, price: Price) -> Result<Within<'b, V>, E> {
         let size = size_of::<V::Value>();
         if size > self.place {
-            self.bounds.pay(size as u64)?;
+            self.bounds.charge(size as u64)?;
         }
         let depth = self.bounds.depth.get() + 1;
         if depth > MAX_DEPTH {
@@ -231,12 +237,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Within<'_, V> {
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let believed = inner.size_hint().map(|claimed| claimed.min(BELIEVED));
-        self.visitor.visit_seq(Parts { inner, bounds: self.bounds, price: self.price, believed, paid: 0, key: 0 })
+        self.visitor.visit_seq(Parts { inner, bounds: self.bounds, price: self.price, believed, charged: 0, key: 0 })
     }
 
     fn visit_map<A: de::MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         let believed = inner.size_hint().map(|claimed| claimed.min(BELIEVED));
-        self.visitor.visit_map(Parts { inner, bounds: self.bounds, price: self.price, believed, paid: 0, key: 0 })
+        self.visitor.visit_map(Parts { inner, bounds: self.bounds, price: self.price, believed, charged: 0, key: 0 })
     }
 
     fn visit_enum<A: de::EnumAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
@@ -251,22 +257,22 @@ struct Parts<'b, A> {
     price: Price,
     /// The number of parts for which room may have been reserved.
     believed: Option<usize>,
-    /// The number of parts that were paid and were not decoded yet.
-    paid: usize,
-    /// The size of the key, which is paid with its value.
+    /// The number of parts that were charged and were not decoded yet.
+    charged: usize,
+    /// The size of the key, which is charged with its value.
     key: usize,
 }
 
 impl<A> Parts<'_, A> {
-    /// Pays for a part with this size.
-    fn pay<E: de::Error>(&mut self, size: usize) -> Result<(), E> {
+    /// Charges for a part with this size.
+    fn charge<E: de::Error>(&mut self, size: usize) -> Result<(), E> {
         let Price::Times(times) = self.price else { return Ok(()) };
         let each = (times * size as u64).max(LEAST);
-        if self.paid == 0 {
-            self.paid = self.believed.take().unwrap_or(1).max(1);
-            self.bounds.pay(each.saturating_mul(self.paid as u64))?;
+        if self.charged == 0 {
+            self.charged = self.believed.take().unwrap_or(1).max(1);
+            self.bounds.charge(each.saturating_mul(self.charged as u64))?;
         }
-        self.paid -= 1;
+        self.charged -= 1;
         Ok(())
     }
 }
@@ -276,7 +282,7 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Parts<'_, A> {
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
         if self.inner.size_hint() != Some(0) {
-            self.pay(size_of::<S::Value>())?;
+            self.charge(size_of::<S::Value>())?;
         }
         self.inner.next_element_seed(Seed { seed, bounds: self.bounds })
     }
@@ -295,7 +301,7 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Parts<'_, A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.pay(self.key + size_of::<S::Value>())?;
+        self.charge(self.key + size_of::<S::Value>())?;
         self.inner.next_value_seed(Seed { seed, bounds: self.bounds })
     }
 

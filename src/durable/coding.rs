@@ -7,14 +7,13 @@
 use std::cell::Cell;
 
 use serde::de::{DeserializeOwned, Error as _};
-use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::replies;
 use crate::outcome::BoxError;
-use crate::pid::{Address, Pid};
+use crate::pid::Pid;
+use crate::process::Reply;
 use crate::process::reply::ReplyKey;
-use crate::process::{Monitor, Reply, Tag};
 
 /// A format of stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,56 +103,9 @@ impl Run {
     }
 }
 
-const OUTSIDE: &str = "PIDs, tags and replies can be stored only within a durable process or a message to one";
-
-impl Serialize for Pid {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        RUN.get().ok_or_else(|| S::Error::custom(OUTSIDE))?.note(*self).serialize(to)
-    }
-}
-
-impl<'a> Deserialize<'a> for Pid {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Pid, D::Error> {
-        let run = RUN.get().ok_or_else(|| D::Error::custom(OUTSIDE))?;
-        run.read(Deserialize::deserialize(from)?).ok_or_else(|| D::Error::custom("a stored PID is zero"))
-    }
-}
-
-impl Serialize for Monitor {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        (self.id(), self.pid()).serialize(to)
-    }
-}
-
-impl<'a> Deserialize<'a> for Monitor {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Monitor, D::Error> {
-        let (id, pid) = Deserialize::deserialize(from)?;
-        Ok(Monitor::new(id, pid))
-    }
-}
-
-impl<M> Serialize for Address<M> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.pid().serialize(to)
-    }
-}
-
-impl<'a, M> Deserialize<'a> for Address<M> {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Address<M>, D::Error> {
-        Ok(Pid::deserialize(from)?.typed())
-    }
-}
-
-impl<T> Serialize for Tag<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.id().serialize(to)
-    }
-}
-
-impl<'a, T> Deserialize<'a> for Tag<T> {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Tag<T>, D::Error> {
-        Ok(Tag::new(u64::deserialize(from)?))
-    }
+/// The run in which this thread writes or reads values.
+pub(crate) fn run() -> Option<Run> {
+    RUN.get()
 }
 
 /// A reply as it is stored.
@@ -163,23 +115,26 @@ enum StoredReply {
     Live { run: u64, number: u64 },
 }
 
-impl<T> Serialize for Reply<T> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+impl Run {
+    /// Writes a reply.
+    pub(crate) fn write_reply<T: Send + 'static, S: Serializer>(
+        self,
+        reply: &Reply<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         HAS_REPLY.set(true);
-        let run = RUN.get().ok_or_else(|| S::Error::custom(OUTSIDE))?.number;
-        match self.ask().and_then(replies::write) {
+        let run = self.number;
+        match reply.ask().and_then(replies::write) {
             Some(ReplyKey::Live(number)) => StoredReply::Live { run, number }.serialize(to),
             // The caller refuses values with replies.
             None => StoredReply::Live { run: 0, number: 0 }.serialize(to),
         }
     }
-}
 
-impl<'a, T: Send + 'static> Deserialize<'a> for Reply<T> {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Reply<T>, D::Error> {
-        let here = RUN.get().ok_or_else(|| D::Error::custom(OUTSIDE))?.number;
+    /// Reads a reply.
+    pub(crate) fn read_reply<'a, T: Send + 'static, D: Deserializer<'a>>(self, from: D) -> Result<Reply<T>, D::Error> {
         let reply = match StoredReply::deserialize(from)? {
-            StoredReply::Live { run, number } => replies::read((run == here).then_some(number)),
+            StoredReply::Live { run, number } => replies::read((run == self.number).then_some(number)),
         };
         reply.ok_or_else(|| D::Error::custom("a stored reply is read outside of its process"))
     }

@@ -83,6 +83,7 @@ mod writer;
 
 pub use self::begin_options::BeginOptions;
 pub use self::coding::Format;
+pub(crate) use self::coding::run;
 pub use self::command_type::ErrorText;
 pub use self::contract::{CommandResult, Durable, DurableCommand, Encoded, Stored};
 pub use self::error::StoreError;

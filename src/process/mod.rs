@@ -16,9 +16,13 @@ pub(crate) mod duty;
 pub(crate) mod handler;
 pub(crate) mod permits;
 mod async_handler;
+#[cfg(feature = "cluster")]
+pub(crate) mod far_asker;
 pub(crate) mod reply;
 #[cfg(feature = "durable")]
 pub(crate) mod stored_reply;
+#[cfg(feature = "cluster")]
+mod exported_reply;
 pub(crate) mod output_answer;
 pub(crate) mod relation;
 pub(crate) mod step_activity;

@@ -27,6 +27,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::command::{Answer, AsTag, CommandError, INCARNATION_SHIFT};
+#[cfg(feature = "cluster")]
+use super::far_asker::{Exported, FarAsker};
 use super::host::{CountedHost, Host};
 use crate::latch::Latch;
 use crate::outcome::drop_contained;
@@ -54,6 +56,11 @@ pub(super) struct OpenReply(pub(super) Option<Arc<Ask>>);
 impl Drop for OpenReply {
     fn drop(&mut self) {
         if let Some(ask) = self.0.take() {
+            // The place of the answer belongs to the connection now.
+            #[cfg(feature = "cluster")]
+            if ask.is_exported() {
+                return drop_contained(ask);
+            }
             #[cfg(feature = "durable")]
             let is_stored = note_drop(&ask);
             #[cfg(not(feature = "durable"))]
@@ -132,6 +139,37 @@ thread_local! {
 /// sender is told.
 pub(crate) fn on_reply_sent(call: Option<OnReplySent>) {
     SENT.set(call);
+}
+
+#[cfg(feature = "cluster")]
+impl<T> Reply<T> {
+    /// A reply that was used, and answers nobody.
+    pub(crate) fn spent() -> Reply<T> {
+        Reply { open: OpenReply(None), takes: PhantomData }
+    }
+}
+
+#[cfg(any(feature = "durable", feature = "cluster"))]
+impl<T: Send + 'static> Reply<T> {
+    /// The question, to store the reply or to send it elsewhere.
+    pub(crate) fn ask(&self) -> Option<&Arc<Ask>> {
+        self.open.0.as_ref()
+    }
+
+    /// The reply to this question, if its answer has this type.
+    pub(crate) fn to(ask: Arc<Ask>) -> Option<Reply<T>> {
+        ask.place::<T>().is_some().then(|| Reply::new(ask))
+    }
+}
+
+impl<T> Reply<T> {
+    /// Whether the asker still waits for the answer. If it does not, its limit is over, or it has ended, and an answer
+    /// would be discarded. Ask this before work that only the answer needs.
+    ///
+    /// The asker may give up right after this call has returned `true`.
+    pub fn is_open(&self) -> bool {
+        self.open.0.as_ref().is_some_and(|ask| !ask.is_decided())
+    }
 }
 
 impl<T: Send + 'static> Reply<T> {
@@ -356,6 +394,9 @@ pub(super) enum Special {
     /// The reply is stored, and may be read again.
     #[cfg(feature = "durable")]
     Stored(ReplyKey),
+    /// The reply was sent to another node, from where it is answered.
+    #[cfg(feature = "cluster")]
+    Exported(Exported),
 }
 
 /// The place for the answer to a question, with its type erased. The type is that of the question's reply.
@@ -386,16 +427,19 @@ impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
     }
 }
 
-enum Asker {
+pub(super) enum Asker {
     /// A process. The answer is a completion with this tag. The timer ends the wait.
     Process { pid: Pid, tag: u64, timer: NotedTimer },
     /// A thread or a future. If the question is answered, the answer is in its place when the latch is set.
     Outside(Latch<Result<(), CommandError>>),
+    /// Another node.
+    #[cfg(feature = "cluster")]
+    Elsewhere(FarAsker),
 }
 
 /// The timer of a question, once it is set. Two words, because no atomic holds both.
 #[derive(Default)]
-struct NotedTimer {
+pub(super) struct NotedTimer {
     /// Zero while there is none.
     order: AtomicU64,
     place: AtomicU64,
@@ -455,7 +499,7 @@ impl Ask {
         Ask::new::<T>(host, Asker::Outside(decided), target)
     }
 
-    fn new<T: Send + 'static>(host: CountedHost, asker: Asker, target: Pid) -> Ask {
+    pub(super) fn new<T: Send + 'static>(host: CountedHost, asker: Asker, target: Pid) -> Ask {
         Ask {
             host,
             target,
@@ -519,6 +563,8 @@ impl Ask {
         match &self.asker {
             Asker::Process { pid, tag, .. } => (Some(*pid), *tag),
             Asker::Outside(_) => (None, 0),
+            #[cfg(feature = "cluster")]
+            Asker::Elsewhere(_) => (None, 0),
         }
     }
 
@@ -527,6 +573,8 @@ impl Ask {
         match &self.asker {
             Asker::Process { tag, .. } => Some(*tag),
             Asker::Outside(_) => None,
+            #[cfg(feature = "cluster")]
+            Asker::Elsewhere(_) => None,
         }
     }
 
@@ -598,6 +646,13 @@ impl Ask {
                 drop_contained(self);
                 Decided::Answered
             }
+            #[cfg(feature = "cluster")]
+            Asker::Elsewhere(asker) => {
+                // The answer is encoded, which calls user code.
+                before_calls();
+                asker.answered(self.answered_by(), self.place.take().ok_or(CommandError::Dropped));
+                Decided::Answered
+            }
         }
     }
 
@@ -606,6 +661,8 @@ impl Ask {
         if self.decided.swap(true, Ordering::AcqRel) {
             return Decided::Late;
         }
+        #[cfg(feature = "cluster")]
+        self.close_export();
         match &self.asker {
             Asker::Process { pid, tag, .. } => {
                 self.forget_timer();
@@ -615,6 +672,11 @@ impl Ask {
             }
             Asker::Outside(latch) => {
                 let _ = latch.set(Err(why));
+                Decided::Answered
+            }
+            #[cfg(feature = "cluster")]
+            Asker::Elsewhere(asker) => {
+                asker.answered(Some(self.target), Err(why));
                 Decided::Answered
             }
         }

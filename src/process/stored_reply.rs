@@ -32,19 +32,7 @@ impl Ask {
     }
 }
 
-impl<T> Reply<T> {
-    /// The question, to store the reply.
-    pub(crate) fn ask(&self) -> Option<&Arc<Ask>> {
-        self.open.0.as_ref()
-    }
-}
-
 impl<T: Send + 'static> Reply<T> {
-    /// The reply to this question, if its answer has this type.
-    pub(crate) fn to(ask: Arc<Ask>) -> Option<Reply<T>> {
-        ask.place::<T>().is_some().then(|| Reply::new(ask))
-    }
-
     /// A reply that comes too late, because the run of its asker has ended.
     pub(crate) fn late(host: CountedHost) -> Reply<T> {
         let nobody = host.nobody();

@@ -1,0 +1,141 @@
+//! The questions between two nodes, by their numbers.
+//!
+//! **At the asker.** A message with a reply is encoded. The encoder [exports](Questions::export) the question: it gives
+//! the question a number and keeps it. The answer arrives with this number, or the reason why none will come. It takes
+//! the question out. So each question is answered once, even if a frame says so twice. When the connection breaks, all
+//! questions that are left are answered.
+//!
+//! **At the other node.** The decoder makes a reply whose asker is this number. Its answer is encoded, and goes back on
+//! the same connection. The encoder of a type is noted when a reply of that type is decoded.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::guarded;
+use super::output::Output;
+use crate::outcome::{BoxError, Failure, contain};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::process::far_asker::{ClosesElsewhere, Exported};
+use crate::process::{Ask, CommandError, Reply};
+
+/// Decodes the answer to a question, and answers it. Refuses bytes that are not such an answer.
+type ReadAnswer = fn(&Arc<Ask>, &[u8]) -> Result<(), BoxError>;
+
+/// Encodes an answer.
+pub(crate) type WriteAnswer = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
+
+/// The questions of one connection whose replies are on the other node.
+pub(crate) struct Questions {
+    next: AtomicU64,
+    open: Mutex<HashMap<u64, Open>>,
+    /// Told the numbers of questions that are decided here.
+    closed: Box<dyn Fn(u64) + Send + Sync>,
+    me: Weak<Questions>,
+}
+
+struct Open {
+    ask: Arc<Ask>,
+    read: ReadAnswer,
+}
+
+impl Questions {
+    /// No questions. `closed` is called with the number of a question whose asker has given up.
+    pub(crate) fn new(closed: impl Fn(u64) + Send + Sync + 'static) -> Arc<Questions> {
+        Arc::new_cyclic(|me: &Weak<Questions>| Questions {
+            next: AtomicU64::new(0),
+            open: Mutex::default(),
+            closed: Box::new(closed),
+            me: me.clone(),
+        })
+    }
+
+    /// Gives the question of a reply a number. From now on the drop of the reply tells the asker nothing.
+    pub(crate) fn export<T: Serialize + DeserializeOwned + Send + 'static>(&self, reply: &Reply<T>) -> Option<u64> {
+        let ask = reply.ask()?;
+        let desk = self.me.clone() as Weak<dyn ClosesElsewhere>;
+        // A type may encode a field twice.
+        if let Some(number) = ask.export_by(|exported| exported.desk.ptr_eq(&desk)) {
+            return Some(number);
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.open).insert(number, Open { ask: ask.clone(), read: read_answer::<T> });
+        ask.export(Exported { desk, number });
+        Some(number)
+    }
+
+    /// The message with this reply was not sent.
+    pub(crate) fn take_back(&self, number: u64) {
+        let open = lock(&self.open).remove(&number);
+        if let Some(open) = open {
+            open.ask.take_export_back();
+        }
+    }
+
+    /// Answers a question. Returns whether it was open.
+    pub(crate) fn answer(&self, number: u64, answer: Result<&[u8], CommandError>) -> bool {
+        let Some(open) = lock(&self.open).remove(&number) else { return false };
+        let why = match answer {
+            Ok(bytes) => match contain(|| (open.read)(&open.ask, bytes)) {
+                Ok(Ok(())) => return true,
+                Ok(Err(error)) => CommandError::Failed(Failure::from(error)),
+                Err(panic) => CommandError::Panicked(panic),
+            },
+            Err(why) => why,
+        };
+        open.ask.give_up(why);
+        true
+    }
+
+    /// Answers all open questions with this error.
+    pub(crate) fn answer_all(&self, why: impl Fn() -> CommandError) {
+        let all = std::mem::take(&mut *lock(&self.open));
+        all.into_values().for_each(|open| open.ask.give_up(why()));
+    }
+
+    /// The number of open questions.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.open).len()
+    }
+}
+
+impl ClosesElsewhere for Questions {
+    fn closed(&self, number: u64) {
+        let open = lock(&self.open).remove(&number);
+        if open.is_some() {
+            (self.closed)(number);
+        }
+    }
+}
+
+fn read_answer<T: DeserializeOwned + Send + 'static>(ask: &Arc<Ask>, bytes: &[u8]) -> Result<(), BoxError> {
+    let answer: T = guarded::decode(bytes)?;
+    if let Some(reply) = Reply::to(ask.clone()) {
+        reply.send(answer);
+    }
+    Ok(())
+}
+
+/// The encoders of the answers to questions of other nodes.
+#[derive(Default)]
+pub(crate) struct AnswerTypes(Mutex<HashMap<TypeId, WriteAnswer>>);
+
+impl AnswerTypes {
+    /// Notes how an answer of this type is encoded.
+    pub(crate) fn note<T: Serialize + 'static>(&self) {
+        lock(&self.0).entry(TypeId::of::<T>()).or_insert(write_answer::<T>);
+    }
+
+    /// The encoder of this answer.
+    pub(crate) fn of(&self, answer: &dyn Any) -> Option<WriteAnswer> {
+        lock(&self.0).get(&answer.type_id()).copied()
+    }
+}
+
+fn write_answer<T: Serialize + 'static>(answer: &dyn Any, to: &mut Output) -> Result<(), BoxError> {
+    let answer = answer.downcast_ref::<T>().ok_or("an answer has another type than its question")?;
+    to.encode(answer)
+}

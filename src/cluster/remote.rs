@@ -1,0 +1,54 @@
+//! The contract of types that travel between nodes.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The most bytes that a message may have when it is encoded, unless its type says less.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
+
+/// A type of messages that travel between nodes. The macro [`remote!`](crate::remote) implements it.
+///
+/// Messages within a node need nothing of this.
+pub trait Remote: Serialize + DeserializeOwned + Send + 'static {
+    /// The name of the type on all nodes. It stays the same when the type is renamed.
+    const NAME: &'static str;
+
+    /// The version of the type. Increase it with each change of the type, because the encoding does not describe
+    /// itself. A node takes a message only if it knows the type in the same version. See
+    /// [`Wire::accepts`](super::Wire::accepts).
+    const VERSION: u32;
+
+    /// The most bytes of a message when it is encoded: at most 16 MiB. A larger message is refused where it is sent.
+    const MAX_BYTES: usize = MAX_BYTES;
+}
+
+/// Implements [`Remote`](crate::cluster::Remote) for a type, with its name and version on all nodes. `max_bytes` is
+/// the most bytes of an encoded message, if that is less than 16 MiB.
+///
+/// ```
+/// use procession::{Address, Reply, remote};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// enum Ball {
+///     Hit(u64, Address<Ball>),
+///     Score(Reply<u64>),
+/// }
+///
+/// remote!(Ball, "game::Ball", 1);
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Line(String);
+///
+/// remote!(Line, "game::Line", 3, max_bytes = 64 << 10);
+/// ```
+#[macro_export]
+macro_rules! remote {
+    ($type:ty, $name:expr, $version:expr $(, max_bytes = $limit:expr)? $(,)?) => {
+        impl $crate::cluster::Remote for $type {
+            const NAME: &'static str = $name;
+            const VERSION: u32 = $version;
+            $(const MAX_BYTES: usize = $limit;)?
+        }
+    };
+}

@@ -1,0 +1,246 @@
+//! The meaning of PIDs and replies while a value is encoded for another node, or decoded from one.
+//!
+//! A PID is written as the index of its life, its slot and its generation. The life with index 0 is the node that
+//! writes, and 1 is the node that reads. Other lives get the next indices, and a table of them follows the value. So a
+//! value can be read alone, whatever was sent before.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::lives::{Life, Lives, NoNumberError};
+use super::questions::{AnswerTypes, Questions};
+use crate::pid::Pid;
+use crate::primitives::Arc;
+use crate::process::Reply;
+use crate::process::far_asker::{AnswersElsewhere, FarAsker};
+use crate::process::host::CountedHost;
+
+/// A PID as it travels: the index of its life, its slot and its generation.
+type Noted = (u32, u32, u32);
+
+/// The index of the node that writes.
+const WRITER: u32 = 0;
+/// The index of the node that reads.
+const READER: u32 = 1;
+/// The first index of the table.
+const OTHERS: u32 = 2;
+
+/// The most lives in the table of one value.
+const MAX_LIVES: usize = u16::MAX as usize;
+
+/// Why a PID or a reply cannot be encoded or decoded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScopeError {
+    #[error("{0} is a PID of a node that this node does not know")]
+    UnknownNode(Pid),
+    #[error("the reply has been used")]
+    SpentReply,
+    #[error("one message cannot name processes of more than {MAX_LIVES} nodes")]
+    TooManyLives,
+    #[error("a PID has numbers that no PID has: life {}, slot {}, generation {}", .0.0, .0.1, .0.2)]
+    NoPid(Noted),
+    #[error(transparent)]
+    NoNumber(#[from] NoNumberError),
+    #[error("values are only encoded here")]
+    OtherDirection,
+}
+
+/// One side of a connection.
+pub(crate) struct Side {
+    pub(crate) lives: Arc<Lives>,
+    /// The number of this node.
+    pub(crate) here: u32,
+    /// The number that the other node has here.
+    pub(crate) there: u32,
+    /// The questions of this node.
+    pub(crate) questions: Arc<Questions>,
+    /// The encoders of answers to the other node.
+    pub(crate) answers: Arc<AnswerTypes>,
+    /// Takes the answers to the questions of the other node.
+    pub(crate) desk: Arc<dyn AnswersElsewhere>,
+    /// The host of questions. `None` if the runtime has ended.
+    pub(crate) host: Box<dyn Fn() -> Option<CountedHost> + Send + Sync>,
+}
+
+/// A value that is being encoded or decoded by this thread.
+pub(crate) enum Scope {
+    Writing {
+        side: Arc<Side>,
+        /// The numbers of the lives from [`OTHERS`] on.
+        table: RefCell<Vec<u32>>,
+        exported: RefCell<Vec<u64>>,
+        /// The first error, because the format does not keep texts.
+        problem: RefCell<Option<ScopeError>>,
+    },
+    Reading {
+        side: Arc<Side>,
+        /// The numbers of the lives from [`OTHERS`] on.
+        table: Vec<u32>,
+        /// The process that gets the message, which is presumed to answer.
+        reader: Pid,
+    },
+    /// The shape of a type is taken.
+    Probing,
+}
+
+thread_local! {
+    static SCOPE: RefCell<Option<Rc<Scope>>> = const { RefCell::new(None) };
+}
+
+/// The scope of the value that this thread encodes or decodes.
+pub(crate) fn here() -> Option<Rc<Scope>> {
+    SCOPE.with_borrow(|scope| scope.clone())
+}
+
+/// Runs code within a scope. Values within values are those of the inner scope.
+pub(crate) fn within<R>(scope: &Rc<Scope>, code: impl FnOnce() -> R) -> R {
+    /// Sets the outer scope back, also if the code panics.
+    struct Reset(Option<Rc<Scope>>);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            SCOPE.set(self.0.take());
+        }
+    }
+    let _reset = Reset(SCOPE.replace(Some(scope.clone())));
+    code()
+}
+
+impl Scope {
+    pub(crate) fn writing(side: Arc<Side>) -> Scope {
+        Scope::Writing { side, table: RefCell::default(), exported: RefCell::default(), problem: RefCell::default() }
+    }
+
+    /// Reads a value with this table of lives.
+    pub(crate) fn reading(side: Arc<Side>, lives: &[(Life, u32)], reader: Pid) -> Result<Scope, NoNumberError> {
+        let table: Result<Vec<u32>, NoNumberError> =
+            lives.iter().map(|(life, wish)| side.lives.number(*life, *wish)).collect();
+        Ok(Scope::Reading { table: table?, side, reader })
+    }
+
+    /// The table of lives that follows the value that was written.
+    pub(crate) fn lives(&self) -> Vec<(Life, u32)> {
+        let Scope::Writing { side, table, .. } = self else { return Vec::new() };
+        // Each has a life: that was looked up when it got its index.
+        let table = table.borrow();
+        let lives = table.iter().filter_map(|number| Some((side.lives.life(*number)?, *number)));
+        lives.collect()
+    }
+
+    /// Takes all exports of the value back, because it was not sent.
+    pub(crate) fn take_back(&self) {
+        if let Scope::Writing { side, exported, .. } = self {
+            exported.take().into_iter().for_each(|number| side.questions.take_back(number));
+        }
+    }
+
+    /// Why the value was not encoded, if that is due to a PID or a reply.
+    pub(crate) fn take_problem(&self) -> Option<ScopeError> {
+        match self {
+            Scope::Writing { problem, .. } => problem.take(),
+            _ => None,
+        }
+    }
+
+    /// Keeps the first error.
+    fn keep<R, E: serde::ser::Error>(&self, result: Result<R, ScopeError>) -> Result<R, E> {
+        result.map_err(|error| {
+            let text = E::custom(&error);
+            if let Scope::Writing { problem, .. } = self {
+                problem.borrow_mut().get_or_insert(error);
+            }
+            text
+        })
+    }
+
+    /// Writes a PID as it travels.
+    pub(crate) fn write<S: Serializer>(&self, pid: Pid, to: S) -> Result<S::Ok, S::Error> {
+        self.keep::<_, S::Error>(self.note(pid))?.serialize(to)
+    }
+
+    fn note(&self, pid: Pid) -> Result<Noted, ScopeError> {
+        let Scope::Writing { side, table, .. } = self else { return Err(ScopeError::OtherDirection) };
+        let number = pid.node();
+        let index = if number == side.here {
+            WRITER
+        } else if number == side.there {
+            READER
+        } else {
+            let mut table = table.borrow_mut();
+            let found = table.iter().position(|known| *known == number);
+            let index = match found {
+                Some(index) => index,
+                None => {
+                    side.lives.life(number).ok_or(ScopeError::UnknownNode(pid))?;
+                    if table.len() == MAX_LIVES {
+                        return Err(ScopeError::TooManyLives);
+                    }
+                    table.push(number);
+                    table.len() - 1
+                }
+            };
+            OTHERS + index as u32
+        };
+        Ok((index, pid.slot(), pid.generation()))
+    }
+
+    /// Reads a PID that travelled so.
+    pub(crate) fn read<'a, D: Deserializer<'a>>(&self, from: D) -> Result<Pid, D::Error> {
+        self.pid(Deserialize::deserialize(from)?).map_err(D::Error::custom)
+    }
+
+    fn pid(&self, noted: Noted) -> Result<Pid, ScopeError> {
+        let (side, table) = match self {
+            Scope::Reading { side, table, .. } => (side, table),
+            Scope::Probing => return Ok(Pid::FIRST),
+            Scope::Writing { .. } => return Err(ScopeError::OtherDirection),
+        };
+        let (index, slot, generation) = noted;
+        let number = match index {
+            WRITER => Some(side.there),
+            READER => Some(side.here),
+            other => table.get((other - OTHERS) as usize).copied(),
+        };
+        number.and_then(|number| Pid::new(number, slot, generation)).ok_or(ScopeError::NoPid(noted))
+    }
+
+    /// Writes a reply: exports its question, and writes the number.
+    pub(crate) fn export<T, S>(&self, reply: &Reply<T>, to: S) -> Result<S::Ok, S::Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        S: Serializer,
+    {
+        self.keep::<_, S::Error>(self.number_of(reply))?.serialize(to)
+    }
+
+    fn number_of<T: Serialize + DeserializeOwned + Send + 'static>(&self, reply: &Reply<T>) -> Result<u64, ScopeError> {
+        let Scope::Writing { side, exported, .. } = self else { return Err(ScopeError::OtherDirection) };
+        let number = side.questions.export(reply).ok_or(ScopeError::SpentReply)?;
+        exported.borrow_mut().push(number);
+        Ok(number)
+    }
+
+    /// Decodes a reply.
+    pub(crate) fn import<'a, T, D>(&self, from: D) -> Result<Reply<T>, D::Error>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        D: Deserializer<'a>,
+    {
+        match self {
+            Scope::Reading { side, reader, .. } => {
+                let number = u64::deserialize(from)?;
+                let host = (side.host)().ok_or_else(|| D::Error::custom("the runtime has ended"))?;
+                side.answers.note::<T>();
+                Ok(Reply::to_elsewhere(FarAsker { desk: side.desk.clone(), number }, host, *reader))
+            }
+            // The shape of a reply is that of its answer.
+            Scope::Probing => {
+                T::deserialize(from)?;
+                Ok(Reply::spent())
+            }
+            Scope::Writing { .. } => Err(D::Error::custom(ScopeError::OtherDirection)),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Replies that travel between nodes.
+//!
+//! **The asker's side.** A message with a [`Reply`] is encoded, sent, and dropped. From then on the connection answers
+//! the question, by its number. So the drop of the emptied reply tells the asker nothing: the question is *exported*.
+//! An encoder that fails, or a message that is handed back, takes the export back.
+//!
+//! **The other side.** The reply that is decoded there has a question of its own, whose asker is the number.
+//!
+//! **Why the other side is told when the asker gives up.** The thread that exports writes this into the question, and
+//! then looks whether the question is decided. A thread that decides it looks for the export afterwards. Both change
+//! the same word in between, so one of them sees the other.
+
+use super::far_asker::{Exported, FarAsker};
+use super::host::CountedHost;
+use super::reply::{Ask, Asker, Reply, Special};
+use crate::pid::Pid;
+use crate::primitives::{Arc, lock};
+
+impl Ask {
+    /// Its reply is on another node, from where it is answered.
+    pub(crate) fn is_exported(&self) -> bool {
+        matches!(&*lock(&self.special), Some(Special::Exported(_)))
+    }
+
+    /// The number of its export by this connection.
+    pub(crate) fn export_by(&self, is_desk: impl Fn(&Exported) -> bool) -> Option<u64> {
+        match &*lock(&self.special) {
+            Some(Special::Exported(exported)) if is_desk(exported) => Some(exported.number),
+            _ => None,
+        }
+    }
+
+    /// Exports the question. Tells the connection if the asker has given up already.
+    pub(crate) fn export(&self, exported: Exported) {
+        *lock(&self.special) = Some(Special::Exported(exported));
+        if !self.is_open_now() {
+            self.close_export();
+        }
+    }
+
+    /// The reply is here again.
+    pub(crate) fn take_export_back(&self) {
+        let mut special = lock(&self.special);
+        if matches!(&*special, Some(Special::Exported(_))) {
+            *special = None;
+        }
+    }
+
+    /// Tells the connection that the question is decided, if its reply is on another node.
+    pub(super) fn close_export(&self) {
+        let exported = match &*lock(&self.special) {
+            Some(Special::Exported(exported)) => exported.clone(),
+            _ => return,
+        };
+        if let Some(desk) = exported.desk.upgrade() {
+            desk.closed(exported.number);
+        }
+    }
+}
+
+impl<T: Send + 'static> Reply<T> {
+    /// The reply to a question of another node.
+    pub(crate) fn to_elsewhere(asker: FarAsker, host: CountedHost, target: Pid) -> Reply<T> {
+        Reply::new(Arc::new(Ask::new::<T>(host, Asker::Elsewhere(asker), target)))
+    }
+}
