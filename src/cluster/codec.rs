@@ -91,8 +91,11 @@ pub(crate) fn decode<R>(
     within(&scope, || contain(|| read(value)))?
 }
 
+/// The lives that a value names, each with the number that it wishes.
+type LifeTable = Vec<(Life, u32)>;
+
 /// The bytes of the value, and the table of lives behind it.
-fn split(bytes: &[u8]) -> Option<(&[u8], Vec<(Life, u32)>)> {
+fn split(bytes: &[u8]) -> Option<(&[u8], LifeTable)> {
     let (rest, count) = bytes.split_last_chunk::<2>()?;
     let count = usize::from(u16::from_le_bytes(*count));
     let (value, table) = rest.split_at_checked(rest.len().checked_sub(count * LIFE)?)?;
@@ -107,7 +110,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], Vec<(Life, u32)>)> {
         };
         Some((life, u32::from(wish)))
     };
-    let lives: Option<Vec<_>> = table.chunks_exact(LIFE).map(life).collect();
+    let lives: Option<LifeTable> = table.chunks_exact(LIFE).map(life).collect();
     Some((value, lives?))
 }
 

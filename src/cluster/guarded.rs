@@ -50,8 +50,6 @@ pub(crate) enum DecodeError {
 struct Bounds {
     depth: Cell<u32>,
     memory: Cell<u64>,
-    /// The length of the encoded value.
-    encoded: usize,
     /// The bound that was passed.
     passed: Cell<Option<Passed>>,
 }
@@ -65,8 +63,7 @@ enum Passed {
 /// Decodes a value within bounds. All bytes must belong to it.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     let allowed = BYTES_FREE + BYTES_EACH * bytes.len() as u64;
-    let bounds =
-        Bounds { depth: Cell::new(0), memory: Cell::new(allowed), encoded: bytes.len(), passed: Cell::new(None) };
+    let bounds = Bounds { depth: Cell::new(0), memory: Cell::new(allowed), passed: Cell::new(None) };
     let mut source = postcard::Deserializer::from_bytes(bytes);
     let decoded = T::deserialize(Guarded { inner: &mut source, bounds: &bounds, place: size_of::<T>() });
     match bounds.passed.get() {

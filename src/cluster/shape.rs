@@ -40,7 +40,8 @@ impl Shape {
             (probe.parts, probe.is_complete, probe.has_advanced) = (0, true, false);
             let is_whole = T::deserialize(&mut probe).is_ok();
             probe.note("round", &[if is_whole { "whole" } else { "part" }]);
-            (probe.nesting.clear(), probe.enums_inside.clear());
+            probe.nesting.clear();
+            probe.enums_inside.clear();
             if probe.is_complete || !probe.has_advanced {
                 break;
             }

@@ -135,6 +135,7 @@ fn a_claim_of_three_billion_elements_is_not_believed() {
 }
 
 /// A value that is much larger in memory than it is when it is encoded.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Blown {
     Small,
@@ -150,8 +151,8 @@ fn a_short_message_does_not_become_a_large_value() {
     let boxed: Vec<Box<Blown>> = std::iter::repeat_with(|| Box::new(Blown::Small)).take(many).collect();
     let bytes = postcard::to_stdvec(&boxed).unwrap();
     assert!(matches!(decode_within::<Vec<Box<Blown>>>(&bytes), Err(DecodeError::TooLarge { .. })));
-    assert!(matches!(decode_within::<Vec<(u8, u8, Option<Box<Blown>>)>>(&vec![1; many]), Err(_)));
-    assert!(matches!(decode_within::<BTreeMap<u32, Blown>>(&bytes), Err(_)));
+    assert!(decode_within::<Vec<(u8, u8, Option<Box<Blown>>)>>(&vec![1; many]).is_err());
+    assert!(decode_within::<BTreeMap<u32, Blown>>(&bytes).is_err());
     // Common values may be many: a list of empty lists, of empty texts, and of numbers.
     assert_eq!(
         decode_within::<Vec<Vec<u64>>>(&postcard::to_stdvec(&vec![Vec::<u64>::new(); many]).unwrap()).unwrap().len(),

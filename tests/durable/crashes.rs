@@ -36,6 +36,7 @@ pub(crate) enum PeerMessage {
     Report(Reply<Report>),
 }
 
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Report {
     /// How often it has greeted.
     pub(crate) sent: u64,

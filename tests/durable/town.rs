@@ -112,7 +112,7 @@ pub(crate) enum Note {
     Over,
 }
 
-#[derive(Debug)]
+#[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct Report {
     pub(crate) greeted: BTreeMap<u32, u64>,
     pub(crate) heard: BTreeMap<u32, u64>,

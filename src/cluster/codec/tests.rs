@@ -68,11 +68,14 @@ struct Node {
     answers: Arc<Desk>,
 }
 
+/// The number of a question, the process that has answered, and the encoded answer.
+type Sent = (u64, Option<Pid>, Result<Vec<u8>, Vec<u8>>);
+
 /// Keeps the answers for the other node, as they are encoded.
 #[derive(Default)]
 struct Desk {
     side: Mutex<Option<std::sync::Weak<Side>>>,
-    sent: Mutex<Vec<(u64, Option<Pid>, Result<Vec<u8>, Vec<u8>>)>>,
+    sent: Mutex<Vec<Sent>>,
 }
 
 impl AnswersElsewhere for Desk {
