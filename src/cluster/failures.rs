@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Exit, Failure, LinkedExit, Panic, Reason};
 use crate::pid::Pid;
-use crate::process::CommandError;
 use crate::process::no_such_process::NoSuchProcessError;
+use crate::process::{CommandError, NodeError};
 
 /// The most bytes of one text. Longer ones are cut.
 const TEXT: usize = 16 << 10;
@@ -146,6 +146,8 @@ pub(crate) enum FarCommandError {
     ChildExit(Pid, FarExit),
     Full(Pid),
     NotStored(Pid, String),
+    NodeDown(Pid),
+    NotDecoded(Pid, String),
 }
 
 impl FarCommandError {
@@ -170,10 +172,15 @@ impl FarCommandError {
             CommandError::ChildExit { pid, exit } => FarCommandError::ChildExit(*pid, FarExit::of(exit)),
             CommandError::Full(pid) => FarCommandError::Full(*pid),
             CommandError::NotStored { pid, why } => FarCommandError::NotStored(*pid, cut(why.clone())),
+            CommandError::Node { pid, why: NodeError::NodeDown } => FarCommandError::NodeDown(*pid),
+            CommandError::Node { pid, why: NodeError::NotDecoded { why } } => {
+                FarCommandError::NotDecoded(*pid, cut(why.clone()))
+            }
             // Their texts name types and threads of that node.
             CommandError::Unknown { .. }
             | CommandError::WrongType { .. }
             | CommandError::Cycle(_)
+            | CommandError::Node { .. }
             | CommandError::InsideStep => FarCommandError::Failed(FarError::of(error)),
         }
     }
@@ -195,6 +202,8 @@ impl FarCommandError {
             FarCommandError::ChildExit(pid, exit) => CommandError::ChildExit { pid, exit: exit.here() },
             FarCommandError::Full(pid) => CommandError::Full(pid),
             FarCommandError::NotStored(pid, why) => CommandError::NotStored { pid, why },
+            FarCommandError::NodeDown(pid) => CommandError::Node { pid, why: NodeError::NodeDown },
+            FarCommandError::NotDecoded(pid, why) => CommandError::Node { pid, why: NodeError::NotDecoded { why } },
         }
     }
 }

@@ -62,6 +62,14 @@ enum Passed {
 
 /// Decodes a value within bounds. All bytes must belong to it.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    match decode_first(bytes)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(DecodeError::Rest { left: rest.len() }),
+    }
+}
+
+/// Decodes the value with which these bytes begin, within bounds. Also returns the bytes behind it.
+pub(crate) fn decode_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
     let allowed = BYTES_FREE + BYTES_EACH * bytes.len() as u64;
     let bounds = Bounds { depth: Cell::new(0), memory: Cell::new(allowed), passed: Cell::new(None) };
     let mut source = postcard::Deserializer::from_bytes(bytes);
@@ -76,10 +84,7 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
         postcard::Error::SerdeDeCustom => DecodeError::Refused,
         other => DecodeError::Format(other),
     })?;
-    match source.finalize().map_err(DecodeError::Format)? {
-        [] => Ok(value),
-        rest => Err(DecodeError::Rest { left: rest.len() }),
-    }
+    Ok((value, source.finalize().map_err(DecodeError::Format)?))
 }
 
 impl Bounds {

@@ -6,9 +6,12 @@
 #![allow(dead_code)]
 
 mod codec;
+mod connection;
 mod failures;
+mod frame;
 mod guarded;
 mod lives;
+mod node;
 mod output;
 mod peer;
 mod questions;
@@ -19,3 +22,4 @@ mod wire;
 
 pub use self::remote::Remote;
 pub use self::wire::{Wire, WireError};
+pub use crate::process::NodeError;

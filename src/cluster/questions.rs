@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use super::guarded;
 use super::output::Output;
 use crate::outcome::{BoxError, Failure, contain};
+use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::process::far_asker::{ClosesElsewhere, Exported};
 use crate::process::{Ask, CommandError, Reply};
@@ -31,19 +32,21 @@ pub(crate) type WriteAnswer = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
 pub(crate) struct Questions {
     next: AtomicU64,
     open: Mutex<HashMap<u64, Open>>,
-    /// Told the numbers of questions that are decided here.
-    closed: Box<dyn Fn(u64) + Send + Sync>,
+    /// Told the numbers of questions that are decided here, and their senders.
+    closed: Box<dyn Fn(u64, u64) + Send + Sync>,
     me: Weak<Questions>,
 }
 
 struct Open {
     ask: Arc<Ask>,
     read: ReadAnswer,
+    /// The packed PID of the process that has sent the reply, or 0.
+    sender: u64,
 }
 
 impl Questions {
-    /// No questions. `closed` is called with the number of a question whose asker has given up.
-    pub(crate) fn new(closed: impl Fn(u64) + Send + Sync + 'static) -> Arc<Questions> {
+    /// No questions. `closed` is called with the number of a question whose asker has given up, and with the sender.
+    pub(crate) fn new(closed: impl Fn(u64, u64) + Send + Sync + 'static) -> Arc<Questions> {
         Arc::new_cyclic(|me: &Weak<Questions>| Questions {
             next: AtomicU64::new(0),
             open: Mutex::default(),
@@ -52,8 +55,12 @@ impl Questions {
         })
     }
 
-    /// Gives the question of a reply a number. From now on the drop of the reply tells the asker nothing.
-    pub(crate) fn export<T: Serialize + DeserializeOwned + Send + 'static>(&self, reply: &Reply<T>) -> Option<u64> {
+    /// Gives the question of a reply a number. From now on the drop of the reply tells the asker nothing. `sender` is
+    /// the packed PID of the process that sends the reply, or 0.
+    pub(crate) fn export<T>(&self, reply: &Reply<T>, sender: u64) -> Option<u64>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
         let ask = reply.ask()?;
         let desk = self.me.clone() as Weak<dyn ClosesElsewhere>;
         // A type may encode a field twice.
@@ -61,7 +68,7 @@ impl Questions {
             return Some(number);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.open).insert(number, Open { ask: ask.clone(), read: read_answer::<T> });
+        lock(&self.open).insert(number, Open { ask: ask.clone(), read: read_answer::<T>, sender });
         ask.export(Exported { desk, number });
         Some(number)
     }
@@ -74,9 +81,10 @@ impl Questions {
         }
     }
 
-    /// Answers a question. Returns whether it was open.
-    pub(crate) fn answer(&self, number: u64, answer: Result<&[u8], CommandError>) -> bool {
+    /// Answers a question. `from` is the process that has answered. Returns whether the question was open.
+    pub(crate) fn answer(&self, number: u64, from: Option<Pid>, answer: Result<&[u8], CommandError>) -> bool {
         let Some(open) = lock(&self.open).remove(&number) else { return false };
+        open.ask.set_answered_by(from);
         let why = match answer {
             Ok(bytes) => match contain(|| (open.read)(&open.ask, bytes)) {
                 Ok(Ok(())) => return true,
@@ -89,10 +97,10 @@ impl Questions {
         true
     }
 
-    /// Answers all open questions with this error.
-    pub(crate) fn answer_all(&self, why: impl Fn() -> CommandError) {
+    /// Answers all open questions with an error, which is made of the asked process.
+    pub(crate) fn answer_all(&self, why: impl Fn(Pid) -> CommandError) {
         let all = std::mem::take(&mut *lock(&self.open));
-        all.into_values().for_each(|open| open.ask.give_up(why()));
+        all.into_values().for_each(|open| open.ask.give_up(why(open.ask.target())));
     }
 
     /// The number of open questions.
@@ -105,8 +113,8 @@ impl Questions {
 impl ClosesElsewhere for Questions {
     fn closed(&self, number: u64) {
         let open = lock(&self.open).remove(&number);
-        if open.is_some() {
-            (self.closed)(number);
+        if let Some(open) = open {
+            (self.closed)(number, open.sender);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! writes, and 1 is the node that reads. Other lives get the next indices, and a table of them follows the value. So a
 //! value can be read alone, whatever was sent before.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use serde::de::{DeserializeOwned, Error as _};
@@ -14,9 +14,9 @@ use super::lives::{Life, Lives, NoNumberError};
 use super::questions::{AnswerTypes, Questions};
 use crate::pid::Pid;
 use crate::primitives::Arc;
-use crate::process::Reply;
 use crate::process::far_asker::{AnswersElsewhere, FarAsker};
 use crate::process::host::CountedHost;
+use crate::process::{Ask, Reply};
 
 /// A PID as it travels: the index of its life, its slot and its generation.
 type Noted = (u32, u32, u32);
@@ -31,6 +31,9 @@ const OTHERS: u32 = 2;
 /// The most lives in the table of one value.
 const MAX_LIVES: usize = u16::MAX as usize;
 
+/// The most replies in one value.
+const MAX_ASKS: usize = 1_000;
+
 /// Why a PID or a reply cannot be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScopeError {
@@ -40,6 +43,8 @@ pub(crate) enum ScopeError {
     SpentReply,
     #[error("one message cannot name processes of more than {MAX_LIVES} nodes")]
     TooManyLives,
+    #[error("one message cannot have more than {MAX_ASKS} replies")]
+    TooManyReplies,
     #[error("a PID has numbers that no PID has: life {}, slot {}, generation {}", .0.0, .0.1, .0.2)]
     NoPid(Noted),
     #[error(transparent)]
@@ -72,6 +77,8 @@ pub(crate) enum Scope {
         /// The numbers of the lives from [`OTHERS`] on.
         table: RefCell<Vec<u32>>,
         exported: RefCell<Vec<u64>>,
+        /// The packed PID of the process that sends the value, or 0.
+        sender: u64,
         /// The first error, because the format does not keep texts.
         problem: RefCell<Option<ScopeError>>,
     },
@@ -79,8 +86,10 @@ pub(crate) enum Scope {
         side: Arc<Side>,
         /// The numbers of the lives from [`OTHERS`] on.
         table: Vec<u32>,
-        /// The process that gets the message, which is presumed to answer.
-        reader: Pid,
+        /// The process that is presumed to answer.
+        reader: Cell<Option<Pid>>,
+        /// The questions whose replies were decoded.
+        imported: RefCell<Vec<(u64, Arc<Ask>)>>,
     },
     /// The shape of a type is taken.
     Probing,
@@ -109,15 +118,38 @@ pub(crate) fn within<R>(scope: &Rc<Scope>, code: impl FnOnce() -> R) -> R {
 }
 
 impl Scope {
-    pub(crate) fn writing(side: Arc<Side>) -> Scope {
-        Scope::Writing { side, table: RefCell::default(), exported: RefCell::default(), problem: RefCell::default() }
+    pub(crate) fn writing(side: Arc<Side>, sender: u64) -> Scope {
+        let (table, exported, problem) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Scope::Writing { side, table, exported, sender, problem }
     }
 
     /// Reads a value with this table of lives.
-    pub(crate) fn reading(side: Arc<Side>, lives: &[(Life, u32)], reader: Pid) -> Result<Scope, NoNumberError> {
+    pub(crate) fn reading(side: Arc<Side>, lives: &[(Life, u32)]) -> Result<Scope, NoNumberError> {
         let table: Result<Vec<u32>, NoNumberError> =
             lives.iter().map(|(life, wish)| side.lives.number(*life, *wish)).collect();
-        Ok(Scope::Reading { table: table?, side, reader })
+        Ok(Scope::Reading { table: table?, side, reader: Cell::new(None), imported: RefCell::default() })
+    }
+
+    pub(crate) fn set_reader(&self, pid: Option<Pid>) {
+        if let Scope::Reading { reader, .. } = self {
+            reader.set(pid);
+        }
+    }
+
+    /// Takes the questions whose replies were decoded, with their numbers.
+    pub(crate) fn take_imported(&self) -> Vec<(u64, Arc<Ask>)> {
+        match self {
+            Scope::Reading { imported, .. } => imported.take(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The numbers of the questions that were exported with the value.
+    pub(crate) fn asks(&self) -> Vec<u64> {
+        match self {
+            Scope::Writing { exported, .. } => exported.borrow().clone(),
+            _ => Vec::new(),
+        }
     }
 
     /// The table of lives that follows the value that was written.
@@ -216,9 +248,17 @@ impl Scope {
     }
 
     fn number_of<T: Serialize + DeserializeOwned + Send + 'static>(&self, reply: &Reply<T>) -> Result<u64, ScopeError> {
-        let Scope::Writing { side, exported, .. } = self else { return Err(ScopeError::OtherDirection) };
-        let number = side.questions.export(reply).ok_or(ScopeError::SpentReply)?;
-        exported.borrow_mut().push(number);
+        let Scope::Writing { side, exported, sender, .. } = self else { return Err(ScopeError::OtherDirection) };
+        let number = side.questions.export(reply, *sender).ok_or(ScopeError::SpentReply)?;
+        let mut exported = exported.borrow_mut();
+        // A type may encode a field twice.
+        if !exported.contains(&number) {
+            if exported.len() == MAX_ASKS {
+                side.questions.take_back(number);
+                return Err(ScopeError::TooManyReplies);
+            }
+            exported.push(number);
+        }
         Ok(number)
     }
 
@@ -229,11 +269,14 @@ impl Scope {
         D: Deserializer<'a>,
     {
         match self {
-            Scope::Reading { side, reader, .. } => {
+            Scope::Reading { side, reader, imported, .. } => {
                 let number = u64::deserialize(from)?;
                 let host = (side.host)().ok_or_else(|| D::Error::custom("the runtime has ended"))?;
                 side.answers.note::<T>();
-                Ok(Reply::to_elsewhere(FarAsker { desk: side.desk.clone(), number }, host, *reader))
+                let target = reader.get().unwrap_or_else(|| host.nobody());
+                let reply = Reply::to_elsewhere(FarAsker { desk: side.desk.clone(), number }, host, target);
+                imported.borrow_mut().extend(reply.ask().map(|ask| (number, ask.clone())));
+                Ok(reply)
             }
             // The shape of a reply is that of its answer.
             Scope::Probing => {

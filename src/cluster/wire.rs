@@ -11,7 +11,7 @@ use super::remote::{MAX_BYTES, Remote};
 use super::scope::{Scope, within};
 use super::shape::Shape;
 use crate::outcome::BoxError;
-use crate::sched::non_local::AnyMessage;
+use crate::sched::outbox::Outbox;
 
 /// The longest name of a type, in bytes.
 const MAX_NAME: usize = 255;
@@ -50,16 +50,15 @@ pub struct Wire {
 }
 
 type Encode = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
-type Decode = Box<dyn Fn(&[u8]) -> Result<AnyMessage, BoxError> + Send + Sync>;
+/// Decodes a message, and puts it into an outbox. Returns its lane.
+type Decode = Box<dyn Fn(&[u8], &mut Outbox) -> Result<u32, BoxError> + Send + Sync>;
 
 /// A type that is taken.
 pub(crate) struct Kind {
     name: &'static str,
     version: u32,
     shape: u64,
-    type_name: &'static str,
-    /// The type of the message that a process gets.
-    pub(crate) delivers: TypeId,
+    pub(crate) type_name: &'static str,
     pub(crate) decode: Decode,
     /// `None` if the type is only taken.
     encode: Option<Encode>,
@@ -117,12 +116,12 @@ impl Wire {
 
     /// Adds a type of messages. They can be sent to other nodes, and are taken from them.
     pub fn message<M: Remote>(mut self) -> Wire {
-        let decode = |bytes: &[u8]| Ok(Box::new(guarded::decode::<M>(bytes)?) as AnyMessage);
+        let decode = |bytes: &[u8], outbox: &mut Outbox| Ok(outbox.push(guarded::decode::<M>(bytes)?));
         let encode: Encode = |message, to| match message.downcast_ref::<M>() {
             Some(message) => to.encode(message),
             None => Err("a message has another type than its encoder".into()),
         };
-        let at = self.add::<M>(TypeId::of::<M>(), Box::new(decode), Some(encode));
+        let at = self.add::<M>(Box::new(decode), Some(encode));
         if let Some(at) = at {
             self.sent.insert(TypeId::of::<M>(), at);
         }
@@ -135,8 +134,11 @@ impl Wire {
         mut self,
         convert: impl Fn(Other) -> M + Send + Sync + 'static,
     ) -> Wire {
-        let decode = move |bytes: &[u8]| Ok(Box::new(convert(guarded::decode::<Other>(bytes)?)) as AnyMessage);
-        self.add::<Other>(TypeId::of::<M>(), Box::new(decode), None);
+        let decode = move |bytes: &[u8], outbox: &mut Outbox| {
+            let message: M = convert(guarded::decode::<Other>(bytes)?);
+            Ok(outbox.push(message))
+        };
+        self.add::<Other>(Box::new(decode), None);
         self
     }
 
@@ -150,7 +152,7 @@ impl Wire {
     }
 
     /// Returns the place of the new kind, unless there is one already.
-    fn add<T: Remote>(&mut self, delivers: TypeId, decode: Decode, encode: Option<Encode>) -> Option<usize> {
+    fn add<T: Remote>(&mut self, decode: Decode, encode: Option<Encode>) -> Option<usize> {
         let type_name = type_name::<T>();
         let shape = within(&Rc::new(Scope::Probing), Shape::of::<T>);
         let (name, version, limit) = (T::NAME, T::VERSION, T::MAX_BYTES);
@@ -172,7 +174,7 @@ impl Wire {
         }
         let at = self.kinds.len();
         self.known.insert((name, version), at);
-        self.kinds.push(Kind { name, version, shape: shape.hash, type_name, delivers, decode, encode, limit });
+        self.kinds.push(Kind { name, version, shape: shape.hash, type_name, decode, encode, limit });
         Some(at)
     }
 
@@ -209,7 +211,7 @@ impl Wire {
         let kind = self.sent.get(&id).map(|at| &self.kinds[*at]).ok_or(NotEncoded::NotRemote)?;
         let encode = kind.encode.ok_or(NotEncoded::NotRemote)?;
         match taken.0.get(&id).ok_or(NotEncoded::NotRemote)? {
-            Ok(index) => Ok(Outgoing { index: *index, limit: kind.limit, encode }),
+            Ok(index) => Ok(Outgoing { index: *index, type_name: kind.type_name, limit: kind.limit, encode }),
             Err(why) => {
                 let (type_name, name, version, why) = (kind.type_name, kind.name, kind.version, why.clone());
                 Err(NotEncoded::NotTaken { type_name, name, version, why })
@@ -222,6 +224,7 @@ impl Wire {
 pub(crate) struct Outgoing {
     /// Its index in the list of the other node.
     pub(crate) index: u32,
+    pub(crate) type_name: &'static str,
     /// The most bytes of the message.
     pub(crate) limit: usize,
     encode: Encode,
@@ -243,6 +246,13 @@ impl fmt::Debug for Wire {
 
 /// The types that another node takes, with their indices there, or why it does not take them.
 pub(crate) struct Taken(HashMap<TypeId, Result<u32, NotTaken>>);
+
+impl Taken {
+    /// Whether the other node takes messages of this type.
+    pub(crate) fn takes(&self, id: TypeId) -> bool {
+        matches!(self.0.get(&id), Some(Ok(_)))
+    }
+}
 
 /// Why another node does not take a type.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use std::time::Instant;
 use super::cycle::Cycle;
 use super::dead_letter::{DeadLetter, DeadLetterReason, SendError};
 use super::no_such_process::NoSuchProcessError;
+#[cfg(feature = "cluster")]
+use super::node_error::NodeError;
 use crate::outcome::{BoxError, Exit, Failure, Panic, Reason};
 use crate::pid::{Pid, plain_value};
 
@@ -146,6 +148,15 @@ pub enum CommandError {
         /// The reason.
         why: String,
     },
+    /// The asked process lives on another node, and the question or its answer did not get through.
+    #[cfg(feature = "cluster")]
+    #[error("{pid} was not reached: {why}")]
+    Node {
+        /// The asked process.
+        pid: Pid,
+        /// The reason.
+        why: NodeError,
+    },
     /// The asked process takes messages of another type.
     #[error("{pid} takes messages of type {takes}, and was asked with {sent}")]
     WrongType {
@@ -188,6 +199,8 @@ impl From<SendError> for CommandError {
             SendError::WrongType { pid, takes, sent } => CommandError::WrongType { pid, takes, sent },
             SendError::Full { pid, .. } => CommandError::Full(pid),
             SendError::NotStored { pid, why } => CommandError::NotStored { pid, why },
+            #[cfg(feature = "cluster")]
+            SendError::Node { pid, why } => CommandError::Node { pid, why },
             SendError::InsideStep { .. } => CommandError::InsideStep,
         }
     }
@@ -200,8 +213,9 @@ pub(crate) fn why_dead(letter: &DeadLetter<'_>) -> Option<CommandError> {
     Some(match (letter.reason, letter.takes) {
         (DeadLetterReason::DroppedOldest, _) => return None,
         (DeadLetterReason::NoSuchProcess, _) => NoSuchProcessError::Pid(pid).into(),
-        (DeadLetterReason::NotStored, _) => CommandError::NotStored { pid, why: letter.reason.to_string() },
         (_, Some(takes)) => SendError::WrongType { pid, takes, sent: letter.type_name }.into(),
+        _ if letter.refused.is_some() => letter.refused?.clone().into(),
+        (DeadLetterReason::NotStored, _) => CommandError::NotStored { pid, why: letter.reason.to_string() },
         _ => CommandError::Full(pid),
     })
 }

@@ -5,6 +5,8 @@ use std::any::Any;
 use std::fmt;
 
 use super::no_such_process::NoSuchProcessError;
+#[cfg(feature = "cluster")]
+use super::node_error::NodeError;
 use crate::pid::Pid;
 
 /// Why a message was not sent.
@@ -40,6 +42,15 @@ pub enum SendError {
         /// The reason, for example a full disk, or a message that cannot be encoded.
         why: String,
     },
+    /// The receiver lives on another node, and the message was not sent there.
+    #[cfg(feature = "cluster")]
+    #[error("a message to {pid} was not sent: {why}")]
+    Node {
+        /// The process to which the message was sent.
+        pid: Pid,
+        /// The reason.
+        why: NodeError,
+    },
     /// The caller is a step, which must not block its worker.
     #[error("a step cannot wait for room in the mailbox of {pid}: yield the message with `StepOutput::send`")]
     InsideStep {
@@ -72,10 +83,20 @@ pub enum DeadLetterReason {
     OutsideStep,
     /// Its receiver is durable, and the store has not taken the message.
     NotStored,
+    /// The node of its receiver is down, or the connection broke before that node confirmed the message. Then the
+    /// message is in doubt: it may have been stepped there.
+    #[cfg(feature = "cluster")]
+    NodeDown,
+    /// It could not be sent to the node of its receiver. See [`NodeError`](crate::cluster::NodeError).
+    #[cfg(feature = "cluster")]
+    NotSent,
+    /// Another node has sent it, and it cannot be decoded here.
+    #[cfg(feature = "cluster")]
+    NotDecoded,
 }
 
 impl DeadLetterReason {
-    pub(crate) const ALL: [DeadLetterReason; 10] = [
+    pub(crate) const ALL: &'static [DeadLetterReason] = &[
         DeadLetterReason::NoSuchProcess,
         DeadLetterReason::NoSuchName,
         DeadLetterReason::WrongType,
@@ -86,6 +107,12 @@ impl DeadLetterReason {
         DeadLetterReason::StepFailed,
         DeadLetterReason::OutsideStep,
         DeadLetterReason::NotStored,
+        #[cfg(feature = "cluster")]
+        DeadLetterReason::NodeDown,
+        #[cfg(feature = "cluster")]
+        DeadLetterReason::NotSent,
+        #[cfg(feature = "cluster")]
+        DeadLetterReason::NotDecoded,
     ];
 }
 
@@ -102,6 +129,12 @@ impl fmt::Display for DeadLetterReason {
             DeadLetterReason::StepFailed => "the step that had taken it failed",
             DeadLetterReason::OutsideStep => "sent outside of a step",
             DeadLetterReason::NotStored => "not taken by the store of its receiver",
+            #[cfg(feature = "cluster")]
+            DeadLetterReason::NodeDown => "the node of the receiver is down",
+            #[cfg(feature = "cluster")]
+            DeadLetterReason::NotSent => "not sent to the node of the receiver",
+            #[cfg(feature = "cluster")]
+            DeadLetterReason::NotDecoded => "not decoded on the node of the receiver",
         })
     }
 }
@@ -124,12 +157,14 @@ pub struct DeadLetter<'a> {
     /// The type of messages that the receiver takes, if the reason is [`DeadLetterReason::WrongType`].
     pub takes: Option<&'static str>,
     pub(crate) message: Option<&'a dyn Any>,
+    /// The refusal of a process that lives elsewhere.
+    pub(crate) refused: Option<&'a SendError>,
 }
 
 impl DeadLetter<'_> {
     /// A dead letter with this receiver and this reason. Nothing else is known of it.
     pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
-        DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None }
+        DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None, refused: None }
     }
 
     /// The message, if it is of this type and still exists. `None` if a failed step had taken it.

@@ -14,7 +14,7 @@ use super::far_asker::{Exported, FarAsker};
 use super::host::CountedHost;
 use super::reply::{Ask, Asker, Reply, Special};
 use crate::pid::Pid;
-use crate::primitives::{Arc, lock};
+use crate::primitives::{Arc, Ordering, lock};
 
 impl Ask {
     /// Its reply is on another node, from where it is answered.
@@ -36,6 +36,26 @@ impl Ask {
         if !self.is_open_now() {
             self.close_export();
         }
+    }
+
+    /// The asker on another node waits no longer.
+    pub(crate) fn close(&self) {
+        if !self.decided.swap(true, Ordering::AcqRel) {
+            self.close_export();
+        }
+    }
+
+    /// Notes the process of another node that has answered.
+    pub(crate) fn set_answered_by(&self, pid: Option<Pid>) {
+        if let Some(pid) = pid {
+            // Ordering: Relaxed: it is read with the completion, and the lock of the asker's cell orders the two.
+            self.answered_by.store(pid.to_word(), Ordering::Relaxed);
+        }
+    }
+
+    /// The process that was asked.
+    pub(crate) fn target(&self) -> Pid {
+        self.target
     }
 
     /// The reply is here again.

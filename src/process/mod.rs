@@ -7,6 +7,8 @@
 pub(crate) mod no_such_process;
 pub(crate) mod names;
 pub(crate) mod entry;
+#[cfg(feature = "cluster")]
+mod node_error;
 pub(crate) mod dead_letter;
 mod cycle;
 pub(crate) mod command;
@@ -59,6 +61,8 @@ pub use self::handler::Responder;
 pub use self::host::SpawnError;
 pub use self::names::{AddressError, GroupChange, GroupEvent, NameError, Subscription};
 pub use self::no_such_process::NoSuchProcessError;
+#[cfg(feature = "cluster")]
+pub use self::node_error::NodeError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, ParentEndPolicy, Recovered, RecoveredBy};

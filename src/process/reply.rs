@@ -375,9 +375,9 @@ impl fmt::Debug for Completion {
 #[repr(C)]
 pub(crate) struct Ask {
     host: CountedHost,
-    target: Pid,
+    pub(super) target: Pid,
     // The packed PID of the process that has replied, if it is known. Otherwise that of the target.
-    answered_by: AtomicU64,
+    pub(super) answered_by: AtomicU64,
     // Decides between the reply, the time limit, and the drop of the reply. The first to set it answers.
     pub(super) decided: AtomicBool,
     // Another process or a thread will answer, not the target.

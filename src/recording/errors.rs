@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use super::codec::{DecodeError, Input, Recordable, put_list, put_pid};
 use crate::outcome::{BoxError, Exit, Failure, LinkedExit, Panic, Reason};
 use crate::primitives::Arc;
+#[cfg(feature = "cluster")]
+use crate::process::NodeError;
 use crate::process::{
     CancelRequest, CommandError, Cycle, Down, ExitSignal, GroupChange, GroupEvent, LinkedBy, NameError,
     NoSuchProcessError, Pid, Recovered, RecoveredBy, SendError, Subscription,
@@ -189,7 +191,56 @@ pub(super) fn put_send_error(error: &SendError, to: &mut Vec<u8>) {
             pid.encode(to);
             put_text(why, to);
         }
+        #[cfg(feature = "cluster")]
+        SendError::Node { pid, why } => {
+            to.push(5);
+            pid.encode(to);
+            put_node_error(why, to);
+        }
     }
+}
+
+#[cfg(feature = "cluster")]
+fn put_node_error(error: &NodeError, to: &mut Vec<u8>) {
+    match error {
+        NodeError::NodeDown => to.push(0),
+        NodeError::NotRemote { .. } => to.push(1),
+        NodeError::NotTaken { version, why, .. } => {
+            to.push(2);
+            version.encode(to);
+            put_text(why, to);
+        }
+        NodeError::TooLarge { size, limit } => {
+            to.push(3);
+            (*size, *limit).encode(to);
+        }
+        NodeError::NotEncoded { why } => {
+            to.push(4);
+            put_text(why, to);
+        }
+        NodeError::NotDecoded { why } => {
+            to.push(5);
+            put_text(why, to);
+        }
+        NodeError::Busy => to.push(6),
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn take_node_error(from: &mut Input<'_>) -> Result<NodeError, DecodeError> {
+    Ok(match from.take::<u8>()? {
+        0 => NodeError::NodeDown,
+        1 => NodeError::NotRemote { type_name: RECORDED_TYPE },
+        2 => {
+            let (type_name, name) = (RECORDED_TYPE, RECORDED_TYPE);
+            NodeError::NotTaken { type_name, name, version: from.take()?, why: from.take()? }
+        }
+        3 => NodeError::TooLarge { size: from.take()?, limit: from.take()? },
+        4 => NodeError::NotEncoded { why: from.take()? },
+        5 => NodeError::NotDecoded { why: from.take()? },
+        6 => NodeError::Busy,
+        _ => return Err(unknown()),
+    })
 }
 
 pub(super) fn take_send_error(from: &mut Input<'_>) -> Result<SendError, DecodeError> {
@@ -199,6 +250,8 @@ pub(super) fn take_send_error(from: &mut Input<'_>) -> Result<SendError, DecodeE
         2 => SendError::Full { pid: from.take()?, limit: from.take()? },
         3 => SendError::InsideStep { pid: from.take()? },
         4 => SendError::NotStored { pid: from.take()?, why: from.take()? },
+        #[cfg(feature = "cluster")]
+        5 => SendError::Node { pid: from.take()?, why: take_node_error(from)? },
         _ => return Err(unknown()),
     })
 }
@@ -252,6 +305,12 @@ pub(super) fn put_command_error(error: &CommandError, to: &mut Vec<u8>) {
             pid.encode(to);
             put_text(why, to);
         }
+        #[cfg(feature = "cluster")]
+        CommandError::Node { pid, why } => {
+            to.push(15);
+            pid.encode(to);
+            put_node_error(why, to);
+        }
     }
 }
 
@@ -272,6 +331,8 @@ pub(super) fn take_command_error(from: &mut Input<'_>) -> Result<CommandError, D
         12 => CommandError::InsideStep,
         13 => CommandError::Interrupted,
         14 => CommandError::NotStored { pid: from.take()?, why: from.take()? },
+        #[cfg(feature = "cluster")]
+        15 => CommandError::Node { pid: from.take()?, why: take_node_error(from)? },
         _ => return Err(unknown()),
     })
 }

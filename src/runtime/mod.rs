@@ -32,7 +32,7 @@ mod elsewhere_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(feature = "durable")]
+#[cfg(any(feature = "durable", feature = "cluster"))]
 pub(crate) use self::dispatch::Core;
 #[cfg(feature = "durable")]
 pub(crate) use self::timed::Timed;

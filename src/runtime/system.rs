@@ -279,7 +279,7 @@ impl Runtime {
             messages: MessageCounts {
                 accepted: sum(|counters| &counters.accepted),
                 stepped: sum(|counters| &counters.stepped),
-                dead_by_reason: DeadLetterReason::ALL.into_iter().zip((0..).map(dead)).collect(),
+                dead_by_reason: DeadLetterReason::ALL.iter().copied().zip((0..).map(dead)).collect(),
                 queued: road.table.cells().filter_map(|(_, cell)| cell.look()).map(|look| u64::from(look.queued)).sum(),
             },
             discarded_answers: sum(|counters| &counters.discarded_answers),

@@ -6,9 +6,13 @@ use super::cell::Missed;
 use super::counters::Counters;
 use super::non_local::{NonLocal, Settled};
 use super::outbox::Lane;
+#[cfg(feature = "cluster")]
+use super::road::OutsideExecutor;
 use super::road::Road;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
+#[cfg(feature = "cluster")]
+use crate::process::NodeError;
 use crate::process::recipient::Route;
 use crate::process::{DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::outbox::Outbox;
@@ -17,7 +21,44 @@ impl Road {
     /// The seam, if this PID is one of another node and there is a seam.
     #[inline]
     pub(crate) fn elsewhere(&self, pid: Pid) -> Option<&dyn NonLocal> {
-        if pid.node() == self.table.node() { None } else { self.non_local.get().map(|other| &**other) }
+        if pid.node() == self.table.node() { None } else { self.find_elsewhere(pid) }
+    }
+
+    /// The store, or the other nodes.
+    #[cold]
+    fn find_elsewhere(&self, pid: Pid) -> Option<&dyn NonLocal> {
+        #[cfg(feature = "cluster")]
+        if let Some(nodes) = self.nodes.get()
+            && nodes.has_node(pid.node())
+        {
+            return Some(&**nodes);
+        }
+        let _ = pid;
+        self.non_local.get().map(|other| &**other)
+    }
+
+    /// Delivers a message of another node. `dead` is called before it is reported as a dead letter.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn deliver_from_elsewhere(
+        &self,
+        lane: &mut dyn Lane,
+        (from, to): (Option<Pid>, Pid),
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        let executor = &mut OutsideExecutor { road: self };
+        self.outside.add(&self.outside.accepted, 1);
+        let cell = self.table.cell(to).ok_or(Missed::NoSuchProcess);
+        let posted = cell.and_then(|cell| cell.post(to, |mailbox, bounds| lane.fill(1, from, mailbox, bounds)));
+        let missed = match posted {
+            Ok((ready, _)) => {
+                ready.into_iter().for_each(|ready| self.inject(ready));
+                None
+            }
+            Err(missed) => Some(missed),
+        };
+        if missed.is_some() || lane.settle() {
+            self.bury_missed(executor, lane, 1, (from, to), missed, dead);
+        }
     }
 
     /// Waits until everything that the processes have done is stored elsewhere.
@@ -47,10 +88,11 @@ impl Road {
                 // It was counted as accepted, and is counted where it has gone.
                 Ok(()) => counters.take_back(&counters.accepted, 1),
                 Err((message, why)) => {
+                    let why = with_type(why, type_name);
                     let (reason, takes) = why_refused(&why);
                     let shown = Some(&*message as &dyn Any);
                     let dead_letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
-                    let letter = DeadLetter { type_name, takes, message: shown, ..dead_letter };
+                    let letter = DeadLetter { type_name, takes, message: shown, refused: Some(&why), ..dead_letter };
                     dead(&letter);
                     self.dead_letter(counters, &letter);
                     drop_contained(message);
@@ -108,6 +150,10 @@ pub(super) fn offer_elsewhere<M: Send + 'static>(
 fn with_type(why: SendError, sent: &'static str) -> SendError {
     match why {
         SendError::WrongType { pid, takes, .. } => SendError::WrongType { pid, takes, sent },
+        #[cfg(feature = "cluster")]
+        SendError::Node { pid, why: NodeError::NotRemote { .. } } => {
+            SendError::Node { pid, why: NodeError::NotRemote { type_name: sent } }
+        }
         other => other,
     }
 }
@@ -117,6 +163,10 @@ fn why_refused(why: &SendError) -> (DeadLetterReason, Option<&'static str>) {
         SendError::WrongType { takes, .. } => (DeadLetterReason::WrongType, Some(takes)),
         SendError::Full { .. } => (DeadLetterReason::Full, None),
         SendError::NotStored { .. } => (DeadLetterReason::NotStored, None),
+        #[cfg(feature = "cluster")]
+        SendError::Node { why: NodeError::NodeDown, .. } => (DeadLetterReason::NodeDown, None),
+        #[cfg(feature = "cluster")]
+        SendError::Node { .. } => (DeadLetterReason::NotSent, None),
         SendError::NoSuchProcess(_) | SendError::InsideStep { .. } => (DeadLetterReason::NoSuchProcess, None),
     }
 }

@@ -37,6 +37,13 @@ pub(crate) struct Settled {
 
 /// Reaches processes that live elsewhere. None of these calls waits, but for `settle`.
 pub(crate) trait NonLocal: Send + Sync {
+    /// Whether PIDs of this node belong to it.
+    #[cfg(feature = "cluster")]
+    fn has_node(&self, node: u32) -> bool {
+        let _ = node;
+        true
+    }
+
     /// Takes a message. Messages of one sender to one receiver keep their order. A refusal hands the message back.
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)>;
 

@@ -53,6 +53,9 @@ pub(crate) struct Road {
     pub(crate) reap: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Reaches the processes that live elsewhere, if there are any.
     pub(crate) non_local: OnceLock<Arc<dyn NonLocal>>,
+    /// Reaches the processes of other nodes.
+    #[cfg(feature = "cluster")]
+    pub(crate) nodes: OnceLock<Arc<dyn NonLocal>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -186,6 +189,8 @@ impl Road {
             stopped: AtomicBool::new(false),
             reap: OnceLock::new(),
             non_local: OnceLock::new(),
+            #[cfg(feature = "cluster")]
+            nodes: OnceLock::new(),
             budget,
             stock: 0,
             exact_times: false,

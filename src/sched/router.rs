@@ -55,7 +55,7 @@ impl Road {
     ) {
         let posted = self.post(executor, lane, count, (from, to));
         if posted.is_err() || lane.settle() {
-            self.bury_missed(executor, lane, count, (from, to), posted.err(), dead);
+            self.bury_missed(executor, lane, count, (Some(from), to), posted.err(), dead);
         }
     }
 
@@ -68,7 +68,7 @@ impl Road {
             let posted = self.post(executor, lane, 1, (from, *to));
             // Only a bound leaves messages that are to be buried.
             if !matches!(posted, Ok(false)) && (posted.is_err() || lane.settle()) {
-                self.bury_missed(executor, lane, 1, (from, *to), posted.err(), |_| ());
+                self.bury_missed(executor, lane, 1, (Some(from), *to), posted.err(), |_| ());
             }
         }
         lane.settle();
@@ -98,18 +98,18 @@ impl Road {
 
     /// Reports the messages of a lane that a mailbox has not kept, or all if it was not opened.
     #[cold]
-    fn bury_missed<H: Executor>(
+    pub(super) fn bury_missed<H: Executor>(
         &self,
         executor: &mut H,
         lane: &mut dyn Lane,
         count: u32,
-        (from, to): (Pid, Pid),
+        (from, to): (Option<Pid>, Pid),
         missed: Option<Missed>,
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
         if let (Some(Missed::NoSuchProcess), Some(elsewhere)) = (missed, self.elsewhere(to)) {
             executor.let_go();
-            return self.hand_over(elsewhere, executor.counters(), (lane, count), (Some(from), to), dead);
+            return self.hand_over(elsewhere, executor.counters(), (lane, count), (from, to), dead);
         }
         let waiting = lane.take_waiting();
         if waiting > 0 {
@@ -117,7 +117,7 @@ impl Road {
             let counters = executor.counters();
             counters.take_back(&counters.accepted, u64::from(waiting));
         }
-        let mut letter = DeadLetter { from: Some(from), ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
+        let mut letter = DeadLetter { from, ..DeadLetter::new(to, DeadLetterReason::NoSuchProcess) };
         if let Some(Missed::WrongType(takes)) = missed {
             (letter.reason, letter.takes) = (DeadLetterReason::WrongType, Some(takes()));
         }

@@ -9,13 +9,14 @@ use crate::cluster::failures::FarCommandError;
 use crate::cluster::lives::Lives;
 use crate::cluster::questions::{AnswerTypes, Questions};
 use crate::cluster::remote::{MAX_BYTES, Remote};
-use crate::cluster::wire::{NotEncoded, NotTaken, Taken, Wire, WireError};
+use crate::cluster::wire::{Kind, NotEncoded, NotTaken, Taken, Wire, WireError};
 use crate::latch::Latch;
 use crate::pid::Address;
 use crate::primitives::{Mutex, lock};
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{Clerk, CountedHost, Host};
 use crate::process::{Ask, CommandError, Reply};
+use crate::sched::outbox::Outbox;
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
@@ -59,6 +60,19 @@ impl<'a> Deserialize<'a> for Fickle {
     }
 }
 
+/// Decodes a value.
+fn decode<R>(side: &Arc<Side>, bytes: &[u8], read: impl FnOnce(&[u8]) -> Result<R, BoxError>) -> Result<R, BoxError> {
+    let opened = open(side, bytes)?;
+    opened.decode(Some(reader()), || read(opened.value))
+}
+
+/// Decodes a message of this kind.
+fn decode_message(side: &Arc<Side>, bytes: &[u8], kind: &Kind) -> Result<Box<dyn Any + Send>, BoxError> {
+    let mut outbox = Outbox::default();
+    let lane = decode(side, bytes, |bytes| (kind.decode)(bytes, &mut outbox))?;
+    Ok(outbox.lane(lane).pop().unwrap().0)
+}
+
 /// One node: its side of the connection, and what it has sent back.
 struct Node {
     side: Arc<Side>,
@@ -84,11 +98,11 @@ impl AnswersElsewhere for Desk {
         let sent = match answer {
             Ok(value) => {
                 let write = side.answers.of(&*value).unwrap();
-                Ok(encode(&side, MAX_BYTES, |to| write(&*value, to).map_err(NotEncoded::Failed)).unwrap().1.bytes)
+                Ok(encode(&side, (0, MAX_BYTES), |to| write(&*value, to).map_err(NotEncoded::Failed)).unwrap().1.bytes)
             }
             Err(why) => {
                 let why = FarCommandError::of(&why);
-                Err(encode(&side, MAX_BYTES, |to| to.encode(&why).map_err(NotEncoded::Failed)).unwrap().1.bytes)
+                Err(encode(&side, (0, MAX_BYTES), |to| to.encode(&why).map_err(NotEncoded::Failed)).unwrap().1.bytes)
             }
         };
         lock(&self.sent).push((number, from, sent));
@@ -110,7 +124,7 @@ fn node(life: u64, here: u32, (other, wish): (u64, u32)) -> Node {
         lives,
         here,
         there,
-        questions: Questions::new(move |number| lock(&notes).push(number)),
+        questions: Questions::new(move |number, _| lock(&notes).push(number)),
         answers: Arc::new(AnswerTypes::default()),
         desk: answers.clone(),
         host: Box::new(counted),
@@ -141,13 +155,13 @@ impl Node {
     fn encode<M: Any>(&self, other: &Node, message: &M) -> Result<(u32, Encoded), NotEncoded> {
         let taken = self.taken(other);
         let outgoing = self.wire.outgoing(message, &taken)?;
-        let (_, encoded) = encode(&self.side, outgoing.limit, |to| outgoing.encode(message, to))?;
+        let (_, encoded) = encode(&self.side, (0, outgoing.limit), |to| outgoing.encode(message, to))?;
         Ok((outgoing.index, encoded))
     }
 
     fn decode(&self, (index, bytes): (u32, &[u8])) -> Result<Message, BoxError> {
         let kind = self.wire.kind(index).unwrap();
-        let message = decode(&self.side, reader(), bytes, |bytes| (kind.decode)(bytes))?;
+        let message = decode_message(&self.side, bytes, kind)?;
         Ok(*message.downcast::<Message>().unwrap())
     }
 
@@ -170,11 +184,11 @@ impl Node {
         for (number, _, answer) in std::mem::take(&mut *lock(&other.answers.sent)) {
             let answered = match answer {
                 Ok(bytes) => {
-                    decode(&self.side, reader(), &bytes, |bytes| Ok(self.side.questions.answer(number, Ok(bytes))))
+                    decode(&self.side, &bytes, |bytes| Ok(self.side.questions.answer(number, None, Ok(bytes))))
                 }
                 Err(bytes) => {
                     let read = |bytes: &[u8]| Ok(super::super::guarded::decode::<FarCommandError>(bytes)?.here());
-                    decode(&self.side, reader(), &bytes, read).map(|why| self.side.questions.answer(number, Err(why)))
+                    decode(&self.side, &bytes, read).map(|why| self.side.questions.answer(number, None, Err(why)))
                 }
             };
             assert!(answered.unwrap(), "the question was open");
@@ -214,7 +228,7 @@ fn a_reply_travels_and_the_asker_is_answered_once() {
     assert!(far.send(42), "the asker waits, as far as the other node knows");
     one.take_answers(&other);
     assert_eq!(ask.answered::<u64>(decided.take().unwrap()).unwrap(), 42);
-    assert!(!one.side.questions.answer(0, Err(CommandError::Dropped)), "it is answered already");
+    assert!(!one.side.questions.answer(0, None, Err(CommandError::Dropped)), "it is answered already");
     assert_eq!((one.side.questions.len(), *lock(&one.clerk.late_replies)), (0, 0));
 }
 
@@ -268,7 +282,7 @@ fn an_encoder_that_fails_or_panics_loses_no_question() {
     let message = Message::Ask(reply);
     let (_, encoded) = one.encode(&other, &message).unwrap();
     assert_eq!(one.side.questions.len(), 1);
-    encoded.take_back();
+    encoded.into_parts().1.take_back();
     assert_eq!(one.side.questions.len(), 0);
     let Message::Ask(reply) = message else { panic!("another message") };
     assert!(reply.send(9));
@@ -306,7 +320,7 @@ fn when_the_asker_gives_up_the_connection_is_told_once() {
     // An answer that is on its way finds no question.
     far.send(1);
     let number = lock(&other.answers.sent)[0].0;
-    assert!(!one.side.questions.answer(number, Ok(&[1])));
+    assert!(!one.side.questions.answer(number, None, Ok(&[1])));
     // One that has given up before it is exported.
     let (ask, reply, _decided) = one.ask::<u64>();
     ask.give_up(CommandError::TimedOut);
@@ -324,7 +338,7 @@ fn all_open_questions_of_a_broken_connection_are_answered() {
         far.push(one.send(&other, Message::Ask(reply)));
         decided.push(latch);
     }
-    one.side.questions.answer_all(|| CommandError::Interrupted);
+    one.side.questions.answer_all(|_| CommandError::Interrupted);
     let all = decided.iter().all(|decided| matches!(decided.take(), Some(Err(CommandError::Interrupted))));
     assert!(all && one.side.questions.len() == 0);
 }
@@ -344,7 +358,7 @@ fn a_message_that_is_too_large_is_refused_with_both_sizes() {
     let taken = one.wire.taken_by(&one.wire.list().unwrap()).unwrap();
     let message = Short("x".repeat(100));
     let outgoing = one.wire.outgoing(&message, &taken).unwrap();
-    let refused = encode(&one.side, outgoing.limit, |to| outgoing.encode(&message, to));
+    let refused = encode(&one.side, (0, outgoing.limit), |to| outgoing.encode(&message, to));
     assert!(matches!(refused, Err(NotEncoded::TooLarge(_))));
 }
 
@@ -378,8 +392,8 @@ fn a_type_that_only_one_node_knows_is_refused_where_it_is_sent() {
     other.wire = Wire::new().message::<Older>().accepts(|Local(number)| Older(number + 1));
     let (index, encoded) = one.encode(&other, &Local(1)).unwrap();
     let kind = other.wire.kind(index).unwrap();
-    let older = decode(&other.side, reader(), &encoded.bytes, |bytes| (kind.decode)(bytes)).unwrap();
-    assert!(matches!(older.downcast_ref(), Some(Older(2))) && kind.delivers == std::any::TypeId::of::<Older>());
+    let older = decode_message(&other.side, &encoded.bytes, kind).unwrap();
+    assert!(matches!(older.downcast_ref(), Some(Older(2))));
 }
 
 #[test]

@@ -1,0 +1,329 @@
+//! The connection to another node, above the frames: messages and answers go out and come in.
+//!
+//! **Out.** A message is encoded by the thread that sends it, with no lock held, and handed to the [`Carrier`]. If the
+//! carrier does not take it, the replies in it are taken back, and the message goes back to its sender. If it does, the
+//! message is dropped, and is accounted for on the other node from now on. When the connection breaks, the carrier says
+//! which messages the other node has not confirmed. Each of them is a dead letter here.
+//!
+//! **In.** A frame is decoded by the thread that brings it, contained, and delivered as a message of this runtime would
+//! be. A message that cannot be decoded is a dead letter here, and the askers of its questions are told. The frames
+//! behind it are not disturbed.
+//!
+//! **Why each question is answered.** It is in the table of the asker's side from its encoding on. It leaves the table
+//! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. Nothing is
+//! put into the table of a connection that is down: the carrier refuses the frame, and the question is taken back.
+
+use std::any::Any;
+use std::collections::HashMap;
+
+use super::codec::{self, Encoded, Opened};
+use super::failures::FarCommandError;
+use super::frame::Head;
+use super::guarded;
+use super::lives::Lives;
+use super::output::Output;
+use super::questions::{AnswerTypes, Questions};
+use super::remote::MAX_BYTES;
+use super::scope::Side;
+use super::wire::{NotEncoded, Taken, Wire};
+use crate::outcome::{BoxError, Failure, drop_contained, tell_log};
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::process::command::why_dead;
+use crate::process::far_asker::AnswersElsewhere;
+use crate::process::host::{CountedHost, Host};
+use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
+use crate::runtime::Core;
+use crate::sched::non_local::AnyMessage;
+use crate::sched::outbox::Outbox;
+
+/// A frame on its way out.
+pub(crate) struct Item {
+    pub(crate) bytes: Vec<u8>,
+    /// The packed PID of the sender, or 0. Frames of one sender keep their order.
+    pub(crate) sender: u64,
+    /// The message in it. `None` if the frame has another content, which is never refused for want of room.
+    pub(crate) letter: Option<Letter>,
+}
+
+/// The properties of a message that was sent, for its dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    pub(crate) to: Pid,
+    pub(crate) from: Option<Pid>,
+    pub(crate) type_name: &'static str,
+}
+
+/// Why a carrier has not taken a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Busy,
+    Down,
+}
+
+/// Carries frames to the other node.
+pub(crate) trait Carrier: Send + Sync {
+    /// Takes a frame. It never waits.
+    fn offer(&self, item: Item) -> Result<(), Refused>;
+}
+
+/// The connection to another node, from its up to its down.
+pub(crate) struct Connection {
+    side: Arc<Side>,
+    wire: Arc<Wire>,
+    taken: Taken,
+    carrier: Arc<dyn Carrier>,
+    core: Weak<Core>,
+    /// The questions of the other node whose replies are here.
+    imported: Mutex<HashMap<u64, Weak<Ask>>>,
+}
+
+/// Takes the answers to questions of the other node.
+struct Desk(Weak<Connection>);
+
+impl AnswersElsewhere for Desk {
+    fn answered(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
+        match self.0.upgrade() {
+            Some(connection) => connection.send_answer(number, from, answer),
+            // The connection is down, and the asker was told.
+            None => drop_contained(answer),
+        }
+    }
+}
+
+/// A frame of the other node is not one that this node understands.
+#[derive(Debug, thiserror::Error)]
+#[error("a frame of the other node cannot be read: {0}")]
+pub(crate) struct BadFrame(BoxError);
+
+impl Connection {
+    /// Makes the connection to a node that has sent this list of types. `here` and `there` are the numbers of the two.
+    pub(crate) fn new(
+        (lives, here, there): (Arc<Lives>, u32, u32),
+        (wire, list): (Arc<Wire>, &[u8]),
+        carrier: Arc<dyn Carrier>,
+        core: Weak<Core>,
+    ) -> Result<Arc<Connection>, BoxError> {
+        let taken = wire.taken_by(list)?;
+        Ok(Arc::new_cyclic(|me: &Weak<Connection>| {
+            let (closes, host) = (me.clone(), core.clone());
+            let closed = move |number, sender| {
+                if let Some(connection) = closes.upgrade() {
+                    connection.send_head(sender, &Head::Closed { number });
+                }
+            };
+            let side = Side {
+                lives,
+                here,
+                there,
+                questions: Questions::new(closed),
+                answers: Arc::new(AnswerTypes::default()),
+                desk: Arc::new(Desk(me.clone())),
+                host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
+            };
+            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::default() }
+        }))
+    }
+
+    /// Sends a message. If it is not sent, it comes back with the reason.
+    pub(crate) fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, NodeError)> {
+        let (letter, encoded) = match self.encode(from, to, &*message) {
+            Ok(encoded) => encoded,
+            Err(why) => return Err((message, why)),
+        };
+        match self.offer(encoded, word(from), Some(letter)) {
+            Ok(()) => {
+                // The replies in it belong to the connection now.
+                drop_contained(message);
+                Ok(())
+            }
+            Err(Refused::Busy) => Err((message, NodeError::Busy)),
+            Err(Refused::Down) => Err((message, NodeError::NodeDown)),
+        }
+    }
+
+    /// Whether the other node takes messages of a type that was registered here.
+    pub(crate) fn takes(&self, id: std::any::TypeId) -> bool {
+        self.taken.takes(id)
+    }
+
+    fn encode(&self, from: Option<Pid>, to: Pid, message: &dyn Any) -> Result<(Letter, Encoded), NodeError> {
+        let encode = || {
+            let outgoing = self.wire.outgoing(message, &self.taken)?;
+            let (_, encoded) = codec::encode(&self.side, (word(from), outgoing.limit), |output| {
+                put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
+                outgoing.encode(message, output)
+            })?;
+            Ok((Letter { to, from, type_name: outgoing.type_name }, encoded))
+        };
+        encode().map_err(|error| match error {
+            NotEncoded::NotRemote => NodeError::NotRemote { type_name: "the message" },
+            NotEncoded::NotTaken { type_name, name, version, why } => {
+                NodeError::NotTaken { type_name, name, version, why: why.to_string() }
+            }
+            NotEncoded::TooLarge(error) => NodeError::TooLarge { size: error.size, limit: error.limit },
+            NotEncoded::Failed(error) => NodeError::NotEncoded { why: error.to_string() },
+        })
+    }
+
+    fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
+        let (bytes, exports) = encoded.into_parts();
+        let refused = self.carrier.offer(Item { bytes, sender, letter });
+        if refused.is_err() {
+            exports.take_back();
+        }
+        refused
+    }
+
+    fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
+        lock(&self.imported).remove(&number);
+        let why = match &answer {
+            Ok(value) => match self.encode_answer(number, from, &**value) {
+                // A connection that is down has told the asker.
+                Ok(encoded) => {
+                    let _ = self.offer(encoded, word(from), None);
+                    return drop_contained(answer);
+                }
+                Err(error) => CommandError::Failed(Failure::from(error)),
+            },
+            Err(why) => why.clone(),
+        };
+        drop_contained(answer);
+        self.send_no_answer(number, from, &why);
+    }
+
+    fn encode_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<Encoded, BoxError> {
+        // Each answer has the type of a reply that was decoded.
+        let write = self.side.answers.of(answer).ok_or("the type of the answer is not known")?;
+        let encoded = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
+            put_head(&Head::Answer { number, from }, output)?;
+            write(answer, output).map_err(NotEncoded::Failed)
+        });
+        encoded.map(|(_, encoded)| encoded).map_err(|error| format!("the answer cannot be sent: {error}").into())
+    }
+
+    fn send_no_answer(&self, number: u64, from: Option<Pid>, why: &CommandError) {
+        let head = |why| Head::NoAnswer { number, from, why };
+        // A PID in the error may be one that this node does not know.
+        if !self.send_head(word(from), &head(FarCommandError::of(why))) {
+            self.send_head(0, &Head::NoAnswer { number, from: None, why: FarCommandError::Dropped });
+        }
+    }
+
+    /// Sends a frame without a value. Returns whether it was encoded.
+    fn send_head(&self, sender: u64, head: &Head) -> bool {
+        let encoded = codec::encode(&self.side, (sender, MAX_BYTES), |output| put_head(head, output));
+        encoded.map(|((), encoded)| _ = self.offer(encoded, sender, None)).is_ok()
+    }
+
+    /// Takes a frame of the other node.
+    ///
+    /// # Errors
+    ///
+    /// The frame is not one that this node understands. The connection cannot go on.
+    pub(crate) fn receive(&self, bytes: &[u8]) -> Result<(), BadFrame> {
+        let opened = codec::open(&self.side, bytes).map_err(BadFrame)?;
+        let mut rest = opened.value;
+        let head = opened.decode(None, || {
+            let (head, value) = guarded::decode_first(rest)?;
+            rest = value;
+            Ok(head)
+        });
+        match head.map_err(BadFrame)? {
+            Head::Message { to, from, kind } => self.take_message(&opened, rest, (from, to), kind),
+            Head::Answer { number, from } => {
+                let answer = || Ok(self.side.questions.answer(number, from, Ok(rest)));
+                opened.decode(from, answer).map_err(BadFrame)?;
+                self.note_imported(&opened);
+                Ok(())
+            }
+            Head::NoAnswer { number, from, why } => {
+                self.side.questions.answer(number, from, Err(why.here()));
+                Ok(())
+            }
+            Head::Closed { number } => {
+                let ask = lock(&self.imported).remove(&number);
+                ask.and_then(|ask| ask.upgrade()).into_iter().for_each(|ask| ask.close());
+                Ok(())
+            }
+        }
+    }
+
+    fn take_message(
+        &self,
+        opened: &Opened<'_>,
+        bytes: &[u8],
+        (from, to): (Option<Pid>, Pid),
+        kind: u32,
+    ) -> Result<(), BadFrame> {
+        let Some(kind) = self.wire.kind(kind) else {
+            return Err(BadFrame(format!("this node has no type with the index {kind}").into()));
+        };
+        let mut outbox = Outbox::default();
+        let decoded = opened.decode(Some(to), || (kind.decode)(bytes, &mut outbox));
+        let imported = self.note_imported(opened);
+        let Some(core) = self.core.upgrade() else { return Ok(()) };
+        match decoded {
+            Ok(lane) => core.road.deliver_from_elsewhere(outbox.lane(lane), (from, to), |letter| {
+                // The drop of the message answers its questions with this reason.
+                imported.iter().for_each(|(_, ask)| why_dead(letter).into_iter().for_each(|why| ask.refuse(why)));
+            }),
+            Err(error) => {
+                let why = error.to_string();
+                tell_log(|| tracing::warn!(%to, message = kind.type_name, %why, "a message cannot be decoded"));
+                let letter =
+                    DeadLetter { from, type_name: kind.type_name, ..DeadLetter::new(to, DeadLetterReason::NotDecoded) };
+                core.bury_unsent(&letter);
+                let why = CommandError::Node { pid: to, why: NodeError::NotDecoded { why } };
+                // Those that were decoded before the error have told their askers.
+                let told = |number: &u64| imported.iter().any(|(imported, _)| imported == number);
+                opened
+                    .asks
+                    .iter()
+                    .filter(|number| !told(number))
+                    .for_each(|number| self.send_no_answer(*number, Some(to), &why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the questions whose replies are here, so that their askers can give them up.
+    fn note_imported(&self, opened: &Opened<'_>) -> Vec<(u64, Arc<Ask>)> {
+        let imported = opened.imported();
+        for (number, ask) in &imported {
+            lock(&self.imported).insert(*number, Arc::downgrade(ask));
+            // It may have been answered already.
+            if !ask.is_open_now() {
+                lock(&self.imported).remove(number);
+            }
+        }
+        imported
+    }
+
+    /// The connection is down. The carrier takes no frame any more. `unconfirmed` are the messages that the other node
+    /// has not confirmed.
+    pub(crate) fn down(&self, unconfirmed: impl IntoIterator<Item = Letter>) {
+        if let Some(core) = self.core.upgrade() {
+            for Letter { to, from, type_name } in unconfirmed {
+                core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) });
+            }
+        }
+        self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
+        let imported = std::mem::take(&mut *lock(&self.imported));
+        imported.into_values().filter_map(|ask| ask.upgrade()).for_each(|ask| ask.close());
+    }
+
+    /// The numbers of open questions of this node, and of the other one.
+    #[cfg(test)]
+    pub(crate) fn open_questions(&self) -> (usize, usize) {
+        (self.side.questions.len(), lock(&self.imported).len())
+    }
+}
+
+fn word(pid: Option<Pid>) -> u64 {
+    pid.map_or(0, Pid::to_word)
+}
+
+fn put_head(head: &Head, output: &mut Output) -> Result<(), NotEncoded> {
+    output.encode(head).map_err(NotEncoded::Failed)
+}

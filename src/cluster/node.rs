@@ -1,0 +1,134 @@
+//! This node, as the seam of the runtime to the processes of others.
+
+use std::any::TypeId;
+
+use dashmap::DashMap;
+
+use super::connection::{Carrier, Connection, Letter};
+use super::lives::{Life, Lives};
+use super::wire::Wire;
+use crate::clock::{Clock, Deadline};
+use crate::outcome::BoxError;
+use crate::pid::Pid;
+use crate::primitives::{Arc, Weak};
+use crate::process::no_such_process::NoSuchProcessError;
+use crate::process::{Completion, NodeError, SendError};
+use crate::runtime::Core;
+use crate::sched::cell::{Missed, Missing};
+use crate::sched::mailbox::Signal;
+use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+
+/// This node.
+pub(crate) struct Node {
+    wire: Arc<Wire>,
+    lives: Arc<Lives>,
+    here: u32,
+    core: Weak<Core>,
+    /// The connections that are up, by the numbers of the other nodes.
+    connections: DashMap<u32, Arc<Connection>>,
+}
+
+impl Node {
+    /// Makes the node of a runtime.
+    pub(crate) fn new(life: Life, wire: Wire, core: &Arc<Core>) -> Node {
+        let here = core.road.table.node();
+        let lives = Arc::new(Lives::new(life, here));
+        Node { wire: Arc::new(wire), lives, here, core: Arc::downgrade(core), connections: DashMap::new() }
+    }
+
+    /// The list of the types that this node takes, for other nodes.
+    pub(crate) fn list(&self) -> Result<Vec<u8>, BoxError> {
+        self.wire.list()
+    }
+
+    /// A node is up, and has sent its list of types. It wishes this number here. Returns the connection and the number
+    /// of the node.
+    pub(crate) fn up(
+        &self,
+        (life, wish): (Life, u32),
+        list: &[u8],
+        carrier: Arc<dyn Carrier>,
+    ) -> Result<(u32, Arc<Connection>), BoxError> {
+        let there = self.lives.number(life, wish)?;
+        let numbers = (self.lives.clone(), self.here, there);
+        let connection = Connection::new(numbers, (self.wire.clone(), list), carrier, self.core.clone())?;
+        self.connections.insert(there, connection.clone());
+        Ok((there, connection))
+    }
+
+    /// The node with this number is down.
+    pub(crate) fn down(&self, there: u32, unconfirmed: impl IntoIterator<Item = Letter>) {
+        if let Some((_, connection)) = self.connections.remove(&there) {
+            connection.down(unconfirmed);
+        }
+    }
+
+    fn connection(&self, pid: Pid) -> Option<Arc<Connection>> {
+        self.connections.get(&pid.node()).map(|connection| connection.clone())
+    }
+
+    fn why_none(&self, pid: Pid) -> SendError {
+        match self.lives.life(pid.node()) {
+            Some(_) => SendError::Node { pid, why: NodeError::NodeDown },
+            None => NoSuchProcessError::Pid(pid).into(),
+        }
+    }
+}
+
+impl NonLocal for Node {
+    fn has_node(&self, node: u32) -> bool {
+        node != self.here && matches!(self.lives.life(node), Some(Life::Node(_)))
+    }
+
+    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        match self.connection(to) {
+            Some(connection) => {
+                connection.post(from, to, message).map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
+            }
+            None => Err((message, self.why_none(to))),
+        }
+    }
+
+    fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed> {
+        // Only the other node knows which type its process takes.
+        match self.connection(pid) {
+            Some(connection) if connection.takes(message) => Ok(()),
+            Some(_) => Err(Missed::WrongType(|| "the messages that its node takes")),
+            None => Err(Missed::NoSuchProcess),
+        }
+    }
+
+    fn signal(&self, _: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+        Err((Missing::Never, signal))
+    }
+
+    fn complete(&self, _: Pid, completion: Completion) -> Result<(), Completion> {
+        Err(completion)
+    }
+
+    fn terminate(&self, _: Pid) -> Result<bool, Missing> {
+        Err(Missing::Never)
+    }
+
+    fn body_lost(&self, _: Pid) {}
+
+    fn is_alive(&self, pid: Pid) -> bool {
+        // As far as that is known here.
+        self.connections.contains_key(&pid.node())
+    }
+
+    fn watch(&self, _: Pid) -> bool {
+        false
+    }
+
+    fn whereis(&self, _: &str) -> Option<Pid> {
+        None
+    }
+
+    fn settle(&self, _: &Clock, _: Deadline) -> Settled {
+        Settled::default()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,519 @@
+//! Two runtimes of one program, and a cable between them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::cluster::connection::{Item, Refused};
+use crate::pid::Address;
+use crate::primitives::{Mutex, lock};
+use crate::process::{
+    CommandError, DeadLetter, DeadLetterReason, Event, Events, Observer, Overflow, Process, Reply, SpawnOptions, Step,
+    StepOutput, StepResult,
+};
+use crate::runtime::{AskFuture, Handle, Runtime};
+use crate::wait::{until, wait};
+
+const LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    Note(u64),
+    Ask(Reply<u64>),
+    Keep(Reply<u64>),
+    Drop(Reply<u64>),
+    /// Answers the replies that were kept, and notes how many were still open.
+    Release,
+    Ball(u64, Address<Message>),
+    /// The reply is behind a part that cannot be decoded, and in front of one.
+    Spoilt(Reply<u64>, Spoilt, Reply<u64>),
+    Stop,
+}
+
+crate::remote!(Message, "test::Message", 1);
+
+/// Cannot be decoded. The panic is on purpose.
+#[derive(Debug)]
+enum Spoilt {
+    Fails,
+    Panics,
+}
+
+impl Serialize for Spoilt {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        matches!(self, Spoilt::Panics).serialize(to)
+    }
+}
+
+impl<'a> Deserialize<'a> for Spoilt {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Spoilt, D::Error> {
+        if bool::deserialize(from)? {
+            panic!("on purpose: in a decoder");
+        }
+        Err(serde::de::Error::custom("on purpose"))
+    }
+}
+
+/// A type that only the first node knows.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unknown(u8);
+
+crate::remote!(Unknown, "test::Unknown", 1);
+
+type Notes = Arc<Mutex<Vec<u64>>>;
+
+/// Notes numbers, and answers.
+struct Echo {
+    notes: Notes,
+    kept: Vec<Reply<u64>>,
+    begin: Vec<Box<dyn FnOnce(&mut StepOutput) + Send>>,
+}
+
+impl Process for Echo {
+    type Message = Message;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Message>, out: &mut StepOutput) -> StepResult<()> {
+        self.begin.drain(..).for_each(|begin| begin(out));
+        for event in events {
+            match event {
+                Event::Message(Message::Note(number)) => lock(&self.notes).push(number),
+                Event::Message(Message::Ask(reply)) => out.reply(reply, 7),
+                Event::Message(Message::Keep(reply)) => self.kept.push(reply),
+                Event::Message(Message::Drop(reply)) => drop(reply),
+                Event::Message(Message::Release) => {
+                    let open = self.kept.iter().filter(|reply| reply.is_open()).count();
+                    lock(&self.notes).push(open as u64);
+                    self.kept.drain(..).for_each(|reply| out.reply(reply, 8));
+                }
+                Event::Message(Message::Ball(0, _) | Message::Spoilt(..)) => {}
+                Event::Message(Message::Ball(count, from)) => {
+                    lock(&self.notes).push(count);
+                    let me: Address<Message> = out.pid().typed();
+                    out.send(from, Message::Ball(count - 1, me));
+                }
+                Event::Message(Message::Stop) => return Ok(Step::Done(())),
+                Event::Completed(done) => {
+                    done.look(&mut |answer| lock(&self.notes).push(if answer.is_ok() { 1 } else { 0 }));
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Notes the dead letters of a runtime.
+struct Graves(Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>);
+
+impl Observer for Graves {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        lock(&self.0).push((letter.to, letter.reason));
+    }
+}
+
+/// One end of the cable.
+#[derive(Default)]
+struct Cable {
+    items: Mutex<VecDeque<Item>>,
+    refuses: Mutex<Option<Refused>>,
+}
+
+impl Carrier for Cable {
+    fn offer(&self, item: Item) -> Result<(), Refused> {
+        match *lock(&self.refuses) {
+            Some(Refused::Busy) if item.letter.is_none() => {}
+            Some(refused) => return Err(refused),
+            None => {}
+        }
+        lock(&self.items).push_back(item);
+        Ok(())
+    }
+}
+
+/// A runtime with its node, and its end of the cable.
+struct Side {
+    runtime: Runtime,
+    node: Arc<Node>,
+    graves: Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>,
+    cable: Arc<Cable>,
+    /// The number of the other node, and the connection.
+    there: u32,
+    connection: Option<Arc<Connection>>,
+    clock: ManualClock,
+}
+
+fn side(life: u64, wire: Wire) -> Side {
+    let (graves, clock) = (Arc::<Mutex<Vec<_>>>::default(), ManualClock::new());
+    let builder = Runtime::builder().workers(1).node(7).clock(clock.clock());
+    let runtime = builder.observer(Graves(graves.clone())).start().unwrap();
+    let node = Arc::new(Node::new(Life::Node(life), wire, runtime.core()));
+    assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
+    Side { runtime, node, graves, cable: Arc::default(), there: 0, connection: None, clock }
+}
+
+struct Two {
+    one: Side,
+    other: Side,
+}
+
+/// Two nodes that are connected.
+fn two() -> Two {
+    let one = side(1, Wire::new().message::<Message>().message::<Unknown>());
+    let mut two = Two { one, other: side(2, Wire::new().message::<Message>()) };
+    two.connect(2);
+    two
+}
+
+impl Two {
+    /// Connects the two. The other one is a node of this life.
+    fn connect(&mut self, life: u64) {
+        let Two { one, other } = self;
+        (one.cable, other.cable) = (Arc::default(), Arc::default());
+        let up = |side: &Side, life, list: Vec<u8>| side.node.up((life, 7), &list, side.cable.clone()).unwrap();
+        let (there, connection) = up(one, Life::Node(life), other.node.list().unwrap());
+        (one.there, one.connection) = (there, Some(connection));
+        let (there, connection) = up(other, Life::Node(1), one.node.list().unwrap());
+        (other.there, other.connection) = (there, Some(connection));
+    }
+
+    /// Carries all frames, until nothing moves any more.
+    fn carry(&self) {
+        let quiet = || {
+            let moved = carry_from(&self.one, &self.other) + carry_from(&self.other, &self.one);
+            moved == 0 && self.one.runtime.is_idle() && self.other.runtime.is_idle()
+        };
+        // A process that was idle may just have sent something.
+        until("nothing moves between the nodes", || quiet() && quiet());
+    }
+
+    /// Breaks the connection. What lies in the cable was not confirmed.
+    fn cut(&self) {
+        for side in [&self.one, &self.other] {
+            *lock(&side.cable.refuses) = Some(Refused::Down);
+        }
+        for side in [&self.one, &self.other] {
+            let items = std::mem::take(&mut *lock(&side.cable.items));
+            side.node.down(side.there, items.into_iter().filter_map(|item| item.letter));
+        }
+    }
+
+    /// A process of the other node, and its address on the first one.
+    fn echo(&self) -> (Handle<Echo>, Address<Message>, Notes) {
+        let (echo, notes) = self.other.echo(vec![]);
+        (echo.0, self.far(echo.1), notes)
+    }
+
+    /// The address on the first node of a process of the other.
+    fn far(&self, address: Address<Message>) -> Address<Message> {
+        let pid = address.pid();
+        Pid::new(self.one.there, pid.slot(), pid.generation()).unwrap().typed()
+    }
+
+    fn open_questions(&self) -> [(usize, usize); 2] {
+        [&self.one, &self.other].map(|side| side.connection.as_ref().unwrap().open_questions())
+    }
+
+    /// Checks that each node has stepped or buried all messages that it has accepted.
+    fn all_accounted_for(&self) {
+        for side in [&self.one, &self.other] {
+            let messages = side.runtime.stats().messages;
+            let dead: u64 = messages.dead_by_reason.iter().map(|(_, count)| count).sum();
+            assert_eq!(messages.accepted, messages.stepped + dead + messages.queued, "{messages:?}");
+        }
+    }
+}
+
+fn carry_from(from: &Side, to: &Side) -> usize {
+    let items = std::mem::take(&mut *lock(&from.cable.items));
+    let count = items.len();
+    items.into_iter().for_each(|item| to.connection.as_ref().unwrap().receive(&item.bytes).unwrap());
+    count
+}
+
+type Begin = Vec<Box<dyn FnOnce(&mut StepOutput) + Send>>;
+
+impl Side {
+    fn echo(&self, begin: Begin) -> ((Handle<Echo>, Address<Message>), Notes) {
+        let notes = Notes::default();
+        let echo = Echo { notes: notes.clone(), kept: Vec::new(), begin };
+        let echo = self.runtime.spawn(echo).unwrap();
+        let address = echo.address();
+        ((echo, address), notes)
+    }
+
+    /// A process that yields this in its first step.
+    fn begins(&self, begin: impl FnOnce(&mut StepOutput) + Send + 'static) -> Notes {
+        self.echo(vec![Box::new(begin)]).1
+    }
+
+    fn graves(&self) -> Vec<(Pid, DeadLetterReason)> {
+        std::mem::take(&mut *lock(&self.graves))
+    }
+}
+
+fn why_node(answer: Result<u64, CommandError>) -> NodeError {
+    match answer {
+        Err(CommandError::Node { why, .. }) => why,
+        other => panic!("another answer: {other:?}"),
+    }
+}
+
+#[test]
+fn messages_of_one_sender_arrive_once_in_order_and_are_counted_there() {
+    let two = two();
+    let (_echo, far, notes) = two.echo();
+    let from_step = two.one.begins(move |out| (0..1_000).for_each(|number| out.send(far, Message::Note(number))));
+    two.carry();
+    (1_000..2_000).for_each(|number| two.one.runtime.send(far, Message::Note(number)).unwrap());
+    two.carry();
+    assert_eq!(*lock(&notes), (0..2_000).collect::<Vec<_>>());
+    let counts = |side: &Side| (side.runtime.stats().messages.accepted, side.runtime.stats().messages.stepped);
+    assert_eq!((counts(&two.one), counts(&two.other)), ((0, 0), (2_000, 2_000)));
+    assert!(lock(&from_step).is_empty());
+}
+
+#[test]
+fn an_address_in_a_message_leads_back_to_its_process() {
+    let two = two();
+    let (_echo, far, notes) = two.echo();
+    let ((_near, near), near_notes) = two.one.echo(vec![]);
+    two.one.runtime.send(far, Message::Ball(10, near)).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [10, 8, 6, 4, 2]);
+    assert_eq!(*lock(&near_notes), [9, 7, 5, 3, 1]);
+    two.all_accounted_for();
+}
+
+#[test]
+fn a_question_to_another_node_gets_its_answer_or_the_reason_for_none() {
+    let two = two();
+    let (echo, far, _) = two.echo();
+    let ask = |question: fn(Reply<u64>) -> Message| -> AskFuture<u64> { two.one.runtime.ask(far, question, LIMIT) };
+    let (answered, dropped, kept) = (ask(Message::Ask), ask(Message::Drop), ask(Message::Keep));
+    let notes = two.one.begins(move |out| {
+        out.ask(far, Message::Ask, LIMIT);
+        out.ask(far, Message::Drop, LIMIT);
+    });
+    two.carry();
+    assert_eq!(answered.wait().unwrap(), 7);
+    assert!(matches!(dropped.wait(), Err(CommandError::Dropped)));
+    assert_eq!(*lock(&notes), [1, 0]);
+    // The process ends with a reply that it has kept.
+    two.one.runtime.send(far, Message::Stop).unwrap();
+    two.carry();
+    assert!(wait(&echo).is_done());
+    assert!(matches!(kept.wait(), Err(CommandError::Ended(pid)) if pid == far.pid()));
+    // And now there is no such process.
+    let missing = ask(Message::Ask);
+    two.carry();
+    let missing = missing.wait();
+    assert!(matches!(&missing, Err(CommandError::NoSuchProcess(_))), "{missing:?}");
+    two.one.runtime.send(far, Message::Note(1)).unwrap();
+    two.carry();
+    assert_eq!(two.other.graves().len(), 2, "the question and the message are dead letters there");
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+    two.all_accounted_for();
+}
+
+/// Takes numbers.
+struct OfOtherType;
+
+impl Process for OfOtherType {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_full_mailbox_and_a_wrong_type_are_answered_as_on_one_node() {
+    let two = two();
+    let other = two.other.runtime.spawn(OfOtherType).unwrap();
+    let wrong = two.far(other.pid().typed());
+    let full_asks = two.one.runtime.ask(wrong, Message::Ask, LIMIT);
+    two.carry();
+    let answer = full_asks.wait();
+    assert!(matches!(&answer, Err(CommandError::WrongType { .. } | CommandError::Failed(_))), "{answer:?}");
+    assert!(answer.unwrap_err().to_string().contains("takes messages of type u32"));
+    // A process that never takes its messages.
+    let echo = Echo { notes: Notes::default(), kept: Vec::new(), begin: vec![Box::new(|_| ())] };
+    let options = SpawnOptions::new().mailbox(1, Overflow::Refuse);
+    let ((_holder, _), _) = two.other.echo(vec![]);
+    let echo = two.other.runtime.spawn_with(echo, options).unwrap();
+    two.carry();
+    let far = two.far(echo.address());
+    let asks = [(); 3].map(|()| two.one.runtime.ask(far, Message::Ask, LIMIT));
+    // All three come before the process is stepped, if its worker is busy.
+    two.carry();
+    for answer in asks.map(AskFuture::wait) {
+        assert!(matches!(&answer, Ok(7) | Err(CommandError::Full(_))), "{answer:?}");
+    }
+    two.all_accounted_for();
+}
+
+#[test]
+fn a_message_that_cannot_be_decoded_is_a_dead_letter_and_disturbs_nobody() {
+    const COUNT: u64 = 1_000;
+    let two = two();
+    let (_echo, far, notes) = two.echo();
+    let mut answers = Vec::new();
+    for number in 0..COUNT {
+        let spoilt = if number % 2 == 0 { Spoilt::Fails } else { Spoilt::Panics };
+        // One reply is in front of the part that cannot be decoded, and one behind it.
+        let (front, back) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
+        let (put, put_too) = (front.clone(), back.clone());
+        let ask = |put: Arc<Mutex<Option<Reply<u64>>>>| {
+            two.one.runtime.ask(
+                far,
+                move |reply| {
+                    *lock(&put) = Some(reply);
+                    Message::Note(number)
+                },
+                LIMIT,
+            )
+        };
+        answers.extend([ask(put), ask(put_too)]);
+        let replies = (lock(&front).take().unwrap(), lock(&back).take().unwrap());
+        two.one.runtime.send(far, Message::Spoilt(replies.0, spoilt, replies.1)).unwrap();
+    }
+    two.carry();
+    let expected: Vec<u64> = (0..COUNT).flat_map(|number| [number, number]).collect();
+    assert_eq!(*lock(&notes), expected);
+    let graves = two.other.graves();
+    assert!(graves.len() as u64 == COUNT && graves.iter().all(|(_, why)| *why == DeadLetterReason::NotDecoded));
+    for (place, answer) in answers.into_iter().enumerate() {
+        let answer = answer.wait();
+        if place % 2 == 1 {
+            assert!(matches!(why_node(answer), NodeError::NotDecoded { .. }));
+        } else {
+            assert!(answer.is_err());
+        }
+    }
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+    two.all_accounted_for();
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_comes_back_or_is_a_dead_letter() {
+    let two = two();
+    let (_echo, far, notes) = two.echo();
+    let refused = two.one.runtime.send(far.pid().typed(), Unknown(3)).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("\"test::Unknown\" in version 1: it does not know the name"), "{text}");
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NotTaken { .. }, .. }));
+    assert_eq!(refused.into_inner().0, 3);
+    let refused = two.one.runtime.send(far.pid().typed(), 9_u8).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "a message to {} was not sent: u8 does not travel: implement `Remote` for it, and register it with `Wire::message`",
+            far.pid()
+        )
+    );
+    assert_eq!(refused.into_inner(), 9);
+    let seen = two.one.begins(move |out| {
+        out.send(far.pid().typed(), Unknown(1));
+        out.send(far.pid().typed(), 1_u8);
+    });
+    two.carry();
+    assert_eq!(two.one.graves(), [(far.pid(), DeadLetterReason::NotSent); 2]);
+    // While there is no room, a question is answered with the reason.
+    *lock(&two.one.cable.refuses) = Some(Refused::Busy);
+    let refused = two.one.runtime.send(far, Message::Note(5)).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::Busy, .. }));
+    assert_eq!(why_node(two.one.runtime.ask(far, Message::Ask, LIMIT).wait()), NodeError::Busy);
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+    *lock(&two.one.cable.refuses) = None;
+    two.one.runtime.send(far, refused.into_inner()).unwrap();
+    two.carry();
+    assert_eq!((&lock(&notes)[..], lock(&seen).len()), (&[5][..], 0));
+    two.all_accounted_for();
+}
+
+#[test]
+fn when_the_connection_breaks_all_is_accounted_for_and_answered() {
+    const COUNT: u64 = 10_000;
+    let mut two = two();
+    let (echo, far, notes) = two.echo();
+    let kept: Vec<_> = (0..COUNT).map(|_| two.one.runtime.ask(far, Message::Keep, LIMIT)).collect();
+    two.carry();
+    let on_the_way: Vec<_> = (0..COUNT).map(|_| two.one.runtime.ask(far, Message::Keep, LIMIT)).collect();
+    two.one.runtime.send(far, Message::Note(1)).unwrap();
+    two.cut();
+    for answer in kept.into_iter().chain(on_the_way) {
+        assert_eq!(why_node(answer.wait()), NodeError::NodeDown);
+    }
+    let graves = two.one.graves();
+    assert_eq!(graves.len() as u64, COUNT + 1);
+    assert!(graves.iter().all(|letter| *letter == (far.pid(), DeadLetterReason::NodeDown)));
+    // From now on nothing is queued for the node.
+    let refused = two.one.runtime.send(far, Message::Note(2)).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NodeDown, .. }));
+    assert_eq!(why_node(two.one.runtime.ask(far, Message::Ask, LIMIT).wait()), NodeError::NodeDown);
+    // The askers of the replies that are held there wait no longer.
+    two.other.runtime.send(echo.address(), Message::Release).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [0]);
+    // The same node is connected again: its PIDs work. A new life is another node.
+    two.connect(2);
+    two.one.runtime.send(far, Message::Note(3)).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [0, 3]);
+    two.cut();
+    two.connect(3);
+    assert_ne!(two.one.there, far.pid().node());
+    let refused = two.one.runtime.send(far, Message::Note(4)).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NodeDown, .. }), "{refused}");
+    two.all_accounted_for();
+}
+
+#[test]
+fn an_asker_that_gives_up_tells_the_other_node_and_leaves_nothing() {
+    const COUNT: u64 = 10_000;
+    let two = two();
+    let (echo, far, notes) = two.echo();
+    let notes_here = two.one.begins(move |out| {
+        for _ in 0..COUNT {
+            out.ask(far, Message::Keep, Duration::from_secs(1));
+        }
+    });
+    // Some are dropped outside, before and after their questions have arrived.
+    let early = two.one.runtime.ask(far, Message::Keep, LIMIT);
+    drop(early);
+    let late = two.one.runtime.ask(far, Message::Keep, LIMIT);
+    two.carry();
+    assert_eq!(two.open_questions(), [(COUNT as usize + 1, 0), (0, COUNT as usize + 1)]);
+    drop(late);
+    two.one.clock.advance(Duration::from_secs(2));
+    until("each question is answered", || {
+        two.carry();
+        lock(&notes_here).len() as u64 == COUNT
+    });
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+    assert!(lock(&notes_here).iter().all(|answer| *answer == 0));
+    // None of the replies that the other node has kept is open.
+    two.other.runtime.send(echo.address(), Message::Release).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [0]);
+    two.all_accounted_for();
+}
+
+#[test]
+fn a_frame_that_nobody_understands_ends_the_connection_and_nothing_else() {
+    let two = two();
+    let connection = two.other.connection.as_ref().unwrap();
+    for bytes in [&[][..], &[0; 4], &[0xff; 64], &[9, 0, 0, 0, 0], &[0, 0, 5, 1, 0, 99, 0, 0, 0, 0]] {
+        assert!(connection.receive(bytes).is_err(), "{bytes:?}");
+    }
+    assert!(two.other.graves().is_empty());
+    let (_echo, far, notes) = two.echo();
+    two.one.runtime.send(far, Message::Note(1)).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [1]);
+}

@@ -1,0 +1,52 @@
+//! Why a process on another node was not reached.
+
+/// Why a message or a question did not reach a process on another node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The node is not connected, or the connection broke before the node confirmed the message. A message that was
+    /// sent before is *in doubt*: it may have been stepped there.
+    #[error("its node is down")]
+    NodeDown,
+    /// The type of the message was not registered.
+    #[error("{type_name} does not travel: implement `Remote` for it, and register it with `Wire::message`")]
+    NotRemote {
+        /// The type of the message.
+        type_name: &'static str,
+    },
+    /// The other node does not take the type of the message.
+    #[error("its node does not take {type_name} as {name:?} in version {version}: {why}")]
+    NotTaken {
+        /// The type of the message.
+        type_name: &'static str,
+        /// The name of the type on all nodes.
+        name: &'static str,
+        /// The version of the type.
+        version: u32,
+        /// The difference.
+        why: String,
+    },
+    /// The message is too large.
+    #[error("the message has {size} bytes when it is encoded, and the limit is {limit}")]
+    TooLarge {
+        /// The size of the message, in bytes.
+        size: usize,
+        /// The limit of its type, in bytes.
+        limit: usize,
+    },
+    /// The message cannot be encoded, for example because its `Serialize` implementation has failed.
+    #[error("the message cannot be encoded: {why}")]
+    NotEncoded {
+        /// The error, or the panic.
+        why: String,
+    },
+    /// The other node cannot decode the message.
+    #[error("its node cannot decode the message: {why}")]
+    NotDecoded {
+        /// The error, or the panic.
+        why: String,
+    },
+    /// Too many messages wait for the connection to the node.
+    #[error("too many messages wait to be sent to its node: send it again later")]
+    Busy,
+}
