@@ -43,7 +43,8 @@ impl Encoded {
     }
 }
 
-/// Encodes a value for the other side. `sender` is the process that sends it, or 0. If that fails, the replies in the value are as they were before.
+/// Encodes a value for the other side. `sender` is the packed PID of the process that sends it, or 0. If that fails,
+/// the replies in the value are as they were before.
 pub(crate) fn encode<R>(
     side: &Arc<Side>,
     (sender, limit): (u64, usize),

@@ -10,8 +10,8 @@
 //! behind it are not disturbed.
 //!
 //! **Why each question is answered.** It is in the table of the asker's side from its encoding on. It leaves the table
-//! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. Nothing is
-//! put into the table of a connection that is down: the carrier refuses the frame, and the question is taken back.
+//! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. A later
+//! question is taken back at once, because the carrier of a broken connection takes no frame.
 
 use std::any::Any;
 use std::collections::HashMap;

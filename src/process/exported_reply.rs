@@ -84,3 +84,39 @@ impl<T: Send + 'static> Reply<T> {
         Reply::new(Arc::new(Ask::new::<T>(host, Asker::Elsewhere(asker), target)))
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::primitives::{Mutex, Weak, thread};
+    use crate::process::CommandError;
+    use crate::process::far_asker::ClosesElsewhere;
+    use crate::process::host::{Clerk, Host};
+
+    /// Counts how often it was told.
+    #[derive(Default)]
+    struct Desk(Mutex<u32>);
+
+    impl ClosesElsewhere for Desk {
+        fn closed(&self, _: u64) {
+            *lock(&self.0) += 1;
+        }
+    }
+
+    /// Fails if the thread that exports looks for the decision before it writes the mark, or looks with a plain load,
+    /// and if the thread that decides does not look for the mark.
+    #[test]
+    fn a_reply_is_exported_while_its_asker_gives_up() {
+        loom::model(|| {
+            let (clerk, desk) = (Arc::new(Clerk::default()), Arc::new(Desk::default()));
+            let host: Arc<dyn Host> = clerk;
+            let ask = Arc::new(Ask::of_process::<u64>(Arc::new(host), Pid::FIRST, 1, Pid::FIRST));
+            let gives_up = ask.clone();
+            let limit = thread::spawn(move || gives_up.give_up(CommandError::TimedOut));
+            let weak = Arc::downgrade(&desk) as Weak<dyn ClosesElsewhere>;
+            ask.export(Exported { desk: weak, number: 3 });
+            limit.join().unwrap();
+            assert!(*lock(&desk.0) >= 1, "the other node keeps a reply that nobody waits for");
+        });
+    }
+}

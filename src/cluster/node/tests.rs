@@ -69,7 +69,7 @@ type Notes = Arc<Mutex<Vec<u64>>>;
 struct Echo {
     notes: Notes,
     kept: Vec<Reply<u64>>,
-    begin: Vec<Box<dyn FnOnce(&mut StepOutput) + Send>>,
+    begin: Begin,
 }
 
 impl Process for Echo {
@@ -190,7 +190,7 @@ impl Two {
         until("nothing moves between the nodes", || quiet() && quiet());
     }
 
-    /// Breaks the connection. What lies in the cable was not confirmed.
+    /// Breaks the connection. The frames in the cable were not confirmed.
     fn cut(&self) {
         for side in [&self.one, &self.other] {
             *lock(&side.cable.refuses) = Some(Refused::Down);
@@ -221,7 +221,7 @@ impl Two {
     fn all_accounted_for(&self) {
         for side in [&self.one, &self.other] {
             let messages = side.runtime.stats().messages;
-            let dead: u64 = messages.dead_by_reason.iter().map(|(_, count)| count).sum();
+            let dead: u64 = messages.dead_by_reason.values().sum();
             assert_eq!(messages.accepted, messages.stepped + dead + messages.queued, "{messages:?}");
         }
     }
@@ -409,12 +409,12 @@ fn a_message_that_cannot_be_sent_comes_back_or_is_a_dead_letter() {
     assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NotTaken { .. }, .. }));
     assert_eq!(refused.into_inner().0, 3);
     let refused = two.one.runtime.send(far.pid().typed(), 9_u8).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        format!(
-            "a message to {} was not sent: u8 does not travel: implement `Remote` for it, and register it with `Wire::message`",
-            far.pid()
-        )
+    let text = refused.to_string();
+    assert!(
+        text.ends_with(
+            "was not sent: u8 does not travel: implement `Remote` for it, and register it with `Wire::message`"
+        ),
+        "{text}"
     );
     assert_eq!(refused.into_inner(), 9);
     let seen = two.one.begins(move |out| {
