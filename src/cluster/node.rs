@@ -77,7 +77,7 @@ impl Node {
 
 impl NonLocal for Node {
     fn has_node(&self, node: u32) -> bool {
-        node != self.here && matches!(self.lives.life(node), Some(Life::Node(_)))
+        matches!(self.lives.life(node), Some(Life::Node(_)))
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {

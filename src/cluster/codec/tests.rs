@@ -25,11 +25,29 @@ enum Message {
     Processes(Pid, Address<Message>, Vec<Pid>),
     Ask(Reply<u64>),
     AskTwice(Vec<Reply<Pid>>),
+    SameTwice(Twice),
     /// Both the encoder and the decoder fail on request.
     Fickle(Option<Reply<u64>>, Fickle),
 }
 
 crate::remote!(Message, "test::Message", 1);
+
+/// Encodes its reply twice.
+#[derive(Debug)]
+struct Twice(Reply<u64>, Option<Reply<u64>>);
+
+impl Serialize for Twice {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (&self.0, &self.0).serialize(to)
+    }
+}
+
+impl<'a> Deserialize<'a> for Twice {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Twice, D::Error> {
+        let (one, same) = Deserialize::deserialize(from)?;
+        Ok(Twice(one, Some(same)))
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fickle {
@@ -230,6 +248,38 @@ fn a_reply_travels_and_the_asker_is_answered_once() {
     assert_eq!(ask.answered::<u64>(decided.take().unwrap()).unwrap(), 42);
     assert!(!one.side.questions.answer(0, None, Err(CommandError::Dropped)), "it is answered already");
     assert_eq!((one.side.questions.len(), *lock(&one.clerk.late_replies)), (0, 0));
+}
+
+#[test]
+fn a_reply_that_a_type_encodes_twice_is_one_question() {
+    let (one, other) = two();
+    let (ask, reply, decided) = one.ask::<u64>();
+    let message = one.send(&other, Message::SameTwice(Twice(reply, None)));
+    let Message::SameTwice(Twice(far, Some(same))) = message else { panic!("another message") };
+    assert_eq!(one.side.questions.len(), 1);
+    far.send(1);
+    same.send(2);
+    let answers = std::mem::take(&mut *lock(&other.answers.sent));
+    assert_eq!((answers.len(), answers[0].0), (2, answers[1].0));
+    *lock(&other.answers.sent) = answers.into_iter().take(1).collect();
+    one.take_answers(&other);
+    assert_eq!(ask.answered::<u64>(decided.take().unwrap()).unwrap(), 1);
+}
+
+#[test]
+fn a_message_with_too_many_replies_is_refused_and_leaves_no_question() {
+    let (one, other) = two();
+    let asks: Vec<_> = std::iter::repeat_with(|| one.ask::<Pid>()).take(1_001).collect();
+    let (replies, decided): (Vec<_>, Vec<_>) = asks.into_iter().map(|(_, reply, decided)| (reply, decided)).unzip();
+    let mut message = Message::AskTwice(replies);
+    let Err(error) = one.encode(&other, &message) else { panic!("it was encoded") };
+    assert!(error.to_string().ends_with("one message cannot have more than 1000 replies"), "{error}");
+    assert_eq!(one.side.questions.len(), 0);
+    let Message::AskTwice(replies) = &mut message else { panic!("another message") };
+    drop(replies.pop());
+    assert!(matches!(decided[1_000].take(), Some(Err(CommandError::Dropped))));
+    one.send(&other, message);
+    assert_eq!(one.side.questions.len(), 1_000);
 }
 
 #[test]
