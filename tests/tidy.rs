@@ -133,6 +133,17 @@ fn nothing_is_left_unfinished_and_nothing_is_unsafe() {
 }
 
 #[test]
+fn no_page_has_a_conflict_of_a_merge() {
+    let mut pages = files("docs", "md");
+    pages.extend(["README.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    for path in pages {
+        let is_mark = |line: &&str| ["<<<<<<< ", ">>>>>>> "].iter().any(|mark| line.starts_with(mark));
+        let text = read(&path);
+        assert_eq!(text.lines().find(is_mark), None, "{}", path.display());
+    }
+}
+
+#[test]
 fn tests_never_sleep() {
     for path in rust_files() {
         let text = read(&path);
