@@ -56,17 +56,20 @@ pub(crate) fn read<T>(
     }
 }
 
-/// Reads options that have a number as their value, which must be within bounds. Returns the paths beside them, or
-/// `None` if `--help` is asked for.
+/// Numbers of options, and the paths beside them.
+pub(crate) type Numbers<const N: usize> = ([u64; N], Vec<PathBuf>);
+
+/// Reads options that have a number as their value. Each is given with its default and its bounds. Returns the numbers,
+/// in the order of the options, and the paths beside them. Returns `None` if `--help` is asked for.
 ///
 /// # Errors
 ///
 /// An option is unknown, or its value is missing, is no number, or is out of bounds.
-pub(crate) fn numbers(
+pub(crate) fn numbers<const N: usize>(
     parser: &mut Parser,
-    options: &mut [(&str, &mut u64, RangeInclusive<u64>)],
-) -> Result<Option<Vec<PathBuf>>, Error> {
-    let mut paths = Vec::new();
+    options: [(&str, u64, RangeInclusive<u64>); N],
+) -> Result<Option<Numbers<N>>, Error> {
+    let (mut values, mut paths) = (options.each_ref().map(|(_, default, _)| *default), Vec::new());
     while let Some(argument) = parser.next()? {
         let name = match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(None),
@@ -77,11 +80,11 @@ pub(crate) fn numbers(
             Arg::Long(name) => format!("--{name}"),
             other => return Err(other.unexpected()),
         };
-        let option = options.iter_mut().find(|(option, ..)| *option == name);
-        let Some((_, value, allowed)) = option else { return Err(Error::UnexpectedOption(name)) };
-        **value = number(parser, &name, allowed.clone())?;
+        let option = options.iter().zip(&mut values).find(|((option, ..), _)| *option == name);
+        let Some(((.., allowed), value)) = option else { return Err(Error::UnexpectedOption(name)) };
+        *value = number(parser, &name, allowed.clone())?;
     }
-    Ok(Some(paths))
+    Ok(Some((values, paths)))
 }
 
 /// The value of `option`, which must be a number in `allowed`.

@@ -300,6 +300,11 @@ impl<'a, M> Events<'a, M> {
     #[inline(never)]
     fn look_into_kept(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
         let Some(kept) = self.kept.as_deref_mut() else { return Next::Nothing };
+        let has_messages = || !kept.older.is_empty() || !self.mailbox.messages.is_empty();
+        if kept.feeds.is_some() && kept.tap.is_none() && !has_signals && !has_messages() {
+            // The usual case of a process with feeds: there are only items.
+            return if self.look_into_feeds(wanted) { Next::Kept } else { Next::Nothing };
+        }
         if has_signals || !kept.older.is_empty() || kept.feeds.is_some() || !matches!(kept.tap, Some(Tap::Record(_))) {
             return self.look_into_all(has_signals, wanted);
         }

@@ -34,6 +34,7 @@ impl Core {
         if limit == Duration::MAX {
             return;
         }
+        let waker = waker.clone();
         match self.timers.after(executor.number(), limit, Timed::Future(waker)) {
             Ok(key) => key.into_iter().for_each(|key| residents.set_timer(key.id())),
             Err(_) => self.drop_future(body, tag, self.why_no_timer(), executor),

@@ -199,21 +199,27 @@ impl<M> FeedShared<M> {
     }
 
     /// Leaves those that wait, because the item was put.
+    #[inline]
     pub(crate) fn leave(&self, ticket: &mut Option<u64>) {
-        if ticket.is_some() {
-            let own = enter(&self.state).take_waiter(ticket.take());
+        if let Some(ticket) = ticket.take() {
+            let own = enter(&self.state).take_waiter(Some(ticket));
             drop_contained(own);
         }
     }
 
     /// Gives a place among those that wait up. If it was woken already, the next one is.
+    #[inline]
     pub(crate) fn give_up(&self, ticket: &mut Option<u64>) {
-        if ticket.is_none() {
-            return;
+        if let Some(ticket) = ticket.take() {
+            self.give_up_place(ticket);
         }
+    }
+
+    #[cold]
+    fn give_up_place(&self, ticket: u64) {
         let (own, next) = {
             let mut state = enter(&self.state);
-            let own = state.take_waiter(ticket.take());
+            let own = state.take_waiter(Some(ticket));
             let next = if own.is_none() { state.next_waiters(self.limit, 1) } else { Vec::new() };
             (own, next)
         };
@@ -454,19 +460,22 @@ impl<M> Feeds<M> {
 
     /// Takes the item that `look` has found.
     pub(crate) fn take(&mut self) -> Option<M> {
-        let number = self.unseen.pop_front()?;
+        let number = *self.unseen.front()?;
         let place = self.place(number)?;
         let feed = &mut self.all[place];
-        let item = feed.items.remove(feed.passed)?;
+        let item = if feed.passed == 0 { feed.items.pop_front() } else { feed.items.remove(feed.passed) }?;
         feed.old -= usize::from(feed.passed < feed.old);
         feed.taken += 1;
         if feed.taken == 1 {
             self.changed.push(number);
         }
-        if feed.passed < feed.items.len() {
-            self.unseen.push_back(number);
-        } else if feed.passed > 0 {
-            self.seen.push(number);
+        if feed.passed == feed.items.len() {
+            self.unseen.pop_front();
+            if feed.passed > 0 {
+                self.seen.push(number);
+            }
+        } else if self.unseen.len() > 1 {
+            self.unseen.rotate_left(1);
         }
         self.is_next = false;
         Some(item)

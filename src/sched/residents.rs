@@ -115,11 +115,10 @@ impl Residents {
     }
 
     /// Takes a new future in. Returns its waker, for the timer of its limit.
-    pub(crate) fn admit(&mut self, tag: u64, future: BoxedFuture) -> Arc<ResidentWaker> {
+    pub(crate) fn admit(&mut self, tag: u64, future: BoxedFuture) -> &Arc<ResidentWaker> {
         let shared = ResidentWaker::new(tag, &self.list);
         let waker = Waker::from(shared.clone());
-        self.fresh.push_back(Resident { future: Some(future), shared: shared.clone(), waker, timer: None });
-        shared
+        &self.fresh.push_back_mut(Resident { future: Some(future), shared, waker, timer: None }).shared
     }
 
     /// Records the timer of the future that was taken in last.

@@ -137,7 +137,7 @@ impl TestEngine {
         }
         let (pid, me) = (body.head.pid, self.me.clone());
         let residents = body.head.prepared().residents.get_or_insert_with(|| Box::new(Residents::new(pid, me)));
-        let waker = residents.admit(tag, future);
+        let waker = residents.admit(tag, future).clone();
         self.note(|notes| {
             notes.futures.retain(|waker| !waker.is_over());
             notes.futures.push(waker.clone());

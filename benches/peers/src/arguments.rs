@@ -207,10 +207,12 @@ mod tests {
             let groups = options(line).groups;
             groups.iter().map(|group| (group.name, group.rows.len())).collect::<Vec<_>>()
         };
-        assert_eq!(rows(""), [("workloads", 9), ("savina", 12), ("jobs", 8), ("general", 11)]);
+        let all = [("workloads", 9), ("savina", 12), ("jobs", 8), ("general", 11), ("bridge", 5)];
+        assert_eq!(rows(""), all);
         assert_eq!(rows("--workload workloads"), [("workloads", 9)]);
         assert_eq!(rows("--workload savina"), [("savina", 12)]);
         assert_eq!(rows("--workload general"), [("general", 11)]);
+        assert_eq!(rows("--workload bridge"), [("bridge", 5)]);
         assert_eq!(rows("--workload savina --workload ring"), [("workloads", 1), ("savina", 12)]);
     }
 

@@ -9,9 +9,14 @@
 //! the whole, those of one thread were lower. `do_send` ignores the bound of the mailbox (16), so mailboxes are
 //! unbounded. An actor handles all its waiting messages before another gets its turn. An actor ends when its
 //! addresses are gone, so the program must keep them.
+//!
+//! In `future_ready` the futures are spawned into the actor's context, which polls them itself. In `feed` a task on the
+//! actor's thread puts the items into a bounded channel, whose receiver is the stream of the actor. With the task on
+//! the other thread, an item took four times as long or more.
 
 mod births;
 mod messages;
+mod bridge;
 pub(crate) mod stage;
 
 use crate::registry::Program;
@@ -28,4 +33,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
     Program::new("idle", births::idle),
     Program::new("big", messages::big),
     Program::new("ask", messages::ask),
+    Program::new("async_counting", messages::counting),
+    Program::new("future_ready", bridge::future_ready),
+    Program::new("feed", bridge::feed),
 ];

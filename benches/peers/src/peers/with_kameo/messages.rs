@@ -93,7 +93,7 @@ fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
 }
 
 /// A refusal as text. The refusal holds the message, which need not be a valid error.
-fn drop_message<T>(refused: kameo::error::SendError<T>) -> String {
+pub(super) fn drop_message<T>(refused: kameo::error::SendError<T>) -> String {
     refused.to_string()
 }
 
