@@ -299,6 +299,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/storing",
     "durable/children",
     "durable/requests",
+    "durable/salvaging",
     "durable/loading",
     "durable/beginning",
     "durable/repairing",
