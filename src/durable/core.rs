@@ -456,7 +456,12 @@ impl StoreCore {
             if let Place::Resident(to) = &locked[place].place {
                 self.note_told(to, position);
             }
-            Some((notice.to, notice.key, locked[place].notify(&core.road, notice, (resident.life, position))))
+            let (residence, record) = (&mut *locked[place], (resident.life, position));
+            let notified = match notice.as_request() {
+                Some(request) => self.give_new(core, residence, (notice.key.1, request), record),
+                None => residence.notify(&core.road, notice, record),
+            };
+            Some((notice.to, notice.key, notified))
         });
         let told: Vec<_> = told.collect();
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
