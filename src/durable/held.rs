@@ -26,7 +26,7 @@ pub(super) struct Held {
     pub(super) replies: Vec<GoneReply>,
 }
 
-/// What a step asks of a process.
+/// A request of a step to a process.
 pub(super) enum Asked {
     /// To stop, for this reason and within this time.
     Stop(Reason, Option<Duration>),
