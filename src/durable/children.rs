@@ -163,6 +163,7 @@ impl StoreCore {
         match stored {
             EventAnswer::Named => Ok(Ok(Box::new(()))),
             EventAnswer::Unregistered(serial) => Ok(Ok(Box::new(self.ticket(*serial)))),
+            EventAnswer::Requested => Ok(Ok(Box::new(true))),
             EventAnswer::Left => Ok(Ok(Box::new(true))),
             EventAnswer::Cancelled => Ok(Err(CommandError::Cancelled(Reason::Cancelled))),
             EventAnswer::Child { serial, exit: StoredExit::Terminated, .. } => {

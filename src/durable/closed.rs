@@ -131,7 +131,14 @@ impl ClosedStore {
     }
 
     fn order(&mut self, serial: u64, order: &Action) -> Result<(), StoreError> {
-        let found = self.found(serial)?;
+        let found = match self.found(serial) {
+            // It can end, and nothing else.
+            Err(StoreError::Journal(JournalError::Damaged(_))) if matches!(order, Action::Terminate) => {
+                let found = Found::salvaged(serial, (Life::FIRST, self.now), &mut *self.tables.reader()?)?;
+                found.ok_or(NotRepaired::NoSuchProcess)?
+            }
+            found => found?,
+        };
         let times = Times { now: self.now, keep: KEEP.as_millis() as u64 };
         let row = self.tables.reader()?.name(rows::FACTS, rows::NUMBERS)?;
         let next = row.map_or(Ok(1_u64), |row| postcard::from_bytes(&row.body));

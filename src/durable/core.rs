@@ -10,7 +10,8 @@ use super::coding::{Format, Run};
 use super::command_type::CommandType;
 use super::contract::{Durable, Stored};
 use super::journal::{
-    Change, Damage, EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess, Tables,
+    Change, Damage, EncodedRecord, EntryRow, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess,
+    Tables,
 };
 use super::keys::Keys;
 use super::look_flag::LookFlag;
@@ -165,6 +166,16 @@ impl Found {
             let damage = Damage::Row(RowKey::Of { serial, entry: None });
             return Err(JournalError::Damaged(damage));
         };
+        Ok(Some(Found::with_head(serial, life, (row, head), entries)))
+    }
+
+    /// A process with this row and these entries.
+    pub(super) fn with_head(
+        serial: u64,
+        life: Life,
+        (row, head): (ProcessRow, StoredHead),
+        entries: Vec<(u8, u64, EntryRow)>,
+    ) -> Found {
         let keys = entries.iter().map(|(class, number, _)| (*class, *number)).collect();
         let mut found = Found {
             serial,
@@ -197,7 +208,7 @@ impl Found {
                 class => found.ties.add(class, number, body),
             }
         }
-        Ok(Some(found))
+        found
     }
 }
 
@@ -445,7 +456,12 @@ impl StoreCore {
             if let Place::Resident(to) = &locked[place].place {
                 self.note_told(to, position);
             }
-            Some((notice.to, notice.key, locked[place].notify(&core.road, notice, (resident.life, position))))
+            let (residence, record) = (&mut *locked[place], (resident.life, position));
+            let notified = match notice.as_request() {
+                Some(request) => self.give_new(core, residence, (notice.key.1, request), record),
+                None => residence.notify(&core.road, notice, record),
+            };
+            Some((notice.to, notice.key, notified))
         });
         let told: Vec<_> = told.collect();
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::core::{EndOrFate, Id, StoreCore};
 use super::error::StoreError;
-use super::journal::{EncodedRecord, JournalError, Position, Reader, Record, Tables};
+use super::journal::{EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, Tables};
 use super::notice::Notice;
 use super::residency::{OpenRequest, Resident};
 use super::rows::{self, StoredExit, StoredHead};
@@ -17,6 +17,9 @@ use crate::primitives::{Ordering, lock};
 pub(super) fn not_told(fate: Fate) -> StoreError {
     if fate == Fate::Lost { StoreError::Lost } else { StoreError::Unknown }
 }
+
+/// The row of a process, as a reader returns it.
+type FoundRow = Result<Option<ProcessRow>, JournalError>;
 
 impl StoreCore {
     /// Completes the record of a step with its notices, and with all that an end removes. The residences are locked.
@@ -69,6 +72,15 @@ impl StoreCore {
 
     /// The latch that is set when a process ends. It may be set already.
     pub(super) fn end_of(&self, serial: u64) -> Result<Latch<EndOrFate>, JournalError> {
+        self.end_with(serial, |row| row)
+    }
+
+    /// As [`end_of`](Self::end_of), also of a process whose row is damaged.
+    pub(super) fn end_of_any(&self, serial: u64) -> Result<Latch<EndOrFate>, JournalError> {
+        self.end_with(serial, |row| if let Err(JournalError::Damaged(_)) = row { Ok(None) } else { row })
+    }
+
+    fn end_with(&self, serial: u64, known: impl Fn(FoundRow) -> FoundRow) -> Result<Latch<EndOrFate>, JournalError> {
         let latch = {
             let mut ends = lock(&self.ends);
             if let Some((_, exit)) = ends.recent.get(&serial) {
@@ -81,7 +93,7 @@ impl StoreCore {
             latch.clone()
         };
         let row = self.with_tables(|_, reader| reader.process(serial));
-        let row = row.inspect_err(|_| self.waits_no_longer(serial))?;
+        let row = known(row).inspect_err(|_| self.waits_no_longer(serial))?;
         let head = row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
         if let Some(exit) = head.and_then(|head| head.exit) {
             lock(&self.ends).waiting.remove(&serial);

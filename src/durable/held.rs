@@ -26,6 +26,13 @@ pub(super) struct Held {
     pub(super) replies: Vec<GoneReply>,
 }
 
+/// A request of a step to a process.
+pub(super) enum Asked {
+    /// To stop, for this reason and within this time.
+    Stop(Reason, Option<Duration>),
+    End,
+}
+
 /// The sorted yields of a step.
 #[derive(Default)]
 pub(super) struct Sorted {
@@ -42,6 +49,8 @@ pub(super) struct Sorted {
     pub(super) cancelled: Vec<u64>,
     /// Changes of names and groups that concern this process, with the tags of their commands.
     pub(super) namings: Vec<(u64, Naming)>,
+    /// Requests to processes of the store: the tags of their commands, the processes, and the requests.
+    pub(super) requests: Vec<(u64, Pid, Asked)>,
     /// Monitors that begin or end, in order.
     pub(super) monitors: Vec<(Monitor, bool)>,
     /// Whether a receiver sees who has sent.
@@ -59,8 +68,18 @@ impl Sorted {
         let orders: Vec<Order> = out.orders.take_slices().flatten().collect();
         let mut yields = take(&mut out.yields).into_iter();
         for order in orders {
-            let Sorted { inside, held, timers, commands, children, cancelled, namings, monitors, names_sender } =
-                &mut sorted;
+            let Sorted {
+                inside,
+                held,
+                timers,
+                commands,
+                children,
+                cancelled,
+                requests,
+                namings,
+                monitors,
+                names_sender,
+            } = &mut sorted;
             let order = match order {
                 Order::Send { lane, count, to } if to.node() == store.run.store => {
                     let letters = (0..count).map_while(|_| out.outbox.lane(lane).pop());
@@ -110,6 +129,14 @@ impl Sorted {
                                 one = Yield::CancelCommand { tag };
                             }
                         },
+                        (Yield::Cancel { tag, to, request }, _) if store.takes_requests(to) => {
+                            requests.push((tag, to, Asked::Stop(request.0, request.1)));
+                            continue;
+                        }
+                        (Yield::Terminate { tag, to }, _) if store.takes_requests(to) => {
+                            requests.push((tag, to, Asked::End));
+                            continue;
+                        }
                         (Yield::Naming { tag, naming }, _) if store.concerns(&naming, out.pid) => {
                             namings.push((tag, *naming));
                             continue;
@@ -157,6 +184,11 @@ impl Sorted {
 }
 
 impl StoreCore {
+    /// Whether a process is one of the store, and is not known to have ended.
+    fn takes_requests(&self, pid: Pid) -> bool {
+        self.number_of(pid).is_some_and(|serial| !self.residency.is_nobody(serial))
+    }
+
     /// Whether a change of names is one of this process, and concerns itself.
     fn concerns(&self, naming: &Naming, me: Pid) -> bool {
         match naming {

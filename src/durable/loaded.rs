@@ -75,7 +75,13 @@ pub(super) fn offer_events<P: Durable>(
                     false => typed.waiting().signal(Signal::Control(Control::Down(down))),
                 }
             }
-            (StoredEvent::Order(Order::Leave) | StoredEvent::Answer(_) | StoredEvent::Watched { .. }, _) => {}
+            (
+                StoredEvent::Order(Order::Leave)
+                | StoredEvent::Answer(_)
+                | StoredEvent::Watched { .. }
+                | StoredEvent::Request(_),
+                _,
+            ) => {}
         }
         lock(&resident.events).insert(key, event);
     }

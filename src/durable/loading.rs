@@ -165,6 +165,9 @@ impl StoreCore {
             Err(error) => {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
                 if let JournalError::Damaged(damage) = &error {
+                    if let Some(found) = self.is_to_end_damaged(serial, life, through) {
+                        return self.end_unread(&core, found, through);
+                    }
                     tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
                     // Otherwise it would be read for them again and again.
                     self.refuse_repairs(serial, &NotRepaired::State(damage.to_string()));

@@ -62,6 +62,7 @@ mod residency;
 mod rest;
 mod results;
 mod retention;
+mod salvaging;
 mod rows;
 mod seam;
 mod send_once;

@@ -15,7 +15,7 @@
 
 use super::journal::{Change, Position};
 use super::residency::{Place, Residence, Resident};
-use super::rows::{self, ANSWERS, DOWNS, DownExit, ORDERS, Order, StoredEvent, WATCHERS};
+use super::rows::{self, ANSWERS, DOWNS, DownExit, ORDERS, Order, REQUESTS, StoredEvent, StoredRequest, WATCHERS};
 use super::tail::Life;
 use crate::outcome::{BoxError, Reason, drop_contained};
 use crate::pid::Pid;
@@ -122,6 +122,20 @@ impl Notice {
         Notice { to, key, event, answer: None, down: Some(down), unless: Unless::Never }
     }
 
+    /// A request to a process, with this number.
+    pub(super) fn request(to: u64, number: u64, request: StoredRequest) -> Notice {
+        let event = StoredEvent::Request(request);
+        Notice { to, key: (REQUESTS, number), event, answer: None, down: None, unless: Unless::Never }
+    }
+
+    /// The request, if it is one.
+    pub(super) fn as_request(&self) -> Option<&StoredRequest> {
+        match &self.event {
+            StoredEvent::Request(request) => Some(request),
+            _ => None,
+        }
+    }
+
     /// Whether the notice is to be made. The lock of the maker's residence is held.
     pub(super) fn is_due(&self, maker: &Resident) -> bool {
         let other = match self.unless {
@@ -135,6 +149,9 @@ impl Notice {
     pub(super) fn change(&self) -> Result<Change, BoxError> {
         if self.unless == Unless::Removed {
             return Ok(rows::answered(self.to, self.key.0, self.key.1));
+        }
+        if let StoredEvent::Request(request) = &self.event {
+            return rows::request(self.to, self.key.1, 0, request);
         }
         rows::event(self.to, self.key, &self.event)
     }
@@ -177,9 +194,13 @@ impl Residence {
                         Some(down) => Signal::Control(Control::Down(down)),
                         None => return Notified::Kept,
                     },
-                    (StoredEvent::Order(Order::Leave) | StoredEvent::Answer(_) | StoredEvent::Watched { .. }, _) => {
-                        return Notified::Kept;
-                    }
+                    (
+                        StoredEvent::Order(Order::Leave)
+                        | StoredEvent::Answer(_)
+                        | StoredEvent::Watched { .. }
+                        | StoredEvent::Request(_),
+                        _,
+                    ) => return Notified::Kept,
                 };
                 let local = resident.local.get();
                 let told = match local.and_then(|local| Some((road.table.cell(*local)?, *local))) {

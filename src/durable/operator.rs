@@ -61,6 +61,8 @@ impl Operator {
     /// Refuses an order that the process cannot carry out, before the process is disturbed.
     fn check_order(&self, serial: u64, order: &Action) -> Result<(), StoreError> {
         let shown = match self.read(|desk| desk.show(serial)) {
+            // It can end, and nothing else.
+            Err(StoreError::Journal(JournalError::Damaged(_))) if matches!(order, Action::Terminate) => return Ok(()),
             // It may have been begun just now.
             Err(StoreError::NoSuchId(_)) => {
                 self.caught_up()?;
@@ -147,7 +149,9 @@ impl Operator {
 
     /// Stores a request to a process. Returns when it is on disk.
     fn request(&self, serial: u64, request: &StoredRequest) -> Result<(), StoreError> {
-        self.check_order(serial, &Action::Terminate)?;
+        // Of requests to stop, only the refusals are asked for.
+        let order = if *request == StoredRequest::End { Action::Terminate } else { Action::Resend(0) };
+        self.check_order(serial, &order)?;
         if self.core.core().is_none_or(|core| core.road.door.is_closed()) {
             return Err(NotRepaired::Closed.into());
         }
@@ -172,7 +176,7 @@ impl Operator {
     /// Ends a process. Returns when its end is on disk.
     pub(super) fn terminate(&self, pid: Pid) -> Result<(), StoreError> {
         let serial = self.serial_of(pid)?;
-        let end = self.core.end_of(serial)?;
+        let end = self.core.end_of_any(serial)?;
         if let Err(error) = self.request(serial, &StoredRequest::End) {
             // The latch of a store that closes is set, and does not count.
             if !end.is_set() {

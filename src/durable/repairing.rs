@@ -99,19 +99,21 @@ impl Found {
     pub(super) fn end(&self, times: Times) -> Result<Changed, NotRepaired> {
         let (serial, mut head, mut changed) = (self.serial, self.head.clone(), Changed::default());
         let refused = |error: BoxError| NotRepaired::State(error.to_string());
-        let size =
-            |number: &u64| self.mail.iter().find(|(other, _)| other == number).map_or(0, |one| one.1.message.len());
+        let size = |number: &u64| Some(self.mail.iter().find(|(other, _)| other == number)?.1.message.len());
+        let is_read = |number: &u64| self.dead.iter().any(|(other, _)| other == number);
         let mut bytes = 0;
         for (class, number) in &self.entries {
             match *class {
                 rows::MAIL => {
-                    bytes += size(number);
-                    match bytes > LEFT_AT_AN_END {
+                    // A damaged one cannot be a dead letter.
+                    let left = size(number);
+                    bytes += left.unwrap_or(0);
+                    match left.is_none() || bytes > LEFT_AT_AN_END {
                         true => changed.changes.push(rows::taken(serial, *number)),
                         false => changed.bury(self, *number, WhyDead::Ended, times)?,
                     }
                 }
-                DEAD => {}
+                DEAD if is_read(number) => {}
                 class => changed.changes.push(rows::answered(serial, class, *number)),
             }
         }

@@ -5,11 +5,16 @@
 
 use std::time::Duration;
 
-use super::core::{Found, StoreCore};
+use super::contract::Durable;
+use super::core::{Found, StepError, StoreCore};
+use super::held::Asked;
 use super::journal::{EncodedRecord, Position, Record};
-use super::residency::{Call, OpenRequest, Place, Resident};
-use super::rows::{self, Order, StoredEvent, StoredExit, StoredReason, StoredRequest, WhyDead};
+use super::machine::DurableMachine;
+use super::notice::{Notice, Notified};
+use super::residency::{Call, OpenRequest, Place, Residence, Resident};
+use super::rows::{self, EventAnswer, Order, StoredEvent, StoredExit, StoredReason, StoredRequest, WhyDead};
 use super::tail::{Fate, Life, Refused, Waiter};
+use crate::pid::Pid;
 use crate::primitives::{Arc, lock};
 use crate::process::CancelRequest;
 use crate::runtime::{Core, Timed};
@@ -21,11 +26,28 @@ use crate::sched::mailbox::{Control, Signal};
 /// The request that a deadline becomes when it is due.
 pub(super) const TIMED_OUT: StoredRequest = StoredRequest::Stop { reason: StoredReason::TimedOut, deadline: None };
 
-/// The work that is left for a request when the lock of the residence is free.
-enum Next {
-    Nothing,
-    Woke(Ready),
-    Loads,
+impl<P: Durable> DurableMachine<P> {
+    /// The notices of the requests that a step has yielded, and those of the answers to these commands. The answers of
+    /// a process that has ended are none.
+    pub(super) fn request_notices(
+        &self,
+        requests: Vec<(u64, Pid, Asked)>,
+        is_over: bool,
+    ) -> Result<Vec<Notice>, StepError> {
+        let (own, mut notices) = (self.resident.serial, Vec::new());
+        for (tag, to, asked) in requests {
+            let Some(to) = self.store.number_of(to) else { continue };
+            // Its entries go with its end.
+            if !(is_over && to == own) {
+                let number = self.store.number().map_err(|_| StepError::Rewound)?;
+                notices.push(Notice::request(to, number, self.store.request_of(asked)));
+            }
+            if !is_over {
+                notices.push(Notice::own(own, tag, EventAnswer::Requested, Ok(Box::new(true))));
+            }
+        }
+        Ok(notices)
+    }
 }
 
 impl StoreCore {
@@ -44,39 +66,46 @@ impl StoreCore {
         let number = self.number().map_err(|_| Missing::NotNow)?;
         let change = rows::request(serial, number, 0, request).map_err(|_| Missing::Never)?;
         let record = EncodedRecord::new(&Record { changes: vec![change] }).map_err(|_| Missing::Never)?;
-        let next = self.residency.enter(serial, |residence| {
+        let notified = self.residency.enter(serial, |residence| {
             if matches!(residence.place, Place::Nobody) {
                 return Err(Missing::Ended);
             }
             let position = self.tail.append(life, &record, waiter).map_err(|_| Missing::NotNow)?;
-            let is_end = *request == StoredRequest::End;
-            match &residence.place {
-                Place::Resident(resident) => {
-                    let open = OpenRequest { number, request: self.read_request(request), is_given: false };
-                    lock(&resident.requests).push(open);
-                    self.note_told(resident, position);
-                    Ok(self.give_request(&core, &resident.clone(), number).map_or(Next::Nothing, Next::Woke))
-                }
-                Place::Unreadable if !is_end => Ok(Next::Nothing),
-                Place::Asleep | Place::Unreadable => {
-                    residence.place = Place::Loading;
-                    // The load reads it. If there is no such process, it is removed.
-                    residence.left_behind = Some((life, position));
-                    residence.requests.push((number, life, request.clone()));
-                    Ok(Next::Loads)
-                }
-                Place::Loading | Place::Leaving | Place::LeavingToSleep | Place::Nobody | Place::Removed => {
-                    residence.requests.push((number, life, request.clone()));
-                    Ok(Next::Nothing)
-                }
-            }
+            Ok(self.give_new(&core, residence, (number, request), (life, position)))
         })?;
-        match next {
-            Next::Nothing => {}
-            Next::Woke(ready) => core.road.inject(ready),
-            Next::Loads => self.start_load(&core, serial),
-        }
+        self.notified(&core, life, (serial, serial), (rows::REQUESTS, number), notified);
         Ok(())
+    }
+
+    /// Gives a request to a process, which the record at this position has. The residence is locked.
+    pub(super) fn give_new(
+        &self,
+        core: &Arc<Core>,
+        residence: &mut Residence,
+        (number, request): (u64, &StoredRequest),
+        (life, position): (Life, Position),
+    ) -> Notified {
+        match &residence.place {
+            Place::Resident(resident) => {
+                let open = OpenRequest { number, request: self.read_request(request), is_given: false };
+                lock(&resident.requests).push(open);
+                self.note_told(resident, position);
+                self.give_request(core, &resident.clone(), number).map_or(Notified::Kept, Notified::Woke)
+            }
+            Place::Unreadable if *request != StoredRequest::End => Notified::Kept,
+            Place::Asleep | Place::Unreadable => {
+                residence.place = Place::Loading;
+                // The load reads it. If there is no such process, it is removed.
+                residence.left_behind = Some((life, position));
+                residence.requests.push((number, life, request.clone()));
+                Notified::Loads
+            }
+            Place::Loading | Place::Leaving | Place::LeavingToSleep => {
+                residence.requests.push((number, life, request.clone()));
+                Notified::Kept
+            }
+            Place::Nobody | Place::Removed => Notified::Nobody,
+        }
     }
 
     /// Gives a request to a process in memory that was not given it. Returns the body that this woke.
@@ -108,6 +137,17 @@ impl StoreCore {
                 Some(request) => body.machine.mailbox().signal(Signal::Control(Control::Cancel(request))),
                 None => resident.note(Call::Terminate),
             }
+        }
+    }
+
+    /// The request of a step to another process, or to its own.
+    pub(super) fn request_of(&self, asked: Asked) -> StoredRequest {
+        match asked {
+            Asked::Stop(reason, limit) => {
+                let until = |limit: Duration| self.wall_millis().saturating_add(limit.as_millis() as u64);
+                StoredRequest::Stop { reason: StoredReason::of(&reason), deadline: limit.map(until) }
+            }
+            Asked::End => StoredRequest::End,
         }
     }
 

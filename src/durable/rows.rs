@@ -189,6 +189,8 @@ pub(super) enum EventAnswer {
     Unregistered(u64),
     /// The process was in the group.
     Left,
+    /// A request to another process is stored.
+    Requested,
 }
 
 /// An event of a process that is stored when another process has made it, until a step takes it.
@@ -204,6 +206,8 @@ pub(super) enum StoredEvent {
     Down {
         exit: DownExit,
     },
+    /// A request to this process. It is stored as one from outside, and not among the events.
+    Request(StoredRequest),
 }
 
 /// How a watched process has ended.

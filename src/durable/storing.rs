@@ -1,6 +1,7 @@
 //! Stores the steps of a durable process that have succeeded.
 
 use std::collections::HashSet;
+use std::mem::take;
 use std::time::Duration;
 
 use super::contract::Durable;
@@ -41,10 +42,13 @@ impl<P: Durable> DurableMachine<P> {
             // They would end with this process.
             sorted.children.drain(..).for_each(|child| drop(child.refused(out, CommandError::Dropped)));
         }
+        let mut performed: Vec<u64> = sorted.requests.iter().map(|(tag, ..)| *tag).collect();
+        let requested = self.request_notices(take(&mut sorted.requests), is_over);
         let commands = if is_over { Ok(Vec::new()) } else { self.new_commands(&sorted) };
         let changes = self.changed_entries(taken, &mut sorted, is_over);
-        let (mut changes, commands) = match commands.and_then(|commands| self.with_commands(changes?, commands)) {
-            Ok(changes) => changes,
+        let stored = commands.and_then(|commands| self.with_commands(changes?, commands));
+        let (mut changes, commands, requested) = match stored.and_then(|stored| Ok((stored.0, stored.1, requested?))) {
+            Ok(stored) => stored,
             Err(error) => {
                 // They are dropped as those of any failed step.
                 self.store.forget_children(&sorted.children);
@@ -64,8 +68,9 @@ impl<P: Durable> DurableMachine<P> {
         }
         let mut notices = self.notices(taken, &sorted.cancelled, exit.as_ref());
         notices.extend(self.watch_notices(is_tied.then_some(&named.ties), is_over));
-        let performed: Vec<u64> = named.answers.iter().map(|answer| answer.key.1).collect();
+        performed.extend(named.answers.iter().map(|answer| answer.key.1));
         notices.append(&mut named.answers);
+        notices.extend(requested);
         let events = self.taken_events(taken);
         let Sorted { inside, mut held, names_sender, children, monitors, .. } = sorted;
         // A set: a step may have very many timers, commands and children.

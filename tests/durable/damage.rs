@@ -3,12 +3,14 @@
 #[cfg(feature = "sqlite")]
 use std::time::Duration;
 
-use procession::durable::Query;
 use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Status};
-use procession::{Address, Runtime};
+use procession::durable::{Durable, Query, Store, StoreError, WhyDead};
+use procession::{Address, Events, Exit, Process, Reason, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
 
-use crate::wait::{LIMIT, until};
-use crate::worker::{Worker, WorkerMessage, end, look, start};
+use crate::places::store_in;
+use crate::wait::{LIMIT, until, wait};
+use crate::worker::{Worker, WorkerMessage, end, look, start, stepped};
 
 /// The state of the process whose row is damaged.
 fn marked() -> Worker {
@@ -82,7 +84,7 @@ fn a_damaged_row_keeps_no_other_from_being_removed() {
     use procession::clock::ManualClock;
     use procession::durable::journal::SqliteJournal;
 
-    use crate::places::{Directory, store_in};
+    use crate::places::Directory;
 
     const KEEP: Duration = Duration::from_secs(60);
     let (directory, clock) = (Directory::new(), ManualClock::new());
@@ -125,4 +127,152 @@ fn an_order_to_all_passes_over_a_damaged_process() {
     let (store, runtime) = run();
     assert_eq!(store.retry_all(&Query::all()).unwrap(), 0);
     end((store, runtime));
+}
+
+/// Checks that a damaged process has ended in this run, and that nothing of the damage is left.
+fn has_ended(store: &Store, damaged: Address<WorkerMessage>) {
+    assert!(matches!(store.result::<Worker>("damaged").unwrap().wait(LIMIT), Err(StoreError::Terminated)));
+    let listed = store.list(&Query::all().status(Status::Ended)).unwrap();
+    let [one] = &*listed else { panic!("{listed:?}") };
+    assert_eq!((one.pid, one.id.as_deref()), (damaged.pid(), Some("damaged")));
+    assert_eq!(store.count(&Query::all().status(Status::Sleeping)).unwrap(), 1);
+    assert_eq!(store.check().unwrap(), []);
+}
+
+#[test]
+fn a_damaged_process_is_terminated_with_its_mail() {
+    for by_store in [false, true] {
+        let disk = MemoryDisk::new();
+        let run = || start(MemoryJournal::new(&disk), Runtime::builder());
+        let (store, runtime) = run();
+        let damaged = store.begin("damaged", marked()).unwrap().address();
+        store.begin("sound", Worker::default()).unwrap().wait(LIMIT).unwrap();
+        stepped(&runtime);
+        end((store, runtime));
+        // Now the tables have everything.
+        end(run());
+        assert!(disk.flip(8 * (disk.log_size() as u64 + 60_000)));
+        let (store, runtime) = run();
+        let watcher = runtime.watch(damaged.pid());
+        store.send(damaged, WorkerMessage::Set(7)).unwrap().wait(LIMIT).unwrap();
+        if by_store {
+            store.terminate(damaged.pid()).unwrap();
+        } else {
+            assert!(runtime.terminate(damaged.pid()).unwrap());
+        }
+        assert!(matches!(wait(watcher).exit, Exit::Terminated(Reason::Terminated)));
+        has_ended(&store, damaged);
+        let dead = store.dead_letters(None, 10).unwrap();
+        assert_eq!(dead.iter().map(|dead| (dead.to, dead.why)).collect::<Vec<_>>(), [(damaged.pid(), WhyDead::Ended)]);
+        end((store, runtime));
+        let (store, runtime) = run();
+        has_ended(&store, damaged);
+        end((store, runtime));
+    }
+}
+
+#[test]
+fn a_state_that_is_none_of_its_kind_keeps_no_process_from_ending() {
+    for by_store in [false, true] {
+        let disk = MemoryDisk::new();
+        let run = || start(MemoryJournal::new(&disk), Runtime::builder());
+        let (store, runtime) =
+            store_in(MemoryJournal::new(&disk)).kind::<Impostor>().start(Runtime::builder()).unwrap();
+        let other = store.begin("damaged", Impostor(7)).unwrap().address();
+        stepped(&runtime);
+        end((store, runtime));
+        let (store, runtime) = run();
+        store.begin("sound", Worker::default()).unwrap().wait(LIMIT).unwrap();
+        let damaged = other.pid().typed();
+        // That loads it, and parks it.
+        assert!(runtime.cancel(damaged.pid(), "enough").unwrap());
+        until("it is parked", || store.count(&Query::all().status(Status::Parked)).unwrap() == 1);
+        if by_store {
+            store.terminate(damaged.pid()).unwrap();
+        } else {
+            assert!(runtime.terminate(damaged.pid()).unwrap());
+        }
+        stepped(&runtime);
+        has_ended(&store, damaged);
+        end((store, runtime));
+        let (store, runtime) = run();
+        has_ended(&store, damaged);
+        end((store, runtime));
+    }
+}
+
+/// A process of the name of a worker, with another state.
+#[derive(Serialize, Deserialize)]
+struct Impostor(u64);
+
+impl Process for Impostor {
+    type Message = ();
+    type Output = u64;
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<u64> {
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Impostor {
+    const NAME: &str = "worker";
+}
+
+/// A child whose row cannot be read answers its parent, and a message that cannot be read goes.
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_damaged_child_in_files_ends_and_answers_its_parent() {
+    use procession::durable::journal::SqliteJournal;
+    use procession::durable::{Request, Which, operate};
+
+    use crate::guest::{self, Guest, GuestMessage};
+    use crate::places::Directory;
+
+    for is_open in [false, true] {
+        let directory = Directory::new();
+        static KEYS: crate::wait::Mutex<Vec<procession::command::CommandKey>> = crate::wait::Mutex::new(Vec::new());
+        let test = 7_100 + u64::from(is_open);
+        let run = || guest::start(SqliteJournal::new(directory.path()), Runtime::builder(), |store| store, &KEYS);
+        let (store, runtime) = run();
+        let parent = store.begin("parent", Guest::new(test, 1)).unwrap().address();
+        store.send(parent, GuestMessage::Run(2)).unwrap().wait(LIMIT).unwrap();
+        until("the child has begun", || guest::address((test, 2)).is_some());
+        let child = guest::address((test, 2)).unwrap();
+        stepped(&runtime);
+        end((store, runtime));
+        end(run());
+        let tables = rusqlite::Connection::open(directory.path().join("tables.db")).unwrap();
+        let text = "UPDATE processes SET version = 77 WHERE serial = (SELECT max(serial) FROM processes)";
+        assert_eq!(tables.execute(text, []).unwrap(), 1);
+        drop(tables);
+        let terminate = Request::Terminate(Which::One(child.pid().to_string()));
+        if !is_open {
+            assert_eq!(operate(directory.path(), &terminate).unwrap(), 1);
+        }
+        let (store, runtime) = run();
+        if is_open {
+            store.send(child, GuestMessage::Ring(1)).unwrap().wait(LIMIT).unwrap();
+            end((store, runtime));
+            end(run());
+            let tables = rusqlite::Connection::open(directory.path().join("tables.db")).unwrap();
+            assert_eq!(tables.execute("UPDATE entries SET due = 1 WHERE class = 1", []).unwrap(), 1);
+            drop(tables);
+            let (store, runtime) = run();
+            assert_eq!(store.operate(&terminate).unwrap(), 1);
+            answers(&runtime, parent);
+            assert_eq!(store.check().unwrap(), []);
+            end((store, runtime));
+        } else {
+            answers(&runtime, parent);
+            assert_eq!(store.check().unwrap(), []);
+            end((store, runtime));
+        }
+    }
+
+    fn answers(runtime: &Runtime, parent: Address<GuestMessage>) {
+        let seen = || runtime.ask(parent, GuestMessage::Look, LIMIT).wait();
+        until("the parent has its answer", || seen().is_ok_and(|(_, notes)| notes == ["answer"]));
+        stepped(runtime);
+        assert_eq!(seen().unwrap().1, ["answer"]);
+    }
 }

@@ -39,6 +39,7 @@ mod mends;
 mod reports;
 mod store_calls;
 mod table_errors;
+mod step_requests;
 mod steps;
 mod draws;
 mod town;

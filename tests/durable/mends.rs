@@ -333,7 +333,7 @@ fn a_message_on_disk_is_not_called_lost_by_a_sender_that_is_slow() {
 
 /// As for `retry_all`.
 #[test]
-fn a_request_to_all_passes_over_a_damaged_process() {
+fn a_request_to_stop_to_all_passes_over_a_damaged_process() {
     use crate::worker::{Worker, start};
 
     let disk = MemoryDisk::new();
@@ -348,9 +348,9 @@ fn a_request_to_all_passes_over_a_damaged_process() {
     end(run());
     assert!(disk.flip(8 * (disk.log_size() as u64 + 60_000)));
     let (store, runtime) = run();
-    let ended = store.operate(&Request::Terminate(Which::All(Query::all()))).map_err(|why| why.to_string());
+    let asked = store.operate(&Request::Cancel(Which::All(Query::all()))).map_err(|why| why.to_string());
     end((store, runtime));
-    assert_eq!(ended, Ok(1.into()));
+    assert_eq!(asked, Ok(1.into()));
 }
 
 /// An operator whose order is refused counts as a waiter once.

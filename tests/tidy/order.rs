@@ -302,6 +302,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/storing",
     "durable/children",
     "durable/requests",
+    "durable/salvaging",
     "durable/loading",
     "durable/beginning",
     "durable/repairing",

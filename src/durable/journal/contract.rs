@@ -130,6 +130,17 @@ pub struct StoredProcess {
     pub entries: Vec<(u8, u64, EntryRow)>,
 }
 
+/// The readable rows of a process that has damaged rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvaged {
+    /// Its rows that can be read.
+    pub stored: StoredProcess,
+    /// The classes and numbers of its entries that cannot be read.
+    pub damaged: Vec<(u8, u64)>,
+    /// The names that are of this process, with their classes.
+    pub names: Vec<(u8, String, NameRow)>,
+}
+
 /// A reader of the tables. Each call sees the changes that were applied when it began.
 ///
 /// So two calls may return rows of different positions, because no snapshot outlives its call. A caller that also has
@@ -144,6 +155,15 @@ pub trait Reader: Send + std::fmt::Debug {
     ///
     /// [`JournalError::Damaged`] and [`JournalError::Io`].
     fn load(&mut self, serial: u64) -> Result<StoredProcess, JournalError>;
+
+    /// Returns all that can be read of a process of which rows are damaged. It may read all names.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`], and [`JournalError::Damaged`] if this journal cannot pass over damaged rows.
+    fn salvage(&mut self, serial: u64) -> Result<Salvaged, JournalError> {
+        Ok(Salvaged { stored: self.load(serial)?, ..Salvaged::default() })
+    }
 
     /// Returns the row of a process.
     ///

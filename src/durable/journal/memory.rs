@@ -1,7 +1,7 @@
 //! The journal in memory, for tests and simulations.
 
 use super::batch::{Batch, read_batch};
-use super::contract::{Journal, Log, Opened, Reader, Recovered, StoredProcess, Tables};
+use super::contract::{Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 use super::disk::{Disk, Frame, MemoryDisk, StoredRow};
 use super::error::{Damage, JournalError, Position};
 use super::record::{Change, EntryRow, NameRow, ProcessRow, Record, RowKey, Status};
@@ -256,6 +256,25 @@ impl Reader for MemoryReader {
                 Change::Process { row, .. } => found.row = row,
                 Change::Entry { class, number, row: Some(row), .. } => found.entries.push((class, number, row)),
                 Change::Entry { .. } | Change::Name { .. } => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn salvage(&mut self, serial: u64) -> Result<Salvaged, JournalError> {
+        let mut found = Salvaged::default();
+        for (key, row) in &self.disk()?.rows {
+            match (key, read_row(key, row)) {
+                (RowKey::Of { serial: of, .. }, _) if *of != serial => {}
+                (RowKey::Of { entry: Some(entry), .. }, Err(_)) => found.damaged.push(*entry),
+                (_, Ok(Change::Process { row, .. })) => found.stored.row = row,
+                (_, Ok(Change::Entry { class, number, row: Some(row), .. })) => {
+                    found.stored.entries.push((class, number, row));
+                }
+                (_, Ok(Change::Name { class, name, row: Some(row) })) if row.serial == serial => {
+                    found.names.push((class, name, row));
+                }
+                _ => {}
             }
         }
         Ok(found)

@@ -21,7 +21,7 @@ mod rows;
 mod sqlite;
 
 pub use self::batch::{Batch, LARGEST_BATCH};
-pub use self::contract::{CopyTables, Journal, Log, Opened, Reader, Recovered, StoredProcess, Tables};
+pub use self::contract::{CopyTables, Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 pub use self::disk::{Fault, MemoryDisk};
 pub use self::error::{Damage, JournalError, Position};
 pub use self::memory::MemoryJournal;

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::connection::{Guarded, failed};
-use crate::durable::journal::contract::{Reader, StoredProcess};
+use crate::durable::journal::contract::{Reader, Salvaged, StoredProcess};
 use crate::durable::journal::error::{Damage, JournalError, Position};
 use crate::durable::journal::record::{Change, EntryRow, NameRow, ProcessRow, RowKey, Status};
 use crate::durable::journal::rows::row_crc;
@@ -99,12 +99,60 @@ fn read_entries(file: &Connection, serial: u64) -> Result<Vec<(u8, u64, EntryRow
     Ok(found)
 }
 
+/// The row that was read, unless it is damaged.
+fn sound(read: Result<Read, JournalError>) -> Result<Option<Change>, JournalError> {
+    match read.and_then(|read| read.checked().map_err(JournalError::Damaged)) {
+        Ok(change) => Ok(Some(change)),
+        Err(JournalError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn salvage(file: &Connection, serial: u64) -> Result<Salvaged, JournalError> {
+    let mut found = Salvaged::default();
+    found.stored.row = match read_process(file, serial) {
+        Err(JournalError::Damaged(_)) => None,
+        row => row?,
+    };
+    let failed = of_row(file, RowKey::Of { serial, entry: None });
+    let mut select = file
+        .prepare(&format!("SELECT {ENTRY} FROM entries WHERE serial = ?1 ORDER BY class, number"))
+        .map_err(&failed)?;
+    let mut rows = select.query(params![serial]).map_err(&failed)?;
+    while let Some(row) = rows.next().map_err(&failed)? {
+        match sound(entry_of(row).map_err(&failed))? {
+            Some(Change::Entry { class, number, row: Some(row), .. }) => {
+                found.stored.entries.push((class, number, row))
+            }
+            _ => {
+                let key = row.get(1).and_then(|class| Ok((class, row.get(2)?)));
+                found.damaged.push(key.map_err(&failed)?);
+            }
+        }
+    }
+    let mut select = file.prepare(&format!("SELECT {NAME} FROM names WHERE serial = ?1")).map_err(&failed)?;
+    let mut rows = select.query(params![serial]).map_err(&failed)?;
+    while let Some(row) = rows.next().map_err(&failed)? {
+        if let Some(Change::Name { class, name, row: Some(row) }) = sound(name_of(row).map_err(&failed))? {
+            found.names.push((class, name, row));
+        }
+    }
+    Ok(found)
+}
+
 impl Reader for SqliteReader {
     fn load(&mut self, serial: u64) -> Result<StoredProcess, JournalError> {
         self.0.read(|file| {
             // Its reads are of one snapshot. Dropping it ends it.
             let snapshot = file.unchecked_transaction().map_err(failed(file, "reading a process"))?;
             Ok(StoredProcess { row: read_process(&snapshot, serial)?, entries: read_entries(&snapshot, serial)? })
+        })
+    }
+
+    fn salvage(&mut self, serial: u64) -> Result<Salvaged, JournalError> {
+        self.0.read(|file| {
+            let snapshot = file.unchecked_transaction().map_err(failed(file, "reading a process"))?;
+            salvage(&snapshot, serial)
         })
     }
 
