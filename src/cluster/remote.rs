@@ -22,7 +22,7 @@ pub trait Remote: Serialize + DeserializeOwned + Send + 'static {
     const MAX_BYTES: usize = MAX_BYTES;
 }
 
-/// Implements [`Remote`](crate::cluster::Remote) for a type, with its name and version on all nodes. `max_bytes` is
+/// Implements [`Remote`] for a type, with its name and version on all nodes. `max_bytes` is
 /// the most bytes of an encoded message, if that is less than 16 MiB.
 ///
 /// ```

@@ -87,7 +87,7 @@ pub enum DeadLetterReason {
     /// message is in doubt: it may have been stepped there.
     #[cfg(feature = "cluster")]
     NodeDown,
-    /// It could not be sent to the node of its receiver. See [`NodeError`](crate::cluster::NodeError).
+    /// It could not be sent to the node of its receiver. See [`NodeError`].
     #[cfg(feature = "cluster")]
     NotSent,
     /// Another node has sent it, and it cannot be decoded here.
