@@ -36,7 +36,10 @@ impl Assembly {
 pub(super) enum Arrived {
     Item(Class, Payload),
     /// The types and the directory are there.
-    Opening { types: Vec<u8>, directory: Vec<u8> },
+    Opening {
+        types: Vec<u8>,
+        directory: Vec<u8>,
+    },
     Piece,
 }
 

@@ -33,8 +33,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] =
-        [Kind::Hello, Kind::Refused, Kind::Who, Kind::Bye, Kind::Leaving, Kind::Batch, Kind::Beat];
+    const ALL: [Kind; 7] = [Kind::Hello, Kind::Refused, Kind::Who, Kind::Bye, Kind::Leaving, Kind::Batch, Kind::Beat];
 
     fn to_byte(self) -> u8 {
         // No other protocol on the same port begins like this.

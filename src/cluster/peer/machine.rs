@@ -50,8 +50,8 @@ pub(crate) struct Peer {
     state: State,
     /// Frames that belong to no connection.
     answers: VecDeque<Vec<u8>>,
-    /// The last refusal, and until when it holds.
-    refusal: Option<(Refusal, Duration)>,
+    /// Until when nobody dials because of a refusal.
+    refused_until: Option<Duration>,
     last_tick: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Peer {
     /// A machine without a connection. `limit` bounds the bytes of small messages that wait, and those of large ones.
     pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer {
         let state = State::Idle { dial_at: Some(now) };
-        Peer { identity, limit, state, answers: VecDeque::new(), refusal: None, last_tick: now }
+        Peer { identity, limit, state, answers: VecDeque::new(), refused_until: None, last_tick: now }
     }
 
     /// Returns when the peer is to be dialled, if it is.
@@ -76,7 +76,7 @@ impl Peer {
     pub(crate) fn dial(&mut self, now: Duration, nonce: u64) -> bool {
         let may_dial = nonce != 0 && self.dial_at().is_some_and(|at| at <= now);
         if may_dial {
-            self.refusal = None;
+            self.refused_until = None;
             self.state = State::Calling { nonce, hello_at: now };
         }
         may_dial
@@ -289,10 +289,15 @@ impl Peer {
             return;
         }
         match &mut self.state {
-            State::Idle { dial_at } => match self.refusal.clone().filter(|(_, until)| now < *until) {
-                Some((refusal, _)) => self.say_refused(Ends { to: from, from: 0 }, &refusal),
-                None => *dial_at = Some(dial_at.map_or(now, |at| at.min(now))),
-            },
+            State::Idle { dial_at } => {
+                if self.refused_until.is_none_or(|until| until <= now) {
+                    *dial_at = Some(dial_at.map_or(now, |at| at.min(now)));
+                } else if let Some(refusal) = self.identity.difference_from(&hello.identity) {
+                    self.say_refused(Ends { to: from, from: 0 }, &refusal);
+                }
+                // Otherwise the difference has gone. An answer would refuse the peer for another 5 s, and the peer
+                // could do the same to this node, for ever.
+            }
             State::Calling { nonce, .. } if to != *nonce => {
                 let ends = Ends { to: from, from: *nonce };
                 self.say_hello(ends, false);
@@ -375,7 +380,7 @@ impl Peer {
     fn refused(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect>) {
         self.fail(now, DownReason::Refused, false, effects);
         self.state = State::Idle { dial_at: Some(now + REFUSED) };
-        self.refusal = Some((refusal.clone(), now + REFUSED));
+        self.refused_until = Some(now + REFUSED);
         effects.push(Effect::Refused(Box::new(refusal)));
     }
 

@@ -21,6 +21,8 @@ mod torture_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]
+mod lanes_tests;
+#[cfg(all(test, not(loom)))]
 mod hostile_tests;
 
 pub(crate) use effect::{DownReason, Effect, Payload};

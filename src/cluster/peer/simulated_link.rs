@@ -48,6 +48,14 @@ pub(super) struct Weather {
     pub(super) tear: u64,
 }
 
+/// What becomes of a frame on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Arrives,
+    Lost,
+    Doubled,
+}
+
 /// An item as its payload says: the connection, the sender, and its number among those of the sender there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
@@ -90,6 +98,9 @@ pub(super) struct Node {
     /// The tokens of the peer's items.
     pub(super) delivered: BTreeSet<u64>,
     told: Vec<u64>,
+    /// All tokens of `delivered`, and of `undelivered`, in their order.
+    pub(super) order: Vec<u64>,
+    pub(super) told_order: Vec<u64>,
     pub(super) ups: usize,
     pub(super) downs: Vec<(Duration, DownReason)>,
     pub(super) refusals: Vec<(Duration, Refusal)>,
@@ -112,6 +123,8 @@ impl Node {
             undelivered: BTreeSet::new(),
             delivered: BTreeSet::new(),
             told: Vec::new(),
+            order: Vec::new(),
+            told_order: Vec::new(),
             ups: 0,
             downs: Vec::new(),
             refusals: Vec::new(),
@@ -142,6 +155,7 @@ impl Node {
                 let (here, there) = self.connection.expect("an item without an up");
                 assert_eq!(mark.connection, (there, here), "an item of another connection");
                 assert!(self.delivered.insert(mark.token), "{mark:?} was delivered twice");
+                self.order.push(mark.token);
                 // Control items from outside have no order.
                 if mark.sender != 0 || class == Class::Message {
                     let next = self.delivered_numbers.entry(mark.sender).or_default();
@@ -159,6 +173,7 @@ impl Node {
                 assert!(self.accepted.contains_key(&token), "{token} was never accepted");
                 assert!(self.undelivered.insert(token), "{token} was told twice");
                 self.told.push(token);
+                self.told_order.push(token);
             }
             Effect::Room => self.rooms += 1,
         }
@@ -179,9 +194,9 @@ pub(super) struct World {
     last_arrival: [Duration; 2],
     frames: u64,
     tokens: u64,
-    /// Called for each frame on its way. It may change the frame, and returns whether to lose it.
-    pub(super) spoil: fn(usize, &mut Vec<u8>) -> bool,
-    /// The longest frames that each node has sent since they were last cleared.
+    /// Called for each frame on its way, with its sender. It may change the frame, and says what becomes of it.
+    pub(super) spoil: Box<dyn FnMut(usize, &mut Vec<u8>) -> Fate>,
+    /// The frames that each node has sent, while they are kept.
     pub(super) sent: [Vec<Vec<u8>>; 2],
     pub(super) keeps_frames: bool,
 }
@@ -213,7 +228,7 @@ impl World {
             last_arrival: [Duration::ZERO; 2],
             frames: 0,
             tokens: 0,
-            spoil: |_, _| false,
+            spoil: Box::new(|_, _| Fate::Arrives),
             sent: Default::default(),
             keeps_frames: false,
         }
@@ -271,8 +286,8 @@ impl World {
         if self.keeps_frames {
             self.sent[from].push(frame.clone());
         }
-        let is_lost = (self.spoil)(from, &mut frame);
-        if is_lost || self.cut[from] || self.dice.once_in(lose) {
+        let fate = (self.spoil)(from, &mut frame);
+        if fate == Fate::Lost || self.cut[from] || self.dice.once_in(lose) {
             return;
         }
         if self.dice.once_in(tear) {
@@ -281,7 +296,7 @@ impl World {
         let jitter = Duration::from_micros(self.dice.below(jitter.as_micros() as u64 + 1));
         let at = (self.now + delay + jitter).max(self.last_arrival[to]);
         self.last_arrival[to] = at;
-        if self.dice.once_in(repeat) {
+        if fate == Fate::Doubled || self.dice.once_in(repeat) {
             self.put(to, at, frame.clone());
         }
         if self.dice.once_in(late) {
@@ -291,7 +306,18 @@ impl World {
         self.put(to, at, frame);
     }
 
-    fn put(&mut self, to: usize, at: Duration, frame: Vec<u8>) {
+    /// How many bytes are on their way to a node.
+    pub(super) fn bytes_to(&self, to: usize) -> usize {
+        self.wires[to].values().map(Vec::len).sum()
+    }
+
+    /// Takes all frames off that are on their way to a node.
+    pub(super) fn take_wire(&mut self, to: usize) -> BTreeMap<(Duration, u64), Vec<u8>> {
+        std::mem::take(&mut self.wires[to])
+    }
+
+    /// Lets a frame arrive at a node at a time.
+    pub(super) fn put(&mut self, to: usize, at: Duration, frame: Vec<u8>) {
         self.frames += 1;
         self.wires[to].insert((at, self.frames), frame);
     }
@@ -331,7 +357,8 @@ impl World {
         self.effects(who, effects, &[]);
     }
 
-    fn effects(&mut self, who: usize, effects: Vec<Effect>, frame: &[u8]) {
+    /// Carries effects out, and checks the order of the tokens that were told.
+    pub(super) fn effects(&mut self, who: usize, effects: Vec<Effect>, frame: &[u8]) {
         for effect in effects {
             let more = self.nodes[who].effect(self.now, effect, frame);
             self.effects(who, more, frame);
