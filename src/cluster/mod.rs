@@ -7,6 +7,7 @@
 
 mod codec;
 mod connection;
+mod driver;
 mod failures;
 mod frame;
 mod guarded;

@@ -36,6 +36,11 @@ impl Node {
         Node { wire: Arc::new(wire), lives, here, core: Arc::downgrade(core), connections: DashMap::new() }
     }
 
+    /// The number with which the PIDs of this node begin.
+    pub(crate) fn number(&self) -> u32 {
+        self.here
+    }
+
     /// The list of the types that this node takes, for other nodes.
     pub(crate) fn list(&self) -> Result<Vec<u8>, BoxError> {
         self.wire.list()
@@ -131,4 +136,4 @@ impl NonLocal for Node {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(in crate::cluster) mod tests;

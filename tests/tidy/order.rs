@@ -360,6 +360,8 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/connection",
     "cluster/node",
     "cluster/node/tests",
+    "cluster/driver",
+    "cluster/driver/tests",
     "cluster/mod",
     "coded",
     "command",

@@ -20,7 +20,7 @@ use crate::wait::{until, wait};
 const LIMIT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Message {
+pub(in crate::cluster) enum Message {
     Note(u64),
     Ask(Reply<u64>),
     Keep(Reply<u64>),
@@ -37,7 +37,7 @@ crate::remote!(Message, "test::Message", 1);
 
 /// Cannot be decoded. The panic is on purpose.
 #[derive(Debug)]
-enum Spoilt {
+pub(in crate::cluster) enum Spoilt {
     Fails,
     Panics,
 }
@@ -63,10 +63,10 @@ struct Unknown(u8);
 
 crate::remote!(Unknown, "test::Unknown", 1);
 
-type Notes = Arc<Mutex<Vec<u64>>>;
+pub(in crate::cluster) type Notes = Arc<Mutex<Vec<u64>>>;
 
 /// Notes numbers, and answers.
-struct Echo {
+pub(in crate::cluster) struct Echo {
     notes: Notes,
     kept: Vec<Reply<u64>>,
     begin: Begin,
@@ -135,9 +135,9 @@ impl Carrier for Cable {
 }
 
 /// A runtime with its node, and its end of the cable.
-struct Side {
-    runtime: Runtime,
-    node: Arc<Node>,
+pub(in crate::cluster) struct Side {
+    pub(in crate::cluster) runtime: Runtime,
+    pub(in crate::cluster) node: Arc<Node>,
     graves: Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>,
     cable: Arc<Cable>,
     /// The number of the other node, and the connection.
@@ -147,7 +147,12 @@ struct Side {
 }
 
 fn side(life: u64, wire: Wire) -> Side {
-    let (graves, clock) = (Arc::<Mutex<Vec<_>>>::default(), ManualClock::new());
+    side_with(life, wire, ManualClock::new())
+}
+
+/// A runtime with its node, on this clock.
+pub(in crate::cluster) fn side_with(life: u64, wire: Wire, clock: ManualClock) -> Side {
+    let graves = Arc::<Mutex<Vec<_>>>::default();
     let builder = Runtime::builder().workers(1).node(7).clock(clock.clock());
     let runtime = builder.observer(Graves(graves.clone())).start().unwrap();
     let node = Arc::new(Node::new(Life::Node(life), wire, runtime.core()));
@@ -234,10 +239,10 @@ fn carry_from(from: &Side, to: &Side) -> usize {
     count
 }
 
-type Begin = Vec<Box<dyn FnOnce(&mut StepOutput) + Send>>;
+pub(in crate::cluster) type Begin = Vec<Box<dyn FnOnce(&mut StepOutput) + Send>>;
 
 impl Side {
-    fn echo(&self, begin: Begin) -> ((Handle<Echo>, Address<Message>), Notes) {
+    pub(in crate::cluster) fn echo(&self, begin: Begin) -> ((Handle<Echo>, Address<Message>), Notes) {
         let notes = Notes::default();
         let echo = Echo { notes: notes.clone(), kept: Vec::new(), begin };
         let echo = self.runtime.spawn(echo).unwrap();
@@ -246,11 +251,11 @@ impl Side {
     }
 
     /// A process that yields this in its first step.
-    fn begins(&self, begin: impl FnOnce(&mut StepOutput) + Send + 'static) -> Notes {
+    pub(in crate::cluster) fn begins(&self, begin: impl FnOnce(&mut StepOutput) + Send + 'static) -> Notes {
         self.echo(vec![Box::new(begin)]).1
     }
 
-    fn graves(&self) -> Vec<(Pid, DeadLetterReason)> {
+    pub(in crate::cluster) fn graves(&self) -> Vec<(Pid, DeadLetterReason)> {
         std::mem::take(&mut *lock(&self.graves))
     }
 }

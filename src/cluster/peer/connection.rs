@@ -34,14 +34,14 @@ pub(super) enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Connection<T> {
     /// What our frames carry.
     pub(super) ends: Ends,
     pub(super) peer: Identity,
     pub(super) protocol: u16,
     pub(super) stage: Stage,
-    pub(super) lanes: Lanes,
-    pub(super) sent: Unacknowledged,
+    pub(super) lanes: Lanes<T>,
+    pub(super) sent: Unacknowledged<T>,
     incoming: Incoming,
     /// The opening of the peer, if it came before the caller has accepted.
     opening: Option<(Vec<u8>, Vec<u8>)>,
@@ -61,8 +61,8 @@ pub(super) struct Connection {
     pub(super) rival: Option<(u64, Duration)>,
 }
 
-impl Connection {
-    pub(super) fn new(now: Duration, ends: Ends, peer: Identity, protocol: u16, limit: usize) -> Connection {
+impl<T: Copy> Connection<T> {
+    pub(super) fn new(now: Duration, ends: Ends, peer: Identity, protocol: u16, limit: usize) -> Connection<T> {
         Connection {
             ends,
             peer,
@@ -89,7 +89,7 @@ impl Connection {
         ends == Ends { to: self.ends.from, from: self.ends.to }
     }
 
-    pub(super) fn accept(&mut self, now: Duration, types: Vec<u8>, directory: Vec<u8>, effects: &mut Vec<Effect>) {
+    pub(super) fn accept(&mut self, now: Duration, types: Vec<u8>, directory: Vec<u8>, effects: &mut Vec<Effect<T>>) {
         self.stage = Stage::Opening;
         self.opening_since = now;
         self.lanes.open_with(types, directory);
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// Takes the step to up, if both the caller and the peer have done their part.
-    fn go_up(&mut self, effects: &mut Vec<Effect>) {
+    fn go_up(&mut self, effects: &mut Vec<Effect<T>>) {
         if self.stage == Stage::Opening
             && let Some((types, directory)) = self.opening.take()
         {
@@ -113,7 +113,7 @@ impl Connection {
         now: Duration,
         kind: Kind,
         reader: &mut Reader<'_>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<Effect<T>>,
     ) -> Result<(), DownReason> {
         let head = reader.head().ok_or(DownReason::Gap)?;
         let expected = self.incoming.sequence + u64::from(kind == Kind::Batch);
@@ -238,7 +238,7 @@ impl Connection {
     }
 
     /// Returns the tokens of all items that are not acknowledged.
-    pub(super) fn into_tokens(self) -> impl Iterator<Item = u64> {
+    pub(super) fn into_tokens(self) -> impl Iterator<Item = T> {
         self.sent.into_tokens().chain(self.lanes.into_tokens())
     }
 }

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 
 /// Something that the machine tells its caller. Effects are in the order in which they happened.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum Effect<T = u64> {
     /// The peer has said who it is. The caller answers with `Peer::accept` or `Peer::refuse`.
     Greeted(Box<Identity>),
     /// The connection was refused, here or by the peer.
@@ -20,7 +20,7 @@ pub(crate) enum Effect {
     /// The connection is down. [`Effect::Undelivered`] follows for each item that was not acknowledged.
     Down(DownReason),
     /// The item with this token was not delivered, or it is in doubt.
-    Undelivered(u64),
+    Undelivered(T),
     /// There is room again, after an item was refused as busy.
     Room,
 }

@@ -21,40 +21,42 @@ const CLASSES: usize = 4096;
 pub(crate) enum Class {
     /// It waits for room, and in order.
     Message,
+    /// It is never refused, and waits in order.
+    Answer,
     /// It is never refused, and passes items of other senders.
     Control,
 }
 
 /// Something that is to be sent to the peer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct Item<T = u64> {
     /// Items of one sender stay in order. Zero is outside of processes.
     pub(crate) sender: u64,
-    /// The number under which the caller is told that the item was not delivered.
-    pub(crate) token: u64,
+    /// Given back to the caller if the item was not delivered.
+    pub(crate) token: T,
     pub(crate) payload: Vec<u8>,
 }
 
 /// Why an item was not taken. It is handed back.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotOffered {
+pub(crate) enum NotOffered<T = u64> {
     /// Too much waits. `Effect::Room` follows when there is room again.
-    Busy(Item),
+    Busy(Item<T>),
     /// There is no connection that is up.
-    NotUp(Item),
+    NotUp(Item<T>),
     /// The payload is longer than [`ITEM_LIMIT`].
-    TooLarge(Item),
+    TooLarge(Item<T>),
 }
 
 #[derive(Debug)]
-struct Waiting {
-    item: Item,
+struct Waiting<T> {
+    item: Item<T>,
     class: Class,
     /// Whether it counts among the large items: it is one, or it waits behind one of its sender.
     is_aside: bool,
 }
 
-impl Waiting {
+impl<T> Waiting<T> {
     fn is_large(&self) -> bool {
         self.item.payload.len() > FRAGMENT
     }
@@ -66,9 +68,9 @@ impl Waiting {
 
 /// A large item that is being sent.
 #[derive(Debug)]
-struct Large {
+struct Large<T> {
     number: u64,
-    waiting: Waiting,
+    waiting: Waiting<T>,
     sent: usize,
 }
 
@@ -87,19 +89,19 @@ impl Budget {
 }
 
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct Lanes<T> {
     limit: usize,
     /// The rest of the types and the directory: what they are, the bytes, and how many were sent.
     opening: VecDeque<(Part, Vec<u8>, usize)>,
-    control: VecDeque<Item>,
+    control: VecDeque<Item<T>>,
     /// All other items, in the order of their offer.
-    queue: VecDeque<Waiting>,
+    queue: VecDeque<Waiting<T>>,
     /// Large items that take turns.
-    open: VecDeque<Large>,
+    open: VecDeque<Large<T>>,
     /// Large items that wait until others are complete.
-    unopened: VecDeque<Waiting>,
+    unopened: VecDeque<Waiting<T>>,
     /// For each sender with a large item in `open` or `unopened`, or in `released`: what it has sent after that.
-    behind: HashMap<u64, VecDeque<Waiting>>,
+    behind: HashMap<u64, VecDeque<Waiting<T>>>,
     /// Senders whose large item is complete. What is behind it goes next.
     released: VecDeque<u64>,
     /// How many items of each class of senders wait outside of the control lane.
@@ -115,8 +117,8 @@ pub(super) struct Lanes {
     owes_fragment: bool,
 }
 
-impl Lanes {
-    pub(super) fn new(limit: usize) -> Lanes {
+impl<T: Copy> Lanes<T> {
+    pub(super) fn new(limit: usize) -> Lanes<T> {
         Lanes {
             limit,
             opening: VecDeque::new(),
@@ -141,7 +143,7 @@ impl Lanes {
         self.opening.extend([(Part::Types, types, 0), (Part::Directory, directory, 0)]);
     }
 
-    pub(super) fn offer(&mut self, class: Class, item: Item) -> Result<(), NotOffered> {
+    pub(super) fn offer(&mut self, class: Class, item: Item<T>) -> Result<(), NotOffered<T>> {
         if item.payload.len() > ITEM_LIMIT {
             return Err(NotOffered::TooLarge(item));
         }
@@ -203,8 +205,8 @@ impl Lanes {
     }
 
     /// Returns the tokens of all items, those of each sender in the order of their offer.
-    pub(super) fn into_tokens(mut self) -> Vec<u64> {
-        let mut tokens: Vec<u64> = self.control.iter().map(|item| item.token).collect();
+    pub(super) fn into_tokens(mut self) -> Vec<T> {
+        let mut tokens: Vec<T> = self.control.into_iter().map(|item| item.token).collect();
         let open = self.open.into_iter().map(|large| large.waiting);
         for waiting in open.chain(self.unopened) {
             tokens.push(waiting.item.token);
@@ -220,7 +222,7 @@ impl Lanes {
     }
 
     /// Appends parts to a batch until it is full. Returns whether there was a part.
-    pub(super) fn fill(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged) -> bool {
+    pub(super) fn fill(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>) -> bool {
         let begin = batch.len();
         self.fill_opening(batch, sent);
         while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len(), 0)) {
@@ -238,7 +240,7 @@ impl Lanes {
         batch.len() > begin
     }
 
-    fn fill_opening(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged) {
+    fn fill_opening(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>) {
         while let Some((part, bytes, place)) = self.opening.front_mut() {
             let room = LONGEST_FRAME.saturating_sub(batch.len() + PART_HEAD);
             let rest = &bytes[*place..];
@@ -258,7 +260,7 @@ impl Lanes {
         }
     }
 
-    fn fill_small(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged, has_fragment: bool) {
+    fn fill_small(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>, has_fragment: bool) {
         let begin = batch.len();
         while let Some(waiting) = self.next_small() {
             // The first small item may take the place of a fragment. The fragment is then first in the next batch.
@@ -276,7 +278,7 @@ impl Lanes {
     }
 
     /// Takes the next small item whose sender has no large one before it. Opens large items on the way.
-    fn next_small(&mut self) -> Option<Waiting> {
+    fn next_small(&mut self) -> Option<Waiting<T>> {
         while let Some(&sender) = self.released.front() {
             match self.behind.get_mut(&sender).and_then(VecDeque::pop_front) {
                 None => {
@@ -310,14 +312,14 @@ impl Lanes {
         None
     }
 
-    fn put_back(&mut self, waiting: Waiting) {
+    fn put_back(&mut self, waiting: Waiting<T>) {
         match self.released.front().and_then(|sender| self.behind.get_mut(sender)) {
             Some(behind) => behind.push_front(waiting),
             None => self.queue.push_front(waiting),
         }
     }
 
-    fn open(&mut self, waiting: Waiting) {
+    fn open(&mut self, waiting: Waiting<T>) {
         self.unopened.push_back(waiting);
         self.open_more();
     }
@@ -335,7 +337,7 @@ impl Lanes {
         }
     }
 
-    fn has_credit(&self, large: &Large) -> bool {
+    fn has_credit(&self, large: &Large<T>) -> bool {
         let fragment = FRAGMENT.min(large.waiting.item.payload.len() - large.sent);
         self.fragment_bytes + fragment as u64 <= self.granted
     }
@@ -345,7 +347,7 @@ impl Lanes {
     }
 
     /// Appends a fragment of the large item whose turn it is, if it has credit and fits. Returns whether it did.
-    fn fill_fragment(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged) -> bool {
+    fn fill_fragment(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>) -> bool {
         if !self.may_send_fragment() {
             return false;
         }
@@ -389,7 +391,7 @@ impl Lanes {
     }
 
     /// Takes an item that was sent out of the sums.
-    fn forget(&mut self, waiting: &Waiting) {
+    fn forget(&mut self, waiting: &Waiting<T>) {
         self.classes[class_of(waiting.item.sender)] -= 1;
         let budget = if waiting.is_aside { &mut self.aside } else { &mut self.small };
         budget.bytes -= waiting.cost();

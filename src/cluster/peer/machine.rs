@@ -24,10 +24,10 @@ const RIVAL: Duration = Duration::from_millis(500);
 const ANSWERS: usize = 16;
 
 #[derive(Debug)]
-enum State {
+enum State<T> {
     Idle { dial_at: Option<Duration> },
     Calling { nonce: u64, hello_at: Duration },
-    Connected(Box<Connection>),
+    Connected(Box<Connection<T>>),
     Left,
 }
 
@@ -44,10 +44,10 @@ enum State {
 /// - after each call, and when [`due`](Peer::due) has come, calls [`tick`](Peer::tick), and then
 ///   [`next_frame`](Peer::next_frame) until it returns false.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct Peer<T = u64> {
     identity: Identity,
     limit: usize,
-    state: State,
+    state: State<T>,
     /// Frames that belong to no connection.
     answers: VecDeque<Vec<u8>>,
     /// Until when nobody dials because of a refusal.
@@ -55,9 +55,9 @@ pub(crate) struct Peer {
     last_tick: Duration,
 }
 
-impl Peer {
+impl<T: Copy> Peer<T> {
     /// A machine without a connection. `limit` bounds the bytes of small messages that wait, and those of large ones.
-    pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer {
+    pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer<T> {
         let state = State::Idle { dial_at: Some(now) };
         Peer { identity, limit, state, answers: VecDeque::new(), refused_until: None, last_tick: now }
     }
@@ -95,7 +95,7 @@ impl Peer {
     /// Takes a frame of the link.
     ///
     /// A frame that cannot be read, or that is of another connection, is dropped without an effect.
-    pub(crate) fn receive(&mut self, now: Duration, frame: &[u8], effects: &mut Vec<Effect>) {
+    pub(crate) fn receive(&mut self, now: Duration, frame: &[u8], effects: &mut Vec<Effect<T>>) {
         let mut reader = Reader::new(frame);
         let Some((kind, ends)) = reader.begin() else { return };
         match kind {
@@ -142,7 +142,7 @@ impl Peer {
         now: Duration,
         types: Vec<u8>,
         directory: Vec<u8>,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<Effect<T>>,
     ) -> bool {
         match &mut self.state {
             State::Connected(connection) if connection.stage == Stage::Paired => {
@@ -154,7 +154,7 @@ impl Peer {
     }
 
     /// Refuses the peer that was greeted, or that is up. Returns false if there is none.
-    pub(crate) fn refuse(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn refuse(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect<T>>) -> bool {
         let State::Connected(connection) = &self.state else { return false };
         let ends = connection.ends;
         self.say_refused(ends, &refusal);
@@ -163,7 +163,7 @@ impl Peer {
     }
 
     /// Takes an item for the peer. An item that is not taken is handed back.
-    pub(crate) fn offer(&mut self, class: Class, item: Item) -> Result<(), NotOffered> {
+    pub(crate) fn offer(&mut self, class: Class, item: Item<T>) -> Result<(), NotOffered<T>> {
         match &mut self.state {
             State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.offer(class, item),
             _ => Err(NotOffered::NotUp(item)),
@@ -184,7 +184,7 @@ impl Peer {
     }
 
     /// Writes the next frame into a buffer, whose content is replaced. Returns whether there is one.
-    pub(crate) fn next_frame(&mut self, now: Duration, frame: &mut Vec<u8>, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn next_frame(&mut self, now: Duration, frame: &mut Vec<u8>, effects: &mut Vec<Effect<T>>) -> bool {
         if let Some(answer) = self.answers.pop_front() {
             frame.clear();
             frame.extend_from_slice(&answer);
@@ -208,7 +208,7 @@ impl Peer {
     }
 
     /// Looks at the times.
-    pub(crate) fn tick(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    pub(crate) fn tick(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;
         self.last_tick = now;
         if let State::Connected(connection) = &mut self.state
@@ -235,7 +235,7 @@ impl Peer {
     }
 
     /// Notes that the link to the peer has closed.
-    pub(crate) fn close(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    pub(crate) fn close(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
         self.answers.clear();
         match self.state {
             State::Connected(_) => self.fail(now, DownReason::Closed, false, effects),
@@ -245,7 +245,7 @@ impl Peer {
     }
 
     /// Leaves the cluster. The peer is told, unless there is no connection. Nothing connects afterwards.
-    pub(crate) fn leave(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+    pub(crate) fn leave(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
         if let State::Connected(connection) = &self.state {
             let mut frame = Vec::new();
             begin(&mut frame, Kind::Leaving, connection.ends);
@@ -283,7 +283,7 @@ impl Peer {
         self.answer(frame);
     }
 
-    fn hello(&mut self, now: Duration, hello: Hello, effects: &mut Vec<Effect>) {
+    fn hello(&mut self, now: Duration, hello: Hello, effects: &mut Vec<Effect<T>>) {
         let Ends { to, from } = hello.ends;
         if from == 0 {
             return;
@@ -312,7 +312,7 @@ impl Peer {
     }
 
     /// Takes a `Hello` that names our nonce: its sender has seen it, so it is not an old copy.
-    fn pair(&mut self, now: Duration, ends: Ends, hello: Hello, effects: &mut Vec<Effect>) {
+    fn pair(&mut self, now: Duration, ends: Ends, hello: Hello, effects: &mut Vec<Effect<T>>) {
         if let Some(refusal) = self.identity.difference_from(&hello.identity) {
             self.say_refused(ends, &refusal);
             self.refused(now, refusal, effects);
@@ -327,7 +327,7 @@ impl Peer {
         self.state = State::Connected(Box::new(connection));
     }
 
-    fn hello_while_connected(&mut self, now: Duration, hello: &Hello, effects: &mut Vec<Effect>) {
+    fn hello_while_connected(&mut self, now: Duration, hello: &Hello, effects: &mut Vec<Effect<T>>) {
         let State::Connected(connection) = &mut self.state else { return };
         let ends = connection.ends;
         let (other, incarnation) = (hello.ends.from, hello.identity.incarnation);
@@ -356,7 +356,7 @@ impl Peer {
     }
 
     /// Answers a peer that has paired with an earlier nonce of ours, `known`, and has got a `Hello` with a newer one.
-    fn who(&mut self, now: Duration, ends: Ends, known: u64, effects: &mut Vec<Effect>) {
+    fn who(&mut self, now: Duration, ends: Ends, known: u64, effects: &mut Vec<Effect<T>>) {
         let bye = Ends { to: ends.from, from: known };
         match &self.state {
             State::Calling { nonce, .. } if *nonce == ends.to => self.say_bye(bye, DownReason::Closed),
@@ -377,7 +377,7 @@ impl Peer {
         }
     }
 
-    fn refused(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect>) {
+    fn refused(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect<T>>) {
         self.fail(now, DownReason::Refused, false, effects);
         self.state = State::Idle { dial_at: Some(now + REFUSED) };
         self.refused_until = Some(now + REFUSED);
@@ -385,7 +385,7 @@ impl Peer {
     }
 
     /// Ends the connection, if there is one. There is a `Down` exactly if there was an up.
-    fn fail(&mut self, now: Duration, reason: DownReason, says_bye: bool, effects: &mut Vec<Effect>) {
+    fn fail(&mut self, now: Duration, reason: DownReason, says_bye: bool, effects: &mut Vec<Effect<T>>) {
         let dial_at = (reason != DownReason::Left).then_some(now + BROKEN);
         let state = std::mem::replace(&mut self.state, State::Idle { dial_at });
         let State::Connected(connection) = state else { return };

@@ -65,6 +65,11 @@ impl Refusal {
         Refusal { difference, here: here.to_string(), there: there.to_string() }
     }
 
+    /// The refusal of a node that has found an error in what the peer has sent.
+    pub(crate) fn other(error: &dyn std::error::Error) -> Refusal {
+        Refusal::new(Difference::Other, error, "")
+    }
+
     /// Writes the refusal as the peer will read it.
     pub(super) fn put(&self, frame: &mut Vec<u8>) {
         frame.push(self.difference as u8);

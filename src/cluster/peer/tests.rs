@@ -241,7 +241,7 @@ fn refusals_do_not_go_on_for_ever() {
 fn a_second_living_node_of_one_name_is_refused() {
     let mut world = World::up(11);
     world.keeps_frames = true;
-    let mut second = Peer::new(world.now, identity("b", 3), 8 << 20);
+    let mut second: Peer = Peer::new(world.now, identity("b", 3), 8 << 20);
     let (mut frame, mut effects) = (Vec::new(), Vec::new());
     for _ in 0..40 {
         second.dial(world.now, 77);

@@ -15,16 +15,23 @@ struct SentBatch {
     bytes: usize,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Unacknowledged {
-    tokens: VecDeque<u64>,
+#[derive(Debug)]
+pub(super) struct Unacknowledged<T> {
+    tokens: VecDeque<T>,
     batches: VecDeque<SentBatch>,
     /// The batch that is being filled. Its sequence is that of the last batch that was sent.
     current: SentBatch,
     bytes: usize,
 }
 
-impl Unacknowledged {
+impl<T> Default for Unacknowledged<T> {
+    fn default() -> Unacknowledged<T> {
+        let (tokens, batches) = (VecDeque::new(), VecDeque::new());
+        Unacknowledged { tokens, batches, current: SentBatch::default(), bytes: 0 }
+    }
+}
+
+impl<T> Unacknowledged<T> {
     /// The sequence of the last batch.
     pub(super) fn last_sequence(&self) -> u64 {
         self.current.sequence
@@ -39,7 +46,7 @@ impl Unacknowledged {
     }
 
     /// Notes the last part of an item in the batch that is being filled.
-    pub(super) fn item(&mut self, token: u64, bytes: usize) {
+    pub(super) fn item(&mut self, token: T, bytes: usize) {
         self.tokens.push_back(token);
         self.current.items += 1;
         self.current.bytes += bytes + OVERHEAD;
@@ -81,7 +88,7 @@ impl Unacknowledged {
         }
     }
 
-    pub(super) fn into_tokens(self) -> impl Iterator<Item = u64> {
+    pub(super) fn into_tokens(self) -> impl Iterator<Item = T> {
         self.tokens.into_iter()
     }
 }

@@ -1,0 +1,378 @@
+//! Two nodes with their drivers, on one manual clock. The test is the link between them.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::cluster::node::tests::{Echo, Message, Notes, Side, side_with};
+use crate::cluster::wire::Wire;
+use crate::pid::{Address, Pid};
+use crate::primitives::AtomicU64;
+use crate::process::{
+    CommandError, DeadLetterReason, Event, Events, NodeError, Process, Reply, SendError, Step, StepOutput, StepResult,
+};
+use crate::runtime::{AskFuture, Handle};
+use crate::wait::until;
+
+const MILLIS: Duration = Duration::from_millis(1);
+const LIMIT: Duration = Duration::from_secs(3_600);
+
+#[derive(Serialize, Deserialize)]
+struct Large(u64, Vec<u8>);
+
+crate::remote!(Large, "test::Large", 1);
+
+/// A node, and its end of the link.
+struct End {
+    side: Side,
+    driver: Arc<PeerDriver>,
+    inward: Inward,
+    /// The frames that were sent and have not arrived.
+    on_the_way: VecDeque<Vec<u8>>,
+    /// It does not run: neither its threads nor its frames move.
+    is_stopped: bool,
+}
+
+/// What the link does with the next frame.
+type Weather<'w> = &'w mut dyn FnMut() -> bool;
+
+struct World {
+    ends: [End; 2],
+    clock: ManualClock,
+}
+
+fn end(name: &str, life: u64, clock: &ManualClock) -> End {
+    let wire = Wire::new().message::<Message>().message::<Large>();
+    let side = side_with(life, wire, clock.clone());
+    let identity = Identity {
+        cluster: "test".into(),
+        name: name.into(),
+        incarnation: life,
+        protocols: 1..=1,
+        voters: Vec::new(),
+        detection_time: Duration::from_millis(1_500),
+    };
+    let nonces = AtomicU64::new(life << 32);
+    let nonce = move || nonces.fetch_add(1, crate::primitives::Ordering::Relaxed) + 1;
+    let wake = Wakes { inward: Box::new(|| ()), outward: Box::new(|| ()) };
+    let driver = PeerDriver::new(&side.node, identity, clock.clock(), nonce, wake);
+    End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), is_stopped: false }
+}
+
+/// Two nodes that are connected.
+fn world() -> World {
+    let clock = ManualClock::new();
+    let ends = [end("one", 1, &clock), end("other", 2, &clock)];
+    let mut world = World { ends, clock };
+    world.connect();
+    world
+}
+
+impl World {
+    fn connect(&mut self) {
+        for _ in 0..1_000 {
+            self.run();
+            if self.ends.iter().all(|end| end.inward.up.is_some()) {
+                return;
+            }
+            self.clock.advance(10 * MILLIS);
+        }
+        panic!("the two have not connected within 10 s");
+    }
+
+    fn run(&mut self) {
+        self.run_in(&mut || true);
+    }
+
+    /// Moves frames and messages until nothing moves. The weather says which frames arrive.
+    fn run_in(&mut self, weather: Weather<'_>) {
+        until("nothing moves", || {
+            let mut has_moved = false;
+            while self.turn(weather) {
+                has_moved = true;
+            }
+            !has_moved && self.ends.iter().all(|end| end.side.runtime.is_idle())
+        });
+    }
+
+    /// One turn of everything. Returns whether something has moved.
+    fn turn(&mut self, weather: Weather<'_>) -> bool {
+        let mut has_moved = false;
+        for at in 0..2 {
+            let end = &mut self.ends[at];
+            if end.is_stopped {
+                continue;
+            }
+            let mut frame = Vec::new();
+            while end.driver.turn_out(&mut frame) == Outward::Frame {
+                has_moved = true;
+                if weather() {
+                    end.on_the_way.push_back(frame.clone());
+                }
+            }
+            let frames = std::mem::take(&mut end.on_the_way);
+            let other = &mut self.ends[1 - at];
+            frames.into_iter().for_each(|frame| other.driver.arrived(frame));
+            while !other.is_stopped && other.driver.turn_in(&mut other.inward) {
+                has_moved = true;
+            }
+            let end = &mut self.ends[at];
+            while end.driver.turn_in(&mut end.inward) {
+                has_moved = true;
+            }
+        }
+        has_moved
+    }
+
+    /// Lets time pass in short steps.
+    fn pass(&mut self, time: Duration, weather: Weather<'_>) {
+        let mut passed = Duration::ZERO;
+        while passed < time {
+            self.clock.advance(10 * MILLIS);
+            passed += 10 * MILLIS;
+            self.run_in(weather);
+        }
+    }
+
+    /// The address at the first node of a process of the other one.
+    fn far<M>(&self, address: Address<M>) -> Address<M> {
+        let number = self.ends[0].inward.up.as_ref().unwrap().0;
+        let pid = address.pid();
+        Pid::new(number, pid.slot(), pid.generation()).unwrap().typed()
+    }
+
+    fn echo(&self) -> (Handle<Echo>, Address<Message>, Notes) {
+        let ((echo, address), notes) = self.ends[1].side.echo(vec![]);
+        (echo, self.far(address), notes)
+    }
+
+    fn is_up(&self) -> [bool; 2] {
+        [0, 1].map(|at: usize| self.ends[at].inward.up.is_some())
+    }
+}
+
+fn is_down(answer: &Result<u64, CommandError>) -> bool {
+    matches!(answer, Err(CommandError::Node { why: NodeError::NodeDown, .. }))
+}
+
+#[test]
+fn two_nodes_find_each_other_and_carry_messages_and_answers() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let answers = world.ends[0].side.begins(move |out| {
+        (0..1_000).for_each(|number| out.send(far, Message::Note(number)));
+        out.ask(far, Message::Ask, LIMIT);
+    });
+    let asked = world.ends[0].side.runtime.ask(far, Message::Ask, LIMIT);
+    world.run();
+    assert_eq!(asked.wait().unwrap(), 7);
+    assert_eq!((lock(&notes).len(), &lock(&answers)[..]), (1_000, &[1][..]));
+    assert!(lock(&notes).is_sorted());
+    // An idle connection stays up.
+    world.pass(Duration::from_secs(10), &mut || true);
+    assert_eq!(world.is_up(), [true; 2]);
+    assert!(world.ends.iter().all(|end| end.side.graves().is_empty()));
+}
+
+#[test]
+fn a_cut_is_a_down_on_both_sides_and_a_heal_an_up() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let asked = world.ends[0].side.runtime.ask(far, Message::Keep, LIMIT);
+    world.run();
+    world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
+    // Nothing arrives any more, in either direction.
+    world.pass(Duration::from_millis(1_300), &mut || false);
+    assert_eq!(world.is_up(), [true; 2]);
+    world.pass(Duration::from_millis(450), &mut || false);
+    assert_eq!(world.is_up(), [false; 2], "1.75 s after the last frame");
+    assert!(is_down(&asked.wait()));
+    assert_eq!(world.ends[0].side.graves(), [(far.pid(), DeadLetterReason::NodeDown)]);
+    let refused = world.ends[0].side.runtime.send(far, Message::Note(2)).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NodeDown, .. }));
+    world.pass(Duration::from_secs(2), &mut || true);
+    assert_eq!(world.is_up(), [true; 2], "2 s after the heal");
+    world.ends[0].side.runtime.send(far, Message::Note(3)).unwrap();
+    world.run();
+    assert_eq!(*lock(&notes), [3]);
+}
+
+#[test]
+fn a_lost_frame_is_seen_by_the_next_heartbeat() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let asked = world.ends[0].side.runtime.ask(far, Message::Ask, LIMIT);
+    let mut frames = 0;
+    world.run_in(&mut || {
+        frames += 1;
+        frames > 1
+    });
+    // It was the last frame, so nothing follows that shows the gap.
+    assert_eq!(world.is_up(), [true; 2]);
+    world.pass(Duration::from_millis(260), &mut || true);
+    assert!(is_down(&asked.wait()));
+    world.connect();
+    world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
+    world.run();
+    assert_eq!(*lock(&notes), [1]);
+}
+
+/// Notes the numbers of large messages.
+struct Sink(Notes);
+
+impl Process for Sink {
+    type Message = Large;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Large>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(Large(number, bytes)) = event {
+                assert!(bytes.iter().all(|byte| *byte == number as u8));
+                lock(&self.0).push(number);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn large_messages_arrive_whole_and_in_order_with_small_ones() {
+    let mut world = world();
+    let notes = Notes::default();
+    let sink = world.ends[1].side.runtime.spawn(Sink(notes.clone())).unwrap();
+    let far = world.far(sink.address());
+    let sizes = [0, 1, 40_000, 3, 5 << 20, 10, (16 << 20) - 100, 2];
+    world.ends[0].side.begins(move |out| {
+        for (number, size) in (0..).zip(sizes) {
+            out.send(far, Large(number, vec![number as u8; size]));
+        }
+    });
+    world.run();
+    assert_eq!(*lock(&notes), (0..8).collect::<Vec<u64>>());
+    assert!(world.ends[0].side.graves().is_empty());
+}
+
+#[test]
+fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
+    let mut world = world();
+    let notes = Notes::default();
+    let sink = world.ends[1].side.runtime.spawn(Sink(notes.clone())).unwrap();
+    let far = world.far(sink.address());
+    world.ends[1].is_stopped = true;
+    let send =
+        |world: &World, number: u64| world.ends[0].side.runtime.send(far, Large(number, vec![number as u8; 10_000]));
+    let mut accepted = 0;
+    let refused = loop {
+        match send(&world, accepted) {
+            Ok(()) => accepted += 1,
+            Err(refused) => break refused,
+        }
+        world.run();
+    };
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::Busy, .. }), "{refused}");
+    let bytes = accepted * 10_000;
+    // What was sent and not confirmed, and what waits.
+    assert!((8 << 20..14 << 20).contains(&bytes), "{bytes} bytes were taken");
+    let back: Large = refused.into_inner();
+    assert_eq!(back.0, accepted);
+    world.ends[1].is_stopped = false;
+    world.run();
+    send(&world, accepted).unwrap();
+    world.run();
+    assert_eq!(*lock(&notes), (0..=accepted).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_node_that_leaves_is_down_at_once_and_for_good() {
+    let mut world = world();
+    let (_echo, far, _) = world.echo();
+    let asked = world.ends[0].side.runtime.ask(far, Message::Keep, LIMIT);
+    world.run();
+    world.ends[1].driver.leave();
+    world.run();
+    assert!(is_down(&asked.wait()));
+    world.pass(Duration::from_secs(3), &mut || true);
+    assert_eq!(world.is_up(), [false; 2]);
+}
+
+#[test]
+fn a_node_that_is_started_again_is_another_one() {
+    let mut world = world();
+    let (_echo, far, _) = world.echo();
+    let clock = world.clock.clone();
+    world.ends[1] = end("other", 3, &clock);
+    // A process with the same slot and generation.
+    let (_other, address, notes) = {
+        let ((echo, address), notes) = world.ends[1].side.echo(vec![]);
+        (echo, address, notes)
+    };
+    world.pass(Duration::from_secs(4), &mut || true);
+    assert_eq!(world.is_up(), [true; 2]);
+    assert_eq!((address.pid().slot(), address.pid().generation()), (far.pid().slot(), far.pid().generation()));
+    let refused = world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap_err();
+    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NodeDown, .. }));
+    world.ends[0].side.runtime.send(world.far(address), Message::Note(2)).unwrap();
+    world.run();
+    assert_eq!(*lock(&notes), [2]);
+}
+
+/// A link that loses frames now and then. Each message is stepped or dead, in order, and each question is answered.
+#[test]
+fn in_bad_weather_each_message_is_accounted_for_and_each_question_answered() {
+    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 30 };
+    for seed in 0..seeds {
+        bad_weather(seed);
+    }
+}
+
+fn bad_weather(seed: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let (mut sent, mut asked) = (Vec::new(), Vec::<AskFuture<u64>>::new());
+    for number in 0..500_u64 {
+        if world.ends[0].side.runtime.send(far, Message::Note(number)).is_ok() {
+            sent.push(number);
+        }
+        if random.random_range(0..4) == 0 {
+            let question = [Message::Ask as fn(Reply<u64>) -> Message, Message::Drop][random.random_range(0..2)];
+            asked.push(world.ends[0].side.runtime.ask(far, question, LIMIT));
+        }
+        let mut weather = || random.random_range(0..100) != 0;
+        let time = MILLIS * [0, 0, 10, 30, 300][number as usize % 5];
+        if time.is_zero() {
+            world.run_in(&mut weather);
+        } else {
+            world.pass(time, &mut weather);
+        }
+    }
+    world.pass(Duration::from_secs(5), &mut || true);
+    assert_eq!(world.is_up(), [true; 2], "seed {seed}");
+    let stepped = lock(&notes).clone();
+    assert!(stepped.is_sorted_by(|one, next| one < next), "seed {seed}: order, and at most once: {stepped:?}");
+    let count = asked.len();
+    let mut answers: BTreeMap<bool, usize> = BTreeMap::new();
+    for answer in asked {
+        let answer = answer.timeout(Duration::ZERO).wait();
+        let is_known = matches!(&answer, Ok(7) | Err(CommandError::Dropped)) || is_down(&answer);
+        assert!(is_known, "seed {seed}: {answer:?}");
+        *answers.entry(answer.is_ok()).or_default() += 1;
+    }
+    assert_eq!(answers.values().sum::<usize>(), count);
+    // Dead letters of questions are among them, too.
+    let dead = world.ends[0].side.graves().len();
+    assert!(
+        stepped.len() + dead >= sent.len(),
+        "seed {seed}: {} stepped, {dead} dead, {} sent",
+        stepped.len(),
+        sent.len()
+    );
+    for end in &world.ends {
+        let connection = &end.inward.up.as_ref().unwrap().1;
+        assert_eq!(connection.open_questions(), (0, 0), "seed {seed}");
+    }
+}
