@@ -2,6 +2,9 @@
 //!
 //! They mean something only in a place: within a store, or between two nodes. So they are written and read only while
 //! code of the store or of the connection runs, which says what they mean there. Anywhere else it is an error.
+//!
+//! One may run within the other: an encoder may send to a durable process. The inner one counts. A connection hides the
+//! run of the store in which it runs. So if there is a run, it is within the scope of the connection.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::ser::Error as _;
@@ -22,13 +25,13 @@ const OUTSIDE: &str =
 
 impl Serialize for Pid {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[cfg(feature = "cluster")]
-        if let Some(scope) = cluster::scope::here() {
-            return scope.write(*self, to);
-        }
         #[cfg(feature = "durable")]
         if let Some(run) = durable::run() {
             return run.note(*self).serialize(to);
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(scope) = cluster::scope::here() {
+            return scope.write(*self, to);
         }
         Err(S::Error::custom(OUTSIDE))
     }
@@ -36,14 +39,14 @@ impl Serialize for Pid {
 
 impl<'a> Deserialize<'a> for Pid {
     fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Pid, D::Error> {
-        #[cfg(feature = "cluster")]
-        if let Some(scope) = cluster::scope::here() {
-            return scope.read(from);
-        }
         #[cfg(feature = "durable")]
         if let Some(run) = durable::run() {
             let noted = Deserialize::deserialize(from)?;
             return run.read(noted).ok_or_else(|| D::Error::custom("a stored PID is zero"));
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(scope) = cluster::scope::here() {
+            return scope.read(from);
         }
         let _ = from;
         Err(D::Error::custom(OUTSIDE))
@@ -89,13 +92,13 @@ impl<'a, T> Deserialize<'a> for Tag<T> {
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Serialize for Reply<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        #[cfg(feature = "cluster")]
-        if let Some(scope) = cluster::scope::here() {
-            return scope.export(self, to);
-        }
         #[cfg(feature = "durable")]
         if let Some(run) = durable::run() {
             return run.write_reply(self, to);
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(scope) = cluster::scope::here() {
+            return scope.export(self, to);
         }
         let _ = to;
         Err(S::Error::custom(OUTSIDE))
@@ -104,13 +107,13 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Serialize for Reply<T> {
 
 impl<'a, T: Serialize + DeserializeOwned + Send + 'static> Deserialize<'a> for Reply<T> {
     fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Reply<T>, D::Error> {
-        #[cfg(feature = "cluster")]
-        if let Some(scope) = cluster::scope::here() {
-            return scope.import(from);
-        }
         #[cfg(feature = "durable")]
         if let Some(run) = durable::run() {
             return run.read_reply(from);
+        }
+        #[cfg(feature = "cluster")]
+        if let Some(scope) = cluster::scope::here() {
+            return scope.import(from);
         }
         let _ = from;
         Err(D::Error::custom(OUTSIDE))

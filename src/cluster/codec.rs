@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::lives::Life;
 use super::output::Output;
-use super::scope::{Scope, Side, within};
+use super::scope::{MAX_ASKS, MAX_LIVES, Scope, Side, within};
 use super::wire::NotEncoded;
 use crate::outcome::{BoxError, contain};
 use crate::pid::Pid;
@@ -31,6 +31,11 @@ pub(crate) struct Encoded {
 pub(crate) struct Exports(Rc<Scope>);
 
 impl Exports {
+    /// The numbers of their questions.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.0.asks()
+    }
+
     /// The value is not sent. The replies in it answer again.
     pub(crate) fn take_back(self) {
         self.0.take_back();
@@ -104,16 +109,13 @@ type LifeTable = Vec<(Life, u32)>;
 pub(crate) struct Opened<'b> {
     /// The bytes of the value.
     pub(crate) value: &'b [u8],
-    /// The numbers of the questions whose replies the value has.
-    pub(crate) asks: Vec<u64>,
     scope: Rc<Scope>,
 }
 
 /// Looks at the tables behind a value.
 pub(crate) fn open<'b>(side: &Arc<Side>, bytes: &'b [u8]) -> Result<Opened<'b>, BoxError> {
     let (value, lives, asks) = split(bytes).ok_or(BadTables)?;
-    let scope = Rc::new(Scope::reading(side.clone(), &lives)?);
-    Ok(Opened { value, asks, scope })
+    Ok(Opened { value, scope: Rc::new(Scope::reading(side.clone(), lives, asks)) })
 }
 
 impl Opened<'_> {
@@ -127,6 +129,11 @@ impl Opened<'_> {
         within(&self.scope, || contain(decode))?
     }
 
+    /// The numbers of the questions whose replies the value has.
+    pub(crate) fn asks(&self) -> &[u64] {
+        self.scope.asks_to_read()
+    }
+
     /// The questions whose replies were decoded, with their numbers.
     pub(crate) fn imported(&self) -> Vec<(u64, Arc<Ask>)> {
         self.scope.take_imported()
@@ -138,6 +145,9 @@ fn split(bytes: &[u8]) -> Option<(&[u8], LifeTable, Vec<u64>)> {
     let (rest, asks) = bytes.split_last_chunk::<2>()?;
     let (rest, lives) = rest.split_last_chunk::<2>()?;
     let (lives, asks) = (usize::from(u16::from_le_bytes(*lives)), usize::from(u16::from_le_bytes(*asks)));
+    if lives > MAX_LIVES || asks > MAX_ASKS {
+        return None;
+    }
     let (rest, asks) = rest.split_at_checked(rest.len().checked_sub(asks * ASK)?)?;
     let (value, lives) = rest.split_at_checked(rest.len().checked_sub(lives * LIFE)?)?;
     let life = |entry: &[u8]| {

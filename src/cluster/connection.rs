@@ -20,7 +20,7 @@ use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
 use super::frame::Head;
 use super::guarded;
-use super::lives::Lives;
+use super::lives::{Life, Lives};
 use super::output::Output;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
@@ -32,6 +32,7 @@ use crate::primitives::{Arc, Mutex, Weak, lock};
 use crate::process::command::why_dead;
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
+use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
 use crate::runtime::Core;
 use crate::sched::non_local::AnyMessage;
@@ -74,8 +75,8 @@ pub(crate) struct Connection {
     taken: Taken,
     carrier: Arc<dyn Carrier>,
     core: Weak<Core>,
-    /// The questions of the other node whose replies are here.
-    imported: Mutex<HashMap<u64, Weak<Ask>>>,
+    /// The questions of the other node whose replies are here. `None` when the connection is down.
+    imported: Mutex<Option<HashMap<u64, Weak<Ask>>>>,
 }
 
 /// Takes the answers to questions of the other node.
@@ -121,7 +122,7 @@ impl Connection {
                 desk: Arc::new(Desk(me.clone())),
                 host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
             };
-            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::default() }
+            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::new(Some(HashMap::new())) }
         }))
     }
 
@@ -150,8 +151,9 @@ impl Connection {
     fn encode(&self, from: Option<Pid>, to: Pid, message: &dyn Any) -> Result<(Letter, Encoded), NodeError> {
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let (_, encoded) = codec::encode(&self.side, (word(from), outgoing.limit), |output| {
+            let (_, encoded) = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
                 put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
+                output.begin_value(outgoing.limit);
                 outgoing.encode(message, output)
             })?;
             Ok((Letter { to, from, type_name: outgoing.type_name }, encoded))
@@ -168,15 +170,22 @@ impl Connection {
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
         let (bytes, exports) = encoded.into_parts();
-        let refused = self.carrier.offer(Item { bytes, sender, letter });
-        if refused.is_err() {
-            exports.take_back();
+        match self.carrier.offer(Item { bytes, sender, letter }) {
+            Ok(()) => {
+                // Their askers have given up since they were exported. If that was said, it was said too early.
+                let given_up = exports.numbers().into_iter().filter(|number| !self.side.questions.is_open(*number));
+                given_up.for_each(|number| _ = self.send_head(sender, &Head::Closed { number }));
+                Ok(())
+            }
+            Err(refused) => {
+                exports.take_back();
+                Err(refused)
+            }
         }
-        refused
     }
 
     fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
-        lock(&self.imported).remove(&number);
+        self.forget_imported(number);
         let why = match &answer {
             Ok(value) => match self.encode_answer(number, from, &**value) {
                 // A connection that is down has told the asker.
@@ -197,6 +206,7 @@ impl Connection {
         let write = self.side.answers.of(answer).ok_or("the type of the answer is not known")?;
         let encoded = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
             put_head(&Head::Answer { number, from }, output)?;
+            output.begin_value(MAX_BYTES);
             write(answer, output).map_err(NotEncoded::Failed)
         });
         encoded.map(|(_, encoded)| encoded).map_err(|error| format!("the answer cannot be sent: {error}").into())
@@ -232,21 +242,48 @@ impl Connection {
         match head.map_err(BadFrame)? {
             Head::Message { to, from, kind } => self.take_message(&opened, rest, (from, to), kind),
             Head::Answer { number, from } => {
-                let answer = || Ok(self.side.questions.answer(number, from, Ok(rest)));
-                opened.decode(from, answer).map_err(BadFrame)?;
-                self.note_imported(&opened);
+                self.take_answer(&opened, rest, number, from);
                 Ok(())
             }
             Head::NoAnswer { number, from, why } => {
-                self.side.questions.answer(number, from, Err(why.here()));
+                if let Some(question) = self.side.questions.take(number, from) {
+                    question.give_up(why.here());
+                }
                 Ok(())
             }
             Head::Closed { number } => {
-                let ask = lock(&self.imported).remove(&number);
-                ask.and_then(|ask| ask.upgrade()).into_iter().for_each(|ask| ask.close());
+                self.forget_imported(number).into_iter().for_each(|ask| ask.close());
                 Ok(())
             }
         }
+    }
+
+    fn take_answer(&self, opened: &Opened<'_>, bytes: &[u8], number: u64, from: Option<Pid>) {
+        // If the asker has given up, nobody takes the replies in the answer.
+        let question = self.side.questions.take(number, from);
+        let decoded = question.map(|question| {
+            let decoded = opened.decode(None, || question.decode(bytes));
+            (question, decoded)
+        });
+        let imported = self.note_imported(opened);
+        self.answer_missing(opened, &imported, (from, &CommandError::Dropped));
+        match decoded {
+            // Behind the scope of the value: wakers and callbacks run now.
+            Some((question, Ok(answer))) => question.answer(answer),
+            Some((question, Err(error))) => question.give_up(CommandError::Failed(Failure::from(error))),
+            None => {}
+        }
+    }
+
+    /// Answers the questions whose replies a value has, but which were not decoded.
+    fn answer_missing(
+        &self,
+        opened: &Opened<'_>,
+        imported: &[(u64, Arc<Ask>)],
+        (from, why): (Option<Pid>, &CommandError),
+    ) {
+        let is_missing = |number: &&u64| !imported.iter().any(|(imported, _)| imported == *number);
+        opened.asks().iter().filter(is_missing).for_each(|number| self.send_no_answer(*number, from, why));
     }
 
     fn take_message(
@@ -259,45 +296,73 @@ impl Connection {
         let Some(kind) = self.wire.kind(kind) else {
             return Err(BadFrame(format!("this node has no type with the index {kind}").into()));
         };
+        if !self.is_of(self.side.here, to) || from.is_some_and(|from| !self.is_of(self.side.there, from)) {
+            return Err(BadFrame("a message has a sender or a receiver of another node".into()));
+        }
         let mut outbox = Outbox::default();
         let decoded = opened.decode(Some(to), || (kind.decode)(bytes, &mut outbox));
         let imported = self.note_imported(opened);
-        let Some(core) = self.core.upgrade() else { return Ok(()) };
-        match decoded {
-            Ok(lane) => core.road.deliver_from_elsewhere(outbox.lane(lane), (from, to), |letter| {
-                // The drop of the message answers its questions with this reason.
-                imported.iter().for_each(|(_, ask)| why_dead(letter).into_iter().for_each(|why| ask.refuse(why)));
-            }),
-            Err(error) => {
-                let why = error.to_string();
-                tell_log(|| tracing::warn!(%to, message = kind.type_name, %why, "a message cannot be decoded"));
-                let letter =
-                    DeadLetter { from, type_name: kind.type_name, ..DeadLetter::new(to, DeadLetterReason::NotDecoded) };
-                core.bury_unsent(&letter);
-                let why = CommandError::Node { pid: to, why: NodeError::NotDecoded { why } };
-                // Those that were decoded before the error have told their askers.
-                let told = |number: &u64| imported.iter().any(|(imported, _)| imported == number);
-                opened
-                    .asks
-                    .iter()
-                    .filter(|number| !told(number))
-                    .for_each(|number| self.send_no_answer(*number, Some(to), &why));
-            }
-        }
+        let (Some(core), Ok(lane)) = (self.core.upgrade(), &decoded) else {
+            let why = match decoded {
+                Ok(_) => CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded),
+                Err(error) => self.bury_spoilt((from, to), kind.type_name, &*error),
+            };
+            // Those that were decoded before the error have told their askers.
+            self.answer_missing(opened, &imported, (Some(to), &why));
+            drop_contained(outbox);
+            return Ok(());
+        };
+        self.answer_missing(opened, &imported, (Some(to), &CommandError::Dropped));
+        core.road.deliver_from_elsewhere(outbox.lane(*lane), (from, to), |letter| {
+            // The drop of the message answers its questions with this reason.
+            imported.iter().for_each(|(_, ask)| why_dead(letter).into_iter().for_each(|why| ask.refuse(why)));
+        });
         Ok(())
+    }
+
+    /// Whether a PID is one of this node, or of a store.
+    fn is_of(&self, node: u32, pid: Pid) -> bool {
+        pid.node() == node || matches!(self.side.lives.life(pid.node()), Some(Life::Store(_)))
+    }
+
+    /// Reports a message that cannot be decoded. Returns the error for its askers.
+    fn bury_spoilt(
+        &self,
+        (from, to): (Option<Pid>, Pid),
+        type_name: &'static str,
+        error: &(dyn std::error::Error + Send + Sync),
+    ) -> CommandError {
+        let why = error.to_string();
+        tell_log(|| tracing::warn!(%to, message = type_name, %why, "a message cannot be decoded"));
+        if let Some(core) = self.core.upgrade() {
+            core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NotDecoded) });
+        }
+        CommandError::Node { pid: to, why: NodeError::NotDecoded { why } }
     }
 
     /// Keeps the questions whose replies are here, so that their askers can give them up.
     fn note_imported(&self, opened: &Opened<'_>) -> Vec<(u64, Arc<Ask>)> {
         let imported = opened.imported();
         for (number, ask) in &imported {
-            lock(&self.imported).insert(*number, Arc::downgrade(ask));
-            // It may have been answered already.
-            if !ask.is_open_now() {
-                lock(&self.imported).remove(number);
+            let is_up = match &mut *lock(&self.imported) {
+                Some(imported) => {
+                    imported.insert(*number, Arc::downgrade(ask));
+                    true
+                }
+                None => false,
+            };
+            if !is_up {
+                ask.close();
+            } else if !ask.is_open_now() {
+                // It was answered before it was noted.
+                self.forget_imported(*number);
             }
         }
         imported
+    }
+
+    fn forget_imported(&self, number: u64) -> Option<Arc<Ask>> {
+        lock(&self.imported).as_mut()?.remove(&number)?.upgrade()
     }
 
     /// The connection is down. The carrier takes no frame any more. `unconfirmed` are the messages that the other node
@@ -309,14 +374,14 @@ impl Connection {
             }
         }
         self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
-        let imported = std::mem::take(&mut *lock(&self.imported));
-        imported.into_values().filter_map(|ask| ask.upgrade()).for_each(|ask| ask.close());
+        let imported = lock(&self.imported).take();
+        imported.into_iter().flat_map(HashMap::into_values).filter_map(|ask| ask.upgrade()).for_each(|ask| ask.close());
     }
 
     /// The numbers of open questions of this node, and of the other one.
     #[cfg(test)]
     pub(crate) fn open_questions(&self) -> (usize, usize) {
-        (self.side.questions.len(), lock(&self.imported).len())
+        (self.side.questions.len(), lock(&self.imported).as_ref().map_or(0, HashMap::len))
     }
 }
 

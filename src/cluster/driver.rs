@@ -246,9 +246,9 @@ impl PeerDriver {
 
     fn down(&self, reason: DownReason, letters: Vec<Letter>, inward: &mut Inward) {
         let up = inward.up.take();
-        if let (Some((number, _)), Some(node)) = (up, self.node.upgrade()) {
+        if let (Some((number, connection)), Some(node)) = (up, self.node.upgrade()) {
             tell_log(|| tracing::info!(?reason, unconfirmed = letters.len(), "a node is down"));
-            node.down(number, letters);
+            node.down((number, &connection), letters);
         }
     }
 

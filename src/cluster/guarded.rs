@@ -9,6 +9,7 @@
 //! decoded. Everything else lies within such values. An element without a size is charged as well. So the time has a
 //! bound, too.
 
+use std::any::type_name;
 use std::cell::Cell;
 use std::fmt;
 
@@ -16,6 +17,10 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Visitor};
 
 /// The deepest nesting of a value. The stack of a thread has room for it.
 pub(crate) const MAX_DEPTH: u32 = 128;
+
+/// The most bytes of all values that are open at a time, each within the one before. A decoder has several copies of each
+/// on its stack.
+const MAX_OPEN: usize = 128 << 10;
 
 /// The memory, in bytes, that a value may take for each of its encoded bytes. Its texts are not counted. They take one
 /// byte more.
@@ -38,7 +43,7 @@ pub(crate) enum DecodeError {
     // The format does not keep the text.
     #[error("the `Deserialize` implementation of its type has refused the value")]
     Refused,
-    #[error("the value is nested more than {MAX_DEPTH} levels deep")]
+    #[error("the value is nested more than {MAX_DEPTH} levels deep, or its levels are too large")]
     TooDeep,
     #[error("the value would take more than {allowed} bytes of memory, which is the limit for {encoded} encoded bytes")]
     TooLarge { allowed: u64, encoded: usize },
@@ -49,6 +54,8 @@ pub(crate) enum DecodeError {
 /// The bounds of one value.
 struct Bounds {
     depth: Cell<u32>,
+    /// The size of all values that are open.
+    open: Cell<usize>,
     memory: Cell<u64>,
     /// The bound that was passed.
     passed: Cell<Option<Passed>>,
@@ -71,7 +78,8 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError
 /// Decodes the value with which these bytes begin, within bounds. Also returns the bytes behind it.
 pub(crate) fn decode_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), DecodeError> {
     let allowed = BYTES_FREE + BYTES_EACH * bytes.len() as u64;
-    let bounds = Bounds { depth: Cell::new(0), memory: Cell::new(allowed), passed: Cell::new(None) };
+    let bounds =
+        Bounds { depth: Cell::new(0), open: Cell::new(0), memory: Cell::new(allowed), passed: Cell::new(None) };
     let mut source = postcard::Deserializer::from_bytes(bytes);
     let decoded = T::deserialize(Guarded { inner: &mut source, bounds: &bounds, place: size_of::<T>() });
     match bounds.passed.get() {
@@ -126,8 +134,11 @@ struct Guarded<'b, D> {
 enum Price {
     /// They lie within the value.
     Nothing,
-    /// They lie in a collection that has this many times their size.
-    Times(u64),
+    /// They lie in a vector, which has up to twice as many places as elements.
+    Vector,
+    /// They lie in another collection. A table with hashes has two buffers while it grows, in all up to 3.5 times the
+    /// size of its elements, and a byte for each place.
+    Collection,
 }
 
 impl<'b, D> Guarded<'b, D> {
@@ -137,21 +148,23 @@ impl<'b, D> Guarded<'b, D> {
         if size > self.place {
             self.bounds.charge(size as u64)?;
         }
-        let depth = self.bounds.depth.get() + 1;
-        if depth > MAX_DEPTH {
+        let (depth, open) = (self.bounds.depth.get() + 1, self.bounds.open.get() + size);
+        if depth > MAX_DEPTH || open > MAX_OPEN {
             return Err(self.bounds.pass(Passed::Depth));
         }
         self.bounds.depth.set(depth);
-        Ok(Within { visitor, bounds: self.bounds, price, _level: Some(Level(self.bounds)) })
+        self.bounds.open.set(open);
+        Ok(Within { visitor, bounds: self.bounds, price, _level: Some(Level(self.bounds, size)) })
     }
 }
 
 /// A level of nesting. Its drop leaves the level.
-struct Level<'b>(&'b Bounds);
+struct Level<'b>(&'b Bounds, usize);
 
 impl Drop for Level<'_> {
     fn drop(&mut self) {
         self.0.depth.set(self.0.depth.get() - 1);
+        self.0.open.set(self.0.open.get() - self.1);
     }
 }
 
@@ -193,10 +206,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Guarded<'_, D> {
         deserialize_tuple_struct(name: &'static str, len: usize) Price::Nothing;
         deserialize_struct(name: &'static str, fields: &'static [&'static str]) Price::Nothing;
         deserialize_enum(name: &'static str, variants: &'static [&'static str]) Price::Nothing;
-        // A vector has up to twice as many places as elements, and the nodes of a tree or the table of a map have up
-        // to three times as many.
-        deserialize_seq() Price::Times(2);
-        deserialize_map() Price::Times(3);
+        // The name of the visitor of a vector is one of `serde`. If it changes, vectors are charged more.
+        deserialize_seq() if type_name::<V>().contains("VecVisitor") { Price::Vector } else { Price::Collection };
+        deserialize_map() Price::Collection;
     }
 
     fn is_human_readable(&self) -> bool {
@@ -268,8 +280,12 @@ struct Parts<'b, A> {
 impl<A> Parts<'_, A> {
     /// Charges for a part with this size.
     fn charge<E: de::Error>(&mut self, size: usize) -> Result<(), E> {
-        let Price::Times(times) = self.price else { return Ok(()) };
-        let each = (times * size as u64).max(LEAST);
+        let size = size as u64;
+        let each = match self.price {
+            Price::Nothing => return Ok(()),
+            Price::Vector => (2 * size).max(LEAST),
+            Price::Collection => 4 * (size + 1),
+        };
         if self.charged == 0 {
             self.charged = self.believed.take().unwrap_or(1).max(1);
             self.bounds.charge(each.saturating_mul(self.charged as u64))?;

@@ -23,17 +23,29 @@ pub(crate) struct Node {
     wire: Arc<Wire>,
     lives: Arc<Lives>,
     here: u32,
+    /// The store of the runtime.
+    store: Option<Life>,
     core: Weak<Core>,
     /// The connections that are up, by the numbers of the other nodes.
     connections: DashMap<u32, Arc<Connection>>,
 }
 
 impl Node {
-    /// Makes the node of a runtime.
-    pub(crate) fn new(life: Life, wire: Wire, core: &Arc<Core>) -> Node {
+    /// Makes the node of a runtime. If the runtime has a store, that is open already.
+    pub(crate) fn new(life: Life, wire: Wire, core: &Arc<Core>) -> Result<Node, BoxError> {
         let here = core.road.table.node();
         let lives = Arc::new(Lives::new(life, here));
-        Node { wire: Arc::new(wire), lives, here, core: Arc::downgrade(core), connections: DashMap::new() }
+        let store = core.road.non_local.get().and_then(|store| store.store());
+        if let Some((id, number)) = store {
+            // No other life may have the number of the store: its PIDs would be taken for those of the store.
+            let given = lives.number(Life::Store(id), number)?;
+            if given != number {
+                return Err(format!("the node and the store of the runtime have the same number, {number}").into());
+            }
+        }
+        let store = store.map(|(id, _)| Life::Store(id));
+        let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
+        Ok(Node { wire, lives, here, store, core, connections })
     }
 
     /// The number with which the PIDs of this node begin.
@@ -55,17 +67,25 @@ impl Node {
         carrier: Arc<dyn Carrier>,
     ) -> Result<(u32, Arc<Connection>), BoxError> {
         let there = self.lives.number(life, wish)?;
+        if there == self.here {
+            return Err("a node cannot connect to itself".into());
+        }
         let numbers = (self.lives.clone(), self.here, there);
         let connection = Connection::new(numbers, (self.wire.clone(), list), carrier, self.core.clone())?;
-        self.connections.insert(there, connection.clone());
+        if let Some(before) = self.connections.insert(there, connection.clone()) {
+            before.down([]);
+        }
         Ok((there, connection))
     }
 
-    /// The node with this number is down.
-    pub(crate) fn down(&self, there: u32, unconfirmed: impl IntoIterator<Item = Letter>) {
-        if let Some((_, connection)) = self.connections.remove(&there) {
-            connection.down(unconfirmed);
-        }
+    /// This connection to the node with this number is down.
+    pub(crate) fn down(
+        &self,
+        (there, connection): (u32, &Arc<Connection>),
+        unconfirmed: impl IntoIterator<Item = Letter>,
+    ) {
+        self.connections.remove_if(&there, |_, up| Arc::ptr_eq(up, connection));
+        connection.down(unconfirmed);
     }
 
     fn connection(&self, pid: Pid) -> Option<Arc<Connection>> {
@@ -82,7 +102,8 @@ impl Node {
 
 impl NonLocal for Node {
     fn has_node(&self, node: u32) -> bool {
-        matches!(self.lives.life(node), Some(Life::Node(_)))
+        let life = self.lives.life(node);
+        life.is_some() && life != self.store
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {

@@ -9,6 +9,7 @@ use crate::outcome::BoxError;
 pub(crate) struct Output {
     bytes: Vec<u8>,
     limit: usize,
+    /// The size of the value, without the head before it.
     size: usize,
 }
 
@@ -32,6 +33,11 @@ impl Output {
             postcard::Error::SerdeSerCustom => no_text.into(),
             other => other.into(),
         })
+    }
+
+    /// Begins the value. Its limit holds without the bytes before it.
+    pub(crate) fn begin_value(&mut self, limit: usize) {
+        (self.limit, self.size) = (limit, 0);
     }
 
     /// The bytes, unless there were too many.

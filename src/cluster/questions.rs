@@ -16,14 +16,17 @@ use serde::de::DeserializeOwned;
 
 use super::guarded;
 use super::output::Output;
-use crate::outcome::{BoxError, Failure, contain};
+use crate::outcome::{BoxError, contain, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::process::far_asker::{ClosesElsewhere, Exported};
 use crate::process::{Ask, CommandError, Reply};
 
-/// Decodes the answer to a question, and answers it. Refuses bytes that are not such an answer.
-type ReadAnswer = fn(&Arc<Ask>, &[u8]) -> Result<(), BoxError>;
+/// Decodes the answer to a question. Refuses bytes that are not such an answer.
+type ReadAnswer = fn(&[u8]) -> Result<Answer, BoxError>;
+
+/// An answer that was decoded, as a call that gives it to the asker.
+pub(crate) type Answer = Box<dyn FnOnce(Arc<Ask>)>;
 
 /// Encodes an answer.
 pub(crate) type WriteAnswer = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
@@ -37,7 +40,8 @@ pub(crate) struct Questions {
     me: Weak<Questions>,
 }
 
-struct Open {
+/// A question that waits for its answer.
+pub(crate) struct Open {
     ask: Arc<Ask>,
     read: ReadAnswer,
     /// The packed PID of the process that has sent the reply, or 0.
@@ -55,46 +59,31 @@ impl Questions {
         })
     }
 
-    /// Gives the question of a reply a number. From now on the drop of the reply tells the asker nothing. `sender` is
-    /// the packed PID of the process that sends the reply, or 0.
-    pub(crate) fn export<T>(&self, reply: &Reply<T>, sender: u64) -> Option<u64>
-    where
-        T: Serialize + DeserializeOwned + Send + 'static,
-    {
-        let ask = reply.ask()?;
-        let desk = self.me.clone() as Weak<dyn ClosesElsewhere>;
-        // A type may encode a field twice.
-        if let Some(number) = ask.export_by(|exported| exported.desk.ptr_eq(&desk)) {
-            return Some(number);
-        }
+    /// Gives a question a number. From now on the drop of its reply tells the asker nothing. `sender` is the packed PID
+    /// of the process that sends the reply, or 0. `T` is the type of the answer.
+    pub(crate) fn export<T: DeserializeOwned + Send + 'static>(&self, ask: &Arc<Ask>, sender: u64) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.open).insert(number, Open { ask: ask.clone(), read: read_answer::<T>, sender });
-        ask.export(Exported { desk, number });
-        Some(number)
+        ask.export(Exported { desk: self.me.clone(), number });
+        number
     }
 
-    /// The message with this reply was not sent.
-    pub(crate) fn take_back(&self, number: u64) {
-        let open = lock(&self.open).remove(&number);
-        if let Some(open) = open {
-            open.ask.take_export_back();
-        }
+    /// The message with the reply to this question was not sent.
+    pub(crate) fn take_back(&self, number: u64, ask: &Ask) {
+        drop(lock(&self.open).remove(&number));
+        ask.take_export_back();
     }
 
-    /// Answers a question. `from` is the process that has answered. Returns whether the question was open.
-    pub(crate) fn answer(&self, number: u64, from: Option<Pid>, answer: Result<&[u8], CommandError>) -> bool {
-        let Some(open) = lock(&self.open).remove(&number) else { return false };
+    /// Takes a question out, to answer it. `from` is the process that has answered.
+    pub(crate) fn take(&self, number: u64, from: Option<Pid>) -> Option<Open> {
+        let open = lock(&self.open).remove(&number)?;
         open.ask.set_answered_by(from);
-        let why = match answer {
-            Ok(bytes) => match contain(|| (open.read)(&open.ask, bytes)) {
-                Ok(Ok(())) => return true,
-                Ok(Err(error)) => CommandError::Failed(Failure::from(error)),
-                Err(panic) => CommandError::Panicked(panic),
-            },
-            Err(why) => why,
-        };
-        open.ask.give_up(why);
-        true
+        Some(open)
+    }
+
+    /// Whether a question was neither answered nor given up.
+    pub(crate) fn is_open(&self, number: u64) -> bool {
+        lock(&self.open).contains_key(&number)
     }
 
     /// Answers all open questions with an error, which is made of the asked process.
@@ -119,12 +108,32 @@ impl ClosesElsewhere for Questions {
     }
 }
 
-fn read_answer<T: DeserializeOwned + Send + 'static>(ask: &Arc<Ask>, bytes: &[u8]) -> Result<(), BoxError> {
-    let answer: T = guarded::decode(bytes)?;
-    if let Some(reply) = Reply::to(ask.clone()) {
-        reply.send(answer);
+impl Open {
+    /// Decodes the answer. It runs in the scope of the value.
+    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<Answer, BoxError> {
+        (self.read)(bytes)
     }
-    Ok(())
+
+    /// Gives the asker the answer. Its wakers and callbacks run.
+    pub(crate) fn answer(self, answer: Answer) {
+        if let Err(panic) = contain(|| answer(self.ask)) {
+            tell_log(|| tracing::error!(%panic, "an asker panicked when its answer arrived"));
+        }
+    }
+
+    /// Tells the asker that there is no answer.
+    pub(crate) fn give_up(self, why: CommandError) {
+        self.ask.give_up(why);
+    }
+}
+
+fn read_answer<T: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> Result<Answer, BoxError> {
+    let answer: T = guarded::decode(bytes)?;
+    Ok(Box::new(move |ask| {
+        if let Some(reply) = Reply::to(ask) {
+            reply.send(answer);
+        }
+    }))
 }
 
 /// The encoders of the answers to questions of other nodes.

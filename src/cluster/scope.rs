@@ -5,9 +5,11 @@
 //! value can be read alone, whatever was sent before.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::marker::PhantomData;
 use std::rc::Rc;
 
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::lives::{Life, Lives, NoNumberError};
@@ -21,6 +23,32 @@ use crate::process::{Ask, Reply};
 /// A PID as it travels: the index of its life, its slot and its generation.
 type Noted = (u32, u32, u32);
 
+/// The names of the newtypes in which PIDs and replies travel. They take no bytes. The shapes of types have them, so that
+/// a number is not taken for a reply.
+const PID: &str = "procession::Pid";
+const REPLY: &str = "procession::Reply";
+
+/// Reads the value in a newtype.
+struct Inner<T>(PhantomData<T>);
+
+impl<T> Inner<T> {
+    fn new() -> Inner<T> {
+        Inner(PhantomData)
+    }
+}
+
+impl<'a, T: Deserialize<'a>> Visitor<'a> for Inner<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a PID or a reply")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'a>>(self, from: D) -> Result<T, D::Error> {
+        T::deserialize(from)
+    }
+}
+
 /// The index of the node that writes.
 const WRITER: u32 = 0;
 /// The index of the node that reads.
@@ -29,20 +57,22 @@ const READER: u32 = 1;
 const OTHERS: u32 = 2;
 
 /// The most lives in the table of one value.
-const MAX_LIVES: usize = u16::MAX as usize;
+pub(crate) const MAX_LIVES: usize = 1_000;
 
 /// The most replies in one value.
-const MAX_ASKS: usize = 1_000;
+pub(crate) const MAX_ASKS: usize = 1_000;
 
 /// Why a PID or a reply cannot be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScopeError {
     #[error("{0} is a PID of a node that this node does not know")]
     UnknownNode(Pid),
-    #[error("the reply has been used")]
+    #[error("the reply has been used, or was sent to another node before")]
     SpentReply,
     #[error("one message cannot name processes of more than {MAX_LIVES} nodes")]
     TooManyLives,
+    #[error("the value has a reply to the question {0}, which its table does not have, or has too many replies")]
+    NoQuestion(u64),
     #[error("one message cannot have more than {MAX_ASKS} replies")]
     TooManyReplies,
     #[error("a PID has numbers that no PID has: life {}, slot {}, generation {}", .0.0, .0.1, .0.2)]
@@ -76,7 +106,7 @@ pub(crate) enum Scope {
         side: Arc<Side>,
         /// The numbers of the lives from [`OTHERS`] on.
         table: RefCell<Vec<u32>>,
-        exported: RefCell<Vec<u64>>,
+        exported: RefCell<Vec<(u64, Arc<Ask>)>>,
         /// The packed PID of the process that sends the value, or 0.
         sender: u64,
         /// The first error, because the format does not keep texts.
@@ -84,8 +114,10 @@ pub(crate) enum Scope {
     },
     Reading {
         side: Arc<Side>,
-        /// The numbers of the lives from [`OTHERS`] on.
-        table: Vec<u32>,
+        /// The lives from [`OTHERS`] on, with the numbers that they wish.
+        table: Vec<(Life, u32)>,
+        /// The questions whose replies the value has.
+        asks: Vec<u64>,
         /// The process that is presumed to answer.
         reader: Cell<Option<Pid>>,
         /// The questions whose replies were decoded.
@@ -101,7 +133,8 @@ thread_local! {
 
 /// The scope of the value that this thread encodes or decodes.
 pub(crate) fn here() -> Option<Rc<Scope>> {
-    SCOPE.with_borrow(|scope| scope.clone())
+    // A value may be dropped, and its reply answered, while the thread ends.
+    SCOPE.try_with(|scope| scope.borrow().clone()).unwrap_or_default()
 }
 
 /// Runs code within a scope. Values within values are those of the inner scope.
@@ -110,10 +143,13 @@ pub(crate) fn within<R>(scope: &Rc<Scope>, code: impl FnOnce() -> R) -> R {
     struct Reset(Option<Rc<Scope>>);
     impl Drop for Reset {
         fn drop(&mut self) {
-            SCOPE.set(self.0.take());
+            let _ = SCOPE.try_with(|scope| scope.replace(self.0.take()));
         }
     }
-    let _reset = Reset(SCOPE.replace(Some(scope.clone())));
+    // A store within which this runs does not see its own values here. One that runs within this scope does.
+    #[cfg(feature = "durable")]
+    let _store = crate::durable::leave_run();
+    let _reset = Reset(SCOPE.try_with(|outer| outer.replace(Some(scope.clone()))).unwrap_or_default());
     code()
 }
 
@@ -123,11 +159,17 @@ impl Scope {
         Scope::Writing { side, table, exported, sender, problem }
     }
 
-    /// Reads a value with this table of lives.
-    pub(crate) fn reading(side: Arc<Side>, lives: &[(Life, u32)]) -> Result<Scope, NoNumberError> {
-        let table: Result<Vec<u32>, NoNumberError> =
-            lives.iter().map(|(life, wish)| side.lives.number(*life, *wish)).collect();
-        Ok(Scope::Reading { table: table?, side, reader: Cell::new(None), imported: RefCell::default() })
+    /// Reads a value with these lives, and with the replies to these questions.
+    pub(crate) fn reading(side: Arc<Side>, table: Vec<(Life, u32)>, asks: Vec<u64>) -> Scope {
+        Scope::Reading { side, table, asks, reader: Cell::new(None), imported: RefCell::default() }
+    }
+
+    /// The numbers of the questions whose replies the value has that is read.
+    pub(crate) fn asks_to_read(&self) -> &[u64] {
+        match self {
+            Scope::Reading { asks, .. } => asks,
+            _ => &[],
+        }
     }
 
     pub(crate) fn set_reader(&self, pid: Option<Pid>) {
@@ -147,7 +189,7 @@ impl Scope {
     /// The numbers of the questions that were exported with the value.
     pub(crate) fn asks(&self) -> Vec<u64> {
         match self {
-            Scope::Writing { exported, .. } => exported.borrow().clone(),
+            Scope::Writing { exported, .. } => exported.borrow().iter().map(|(number, _)| *number).collect(),
             _ => Vec::new(),
         }
     }
@@ -164,7 +206,7 @@ impl Scope {
     /// Takes all exports of the value back, because it was not sent.
     pub(crate) fn take_back(&self) {
         if let Scope::Writing { side, exported, .. } = self {
-            exported.take().into_iter().for_each(|number| side.questions.take_back(number));
+            exported.take().into_iter().for_each(|(number, ask)| side.questions.take_back(number, &ask));
         }
     }
 
@@ -189,7 +231,7 @@ impl Scope {
 
     /// Writes a PID as it travels.
     pub(crate) fn write<S: Serializer>(&self, pid: Pid, to: S) -> Result<S::Ok, S::Error> {
-        self.keep::<_, S::Error>(self.note(pid))?.serialize(to)
+        to.serialize_newtype_struct(PID, &self.keep::<_, S::Error>(self.note(pid))?)
     }
 
     fn note(&self, pid: Pid) -> Result<Noted, ScopeError> {
@@ -220,7 +262,7 @@ impl Scope {
 
     /// Reads a PID that travelled so.
     pub(crate) fn read<'a, D: Deserializer<'a>>(&self, from: D) -> Result<Pid, D::Error> {
-        self.pid(Deserialize::deserialize(from)?).map_err(D::Error::custom)
+        self.pid(from.deserialize_newtype_struct(PID, Inner::new())?).map_err(D::Error::custom)
     }
 
     fn pid(&self, noted: Noted) -> Result<Pid, ScopeError> {
@@ -233,7 +275,11 @@ impl Scope {
         let number = match index {
             WRITER => Some(side.there),
             READER => Some(side.here),
-            other => table.get((other - OTHERS) as usize).copied(),
+            // A life gets its number when its first PID is read.
+            other => match table.get((other - OTHERS) as usize) {
+                Some((life, wish)) => Some(side.lives.number(*life, *wish)?),
+                None => None,
+            },
         };
         number.and_then(|number| Pid::new(number, slot, generation)).ok_or(ScopeError::NoPid(noted))
     }
@@ -244,21 +290,26 @@ impl Scope {
         T: Serialize + DeserializeOwned + Send + 'static,
         S: Serializer,
     {
-        self.keep::<_, S::Error>(self.number_of(reply))?.serialize(to)
+        to.serialize_newtype_struct(REPLY, &self.keep::<_, S::Error>(self.number_of(reply))?)
     }
 
     fn number_of<T: Serialize + DeserializeOwned + Send + 'static>(&self, reply: &Reply<T>) -> Result<u64, ScopeError> {
         let Scope::Writing { side, exported, sender, .. } = self else { return Err(ScopeError::OtherDirection) };
-        let number = side.questions.export(reply, *sender).ok_or(ScopeError::SpentReply)?;
+        let ask = reply.ask().ok_or(ScopeError::SpentReply)?;
         let mut exported = exported.borrow_mut();
         // A type may encode a field twice.
-        if !exported.contains(&number) {
-            if exported.len() == MAX_ASKS {
-                side.questions.take_back(number);
-                return Err(ScopeError::TooManyReplies);
-            }
-            exported.push(number);
+        if let Some((number, _)) = exported.iter().find(|(_, exported)| Arc::ptr_eq(exported, ask)) {
+            return Ok(*number);
         }
+        // A message that is cloned may share its reply. Only one node may answer it.
+        if ask.is_exported() {
+            return Err(ScopeError::SpentReply);
+        }
+        if exported.len() == MAX_ASKS {
+            return Err(ScopeError::TooManyReplies);
+        }
+        let number = side.questions.export::<T>(ask, *sender);
+        exported.push((number, ask.clone()));
         Ok(number)
     }
 
@@ -269,8 +320,12 @@ impl Scope {
         D: Deserializer<'a>,
     {
         match self {
-            Scope::Reading { side, reader, imported, .. } => {
-                let number = u64::deserialize(from)?;
+            Scope::Reading { side, reader, imported, asks, .. } => {
+                let number: u64 = from.deserialize_newtype_struct(REPLY, Inner::new())?;
+                // Each reply costs far more than its bytes.
+                if !asks.contains(&number) || imported.borrow().len() >= MAX_ASKS {
+                    return Err(D::Error::custom(ScopeError::NoQuestion(number)));
+                }
                 let host = (side.host)().ok_or_else(|| D::Error::custom("the runtime has ended"))?;
                 side.answers.note::<T>();
                 let target = reader.get().unwrap_or_else(|| host.nobody());
@@ -280,7 +335,7 @@ impl Scope {
             }
             // The shape of a reply is that of its answer.
             Scope::Probing => {
-                T::deserialize(from)?;
+                let _: T = from.deserialize_newtype_struct(REPLY, Inner::new())?;
                 Ok(Reply::spent())
             }
             Scope::Writing { .. } => Err(D::Error::custom(ScopeError::OtherDirection)),

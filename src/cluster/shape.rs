@@ -13,6 +13,7 @@ use std::any::type_name;
 use std::collections::HashMap;
 use std::fmt;
 
+use crate::outcome::contain;
 use serde::de::value::U32Deserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Visitor};
 
@@ -38,7 +39,8 @@ impl Shape {
         let mut probe = Probe::default();
         for _ in 0..ROUNDS {
             (probe.parts, probe.is_complete, probe.has_advanced) = (0, true, false);
-            let is_whole = T::deserialize(&mut probe).is_ok();
+            // A type may panic at a value that it does not expect.
+            let is_whole = contain(|| T::deserialize(&mut probe).is_ok()).unwrap_or(false);
             probe.note("round", &[if is_whole { "whole" } else { "part" }]);
             probe.nesting.clear();
             probe.enums_inside.clear();
@@ -84,16 +86,19 @@ struct Variants {
     leaf: Option<usize>,
 }
 
+/// Tells enums apart: the name of the visitor, which has the parameters of generic types, and the list of variants.
+/// Neither is a part of the shape.
+type Key = (&'static str, usize, usize);
+
 /// A source that makes values up.
 #[derive(Default)]
 struct Probe {
     hash: Hash,
-    /// By the names of their visitors, which have the parameters of generic types.
-    enums: HashMap<&'static str, Variants>,
-    /// The visitors of the structs that are being decoded.
+    enums: HashMap<Key, Variants>,
+    /// The visitors of the values with parts that are being decoded.
     nesting: Vec<&'static str>,
     /// The enums that are being decoded, with whether they were met again inside.
-    enums_inside: Vec<(&'static str, bool)>,
+    enums_inside: Vec<(Key, bool)>,
     parts: u32,
     /// No enum with variants that were not chosen was left.
     is_complete: bool,
@@ -133,25 +138,35 @@ impl Probe {
         if self.parts > PARTS { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Whether a struct is being decoded within itself. Then optional parts are left out, so that it ends.
+    /// Whether a type is being decoded within itself. Then optional parts are left out, so that it ends.
     fn is_recursive(&self) -> bool {
         let recurs = |(at, visitor)| self.nesting[..at].contains(visitor);
-        self.nesting.len() > DEPTH || self.nesting.iter().enumerate().any(recurs)
+        self.nesting.iter().enumerate().any(recurs)
     }
 
-    /// Decodes the fields of a struct or a tuple.
-    fn fields<'de, V: Visitor<'de>>(&mut self, count: usize, visitor: V) -> Result<V::Value, Stopped> {
-        if self.nesting.len() > DEPTH + 1 {
+    /// Decodes the parts of a value. `decode` is told whether the value is within one of the same type.
+    fn inside<'de, V: Visitor<'de>>(
+        &mut self,
+        decode: impl FnOnce(&mut Probe, bool) -> Result<V::Value, Stopped>,
+    ) -> Result<V::Value, Stopped> {
+        // A newtype or a pointer to itself never ends.
+        if self.nesting.len() > DEPTH {
             return Err(Stopped);
         }
         self.nesting.push(type_name::<V>());
-        let value = visitor.visit_seq(Parts { probe: self, left: count });
+        let is_recursive = self.is_recursive();
+        let value = decode(self, is_recursive);
         self.nesting.pop();
         value
     }
 
+    /// Decodes the fields of a struct or a tuple.
+    fn fields<'de, V: Visitor<'de>>(&mut self, count: usize, visitor: V) -> Result<V::Value, Stopped> {
+        self.inside::<V>(|probe, _| visitor.visit_seq(Parts { probe, left: count }))
+    }
+
     /// Chooses a variant. Prefers one that was not chosen yet, then one that is not complete.
-    fn choose(&mut self, visitor: &'static str, count: usize) -> Option<usize> {
+    fn choose(&mut self, visitor: Key, count: usize) -> Option<usize> {
         let new = || Variants { progress: vec![Progress::New; count], leaf: None };
         let Variants { progress, leaf } = self.enums.entry(visitor).or_insert_with(new);
         let first = |wanted| progress.iter().position(|progress| *progress == wanted);
@@ -172,7 +187,7 @@ impl Probe {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Stopped> {
-        let name = type_name::<V>();
+        let name = (type_name::<V>(), variants.as_ptr() as usize, variants.len());
         let chosen = self.choose(name, variants.len()).filter(|_| !variants.is_empty()).ok_or(Stopped)?;
         if self.enums_inside.len() > DEPTH {
             return Err(Stopped);
@@ -188,7 +203,7 @@ impl Probe {
         let is_complete = self.is_complete || value.is_err();
         let after = if is_complete { Progress::Complete } else { Progress::Partial };
         self.advance(name, chosen, after.max(before));
-        if let Some(variants) = self.enums.get_mut(name) {
+        if let Some(variants) = self.enums.get_mut(&name) {
             if !is_recursive && value.is_ok() {
                 variants.leaf.get_or_insert(chosen);
             }
@@ -200,8 +215,8 @@ impl Probe {
     }
 
     /// Notes how far a variant has been decoded. Returns how far it was before.
-    fn advance(&mut self, visitor: &'static str, chosen: usize, to: Progress) -> Progress {
-        let Some(variants) = self.enums.get_mut(visitor) else { return Progress::New };
+    fn advance(&mut self, visitor: Key, chosen: usize, to: Progress) -> Progress {
+        let Some(variants) = self.enums.get_mut(&visitor) else { return Progress::New };
         let before = std::mem::replace(&mut variants.progress[chosen], to);
         let before_or_to = before.max(to);
         variants.progress[chosen] = before_or_to;
@@ -349,7 +364,9 @@ impl<'de> Deserializer<'de> for &mut Probe {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
         self.part("option", &[])?;
-        if self.is_recursive() { visitor.visit_none() } else { visitor.visit_some(self) }
+        self.inside::<V>(
+            |probe, is_recursive| if is_recursive { visitor.visit_none() } else { visitor.visit_some(probe) },
+        )
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Stopped> {
@@ -359,19 +376,17 @@ impl<'de> Deserializer<'de> for &mut Probe {
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Stopped> {
         self.part("newtype struct", &[name])?;
-        visitor.visit_newtype_struct(self)
+        self.inside::<V>(|probe, _| visitor.visit_newtype_struct(probe))
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
         self.part("sequence", &[])?;
-        let left = usize::from(!self.is_recursive());
-        visitor.visit_seq(Parts { probe: self, left })
+        self.inside::<V>(|probe, is_recursive| visitor.visit_seq(Parts { probe, left: usize::from(!is_recursive) }))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stopped> {
         self.part("map", &[])?;
-        let left = usize::from(!self.is_recursive());
-        visitor.visit_map(Parts { probe: self, left })
+        self.inside::<V>(|probe, is_recursive| visitor.visit_map(Parts { probe, left: usize::from(!is_recursive) }))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, Stopped> {

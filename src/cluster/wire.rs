@@ -16,6 +16,9 @@ use crate::sched::outbox::Outbox;
 /// The longest name of a type, in bytes.
 const MAX_NAME: usize = 255;
 
+/// The most versions of a type that an error names.
+const KNOWN: usize = 16;
+
 /// The types that a node sends to others and takes from them. Only values of these types are ever decoded.
 ///
 /// ```
@@ -198,7 +201,7 @@ impl Wire {
             match same {
                 Some((index, (.., shape))) if *shape == kind.shape => Ok(index as u32),
                 Some(_) => Err(NotTaken::OtherShape),
-                None => Err(NotTaken::OtherVersions(all().map(|(_, (_, version, _))| *version).collect())),
+                None => Err(NotTaken::OtherVersions(all().map(|(_, (_, version, _))| *version).take(KNOWN).collect())),
             }
         };
         let sent = self.sent.iter();

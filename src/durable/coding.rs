@@ -103,6 +103,12 @@ impl Run {
     }
 }
 
+/// Leaves the run in which this thread writes or reads values, until the guard is dropped.
+#[cfg(feature = "cluster")]
+pub(crate) fn leave_run() -> impl Drop {
+    Reset(RUN.replace(None))
+}
+
 /// The run in which this thread writes or reads values.
 pub(crate) fn run() -> Option<Run> {
     RUN.get()

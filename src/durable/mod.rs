@@ -84,6 +84,8 @@ mod writer;
 
 pub use self::begin_options::BeginOptions;
 pub use self::coding::Format;
+#[cfg(feature = "cluster")]
+pub(crate) use self::coding::leave_run;
 pub(crate) use self::coding::run;
 pub use self::command_type::ErrorText;
 pub use self::contract::{CommandResult, Durable, DurableCommand, Encoded, Stored};

@@ -19,6 +19,11 @@ use crate::sched::mailbox::{Control, Signal};
 use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
 
 impl NonLocal for StoreCore {
+    #[cfg(feature = "cluster")]
+    fn store(&self) -> Option<(u64, u32)> {
+        Some((self.id, self.run.store))
+    }
+
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
         self.send(from, to, message, None)
     }

@@ -22,14 +22,6 @@ impl Ask {
         matches!(&*lock(&self.special), Some(Special::Exported(_)))
     }
 
-    /// The number of its export by this connection.
-    pub(crate) fn export_by(&self, is_desk: impl Fn(&Exported) -> bool) -> Option<u64> {
-        match &*lock(&self.special) {
-            Some(Special::Exported(exported)) if is_desk(exported) => Some(exported.number),
-            _ => None,
-        }
-    }
-
     /// Exports the question. Tells the connection if the asker has given up already.
     pub(crate) fn export(&self, exported: Exported) {
         *lock(&self.special) = Some(Special::Exported(exported));

@@ -44,6 +44,12 @@ pub(crate) trait NonLocal: Send + Sync {
         true
     }
 
+    /// The identifier of the store that it is, and the node of the store's PIDs. `None` if it is no store.
+    #[cfg(feature = "cluster")]
+    fn store(&self) -> Option<(u64, u32)> {
+        None
+    }
+
     /// Takes a message. Messages of one sender to one receiver keep their order. A refusal hands the message back.
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)>;
 

@@ -202,14 +202,18 @@ impl Node {
         for (number, _, answer) in std::mem::take(&mut *lock(&other.answers.sent)) {
             let answered = match answer {
                 Ok(bytes) => {
-                    decode(&self.side, &bytes, |bytes| Ok(self.side.questions.answer(number, None, Ok(bytes))))
+                    self.side.questions.take(number, None).map(|question| {
+                        let answer = decode(&self.side, &bytes, |bytes| question.decode(bytes)).unwrap();
+                        question.answer(answer);
+                    })
                 }
                 Err(bytes) => {
                     let read = |bytes: &[u8]| Ok(super::super::guarded::decode::<FarCommandError>(bytes)?.here());
-                    decode(&self.side, &bytes, read).map(|why| self.side.questions.answer(number, None, Err(why)))
+                    let why = decode(&self.side, &bytes, read).unwrap();
+                    self.side.questions.take(number, None).map(|question| question.give_up(why))
                 }
             };
-            assert!(answered.unwrap(), "the question was open");
+            assert!(answered.is_some(), "the question was open");
         }
     }
 }
@@ -246,7 +250,7 @@ fn a_reply_travels_and_the_asker_is_answered_once() {
     assert!(far.send(42), "the asker waits, as far as the other node knows");
     one.take_answers(&other);
     assert_eq!(ask.answered::<u64>(decided.take().unwrap()).unwrap(), 42);
-    assert!(!one.side.questions.answer(0, None, Err(CommandError::Dropped)), "it is answered already");
+    assert!(one.side.questions.take(0, None).is_none(), "it is answered already");
     assert_eq!((one.side.questions.len(), *lock(&one.clerk.late_replies)), (0, 0));
 }
 
@@ -370,7 +374,7 @@ fn when_the_asker_gives_up_the_connection_is_told_once() {
     // An answer that is on its way finds no question.
     far.send(1);
     let number = lock(&other.answers.sent)[0].0;
-    assert!(!one.side.questions.answer(number, None, Ok(&[1])));
+    assert!(one.side.questions.take(number, None).is_none());
     // One that has given up before it is exported.
     let (ask, reply, _decided) = one.ask::<u64>();
     ask.give_up(CommandError::TimedOut);

@@ -155,7 +155,7 @@ pub(in crate::cluster) fn side_with(life: u64, wire: Wire, clock: ManualClock) -
     let graves = Arc::<Mutex<Vec<_>>>::default();
     let builder = Runtime::builder().workers(1).node(7).clock(clock.clock());
     let runtime = builder.observer(Graves(graves.clone())).start().unwrap();
-    let node = Arc::new(Node::new(Life::Node(life), wire, runtime.core()));
+    let node = Arc::new(Node::new(Life::Node(life), wire, runtime.core()).unwrap());
     assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
     Side { runtime, node, graves, cable: Arc::default(), there: 0, connection: None, clock }
 }
@@ -202,7 +202,8 @@ impl Two {
         }
         for side in [&self.one, &self.other] {
             let items = std::mem::take(&mut *lock(&side.cable.items));
-            side.node.down(side.there, items.into_iter().filter_map(|item| item.letter));
+            let connection = side.connection.as_ref().unwrap();
+            side.node.down((side.there, connection), items.into_iter().filter_map(|item| item.letter));
         }
     }
 

@@ -185,8 +185,35 @@ enum EndlessChoice {
     Next(Box<EndlessChoice>),
 }
 
+/// Types whose recursion goes through no field with a name.
+#[allow(dead_code)]
+#[derive(Deserialize)]
+struct Nest(Vec<Nest>);
+
+#[allow(dead_code)]
+#[derive(Deserialize)]
+struct Tree(HashMap<String, Tree>);
+
+#[allow(dead_code)]
+#[derive(Deserialize)]
+struct List<A>(Option<Box<List<A>>>, A);
+
+#[allow(dead_code)]
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Hollow {
+    next: Option<Box<Hollow>>,
+}
+
+#[allow(dead_code)]
+#[derive(Deserialize)]
+struct Bottomless(Box<Bottomless>);
+
 #[test]
 fn types_that_contain_themselves_have_a_shape() {
+    let all = [shape::<Nest>(), shape::<Tree>(), shape::<Hollow>(), shape::<Bottomless>(), shape::<List<u8>>()];
+    assert!(all.iter().enumerate().all(|(at, one)| !all[..at].contains(one)));
+    assert_ne!(shape::<List<Choice>>(), shape::<List<OtherChoice>>());
     assert_ne!(shape::<Left<Choice>>(), shape::<Left<OtherChoice>>());
     assert_ne!(shape::<Endless>(), shape::<EndlessChoice>());
 }
