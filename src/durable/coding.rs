@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::replies;
 use crate::outcome::BoxError;
 use crate::pid::{Address, Pid};
-use crate::process::reply::ReplyKey;
+use crate::process::reply::{QuestionKey, ReplyKey};
 use crate::process::{Monitor, Reply, Tag};
 
 /// A format of stored values.
@@ -161,6 +161,8 @@ impl<'a, T> Deserialize<'a> for Tag<T> {
 enum StoredReply {
     /// The asker ends with this run. The reply has this number in it.
     Live { run: u64, number: u64 },
+    /// The question is stored.
+    Question(QuestionKey),
 }
 
 impl<T> Serialize for Reply<T> {
@@ -169,6 +171,7 @@ impl<T> Serialize for Reply<T> {
         let run = RUN.get().ok_or_else(|| S::Error::custom(OUTSIDE))?.number;
         match self.ask().and_then(replies::write) {
             Some(ReplyKey::Live(number)) => StoredReply::Live { run, number }.serialize(to),
+            Some(ReplyKey::Question(key)) => StoredReply::Question(key).serialize(to),
             // The caller refuses values with replies.
             None => StoredReply::Live { run: 0, number: 0 }.serialize(to),
         }
@@ -180,6 +183,7 @@ impl<'a, T: Send + 'static> Deserialize<'a> for Reply<T> {
         let here = RUN.get().ok_or_else(|| D::Error::custom(OUTSIDE))?.number;
         let reply = match StoredReply::deserialize(from)? {
             StoredReply::Live { run, number } => replies::read((run == here).then_some(number)),
+            StoredReply::Question(key) => replies::read_question(key),
         };
         reply.ok_or_else(|| D::Error::custom("a stored reply is read outside of its process"))
     }
