@@ -175,6 +175,8 @@ impl StoreCore {
                 let (decoded, _) = self.run.code(|| contain(|| (kind.child.decode_output)(*format, output)));
                 Ok(Ok(decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?))
             }
+            EventAnswer::Reply { name, value } => self.reply_of(name, value),
+            EventAnswer::NoReply(why) => self.error_of(*why),
         }
     }
 

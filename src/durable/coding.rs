@@ -13,7 +13,7 @@ use super::replies;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
 use crate::process::Reply;
-use crate::process::reply::ReplyKey;
+use crate::process::reply::{QuestionKey, ReplyKey};
 
 /// A format of stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,6 +119,8 @@ pub(crate) fn run() -> Option<Run> {
 enum StoredReply {
     /// The asker ends with this run. The reply has this number in it.
     Live { run: u64, number: u64 },
+    /// The question is stored.
+    Question(QuestionKey),
 }
 
 impl Run {
@@ -132,6 +134,7 @@ impl Run {
         let run = self.number;
         match reply.ask().and_then(replies::write) {
             Some(ReplyKey::Live(number)) => StoredReply::Live { run, number }.serialize(to),
+            Some(ReplyKey::Question(key)) => StoredReply::Question(key).serialize(to),
             // The caller refuses values with replies.
             None => StoredReply::Live { run: 0, number: 0 }.serialize(to),
         }
@@ -141,6 +144,7 @@ impl Run {
     pub(crate) fn read_reply<'a, T: Send + 'static, D: Deserializer<'a>>(self, from: D) -> Result<Reply<T>, D::Error> {
         let reply = match StoredReply::deserialize(from)? {
             StoredReply::Live { run, number } => replies::read((run == self.number).then_some(number)),
+            StoredReply::Question(key) => replies::read_question(key),
         };
         reply.ok_or_else(|| D::Error::custom("a stored reply is read outside of its process"))
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::answer_type::AnswerTypes;
 use super::coding::{Format, Run};
 use super::command_type::CommandType;
 use super::contract::{Durable, Stored};
@@ -14,29 +15,31 @@ use super::journal::{
     Tables,
 };
 use super::keys::Keys;
+use super::letter::Letter;
 use super::look_flag::LookFlag;
 use super::new_child::{ChildType, NewChild};
-use super::notice::Notice;
+use super::notice::{Notice, Notified};
 use super::numbers::Numbers;
 use super::open_commands::OpenCommands;
 use super::query::Sink;
 use super::replies::Replies;
-use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, StoredBytes, bury};
+use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, bury};
 use super::rest::{Earliest, Keeper};
 use super::rows::{
     self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
-    StoredRequest,
+    StoredRequest, WhyNoReply,
 };
 use super::settings::Settings;
 use super::simulated::SimulatedStore;
 use super::tail::{Fate, Life, Refused, Tail};
 use super::ties::Ties;
 use crate::latch::Latch;
-use crate::outcome::{BoxError, Failure, contain, drop_contained};
+use crate::outcome::{BoxError, Failure, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, OnceLock, Weak, lock};
 use crate::process::DeadLetterReason;
 use crate::process::host::Host;
+use crate::process::reply::QuestionKey;
 use crate::runtime::{Core, Timed};
 use crate::sched::body::Ready;
 use crate::sched::non_local::AnyMessage;
@@ -44,17 +47,11 @@ use crate::sched::non_local::AnyMessage;
 /// The pause before a load is tried again.
 pub(super) const RELOAD: Duration = Duration::from_millis(100);
 
-/// A message of a step to a process of the store: the receiver, the message, and its type.
-pub(super) type Letter = (Pid, AnyMessage, &'static str);
-
-/// A message of a step with its stored form.
-pub(super) type Sent = (Pid, Option<(u64, StoredBytes)>, AnyMessage, &'static str);
-
 /// A step that is about to be stored.
 struct LockedStep<'a> {
     resident: &'a Arc<Resident>,
     record: Record,
-    mail: Vec<Sent>,
+    mail: Vec<Letter>,
     notices: Vec<Notice>,
     is_over: bool,
 }
@@ -147,6 +144,10 @@ pub(super) struct Found {
     pub(super) timers: Vec<(u64, u64)>,
     /// The tags of its commands, and the commands.
     pub(super) commands: Vec<(u64, StoredCommand)>,
+    /// The tags of its stored questions, and the times at which their limits are over.
+    pub(super) questions: Vec<(u64, Option<u64>)>,
+    /// The replies to stored questions that its state has.
+    pub(super) kept: Vec<QuestionKey>,
     pub(super) dead: Vec<(u64, StoredDead)>,
     pub(super) ties: Ties,
     /// Stored events, by their classes and numbers.
@@ -185,6 +186,8 @@ impl Found {
             mail: Vec::new(),
             timers: Vec::new(),
             commands: Vec::new(),
+            questions: Vec::new(),
+            kept: Vec::new(),
             dead: Vec::new(),
             ties: Ties::default(),
             events: Vec::new(),
@@ -194,9 +197,11 @@ impl Found {
         for (class, number, row) in entries {
             let body = &row.body;
             match class {
-                rows::MAIL => found.mail.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
+                rows::MAIL => found.mail.extend(rows::read_mail(body).map(|stored| (number, stored))),
                 rows::TIMERS => found.timers.extend(row.due.map(|due| (number, due))),
                 rows::COMMANDS => found.commands.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
+                rows::QUESTIONS => found.questions.push((number, row.due)),
+                rows::KEPT_REPLIES => found.kept.extend(postcard::from_bytes::<QuestionKey>(body)),
                 rows::DEAD => found.dead.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
                 rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS => {
                     found.events.extend(postcard::from_bytes(body).ok().map(|stored| ((class, number), stored)));
@@ -251,6 +256,7 @@ pub(crate) struct StoreCore {
     pub(super) kinds: HashMap<&'static str, Kind>,
     pub(super) messages: HashMap<TypeId, MessageType>,
     pub(super) commands: HashMap<TypeId, CommandType>,
+    pub(super) answers: AnswerTypes,
     pub(super) open_commands: OpenCommands,
     pub(super) replies: Replies,
     pub(super) residency: Residency,
@@ -349,39 +355,21 @@ impl StoreCore {
         &self,
         resident: &Arc<Resident>,
         mut record: Record,
-        (letters, mut notices): (Vec<Letter>, Vec<Notice>),
+        (mail, mut notices): (Vec<Letter>, Vec<Notice>),
         over: Option<DownExit>,
     ) -> Result<Position, StepError> {
         let Some(core) = self.core() else { return Err(StepError::Rewound) };
         let from = resident.pid;
-        let mut mail = Vec::with_capacity(letters.len());
-        for (to, message, type_name) in letters {
-            let Some(kind) = self.messages.get(&(*message).type_id()) else {
-                mail.push((to, None, message, type_name));
-                continue;
-            };
-            let (encoded, replies) = self.code(|| contain(|| (kind.encode)(kind.format, &*message)));
-            let bytes = encoded.map_err(Failure::new)??;
-            let stored = if !replies.is_empty() {
-                None
-            } else {
-                let number = self.number().map_err(|_| StepError::Rewound)?;
-                let stored = StoredMail {
-                    from: Some(self.run.note(from)),
-                    kinds: kind.kinds.clone(),
-                    format: kind.format,
-                    message: bytes.clone(),
-                };
-                let serial = self.number_of(to).unwrap_or_default();
-                record.changes.push(rows::mail(serial, number, &stored)?);
-                Some((number, StoredBytes { format: kind.format, bytes }))
-            };
-            mail.push((to, stored, message, type_name));
+        for letter in &mail {
+            record.changes.extend(self.mail_of(from, letter)?);
         }
         let is_over = over.is_some();
+        // The processes that are told if a message is refused.
+        let mut askers: Vec<u64> = mail.iter().flat_map(Letter::questions).map(|key| key.asker).collect();
         let mut watchers = if is_over { resident.watchers() } else { Vec::new() };
         loop {
-            let mut serials: Vec<u64> = mail.iter().filter_map(|(to, ..)| self.number_of(*to)).collect();
+            let mut serials: Vec<u64> = mail.iter().filter_map(|letter| self.number_of(letter.to)).collect();
+            serials.extend(&askers);
             serials.extend(notices.iter().map(|notice| notice.to));
             serials.extend((is_over || !notices.is_empty()).then_some(resident.serial));
             serials.extend(watchers.iter().map(|(_, by)| *by));
@@ -401,6 +389,13 @@ impl StoreCore {
                     watchers = now;
                     continue;
                 }
+                let left = self.left_questions(resident, &record);
+                if left.iter().any(|key| serials.binary_search(&key.asker).is_err()) {
+                    askers.extend(left.iter().map(|key| key.asker));
+                    continue;
+                }
+                let over = WhyNoReply::Ended(resident.serial);
+                notices.extend(left.into_iter().map(|key| self.no_reply(key, over)));
             }
             notices.extend(over.into_iter().flat_map(|exit| self.downs(&watchers, from, exit)));
             let step = LockedStep { resident, record, mail, notices, is_over };
@@ -417,8 +412,11 @@ impl StoreCore {
     ) -> Result<Position, StepError> {
         let LockedStep { resident, mut record, mut mail, notices, is_over } = step;
         let from = resident.pid;
-        let (mut notices, needless): (Vec<_>, Vec<_>) = notices.into_iter().partition(|one| one.is_due(resident));
+        let (mut notices, mut needless): (Vec<_>, Vec<_>) = notices.into_iter().partition(|one| one.is_due(resident));
         let surplus = self.bury_surplus(&mut record, &mut mail, (&serials, &locked));
+        notices.extend(surplus.refused);
+        let late = notices.extract_if(.., |notice| !notice.is_open(resident.life, (&serials, &locked)));
+        needless.extend(late);
         let closed = self.close_record(resident, &mut record, (&notices, is_over));
         let appended = closed
             .map_err(StepError::from)
@@ -432,7 +430,7 @@ impl StoreCore {
             }
         };
         let mut given = Vec::new();
-        for (index, (to, stored, message, type_name)) in mail.into_iter().enumerate() {
+        for (index, Letter { to, stored, message, type_name }) in mail.into_iter().enumerate() {
             let place = self.number_of(to).and_then(|serial| serials.binary_search(&serial).ok());
             let number = stored.as_ref().map(|(number, _)| *number);
             let mail = Mail {
@@ -445,36 +443,48 @@ impl StoreCore {
             };
             let kind = self.messages.get(&(*mail.message).type_id());
             let to_give = match (place, kind) {
-                _ if surplus.contains(&index) => Given::Dead(mail, DeadLetterReason::Full),
+                _ if surplus.places.contains(&index) => Given::Dead(mail, DeadLetterReason::Full),
                 (Some(place), Some(kind)) => locked[place].take(&core.road, kind, mail, |number| self.ticket(number)),
                 _ => Given::Dead(mail, DeadLetterReason::WrongType),
             };
             given.push((to, type_name, to_give));
         }
-        let told = notices.iter_mut().filter_map(|notice| {
-            let place = serials.binary_search(&notice.to).ok()?;
-            if let Place::Resident(to) = &locked[place].place {
-                self.note_told(to, position);
-            }
-            let (residence, record) = (&mut *locked[place], (resident.life, position));
-            let notified = match notice.as_request() {
-                Some(request) => self.give_new(core, residence, (notice.key.1, request), record),
-                None => residence.notify(&core.road, notice, record),
-            };
-            Some((notice.to, notice.key, notified))
-        });
-        let told: Vec<_> = told.collect();
+        let told = self.notify_all(core, &mut notices, (&serials, &mut locked), (resident.life, position));
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
             locked[own].place = Place::Nobody;
             // If the record is lost, the process has not ended.
             locked[own].left_behind = Some((resident.life, position));
         }
         drop(locked);
+        self.count_late(needless.iter().filter(|notice| notice.is_reply()).count() as u64);
         drop(needless);
         told.into_iter()
             .for_each(|(to, key, notified)| self.notified(core, resident.life, (resident.serial, to), key, notified));
         given.into_iter().for_each(|(to, type_name, given)| self.finish(core, to, type_name, given));
         Ok(position)
+    }
+
+    /// Gives notices to their receivers, whose residences are locked. A record at this position has them.
+    pub(super) fn notify_all(
+        &self,
+        core: &Arc<Core>,
+        notices: &mut [Notice],
+        (serials, locked): (&[u64], &mut [MutexGuard<'_, Residence>]),
+        (life, position): (Life, Position),
+    ) -> Vec<(u64, (u8, u64), Notified)> {
+        let told = notices.iter_mut().filter_map(|notice| {
+            let place = serials.binary_search(&notice.to).ok()?;
+            if let Place::Resident(to) = &locked[place].place {
+                self.note_told(to, position);
+            }
+            let (residence, record) = (&mut *locked[place], (life, position));
+            let notified = match notice.as_request() {
+                Some(request) => self.give_new(core, residence, (notice.key.1, request), record),
+                None => residence.notify(&core.road, notice, record),
+            };
+            Some((notice.to, notice.key, notified))
+        });
+        told.collect()
     }
 
     /// Finishes the delivery of a message. No lock of a residence is held.
@@ -485,9 +495,15 @@ impl StoreCore {
             Given::Loads => self.number_of(to).into_iter().for_each(|serial| self.start_load(core, serial)),
             Given::Stored(mail) => drop_contained(mail.message),
             Given::Dead(mail, reason) => {
-                let changes = self.number_of(to).map(|serial| self.dead_letter(serial, &mail, reason));
+                let serial = self.number_of(to).unwrap_or_default();
+                let changes = self.dead_letter(serial, &mail, reason);
+                let questions = mail.questions();
                 bury(&core.road, type_name, to, mail, reason);
-                self.remove(changes.unwrap_or_default());
+                let why = match reason {
+                    DeadLetterReason::WrongType => WhyNoReply::WrongType(serial),
+                    _ => WhyNoReply::Ended(serial),
+                };
+                self.give_up(core, serial, changes, (&questions, why));
             }
         }
     }

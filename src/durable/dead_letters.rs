@@ -3,13 +3,23 @@
 use std::collections::{HashMap, HashSet};
 
 use super::core::StoreCore;
-use super::journal::Change;
+use super::journal::{Change, Record};
 use super::residency::{Kept, Mail, Resident};
 use super::rows::{self, StoredDead, StoredMail, WhyDead};
 use crate::process::DeadLetterReason;
+use crate::process::reply::QuestionKey;
 
 /// The bytes of messages that a process can leave as dead letters when it ends. They go into its last record.
 pub(super) const LEFT_AT_AN_END: usize = 1 << 20;
+
+/// The numbers of the messages that a step takes, whose changes these are.
+fn taken_by(resident: &Resident, changes: &[Change]) -> HashSet<u64> {
+    let taken = |change: &Change| match change {
+        Change::Entry { serial, class: rows::MAIL, number, row: None } if *serial == resident.serial => Some(*number),
+        _ => None,
+    };
+    changes.iter().filter_map(taken).collect()
+}
 
 impl StoreCore {
     /// The rows that change when a stored message becomes a dead letter.
@@ -27,21 +37,22 @@ impl StoreCore {
             kinds: kinds.unwrap_or_default(),
             format: stored.format,
             message: stored.bytes.clone(),
+            questions: stored.questions.clone(),
         };
         let why = if reason == DeadLetterReason::WrongType { WhyDead::WrongType } else { WhyDead::Ended };
         self.dead_rows((serial, number), stored, why)
     }
 
+    /// The questions in messages that a process has not taken, and that its last step does not take either.
+    pub(super) fn left_questions(&self, resident: &Resident, record: &Record) -> Vec<QuestionKey> {
+        let taken = taken_by(resident, &record.changes);
+        resident.unread_questions(|number| taken.contains(&number))
+    }
+
     /// The rows that change when a process ends before it has taken these messages. The first ones become dead letters.
     /// `changes` are those of its last step, with the messages that this step takes.
     pub(super) fn dead_mail(&self, resident: &Resident, left: &HashMap<u64, Kept>, changes: &[Change]) -> Vec<Change> {
-        let taken = |change: &Change| match change {
-            Change::Entry { serial, class: rows::MAIL, number, row: None } if *serial == resident.serial => {
-                Some(*number)
-            }
-            _ => None,
-        };
-        let taken: HashSet<u64> = changes.iter().filter_map(taken).collect();
+        let taken = taken_by(resident, changes);
         let mut left: Vec<(&u64, &Kept)> = left.iter().filter(|(number, _)| !taken.contains(number)).collect();
         left.sort_unstable_by_key(|(number, _)| **number);
         let kinds = self.messages.get(&resident.message).map(|kind| kind.kinds.clone()).unwrap_or_default();
@@ -56,6 +67,7 @@ impl StoreCore {
                 kinds: kinds.clone(),
                 format: kept.stored.format,
                 message: kept.stored.bytes.clone(),
+                questions: kept.stored.questions.clone(),
             };
             self.dead_rows((resident.serial, *number), mail, WhyDead::Ended)
         };

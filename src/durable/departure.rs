@@ -38,6 +38,7 @@ impl<P: Durable> DurableMachine<P> {
         let has_ended = self.has_ended();
         let ended = self.stored.exit.take().filter(|_| has_ended);
         let sleeper = self.sleeper.take();
+        self.store.cancel_timers(self.resident.questions.take_timers());
         Box::new(move || {
             match sleeper {
                 Some(sleeper) => store.fell_asleep(&resident, &sleeper),

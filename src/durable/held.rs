@@ -3,13 +3,16 @@
 use std::mem::{replace, take};
 use std::time::Duration;
 
-use super::core::{Letter, StoreCore};
+use super::core::StoreCore;
 use super::journal::Position;
+use super::letter::Letter;
 use super::new_child::NewChild;
+use super::open_questions::NewQuestion;
 use super::replies::GoneReply;
 use crate::outcome::Reason;
 use crate::pid::Pid;
 use crate::primitives::Arc;
+use crate::process::reply::Ask;
 use crate::process::{CommandError, Duty, Monitor, Naming, Relate};
 use crate::sched::body::{StepOutput, Yield};
 use crate::sched::orders::Order;
@@ -45,6 +48,10 @@ pub(super) struct Sorted {
     pub(super) commands: Vec<usize>,
     /// Durable children that begin.
     pub(super) children: Vec<NewChild>,
+    /// Stored questions, whose messages are inside.
+    pub(super) questions: Vec<NewQuestion>,
+    /// Stored questions that are answered.
+    pub(super) replies: Vec<Arc<Ask>>,
     /// The tags of commands that are cancelled.
     pub(super) cancelled: Vec<u64>,
     /// Changes of names and groups that concern this process, with the tags of their commands.
@@ -74,6 +81,8 @@ impl Sorted {
                 timers,
                 commands,
                 children,
+                questions,
+                replies,
                 cancelled,
                 requests,
                 namings,
@@ -83,7 +92,7 @@ impl Sorted {
             let order = match order {
                 Order::Send { lane, count, to } if to.node() == store.run.store => {
                     let letters = (0..count).map_while(|_| out.outbox.lane(lane).pop());
-                    inside.extend(letters.map(|(message, type_name)| (to, message, type_name)));
+                    inside.extend(letters.map(|(message, type_name)| Letter { to, message, type_name, stored: None }));
                     continue;
                 }
                 Order::Send { lane, count, to } => {
@@ -137,6 +146,21 @@ impl Sorted {
                             requests.push((tag, to, Asked::End));
                             continue;
                         }
+                        (Yield::Ask { lane, to, ask, limit }, _) if to.node() == store.run.store => {
+                            if let Some((question, letter)) = store.new_question((to, &ask, limit), (lane, out)) {
+                                questions.push(question);
+                                inside.push(letter);
+                                continue;
+                            }
+                            one = Yield::Ask { lane, to, ask, limit };
+                        }
+                        (Yield::Reply(reply), _) => match reply.stored() {
+                            Ok(ask) => {
+                                replies.push(ask);
+                                continue;
+                            }
+                            Err(reply) => one = Yield::Reply(reply),
+                        },
                         (Yield::Naming { tag, naming }, _) if store.concerns(&naming, out.pid) => {
                             namings.push((tag, *naming));
                             continue;

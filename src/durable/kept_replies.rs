@@ -18,6 +18,11 @@ use crate::primitives::Arc;
 use crate::process::host::CountedHost;
 use crate::process::reply::{Ask, ReplyKey};
 
+/// The key, if the asker ends with the run. `questions.rs` has the others.
+fn live(key: ReplyKey) -> Option<ReplyKey> {
+    Some(key).filter(|key| matches!(key, ReplyKey::Live(_)))
+}
+
 impl ReplyDesk for StoreCore {
     fn replies(&self) -> &Replies {
         &self.replies
@@ -61,9 +66,9 @@ impl<P: Durable> DurableMachine<P> {
         }
         let now: HashSet<ReplyKey> = replies.iter().map(|reply| reply.key).collect();
         // Also of one that another process of the store has passed on.
-        let gone = |ask: &Arc<Ask>| Some(GoneReply { key: ask.stored_key()?, dropped: Some(ask.clone()) });
+        let gone = |ask: &Arc<Ask>| Some(GoneReply { key: live(ask.stored_key()?)?, dropped: Some(ask.clone()) });
         held.replies.extend(dropped.iter().filter_map(gone));
-        let gone = self.replies.iter().filter(|key| !now.contains(key));
+        let gone = self.replies.iter().filter(|key| live(**key).is_some() && !now.contains(key));
         held.replies.extend(gone.map(|key| GoneReply { key: *key, dropped: None }));
         self.store.replies.keep(self.resident.serial, replies);
         self.replies = now.into_iter().collect();
@@ -72,7 +77,7 @@ impl<P: Durable> DurableMachine<P> {
     /// The record of these yields is on disk: forgets the replies that the state has no more.
     pub(super) fn forget_replies(&self, held: &mut Held) {
         for GoneReply { key, dropped } in held.replies.drain(..) {
-            let ReplyKey::Live(number) = key;
+            let ReplyKey::Live(number) = key else { continue };
             let owner = dropped.is_none().then_some(self.resident.serial);
             drop(self.store.replies.forget(number, owner));
             dropped.into_iter().for_each(|ask| {

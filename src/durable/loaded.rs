@@ -12,8 +12,7 @@ use super::ties::Ties;
 use crate::pid::Pid;
 use crate::primitives::lock;
 use crate::process::Answer;
-use crate::process::reply::Completion;
-use crate::process::reply::ReplyKey;
+use crate::process::reply::{Completion, QuestionKey, ReplyKey};
 use crate::sched::machine::Typed;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal};
 
@@ -34,6 +33,10 @@ pub(super) struct Loaded<P: Durable> {
     pub(super) events: Vec<LoadedEvent>,
     /// The replies that the state has.
     pub(super) replies: Vec<ReplyKey>,
+    /// The tags of its stored questions, and the times at which their limits are over.
+    pub(super) questions: Vec<(u64, Option<u64>)>,
+    /// The replies to stored questions that its last record has, by the numbers of the questions.
+    pub(super) kept: BTreeMap<u64, QuestionKey>,
     /// The last record that the state rests on.
     pub(super) rests_on: Position,
 }
@@ -41,8 +44,19 @@ pub(super) struct Loaded<P: Durable> {
 impl<P: Durable> Loaded<P> {
     /// A process that begins with this record.
     pub(super) fn new(process: P, state: Vec<u8>, head: StoredHead, rests_on: Position) -> Loaded<P> {
-        let (open, ties, replies) = (BTreeMap::new(), Ties::default(), Vec::new());
-        Loaded { process, state, head, mail: Vec::new(), open, ties, events: Vec::new(), replies, rests_on }
+        Loaded {
+            process,
+            state,
+            head,
+            mail: Vec::new(),
+            open: BTreeMap::new(),
+            ties: Ties::default(),
+            events: Vec::new(),
+            replies: Vec::new(),
+            questions: Vec::new(),
+            kept: BTreeMap::new(),
+            rests_on,
+        }
     }
 }
 

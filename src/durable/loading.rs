@@ -17,8 +17,8 @@ use super::new_child::ChildType;
 use super::repair::NotRepaired;
 use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
 use super::rows::{
-    self, CHILDREN, COMMANDS, DownExit, FailedEvent, REQUESTS, StoredEvent, StoredExit, StoredMail, StoredRequest,
-    TIMERS, WATCHERS, WhyDead,
+    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, REQUESTS, StoredEvent, StoredExit,
+    StoredMail, StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
 };
 use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
@@ -48,7 +48,7 @@ impl Kind {
 
 /// Decodes a process and its mail, and makes its resident.
 fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Resident>, MakeBody), Unreadable> {
-    let Found { serial, life, row, head, mail, timers, commands, ties, events, .. } = found;
+    let Found { serial, life, row, head, mail, timers, commands, questions, ties, events, .. } = found;
     let state = Encoded { format: head.format, bytes: &row.state };
     let decoded = || match row.version {
         version if version == P::VERSION => state.decode(),
@@ -70,12 +70,14 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
             Unreadable { error, event: Some(FailedEvent::Mail(*number)) }
         })?;
         let from = stored.from.and_then(|from| store.run.read(from));
-        let stored = StoredBytes { format: stored.format, bytes: stored.message.clone() };
+        let StoredMail { format, message: bytes, questions, .. } = stored.clone();
+        let stored = StoredBytes { format, bytes, questions };
         messages.push((*number, from, stored, message));
     }
     let timers = timers.iter().map(|(tag, _)| (*tag, TIMERS));
     let run = ties.children.keys().map(|tag| (*tag, CHILDREN));
-    let open = timers.chain(commands.iter().map(|(tag, _)| (*tag, COMMANDS))).chain(run).collect();
+    let asked = questions.iter().map(|(tag, _)| (*tag, QUESTIONS));
+    let open = timers.chain(commands.iter().map(|(tag, _)| (*tag, COMMANDS))).chain(run).chain(asked).collect();
     let answered = |(key, event): &((u8, u64), StoredEvent)| {
         let answer = match event {
             StoredEvent::Answer(stored) => Some(store.answer_of(stored)?),
@@ -92,6 +94,8 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
         ties: ties.clone(),
         events: events.iter().map(answered).collect::<Result<_, BoxError>>()?,
         replies: replies.iter().map(|reply| reply.key).collect(),
+        questions: questions.clone(),
+        kept: found.kept.iter().map(|key| (key.number, *key)).collect(),
         rests_on: Position::START,
     };
     let (store, made_for) = (store.clone(), resident.clone());
@@ -101,15 +105,39 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 /// The rows of a process.
 enum Read {
     Found(Box<Found>),
-    /// It has ended, and this is how, or there is no such process. The others watch it.
-    Nobody(Option<StoredExit>, Vec<(u64, u64)>),
+    /// It has ended, and this is how, or there is no such process.
+    Nobody(Option<StoredExit>, Left),
+}
+
+/// Entries of a process that has ended, or never was.
+#[derive(Default)]
+struct Left {
+    /// The others that watch it.
+    watchers: Vec<(u64, u64)>,
+    /// Messages with stored questions.
+    mail: Vec<(u64, StoredMail)>,
+    /// The tags of answers.
+    answers: Vec<u64>,
+}
+
+impl Left {
+    /// The entries of a process, without its watchers.
+    fn of(mail: impl Iterator<Item = (u64, StoredMail)>, keys: impl Iterator<Item = (u8, u64)>) -> Left {
+        let mail = mail.filter(|(_, mail)| !mail.questions.is_empty()).collect();
+        let answers = keys.filter(|(class, _)| *class == ANSWERS).map(|(_, tag)| tag).collect();
+        Left { watchers: Vec::new(), mail, answers }
+    }
 }
 
 impl Read {
     fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
         let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
         let by = |row: &EntryRow| watcher_of(&postcard::from_bytes(&row.body).ok()?);
-        Read::Nobody(None, watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect())
+        let watchers = watchers.filter_map(|(_, id, row)| Some((*id, by(row)?))).collect();
+        let mail = entries.iter().filter(|(class, ..)| *class == MAIL);
+        let mail = mail.filter_map(|(_, number, row)| Some((*number, rows::read_mail(&row.body)?)));
+        let keys = entries.iter().map(|(class, number, _)| (*class, *number));
+        Read::Nobody(None, Left { watchers, ..Left::of(mail, keys) })
     }
 }
 
@@ -178,8 +206,8 @@ impl StoreCore {
         };
         let mut found = match found {
             Read::Found(found) => *found,
-            Read::Nobody(exit, watchers) => {
-                if !self.no_such_process(&core, serial, (life, through), watchers) {
+            Read::Nobody(exit, left) => {
+                if !self.no_such_process(&core, serial, (life, through), left) {
                     return self.start_load(&core, serial);
                 }
                 // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
@@ -211,6 +239,7 @@ impl StoreCore {
             return self.unreadable(serial, Some((life, through)));
         }
         let refused_mail = self.refuse_wrong_mail(&core, &mut found);
+        self.complete_questions(&mut found);
         let Some(me) = self.me.upgrade() else { return };
         let loaded = self.commands_of(&found).map_err(Unreadable::from);
         let loaded = loaded.and_then(|commands| Ok((commands, (kind.load)(&me, &found)?)));
@@ -312,6 +341,7 @@ impl StoreCore {
         given.into_iter().for_each(|(name, given)| self.finish(&core, to, name, given));
         if let Some(mut body) = ready {
             self.set_timers(&core, &mut body, &found.timers);
+            self.limit_questions(&core, &resident, &found.questions);
             self.give_requests(&core, &resident, &mut body, &found);
             self.watch_again(&core, &found.ties, &mut body);
             for one in at_work {
@@ -335,10 +365,15 @@ impl StoreCore {
             core.road.outside.add(&core.road.outside.accepted, 1);
             core.road.dead_letter(&core.road.outside, &letter);
         }
-        let changes = wrong
-            .iter()
-            .flat_map(|(number, mail)| self.dead_rows((*serial, *number), mail.clone(), WhyDead::WrongType));
-        self.remove(changes.collect());
+        let mut changes = Vec::new();
+        for (number, mail) in &wrong {
+            let rows = self.dead_rows((*serial, *number), mail.clone(), WhyDead::WrongType);
+            match mail.questions.is_empty() {
+                true => changes.extend(rows),
+                false => self.give_up(core, *serial, rows, (&mail.questions, WhyNoReply::WrongType(*serial))),
+            }
+        }
+        self.remove(changes);
         wrong.into_iter().map(|(number, _)| number).collect()
     }
 
@@ -375,9 +410,13 @@ impl StoreCore {
             if stored.row.is_none() {
                 return Ok(Read::nobody(&stored.entries));
             }
-            let Some(mut found) = Found::of(serial, life, stored)? else { return Ok(Read::Nobody(None, Vec::new())) };
+            let Some(mut found) = Found::of(serial, life, stored)? else {
+                return Ok(Read::Nobody(None, Left::default()));
+            };
             if let Some(exit) = found.head.exit.take() {
-                return Ok(Read::Nobody(Some(exit), found.watchers()));
+                let watchers = found.watchers();
+                let left = Left::of(found.mail.into_iter(), found.entries.into_iter());
+                return Ok(Read::Nobody(Some(exit), Left { watchers, ..left }));
             }
             self.find_downs(&mut found, reader)?;
             Ok(Read::Found(Box::new(found)))
@@ -390,7 +429,7 @@ impl StoreCore {
         core: &Arc<Core>,
         serial: u64,
         (life, through): (Life, Position),
-        watchers: Vec<(u64, u64)>,
+        Left { watchers, mail, answers }: Left,
     ) -> bool {
         let is_later = self.residency.enter(serial, |residence| {
             if !matches!(residence.place, Place::Loading) {
@@ -412,6 +451,15 @@ impl StoreCore {
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
+        // Its questions have ended with it.
+        self.count_late(answers.len() as u64);
+        self.remove(answers.into_iter().map(|tag| rows::answered(serial, ANSWERS, tag)).collect());
+        // A kill has come before they were dead letters.
+        for (number, mail) in mail {
+            let questions = mail.questions.clone();
+            let changes = self.dead_rows((serial, number), mail, WhyDead::Ended);
+            self.give_up(core, serial, changes, (&questions, WhyNoReply::Ended(serial)));
+        }
         self.residency.forget(serial);
         true
     }
@@ -429,7 +477,11 @@ impl StoreCore {
         let mut changes: Vec<Change> = requests.into_iter().map(over).collect();
         for mail in waiting {
             let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
-            changes.extend(self.dead_letter(serial, &mail, DeadLetterReason::Ended));
+            let (questions, rows) = (mail.questions(), self.dead_letter(serial, &mail, DeadLetterReason::Ended));
+            match questions.is_empty() {
+                true => changes.extend(rows),
+                false => self.give_up(core, serial, rows, (&questions, WhyNoReply::Ended(serial))),
+            }
             bury(&core.road, name, to, mail, DeadLetterReason::Ended);
         }
         self.remove(changes);

@@ -29,7 +29,7 @@ use crate::outcome::{BoxError, Exit, Failure, contain, drop_contained, tell_log}
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
-use crate::process::reply::{Completion, ReplyKey, note_dropped};
+use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
 use crate::process::{Answer, CommandError, EntryArgs, TimerFired, WaitedForNothing};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, Verdict};
@@ -55,7 +55,8 @@ pub(super) fn body_of<P: Durable>(
     loaded: Loaded<P>,
     (local, without): (Pid, &HashSet<u64>),
 ) -> Made {
-    let Loaded { process, state, head: stored, mail, open, ties, events, replies, rests_on } = loaded;
+    let Loaded { process, state, head: stored, mail, open, ties, events, replies, questions, kept, rests_on } = loaded;
+    questions.iter().for_each(|(tag, _)| resident.questions.add(*tag));
     let body = new_body(process, local, None, None);
     let mut head = body.head;
     head.tags = stored.tags;
@@ -109,6 +110,7 @@ pub(super) fn body_of<P: Durable>(
         rests_on,
         held: VecDeque::new(),
         replies,
+        kept,
         // A parked process is loaded only if the program has another version of it.
         stage: Stage::Open,
         is_entered: false,
@@ -141,6 +143,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) held: VecDeque<Held>,
     /// The replies that the state has, as its last record has it.
     pub(super) replies: Vec<ReplyKey>,
+    /// The replies to stored questions that the state has, as its last record has it, by the numbers of the questions.
+    pub(super) kept: BTreeMap<u64, QuestionKey>,
     pub(super) stage: Stage,
     /// Whether `init` was called, or `resumed`.
     pub(super) is_entered: bool,
@@ -266,7 +270,7 @@ impl<P: Durable> DurableMachine<P> {
         let mut unreadable = None;
         for number in mail {
             let stored = lock(&self.resident.mail).get(&number).map(|kept| kept.stored.clone());
-            let Some(StoredBytes { format, bytes }) = stored else { continue };
+            let Some(StoredBytes { format, bytes, .. }) = stored else { continue };
             let (decoded, _) = self.store.code(|| contain(|| format.decode::<P::Message>(&bytes)));
             match decoded.unwrap_or_else(|panic| Err(Box::new(panic))) {
                 Ok(message) => {
@@ -352,6 +356,9 @@ impl<P: Durable> DurableMachine<P> {
             if is_new {
                 return self.finish_step(head, out, Taken::default(), tags, Stepped::AFTER_START);
             }
+            if let Some(stepped) = self.give_up_lost(head, out) {
+                return stepped;
+            }
             if self.stored.rest == Rest::Blocking {
                 self.stored.rest = Rest::Continue;
                 return Stepped::BLOCKING;
@@ -410,8 +417,20 @@ impl<P: Durable> DurableMachine<P> {
         if rest.is_ok() {
             out.note_draws(head);
         }
+        let stored = rest.and_then(|(rest, exit)| self.store_step(head, out, &taken, rest, exit));
+        self.after_store(head, out, (taken, tags), (stepped, is_over, stored))
+    }
+
+    /// The result of a turn whose step was stored, or not.
+    pub(super) fn after_store(
+        &mut self,
+        head: &mut Head,
+        out: &mut StepOutput,
+        (taken, tags): (Taken, u64),
+        (stepped, is_over, stored): (Stepped, bool, Result<(), StepError>),
+    ) -> Stepped {
         let messages = if stepped.is_termination() { 0 } else { stepped.taken };
-        match rest.and_then(|(rest, exit)| self.store_step(head, out, &taken, rest, exit)) {
+        match stored {
             Ok(()) => {
                 self.attempts = 0;
                 self.store.note_active(&self.resident);

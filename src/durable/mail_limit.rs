@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::core::{Sent, StoreCore};
+use super::core::StoreCore;
 use super::journal::{Change, Record};
-use super::residency::{Mail, Place, Residence};
-use super::rows::{self, MAIL, StoredDead, StoredMail, WhyDead};
+use super::letter::Letter;
+use super::notice::Notice;
+use super::residency::{Mail, Place, Residence, StoredBytes};
+use super::rows::{self, MAIL, StoredDead, StoredMail, WhyDead, WhyNoReply};
 use crate::primitives::{MutexGuard, lock};
 
 /// The stored messages among these.
@@ -36,6 +38,15 @@ impl Residence {
     }
 }
 
+/// The messages of a step whose receivers are full.
+#[derive(Default)]
+pub(super) struct Surplus {
+    /// Their places.
+    pub(super) places: HashSet<usize>,
+    /// The answers to the questions in them.
+    pub(super) refused: Vec<Notice>,
+}
+
 impl StoreCore {
     /// Messages that were accepted in this run stay on disk.
     pub(super) fn take_back(&self, messages: u64) {
@@ -54,11 +65,11 @@ impl StoreCore {
     pub(super) fn bury_surplus(
         &self,
         record: &mut Record,
-        mail: &mut [Sent],
+        mail: &mut [Letter],
         (serials, locked): (&[u64], &[MutexGuard<'_, Residence>]),
-    ) -> HashSet<usize> {
-        let (mut sent, mut surplus) = (HashMap::new(), HashSet::new());
-        for (index, (to, stored, ..)) in mail.iter_mut().enumerate() {
+    ) -> Surplus {
+        let (mut sent, mut surplus) = (HashMap::new(), Surplus::default());
+        for (index, Letter { to, stored, .. }) in mail.iter_mut().enumerate() {
             let place = self.number_of(*to).and_then(|serial| serials.binary_search(&serial).ok());
             let Some(place) = place else { continue };
             // Also those that this step has sent before.
@@ -67,8 +78,10 @@ impl StoreCore {
                 *count += usize::from(stored.is_some());
                 continue;
             }
-            surplus.insert(index);
-            if let Some((number, _)) = stored.take() {
+            surplus.places.insert(index);
+            if let Some((number, StoredBytes { questions, .. })) = stored.take() {
+                let why = WhyNoReply::Full(serials[place]);
+                surplus.refused.extend(questions.into_iter().map(|key| self.no_reply(key, why)));
                 let row = record.changes.iter_mut().find(|change| is_mail(change, (serials[place], number)));
                 row.into_iter().for_each(|change| self.bury_row(change));
             }
@@ -79,7 +92,7 @@ impl StoreCore {
     /// Makes a dead letter of a message that begins to wait.
     fn bury_row(&self, change: &mut Change) {
         let Change::Entry { serial, number, row: Some(row), .. } = &*change else { return };
-        let Ok(mail) = postcard::from_bytes::<StoredMail>(&row.body) else { return };
+        let Some(mail) = rows::read_mail(&row.body) else { return };
         let dead = StoredDead { mail, why: WhyDead::Full, since: self.wall_millis() };
         if let Ok(dead) = rows::dead(*serial, *number, &dead, self.keep) {
             *change = dead;

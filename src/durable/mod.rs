@@ -13,6 +13,7 @@
 pub mod journal;
 
 mod ahead;
+mod answer_type;
 mod answering;
 mod applying;
 mod begin_options;
@@ -35,6 +36,8 @@ mod error;
 mod held;
 mod keys;
 mod kept_replies;
+mod letter;
+mod letters;
 mod loaded;
 mod loading;
 mod look_flag;
@@ -48,12 +51,14 @@ mod next_kind;
 mod notice;
 mod numbers;
 mod open_commands;
+mod open_questions;
 #[cfg(feature = "sqlite")]
 mod operate;
 mod operating;
 mod operator;
 mod pool_jobs;
 mod query;
+mod questions;
 mod repair;
 mod repairing;
 mod replies;

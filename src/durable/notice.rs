@@ -19,7 +19,8 @@ use super::rows::{self, ANSWERS, DOWNS, DownExit, ORDERS, Order, REQUESTS, Store
 use super::tail::Life;
 use crate::outcome::{BoxError, Reason, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::lock;
+use crate::primitives::{MutexGuard, lock};
+use crate::process::reply::QuestionKey;
 use crate::process::{Answer, CancelRequest, Completion, Down};
 use crate::sched::body::Ready;
 use crate::sched::mailbox::{Control, Signal};
@@ -53,6 +54,8 @@ enum Unless {
     Answered(u64),
     /// The maker has an order.
     Ordered,
+    /// The receiver does not wait for it.
+    NotAwaited,
 }
 
 /// The fate of a notice.
@@ -98,6 +101,13 @@ impl Notice {
         Notice { to: serial, key: (ANSWERS, tag), event, answer: None, down: None, unless: Unless::Answered(tag) }
     }
 
+    /// The answer to a stored question, and the process that answers.
+    pub(super) fn reply(key: QuestionKey, stored: rows::EventAnswer, answer: (Option<Pid>, Answer)) -> Notice {
+        let event = StoredEvent::Answer(stored);
+        let unless = Unless::NotAwaited;
+        Notice { to: key.asker, key: (ANSWERS, key.tag), event, answer: Some(answer), down: None, unless }
+    }
+
     /// An order to the child that answers this command of the maker.
     pub(super) fn order(child: u64, tag: u64, order: Order) -> Notice {
         let unless = Unless::Answered(tag);
@@ -139,11 +149,31 @@ impl Notice {
     /// Whether the notice is to be made. The lock of the maker's residence is held.
     pub(super) fn is_due(&self, maker: &Resident) -> bool {
         let other = match self.unless {
-            Unless::Never | Unless::Removed => return true,
+            // The second one is decided by the residence of the receiver.
+            Unless::Never | Unless::Removed | Unless::NotAwaited => return true,
             Unless::Answered(tag) => (ANSWERS, tag),
             Unless::Ordered => ORDER,
         };
         !lock(&maker.events).contains_key(&other)
+    }
+
+    /// Whether it is the answer to a stored question.
+    pub(super) fn is_reply(&self) -> bool {
+        self.unless == Unless::NotAwaited
+    }
+
+    /// Whether the receiver waits for it, as far as that is known in this life. Its residence is one of these, which
+    /// are locked. A receiver of an earlier life may have taken an answer that is lost.
+    pub(super) fn is_open(&self, life: Life, (serials, locked): (&[u64], &[MutexGuard<'_, Residence>])) -> bool {
+        if self.unless != Unless::NotAwaited {
+            return true;
+        }
+        let place = serials.binary_search(&self.to).ok().map(|place| &locked[place].place);
+        match place {
+            Some(Place::Resident(resident)) => resident.life != life || resident.awaits(self.key.1),
+            Some(Place::Nobody | Place::Removed) | None => false,
+            Some(_) => true,
+        }
     }
 
     pub(super) fn change(&self) -> Result<Change, BoxError> {

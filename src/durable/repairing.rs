@@ -10,12 +10,15 @@ use super::journal::{Change, EncodedRecord, Record};
 use super::notice::ORDER;
 use super::repair::{Action, NotRepaired, Repair};
 use super::residency::{Call, Place};
-use super::rows::{self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, StoredExit, WhyDead};
+use super::rows::{
+    self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, StoredExit, WhyDead, WhyNoReply,
+};
 use super::tail::{Fate, Life};
 use super::trail::Traced;
 use crate::latch::Latch;
 use crate::outcome::{BoxError, contain};
 use crate::primitives::Arc;
+use crate::process::reply::QuestionKey;
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::Core;
 
@@ -32,6 +35,8 @@ pub(super) struct Changed {
     pub(super) changes: Vec<Change>,
     /// Messages that have become dead letters, by their numbers.
     pub(super) dead: Vec<(u64, WhyDead)>,
+    /// Stored questions of a process that goes on, which have no answer.
+    pub(super) askers: Vec<QuestionKey>,
 }
 
 impl Action {
@@ -49,7 +54,13 @@ impl Action {
             Action::Skip => {
                 match parked.and_then(|parked| parked.event) {
                     None => return Err(NotRepaired::NothingToSkip),
-                    Some(FailedEvent::Mail(number)) => changed.bury(found, number, WhyDead::Skipped, times)?,
+                    Some(FailedEvent::Mail(number)) => {
+                        let mail = found.mail.iter().find(|(other, _)| *other == number);
+                        changed.askers = mail.map_or(Vec::new(), |(_, mail)| mail.questions.clone());
+                        let given_up = changed.give_up(&changed.askers.clone(), WhyNoReply::Dropped);
+                        given_up.map_err(|error| NotRepaired::State(error.to_string()))?;
+                        changed.bury(found, number, WhyDead::Skipped, times)?;
+                    }
                     Some(FailedEvent::Answer(tag)) => {
                         head.open.retain(|open| *open != tag);
                         let of_tag =
@@ -101,6 +112,11 @@ impl Found {
         let refused = |error: BoxError| NotRepaired::State(error.to_string());
         let size = |number: &u64| Some(self.mail.iter().find(|(other, _)| other == number)?.1.message.len());
         let is_read = |number: &u64| self.dead.iter().any(|(other, _)| other == number);
+        // Its own questions end with it.
+        let others = |questions: &[QuestionKey]| -> Vec<QuestionKey> {
+            questions.iter().filter(|key| key.asker != serial).copied().collect()
+        };
+        changed.give_up(&others(&self.kept), WhyNoReply::Ended(serial)).map_err(refused)?;
         let mut bytes = 0;
         for (class, number) in &self.entries {
             match *class {
@@ -108,6 +124,9 @@ impl Found {
                     // A damaged one cannot be a dead letter.
                     let left = size(number);
                     bytes += left.unwrap_or(0);
+                    let mail = self.mail.iter().find(|(other, _)| other == number);
+                    let questions = mail.map_or(&[][..], |(_, mail)| &mail.questions);
+                    changed.give_up(&others(questions), WhyNoReply::Ended(serial)).map_err(refused)?;
                     match left.is_none() || bytes > LEFT_AT_AN_END {
                         true => changed.changes.push(rows::taken(serial, *number)),
                         false => changed.bury(self, *number, WhyDead::Ended, times)?,
@@ -148,7 +167,8 @@ impl Found {
     pub(super) fn relatives(&self) -> Vec<u64> {
         let watchers = self.watchers().into_iter().map(|(_, by)| by);
         let children = self.ties.children.values().map(|child| child.serial);
-        watchers.chain(children).chain(self.head.parent.map(|parent| parent.serial)).collect()
+        let askers = self.mail.iter().flat_map(|(_, mail)| &mail.questions).chain(&self.kept).map(|key| key.asker);
+        watchers.chain(children).chain(askers).chain(self.head.parent.map(|parent| parent.serial)).collect()
     }
 
     /// The row of a request, which the program finds when it loads the process.
@@ -156,11 +176,20 @@ impl Found {
     fn requested(&self, number: u64, request: &rows::StoredRequest) -> Result<Changed, NotRepaired> {
         let change = rows::request(self.serial, number, 0, request);
         let changes = vec![change.map_err(|error| NotRepaired::State(error.to_string()))?];
-        Ok(Changed { changes, dead: Vec::new() })
+        Ok(Changed { changes, ..Changed::default() })
     }
 }
 
 impl Changed {
+    /// Leaves stored questions without an answer.
+    fn give_up(&mut self, questions: &[QuestionKey], why: WhyNoReply) -> Result<(), BoxError> {
+        let answer = StoredEvent::Answer(EventAnswer::NoReply(why));
+        for key in questions {
+            self.changes.push(rows::event(key.asker, (rows::ANSWERS, key.tag), &answer)?);
+        }
+        Ok(())
+    }
+
     /// Makes a stored message a dead letter. One that is not there any more is none.
     fn bury(&mut self, found: &Found, number: u64, why: WhyDead, times: Times) -> Result<(), NotRepaired> {
         let Some((_, mail)) = found.mail.iter().find(|(other, _)| *other == number) else { return Ok(()) };
@@ -264,7 +293,10 @@ impl StoreCore {
             }
         });
         match appended {
-            Ok((_, changed)) => self.tell_dead(core, found, &changed.dead),
+            Ok((_, changed)) => {
+                self.tell_dead(core, found, &changed.dead);
+                changed.askers.iter().for_each(|key| self.read_again(core, key.asker));
+            }
             Err(why) => _ = done.set(Err(why)),
         }
         self.start_load(core, found.serial);

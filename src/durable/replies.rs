@@ -11,7 +11,7 @@ use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::process::Reply;
 use crate::process::host::CountedHost;
 use crate::process::reply::Ask;
-use crate::process::reply::ReplyKey;
+use crate::process::reply::{QuestionKey, ReplyKey};
 
 /// The questions of this run whose replies are stored.
 #[derive(Default)]
@@ -100,12 +100,19 @@ pub(super) fn read<T: Send + 'static>(number: Option<u64>) -> Option<Reply<T>> {
     Some(Reply::late(desk.host()?))
 }
 
+/// Reads the reply to a stored question. `None` if no store reads it.
+pub(super) fn read_question<T: Send + 'static>(key: QuestionKey) -> Option<Reply<T>> {
+    let reply = Reply::to_stored(desk()?.host()?, key);
+    reply.ask().into_iter().for_each(|ask| see(ReplyKey::Question(key), ask));
+    Some(reply)
+}
+
 impl Replies {
     /// Keeps the questions whose replies the state of a process has.
     pub(super) fn keep(&self, owner: u64, replies: Vec<SeenReply>) {
         let mut live = lock(&self.live);
         for SeenReply { key, ask } in replies {
-            let ReplyKey::Live(number) = key;
+            let ReplyKey::Live(number) = key else { continue };
             ask.store_as(key);
             let before = live.asks.insert(number, (ask, owner)).map(|(_, owner)| owner);
             if let Some(before) = before.filter(|before| *before != owner) {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::coding::Format;
 use super::journal::Position;
+use super::open_questions::OpenQuestions;
 use super::repair::Repair;
 use super::rest::Rest;
 use super::rows::{FailedEvent, StoredEvent, StoredRequest};
@@ -16,7 +17,7 @@ use super::tail::Life;
 use crate::outcome::{BoxError, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
-use crate::process::reply::Ask;
+use crate::process::reply::{Ask, QuestionKey};
 use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down};
 use crate::sched::body::Ready;
 use crate::sched::cell::Missed;
@@ -85,11 +86,20 @@ pub(super) struct Mail {
     pub(super) stored: Option<StoredBytes>,
 }
 
+impl Mail {
+    /// The stored questions whose replies it has.
+    pub(super) fn questions(&self) -> Vec<QuestionKey> {
+        self.stored.as_ref().map_or(Vec::new(), |stored| stored.questions.clone())
+    }
+}
+
 /// A message as it is stored, kept until a step has taken it.
 #[derive(Clone)]
 pub(super) struct StoredBytes {
     pub(super) format: Format,
     pub(super) bytes: Vec<u8>,
+    /// The stored questions whose replies it has.
+    pub(super) questions: Vec<QuestionKey>,
 }
 
 /// Puts a message into the mailbox of an ordinary process. Returns the body that this woke.
@@ -161,6 +171,8 @@ pub(super) struct Resident {
     pub(super) mail: Mutex<HashMap<u64, Kept>>,
     /// Stored events that no step has taken, by the classes and the numbers of their entries.
     pub(super) events: Mutex<BTreeMap<(u8, u64), StoredEvent>>,
+    /// The stored questions of this process that no step has taken the answer of.
+    pub(super) questions: OpenQuestions,
     /// Ends of watched processes that have stored messages here.
     pub(super) deferred: Mutex<Vec<Down>>,
     /// The events that the step in hand has taken.
@@ -202,7 +214,7 @@ pub(super) struct Taken {
     pub(super) cancels: Vec<CancelRequest>,
     /// Ends of watched processes.
     pub(super) downs: Vec<Down>,
-    /// The questions whose stored replies the step has dropped.
+    /// The questions whose stored replies the step has dropped, and the stored questions that it has answered at once.
     pub(super) dropped: Vec<Arc<Ask>>,
     /// Whether the step gets one message or answer only, because the last one has failed.
     pub(super) only_one: bool,
@@ -255,6 +267,7 @@ impl Resident {
             message_name,
             mail: Mutex::default(),
             events: Mutex::default(),
+            questions: OpenQuestions::default(),
             deferred: Mutex::default(),
             taken: Mutex::default(),
             requests: Mutex::default(),

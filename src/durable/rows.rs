@@ -7,6 +7,7 @@ use super::contract::Durable;
 use super::journal::{Change, EntryRow, NameRow, ProcessRow, Status};
 use super::trail::{Traced, Trail};
 use crate::outcome::{BoxError, Exit, Failure, Panic, Reason, contain};
+use crate::process::reply::QuestionKey;
 
 /// Why a state with a reply is not stored.
 pub(super) const WITH_REPLY: &str = "a new process cannot have a reply in its state: send the question to it";
@@ -46,9 +47,12 @@ pub(super) const TIMERS: u8 = 2;
 /// Commands that are not answered, by their tags.
 pub(super) const COMMANDS: u8 = 3;
 
+/// Stored questions of a process, by the tags of their commands.
+pub(super) const QUESTIONS: u8 = 4;
+
 /// Whether entries of this class go when their answer is taken. Their numbers are tags.
 pub(super) fn is_answered(class: u8) -> bool {
-    matches!(class, TIMERS | COMMANDS | CHILDREN | ANSWERS)
+    matches!(class, TIMERS | COMMANDS | QUESTIONS | CHILDREN | ANSWERS)
 }
 
 /// Messages that no step will take, by their numbers.
@@ -83,6 +87,9 @@ pub(super) const WATCHERS: u8 = 16;
 
 /// Ends of watched processes, by the numbers of the monitors.
 pub(super) const DOWNS: u8 = 17;
+
+/// Replies to stored questions that the state of a process has, by the numbers of the questions.
+pub(super) const KEPT_REPLIES: u8 = 18;
 
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
@@ -189,8 +196,27 @@ pub(super) enum EventAnswer {
     Unregistered(u64),
     /// The process was in the group.
     Left,
+    /// A question has this answer, as JSON. Its type has this name.
+    Reply { name: String, value: Vec<u8> },
+    /// A question has no answer.
+    NoReply(WhyNoReply),
     /// A request to another process is stored.
     Requested,
+}
+
+/// Why a stored question has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum WhyNoReply {
+    /// A step has dropped the reply, or an operator the message.
+    Dropped,
+    /// The process with this serial number has ended.
+    Ended(u64),
+    /// This process takes messages of another type.
+    WrongType(u64),
+    /// The mailbox of this process was full.
+    Full(u64),
+    /// The limit is over.
+    TimedOut,
 }
 
 /// An event of a process that is stored when another process has made it, until a step takes it.
@@ -286,6 +312,9 @@ pub(super) struct StoredMail {
     pub(super) kinds: Vec<String>,
     pub(super) format: Format,
     pub(super) message: Vec<u8>,
+    /// The stored questions whose replies it has. A dead letter has none: their askers were told.
+    #[serde(skip)]
+    pub(super) questions: Vec<QuestionKey>,
 }
 
 /// A message that no step will take.
@@ -462,8 +491,20 @@ impl StoredHead {
 /// A message that begins to wait.
 pub(super) fn mail(serial: u64, number: u64, mail: &StoredMail) -> Result<Change, BoxError> {
     // By this time all processes with mail are found when the store is opened.
-    let row = EntryRow { due: Some(0), body: postcard::to_stdvec(mail)? };
-    Ok(Change::Entry { serial, class: MAIL, number, row: Some(row) })
+    let mut body = postcard::to_stdvec(mail)?;
+    if !mail.questions.is_empty() {
+        body.append(&mut postcard::to_stdvec(&mail.questions)?);
+    }
+    Ok(Change::Entry { serial, class: MAIL, number, row: Some(EntryRow { due: Some(0), body }) })
+}
+
+/// A message that waits, as its row has it. Most have no questions behind it.
+pub(super) fn read_mail(body: &[u8]) -> Option<StoredMail> {
+    let (mut mail, rest) = postcard::take_from_bytes::<StoredMail>(body).ok()?;
+    if !rest.is_empty() {
+        mail.questions = postcard::from_bytes(rest).ok()?;
+    }
+    Some(mail)
 }
 
 /// A message that waits no longer.
@@ -511,6 +552,17 @@ fn until(since: u64, keep: u64) -> u64 {
 /// A timer that is due at this time, in milliseconds since 1970.
 pub(super) fn timer(serial: u64, tag: u64, due: u64) -> Change {
     Change::Entry { serial, class: TIMERS, number: tag, row: Some(EntryRow { due: Some(due), body: Vec::new() }) }
+}
+
+/// A question that is over at this time, in milliseconds since 1970.
+pub(super) fn question(serial: u64, tag: u64, deadline: Option<u64>) -> Change {
+    Change::Entry { serial, class: QUESTIONS, number: tag, row: Some(EntryRow { due: deadline, body: Vec::new() }) }
+}
+
+/// A reply that the state of a process has.
+pub(super) fn kept_reply(serial: u64, key: QuestionKey) -> Result<Change, BoxError> {
+    let row = EntryRow { due: None, body: postcard::to_stdvec(&key)? };
+    Ok(Change::Entry { serial, class: KEPT_REPLIES, number: key.number, row: Some(row) })
 }
 
 /// A command.

@@ -118,8 +118,13 @@ impl StoreCore {
             Err(why) => return Err((message, not_stored(to, &why_refused(why)))),
         };
         let from_row = from.map(|from| self.run.note(from));
-        let mail =
-            StoredMail { from: from_row, kinds: kind.kinds.clone(), format: kind.format, message: bytes.clone() };
+        let mail = StoredMail {
+            from: from_row,
+            kinds: kind.kinds.clone(),
+            format: kind.format,
+            message: bytes.clone(),
+            questions: Vec::new(),
+        };
         let record = rows::mail(serial, number, &mail).and_then(|change| {
             let mut changes = vec![change];
             changes.extend(
@@ -129,7 +134,7 @@ impl StoreCore {
         });
         match record {
             Ok(record) => {
-                let stored = Some((number, StoredBytes { format: kind.format, bytes }, record));
+                let stored = Some((number, StoredBytes { format: kind.format, bytes, questions: Vec::new() }, record));
                 Ok(Outgoing { from, to, serial, kind, message, life, stored })
             }
             Err(error) => Err((message, not_stored(to, &error))),

@@ -13,7 +13,7 @@
 //! | 5 | the worker, under the lock of the residence | **leaving to sleep** becomes **asleep** or **loading** |
 //! | 6 | the writer, when all is on disk that was appended by then | removes the residence, if it is still **asleep** |
 //!
-//! A process stays if it has a command that is at work and not stored, a future, an open question to another process,
+//! A process stays if it has a command that is at work and not stored, a future, an open question that is not stored,
 //! a stored command that a handler works on, a feed, or a relation to an ordinary process. Those are in memory only.
 //!
 //! *Nothing that comes is lost.* All senders of messages, stored events, requests and answers from outside have the
@@ -92,7 +92,7 @@ impl<P: Durable> DurableMachine<P> {
             self.resident.take_call(Call::Sleep);
             return None;
         }
-        let has_times = self.open.values().any(|class| matches!(*class, rows::TIMERS | COMMANDS))
+        let has_times = self.open.values().any(|class| matches!(*class, rows::TIMERS | COMMANDS | rows::QUESTIONS))
             || !lock(&self.resident.requests).is_empty();
         self.sleeper = Some(Sleeper { has_times });
         Some(self.leave())

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rand::TryRng;
 use rand::rngs::SysRng;
 
+use super::answer_type::AnswerTypes;
 use super::begin_options::BeginOptions;
 use super::coding::Run;
 use super::command_type::CommandType;
@@ -58,7 +59,8 @@ pub struct StoreBuilder {
     pub(super) kinds: HashMap<&'static str, Kind>,
     messages: HashMap<TypeId, MessageType>,
     commands: HashMap<TypeId, CommandType>,
-    same_name: Option<&'static str>,
+    pub(super) answers: AnswerTypes,
+    pub(super) same_name: Option<&'static str>,
     keep: Duration,
     pub(super) memory: MemoryLimits,
     pub(super) settings: Settings,
@@ -127,6 +129,7 @@ impl Store {
             kinds: HashMap::new(),
             messages: HashMap::new(),
             commands: HashMap::new(),
+            answers: AnswerTypes::new(),
             same_name: None,
             keep: KEEP,
             memory: MemoryLimits::default(),
@@ -186,7 +189,8 @@ impl StoreBuilder {
         start: impl FnOnce(RuntimeBuilder) -> Result<Runtime, BuildError>,
         host: Option<Arc<dyn StoreHost>>,
     ) -> Result<(Store, Runtime), StoreError> {
-        let StoreBuilder { mut journal, kinds, messages, commands, same_name, keep, memory, settings, sink } = self;
+        let StoreBuilder { mut journal, kinds, messages, commands, answers, same_name, keep, memory, settings, sink } =
+            self;
         if let Some(name) = same_name {
             return Err(StoreError::SameName(name));
         }
@@ -230,6 +234,7 @@ impl StoreBuilder {
             kinds,
             messages,
             commands,
+            answers,
             open_commands: OpenCommands::default(),
             replies: Replies::default(),
             residency: Residency::default(),

@@ -1,12 +1,42 @@
 //! Calls by which a program says how its store works.
 
+use std::any::TypeId;
 use std::fmt;
 
+use super::answer_type::AnswerType;
+use super::contract::Stored;
 use super::query::Shown;
 use super::store::StoreBuilder;
 use crate::outcome::BoxError;
 
 impl StoreBuilder {
+    /// Names a type of answers. A question between two processes of the store is stored if its answer has such a type.
+    ///
+    /// A stored question survives the end of the program, and gets exactly one answer: the value, that the asked
+    /// process has ended, that the reply was dropped, or that its limit is over. Both processes may sleep meanwhile.
+    /// The limit is a time of the wall clock. Taking a stored question writes a record, also if the step changes
+    /// nothing.
+    ///
+    /// A question whose answer has another type is in memory only. If the program ends before its answer is taken, the
+    /// asker gets [`CommandError::Interrupted`](crate::CommandError::Interrupted) in the next run. The same is true for
+    /// a message that also has a reply to a question from outside the store.
+    ///
+    /// A process answers a stored question with [`StepOutput::reply`](crate::StepOutput::reply), in this step or in a
+    /// later one. It may keep the [`Reply`](crate::Reply) in its state, or send it to another process of the store. If
+    /// it moves the reply elsewhere, for example into a thread or a message to an ordinary process, the asker gets
+    /// [`CommandError::Dropped`](crate::CommandError::Dropped).
+    ///
+    /// The name is stored with each answer. A later program must give the type the same name. Answers are stored as
+    /// JSON.
+    #[must_use]
+    pub fn answers<T: Stored + Send + 'static>(mut self, name: &'static str) -> StoreBuilder {
+        if self.answers.values().any(|other| other.name == name) {
+            self.same_name = Some(name);
+        }
+        self.answers.insert(TypeId::of::<T>(), AnswerType::of::<T>(name));
+        self
+    }
+
     /// Sets whether a process goes on before its last step is on disk. The default is `true`.
     ///
     /// With `false` a process takes no step until everything that it rests on is on disk: its last step, and the

@@ -5,9 +5,10 @@ use std::mem::take;
 use std::time::Duration;
 
 use super::contract::Durable;
-use super::core::{Letter, StepError};
+use super::core::StepError;
 use super::held::Sorted;
 use super::journal::{Change, Position, Record};
+use super::letter::Letter;
 use super::machine::DurableMachine;
 use super::naming::Named;
 use super::notice::Notice;
@@ -44,10 +45,14 @@ impl<P: Durable> DurableMachine<P> {
         }
         let mut performed: Vec<u64> = sorted.requests.iter().map(|(tag, ..)| *tag).collect();
         let requested = self.request_notices(take(&mut sorted.requests), is_over);
+        let encoded = self.store.encode_letters(&mut sorted.inside);
+        let settled = encoded.and_then(|()| self.settle_replies(taken, &mut sorted, (&replies, is_over)));
         let commands = if is_over { Ok(Vec::new()) } else { self.new_commands(&sorted) };
+        let commands = settled.and_then(|settled| Ok((commands?, settled)));
         let changes = self.changed_entries(taken, &mut sorted, is_over);
-        let stored = commands.and_then(|commands| self.with_commands(changes?, commands));
-        let (mut changes, commands, requested) = match stored.and_then(|stored| Ok((stored.0, stored.1, requested?))) {
+        let stored = commands.and_then(|(commands, settled)| Ok((self.with_commands(changes?, commands)?, settled)));
+        let stored = stored.and_then(|stored| Ok((stored, requested?)));
+        let (((mut changes, commands), mut settled), requested) = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 // They are dropped as those of any failed step.
@@ -66,13 +71,15 @@ impl<P: Durable> DurableMachine<P> {
             self.change_monitors(&mut named.ties, taken, &sorted);
             changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
         }
+        changes.append(&mut settled.changes);
         let mut notices = self.notices(taken, &sorted.cancelled, exit.as_ref());
         notices.extend(self.watch_notices(is_tied.then_some(&named.ties), is_over));
         performed.extend(named.answers.iter().map(|answer| answer.key.1));
         notices.append(&mut named.answers);
         notices.extend(requested);
+        notices.append(&mut settled.notices);
         let events = self.taken_events(taken);
-        let Sorted { inside, mut held, names_sender, children, monitors, .. } = sorted;
+        let Sorted { inside, mut held, names_sender, children, questions, monitors, .. } = sorted;
         // A set: a step may have very many timers, commands and children.
         let stored_tags: HashSet<u64> = performed.into_iter().chain(changes.iter().filter_map(entry_of)).collect();
         let mut open = self.stored.open.clone();
@@ -110,9 +117,13 @@ impl<P: Durable> DurableMachine<P> {
         }
         stored.trail.note(now, traced, (taken.mail.len(), taken.answers.len()));
         let takes_nothing = taken.mail.is_empty() && requests.is_empty();
+        if !is_over {
+            questions.iter().for_each(|question| self.resident.questions.add(question.tag));
+        }
         if !(is_same && inside.is_empty() && notices.is_empty() && takes_nothing)
             && let Err(error) = self.append((stored, state), taken, (inside, notices), changes)
         {
+            drop(self.resident.questions.remove(questions.iter().map(|question| &question.tag)));
             self.reopen_commands(&cancelled);
             named.undo(&self.store, self.resident.pid);
             self.store.forget_children(&children);
@@ -124,6 +135,7 @@ impl<P: Durable> DurableMachine<P> {
             self.ties = named.ties;
         }
         self.keep_replies(replies, &taken.dropped, &mut held);
+        self.settle_questions(taken, questions, settled, is_over);
         self.settle_children(children, &taken.answers, &events);
         {
             let mut mail = lock(&self.resident.mail);

@@ -189,5 +189,5 @@ impl StoreCore {
 
 /// Whether a process is loaded when an entry of this class is due.
 fn is_timer(class: u8) -> bool {
-    matches!(class, rows::TIMERS | rows::COMMANDS | rows::REQUESTS)
+    matches!(class, rows::TIMERS | rows::COMMANDS | rows::QUESTIONS | rows::REQUESTS)
 }

@@ -21,6 +21,7 @@ mod async_handler;
 #[cfg(feature = "cluster")]
 pub(crate) mod far_asker;
 pub(crate) mod reply;
+mod reply_question;
 #[cfg(feature = "durable")]
 pub(crate) mod stored_reply;
 #[cfg(feature = "cluster")]

@@ -81,15 +81,31 @@ impl Drop for OpenReply {
 pub(crate) enum ReplyKey {
     /// The asker ends with the run. Within the run, the reply has this number.
     Live(u64),
+    /// The question is stored.
+    Question(QuestionKey),
+}
+
+/// Names a question of one durable process to another that is stored.
+#[cfg(feature = "durable")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub(crate) struct QuestionKey {
+    /// No other question of the store has it.
+    pub(crate) number: u64,
+    /// The serial number of the asker.
+    pub(crate) asker: u64,
+    /// The tag of its command.
+    pub(crate) tag: u64,
 }
 
 #[cfg(feature = "durable")]
 thread_local! {
-    /// The questions whose stored replies the step of this thread has dropped.
+    /// The questions whose stored replies the step of this thread has dropped, and stored questions that it has
+    /// answered with `Reply::send`.
     static DROPPED: std::cell::RefCell<Option<Vec<Arc<Ask>>>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Calls a step. Also returns the questions whose stored replies it has dropped.
+/// Calls a step. Also returns the questions whose stored replies it has dropped, and the stored questions that it has
+/// answered with [`Reply::send`].
 #[cfg(feature = "durable")]
 pub(crate) fn note_dropped<R>(step: impl FnOnce() -> R) -> (R, Vec<Arc<Ask>>) {
     DROPPED.set(Some(Vec::new()));
@@ -105,6 +121,13 @@ fn note_drop(ask: &Arc<Ask>) -> bool {
         DROPPED.with_borrow_mut(|dropped| dropped.iter_mut().for_each(|dropped| dropped.push(ask.clone())));
     }
     is_stored
+}
+
+/// Whether the answer of [`Reply::send`] is noted, because the question is stored and a step answers.
+#[cfg(feature = "durable")]
+fn note_answer(ask: &Arc<Ask>) -> bool {
+    let noted = |dropped: &mut Option<Vec<Arc<Ask>>>| dropped.as_mut().map(|dropped| dropped.push(ask.clone()));
+    ask.question().is_some() && DROPPED.with_borrow_mut(noted).is_some()
 }
 
 impl<T> Reply<T> {
@@ -149,42 +172,29 @@ impl<T> Reply<T> {
     }
 }
 
-#[cfg(any(feature = "durable", feature = "cluster"))]
-impl<T: Send + 'static> Reply<T> {
-    /// The question, to store the reply or to send it elsewhere.
-    pub(crate) fn ask(&self) -> Option<&Arc<Ask>> {
-        self.open.0.as_ref()
-    }
-
-    /// The reply to this question, if its answer has this type.
-    pub(crate) fn to(ask: Arc<Ask>) -> Option<Reply<T>> {
-        ask.place::<T>().is_some().then(|| Reply::new(ask))
-    }
-}
-
-impl<T> Reply<T> {
-    /// Whether the asker still waits for the answer. If it does not, its limit is over, or it has ended, and an answer
-    /// would be discarded. Ask this before work that only the answer needs.
-    ///
-    /// The asker may give up right after this call has returned `true`.
-    pub fn is_open(&self) -> bool {
-        self.open.0.as_ref().is_some_and(|ask| !ask.is_decided())
-    }
-}
-
 impl<T: Send + 'static> Reply<T> {
     /// Sends the answer now. Returns whether the asker still waited. In a step, prefer
     /// [`StepOutput::reply`](super::StepOutput::reply), which answers only if the step succeeds. An answer that comes
     /// too late is discarded and counted.
+    ///
+    /// The answer to a stored question of a durable process is part of the record of the step that calls this. If no
+    /// step of a durable process calls it, the answer comes too late.
     ///
     /// The answer counts as one of the asked process. If another process calls this and then ends, an asker that
     /// monitors it may be told of the end first. With `StepOutput::reply` the answer comes first.
     pub fn send(mut self, value: T) -> bool {
         let Some(ask) = self.open.0.take() else { return false };
         ask.put_answer(value);
-        let host = ask.host.clone();
-        let open = ask.answer(|| ()).deliver(&**host);
-        drop_contained(host);
+        #[cfg(feature = "durable")]
+        let is_noted = note_answer(&ask);
+        #[cfg(not(feature = "durable"))]
+        let is_noted = false;
+        let open = is_noted || {
+            let host = ask.host.clone();
+            let open = ask.answer(|| ()).deliver(&**host);
+            drop_contained(host);
+            open
+        };
         SENT.get().map_or(open, |sent| sent(open))
     }
 
@@ -406,6 +416,10 @@ pub(super) trait AnyPlace: Any + Send + Sync {
 
     /// Looks at the answer, if there is one. The place is locked meanwhile.
     fn look(&self, look: &mut dyn FnMut(&dyn Any));
+
+    /// The type of the answer.
+    #[cfg(feature = "durable")]
+    fn answer_type(&self) -> std::any::TypeId;
 }
 
 pub(super) struct AnswerPlace<T>(Brief<Option<T>>);
@@ -424,6 +438,11 @@ impl<T: Send + 'static> AnyPlace for AnswerPlace<T> {
 
     fn look(&self, look: &mut dyn FnMut(&dyn Any)) {
         enter(&self.0).iter().for_each(|answer| look(answer));
+    }
+
+    #[cfg(feature = "durable")]
+    fn answer_type(&self) -> std::any::TypeId {
+        std::any::TypeId::of::<T>()
     }
 }
 

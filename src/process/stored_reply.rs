@@ -4,8 +4,10 @@
 //! may be in memory several times, and the drop of one tells the asker nothing. Only a step that succeeds can give a
 //! reply up. So the drops during a step are noted.
 
+use std::any::{Any, TypeId};
+
 use super::host::CountedHost;
-use super::reply::{Ask, Reply, ReplyKey, Special};
+use super::reply::{Ask, PendingReply, QuestionKey, Reply, ReplyKey, Special};
 use crate::latch::Latch;
 use crate::primitives::{Arc, Ordering, lock};
 
@@ -30,9 +32,50 @@ impl Ask {
             *special = None;
         }
     }
+
+    /// The question is stored. From now on nobody decides it in memory: an answer is a record.
+    pub(crate) fn store(&self) {
+        // Ordering: Relaxed: the message with the reply has not left the step that asks.
+        self.decided.store(true, Ordering::Relaxed);
+    }
+
+    /// The question, if it is stored.
+    pub(crate) fn question(&self) -> Option<QuestionKey> {
+        match self.stored_key() {
+            Some(ReplyKey::Question(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The type of its answer.
+    pub(crate) fn answer_type(&self) -> TypeId {
+        self.place.answer_type()
+    }
+
+    /// Takes the answer out of its place, if it is there.
+    pub(crate) fn take_any_answer(&self) -> Option<Box<dyn Any + Send>> {
+        self.place.take()
+    }
+}
+
+impl PendingReply {
+    /// Takes the question, if it is stored. Otherwise the reply comes back.
+    pub(crate) fn stored(mut self) -> Result<Arc<Ask>, PendingReply> {
+        match self.0.0.take_if(|ask| ask.question().is_some()) {
+            Some(ask) => Ok(ask),
+            None => Err(self),
+        }
+    }
 }
 
 impl<T: Send + 'static> Reply<T> {
+    /// The reply to a stored question.
+    pub(crate) fn to_stored(host: CountedHost, key: QuestionKey) -> Reply<T> {
+        let reply = Reply::late(host);
+        reply.ask().into_iter().for_each(|ask| ask.store_as(ReplyKey::Question(key)));
+        reply
+    }
+
     /// A reply that comes too late, because the run of its asker has ended.
     pub(crate) fn late(host: CountedHost) -> Reply<T> {
         let nobody = host.nobody();

@@ -1,0 +1,34 @@
+//! A message of a step to a process of its store.
+
+use super::replies::SeenReply;
+use super::residency::StoredBytes;
+use crate::pid::Pid;
+use crate::process::reply::{QuestionKey, ReplyKey};
+use crate::sched::non_local::AnyMessage;
+
+/// A message of a step to a process of its store.
+pub(super) struct Letter {
+    pub(super) to: Pid,
+    pub(super) message: AnyMessage,
+    /// The name of its type.
+    pub(super) type_name: &'static str,
+    /// Its number, and its stored form. `None` for a message with a reply that ends with the run. The number is given
+    /// when all messages of the step are there.
+    pub(super) stored: Option<(u64, StoredBytes)>,
+}
+
+impl Letter {
+    /// The stored questions whose replies it has.
+    pub(super) fn questions(&self) -> &[QuestionKey] {
+        self.stored.as_ref().map_or(&[], |(_, stored)| &stored.questions)
+    }
+}
+
+/// The stored questions to which these are the replies. `None` if one of them ends with the run.
+pub(super) fn questions_of(replies: &[SeenReply]) -> Option<Vec<QuestionKey>> {
+    let question = |reply: &SeenReply| match reply.key {
+        ReplyKey::Question(key) => Some(key),
+        ReplyKey::Live(_) => None,
+    };
+    replies.iter().map(question).collect()
+}

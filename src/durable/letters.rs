@@ -1,0 +1,43 @@
+//! The stored form of the messages of a step to processes of its store.
+
+use super::core::{StepError, StoreCore};
+use super::journal::Change;
+use super::letter::{Letter, questions_of};
+use super::residency::StoredBytes;
+use super::rows::{self, StoredMail};
+use crate::outcome::{Failure, contain};
+use crate::pid::Pid;
+
+impl StoreCore {
+    /// Gives messages their stored form, if they can have one, and their numbers in order.
+    pub(super) fn encode_letters(&self, letters: &mut [Letter]) -> Result<(), StepError> {
+        let number = || self.number().map_err(|_| StepError::Rewound);
+        for letter in letters {
+            if let Some((given, _)) = &mut letter.stored {
+                *given = number()?;
+                continue;
+            }
+            let Some(kind) = self.messages.get(&(*letter.message).type_id()) else { continue };
+            let (encoded, replies) = self.code(|| contain(|| (kind.encode)(kind.format, &*letter.message)));
+            let bytes = encoded.map_err(Failure::new)??;
+            if let Some(questions) = questions_of(&replies) {
+                letter.stored = Some((number()?, StoredBytes { format: kind.format, bytes, questions }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The row of a message of this process.
+    pub(super) fn mail_of(&self, from: Pid, letter: &Letter) -> Result<Option<Change>, StepError> {
+        let kind = self.messages.get(&(*letter.message).type_id());
+        let (Some(kind), Some((number, stored))) = (kind, &letter.stored) else { return Ok(None) };
+        let mail = StoredMail {
+            from: Some(self.run.note(from)),
+            kinds: kind.kinds.clone(),
+            format: stored.format,
+            message: stored.bytes.clone(),
+            questions: stored.questions.clone(),
+        };
+        Ok(Some(rows::mail(self.number_of(letter.to).unwrap_or_default(), *number, &mail)?))
+    }
+}
