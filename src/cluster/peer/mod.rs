@@ -1,1 +1,33 @@
 //! The connection to one other node, as a plain machine: frames and ticks go in, frames and effects come out.
+//!
+//! `docs/cluster.md` has the protocol. [`Peer`] is the machine.
+
+// The driver of the machine does not exist yet.
+#![allow(dead_code, unused_imports)]
+
+mod frame;
+mod refusal;
+mod hello;
+mod lanes;
+mod unacknowledged;
+mod assembly;
+mod effect;
+mod connection;
+mod machine;
+#[cfg(all(test, not(loom)))]
+mod simulated_link;
+#[cfg(all(test, not(loom)))]
+mod torture_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+#[cfg(all(test, not(loom)))]
+mod lanes_tests;
+#[cfg(all(test, not(loom)))]
+mod hostile_tests;
+
+pub(crate) use effect::{DownReason, Effect, Payload};
+pub(crate) use frame::{ITEM_LIMIT, LONGEST_FRAME};
+pub(crate) use hello::Identity;
+pub(crate) use lanes::{Class, Item, NotOffered};
+pub(crate) use machine::Peer;
+pub(crate) use refusal::{Difference, Refusal};

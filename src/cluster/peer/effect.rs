@@ -1,0 +1,81 @@
+//! The effects: all that the machine tells its caller.
+
+use std::ops::Range;
+
+use super::hello::Identity;
+use super::lanes::Class;
+use super::refusal::Refusal;
+
+/// Something that the machine tells its caller. Effects are in the order in which they happened.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The peer has said who it is. The caller answers with `Peer::accept` or `Peer::refuse`.
+    Greeted(Box<Identity>),
+    /// The connection was refused, here or by the peer.
+    Refused(Box<Refusal>),
+    /// The connection is up. These are the types and the directory of the peer.
+    Up { peer: Box<Identity>, protocol: u16, types: Vec<u8>, directory: Vec<u8> },
+    /// An item of the peer.
+    Deliver { class: Class, payload: Payload },
+    /// The connection is down. [`Effect::Undelivered`] follows for each item that was not acknowledged.
+    Down(DownReason),
+    /// The item with this token was not delivered, or it is in doubt.
+    Undelivered(u64),
+    /// There is room again, after an item was refused as busy.
+    Room,
+}
+
+/// Where the bytes of an item are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// In the frame that was received.
+    At(Range<usize>),
+    /// The item came in fragments.
+    Whole(Vec<u8>),
+}
+
+impl Payload {
+    /// Returns the bytes. The frame is the one that gave the effect.
+    pub(crate) fn bytes<'a>(&'a self, frame: &'a [u8]) -> &'a [u8] {
+        match self {
+            Payload::At(range) => frame.get(range.clone()).unwrap_or_default(),
+            Payload::Whole(bytes) => bytes,
+        }
+    }
+}
+
+/// Why a connection is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DownReason {
+    /// The link has closed.
+    Closed,
+    /// No frame came for the detection time.
+    Silent,
+    /// A frame was lost, doubled or torn.
+    Gap,
+    /// The peer has left the cluster, or this node has.
+    Left,
+    /// The caller has refused the peer.
+    Refused,
+    /// The peer has sent what it must not send.
+    Protocol,
+}
+
+impl DownReason {
+    const ALL: [DownReason; 6] = [
+        DownReason::Closed,
+        DownReason::Silent,
+        DownReason::Gap,
+        DownReason::Left,
+        DownReason::Refused,
+        DownReason::Protocol,
+    ];
+
+    pub(super) fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn of_byte(byte: u8) -> Option<DownReason> {
+        DownReason::ALL.get(usize::from(byte)).copied()
+    }
+}
