@@ -1,6 +1,7 @@
 //! Processes on several nodes.
 //!
-//! This part is being built. It has the types that travel, and their encoding. It does not connect to other nodes yet.
+//! This part is being built. It has the types that travel, their encoding, and the connection of two nodes. It has no
+//! threads and no link to other programs yet.
 
 // The connections that use it are not here yet.
 #![allow(dead_code)]

@@ -69,6 +69,9 @@ pub(crate) enum ScopeError {
     UnknownNode(Pid),
     #[error("the reply has been used, or was sent to another node before")]
     SpentReply,
+    #[cfg(feature = "durable")]
+    #[error("a reply to a stored question of a durable process cannot leave its store")]
+    StoredReply,
     #[error("one message cannot name processes of more than {MAX_LIVES} nodes")]
     TooManyLives,
     #[error("the value has a reply to the question {0}, which its table does not have, or has too many replies")]
@@ -300,6 +303,10 @@ impl Scope {
         // A type may encode a field twice.
         if let Some((number, _)) = exported.iter().find(|(_, exported)| Arc::ptr_eq(exported, ask)) {
             return Ok(*number);
+        }
+        #[cfg(feature = "durable")]
+        if ask.question().is_some() {
+            return Err(ScopeError::StoredReply);
         }
         // A message that is cloned may share its reply. Only one node may answer it.
         if ask.is_exported() {

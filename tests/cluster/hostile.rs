@@ -5,7 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -83,17 +83,30 @@ enum Chain {
     Next(Box<Chain>),
 }
 
+/// Has 4 KiB, and another one behind a pointer.
+#[derive(Serialize, Deserialize)]
+struct Inline {
+    _room: [[u64; 32]; 16],
+    next: Option<Box<Inline>>,
+}
+
 #[test]
 fn a_value_is_nested_as_deep_as_the_bound_and_no_deeper() {
     // A struct around a list has two levels.
     let levels = MAX_DEPTH as usize / 2 - 1;
     assert!(decode_within::<Nest>(&nested(levels)).is_ok());
     let error = decode_within::<Nest>(&nested(levels + 1)).unwrap_err();
-    assert_eq!(error.to_string(), "the value is nested more than 128 levels deep");
+    let text = "the value is nested more than 128 levels deep, or its levels are too large";
+    assert_eq!(error.to_string(), text);
     // Without the bound these would take the stack.
     assert!(matches!(decode_within::<Nest>(&nested(1_000_000)), Err(DecodeError::TooDeep)));
     assert!(matches!(decode_within::<Chain>(&vec![1; 1_000_000]), Err(DecodeError::TooDeep)));
     assert!(matches!(decode_within::<Option<Box<Nest>>>(&vec![1; 1_000_000]), Err(DecodeError::TooDeep)));
+    // Few levels of large values take as much of the stack.
+    let large = |depth| (0..depth).fold(None, |next, _| Some(Box::new(Inline { _room: [[0; 32]; 16], next })));
+    assert!(decode_within::<Option<Box<Inline>>>(&postcard::to_stdvec(&large(10)).unwrap()).is_ok());
+    let deep = postcard::to_stdvec(&large(40)).unwrap();
+    assert!(matches!(decode_within::<Option<Box<Inline>>>(&deep), Err(DecodeError::TooDeep)));
     // Each value leaves its level.
     let wide = Nest(std::iter::repeat_with(|| Nest(Vec::new())).take(10_000).collect());
     assert_eq!(decode_within::<Nest>(&postcard::to_stdvec(&wide).unwrap()).unwrap(), wide);
@@ -153,6 +166,10 @@ fn a_short_message_does_not_become_a_large_value() {
     assert!(matches!(decode_within::<Vec<Box<Blown>>>(&bytes), Err(DecodeError::TooLarge { .. })));
     assert!(decode_within::<Vec<(u8, u8, Option<Box<Blown>>)>>(&vec![1; many]).is_err());
     assert!(decode_within::<BTreeMap<u32, Blown>>(&bytes).is_err());
+    // A table has two buffers while it grows. (The first number has three bytes.)
+    let set: HashSet<(u32, Option<[u64; 13]>)> = (1 << 14..(1 << 14) + 114_689).map(|key| (key, None)).collect();
+    let bytes = postcard::to_stdvec(&set).unwrap();
+    assert!(matches!(decode_within::<HashSet<(u32, Option<[u64; 13]>)>>(&bytes), Err(DecodeError::TooLarge { .. })));
     // Common values may be many: a list of empty lists, of empty texts, and of numbers.
     assert_eq!(
         decode_within::<Vec<Vec<u64>>>(&postcard::to_stdvec(&vec![Vec::<u64>::new(); many]).unwrap()).unwrap().len(),

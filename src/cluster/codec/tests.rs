@@ -201,12 +201,10 @@ impl Node {
     fn take_answers(&self, other: &Node) {
         for (number, _, answer) in std::mem::take(&mut *lock(&other.answers.sent)) {
             let answered = match answer {
-                Ok(bytes) => {
-                    self.side.questions.take(number, None).map(|question| {
-                        let answer = decode(&self.side, &bytes, |bytes| question.decode(bytes)).unwrap();
-                        question.answer(answer);
-                    })
-                }
+                Ok(bytes) => self.side.questions.take(number, None).map(|question| {
+                    let answer = decode(&self.side, &bytes, |bytes| question.decode(bytes)).unwrap();
+                    question.answer(answer);
+                }),
                 Err(bytes) => {
                     let read = |bytes: &[u8]| Ok(super::super::guarded::decode::<FarCommandError>(bytes)?.here());
                     let why = decode(&self.side, &bytes, read).unwrap();
@@ -268,6 +266,46 @@ fn a_reply_that_a_type_encodes_twice_is_one_question() {
     *lock(&other.answers.sent) = answers.into_iter().take(1).collect();
     one.take_answers(&other);
     assert_eq!(ask.answered::<u64>(decided.take().unwrap()).unwrap(), 1);
+}
+
+#[test]
+fn a_reply_answers_on_one_node_only_and_one_that_is_not_in_the_table_is_refused() {
+    let (one, other) = two();
+    let (_ask, reply, _decided) = one.ask::<u64>();
+    let message = Message::Ask(reply);
+    let (index, encoded) = one.encode(&other, &message).unwrap();
+    let Err(error) = one.encode(&other, &message) else { panic!("it was encoded") };
+    assert!(error.to_string().ends_with("was sent to another node before"), "{error}");
+    // The first one is as it was.
+    assert_eq!(one.side.questions.len(), 1);
+    // A stranger leaves the number out of the table: the reply would cost more than its bytes.
+    let bytes = &encoded.bytes;
+    let value = &bytes[..bytes.len() - 12];
+    assert!(other.decode((index, &[value, &[0; 4]].concat())).is_err());
+    assert!(other.decode((index, bytes)).is_ok());
+    encoded.into_parts().1.take_back();
+    assert!(one.encode(&other, &message).is_ok());
+}
+
+#[test]
+fn a_number_is_not_taken_for_a_reply_or_a_pid() {
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename = "Value")]
+    struct Value<T>(T);
+    crate::remote!(Value<u64>, "test::Value", 1);
+    crate::remote!(Value<Reply<u64>>, "test::Value", 1);
+    crate::remote!(Value<(u32, u32, u32)>, "test::Triple", 1);
+    crate::remote!(Value<Pid>, "test::Triple", 1);
+    let wires = (
+        Wire::new().message::<Value<u64>>().message::<Value<(u32, u32, u32)>>(),
+        Wire::new().message::<Value<Reply<u64>>>().message::<Value<Pid>>(),
+    );
+    let taken = wires.0.taken_by(&wires.1.list().unwrap()).unwrap();
+    let is_other = |message: &dyn Any| {
+        let outgoing = wires.0.outgoing(message, &taken);
+        matches!(outgoing, Err(NotEncoded::NotTaken { why: NotTaken::OtherShape, .. }))
+    };
+    assert!(is_other(&Value(1_u64)) && is_other(&Value((1_u32, 1_u32, 1_u32))));
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(in crate::cluster) enum Message {
     Ask(Reply<u64>),
     Keep(Reply<u64>),
     Drop(Reply<u64>),
+    /// Is answered with a reply that was kept.
+    Introduce(Reply<Reply<u64>>),
     /// Answers the replies that were kept, and notes how many were still open.
     Release,
     Ball(u64, Address<Message>),
@@ -84,6 +86,11 @@ impl Process for Echo {
                 Event::Message(Message::Ask(reply)) => out.reply(reply, 7),
                 Event::Message(Message::Keep(reply)) => self.kept.push(reply),
                 Event::Message(Message::Drop(reply)) => drop(reply),
+                Event::Message(Message::Introduce(reply)) => {
+                    if let Some(kept) = self.kept.pop() {
+                        out.reply(reply, kept);
+                    }
+                }
                 Event::Message(Message::Release) => {
                     let open = self.kept.iter().filter(|reply| reply.is_open()).count();
                     lock(&self.notes).push(open as u64);
@@ -508,6 +515,92 @@ fn an_asker_that_gives_up_tells_the_other_node_and_leaves_nothing() {
     two.carry();
     assert_eq!(*lock(&notes), [0]);
     two.all_accounted_for();
+}
+
+#[test]
+fn a_reply_whose_asker_has_given_up_is_closed_where_it_arrives() {
+    let two = two();
+    let (echo, far, notes) = two.echo();
+    let kept = Arc::new(Mutex::new(None));
+    let put = kept.clone();
+    let (_near, near) = (two.one.echo(vec![]), far);
+    let asked = two.one.runtime.ask(
+        near,
+        move |reply| {
+            *lock(&put) = Some(reply);
+            Message::Note(0)
+        },
+        LIMIT,
+    );
+    drop(asked);
+    let reply = lock(&kept).take().unwrap();
+    two.one.runtime.send(far, Message::Keep(reply)).unwrap();
+    two.carry();
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+    two.other.runtime.send(echo.address(), Message::Release).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [0, 0], "a note, and no reply that is open");
+}
+
+#[test]
+fn a_reply_in_an_answer_is_answered_also_if_the_answer_comes_too_late() {
+    let two = two();
+    let (echo, far, _) = two.echo();
+    let ask_there = || two.other.runtime.ask(echo.address(), Message::Keep, LIMIT);
+    let first = ask_there();
+    two.carry();
+    let introduced = two.one.runtime.ask(far, Message::Introduce, LIMIT);
+    two.carry();
+    assert!(introduced.wait().unwrap().send(5));
+    two.carry();
+    assert_eq!(first.wait().unwrap(), 5);
+    // The next one is given up while its answer is on the way.
+    let second = ask_there();
+    two.carry();
+    let introduced = two.one.runtime.ask(far, Message::Introduce, LIMIT);
+    carry_from(&two.one, &two.other);
+    until("the answer is on the way", || !lock(&two.other.cable.items).is_empty());
+    drop(introduced);
+    two.carry();
+    assert!(matches!(second.wait(), Err(CommandError::Dropped)));
+    assert_eq!(two.open_questions(), [(0, 0); 2]);
+}
+
+#[test]
+fn a_message_for_or_from_another_node_ends_the_connection() {
+    let two = two();
+    let (_echo, far, _) = two.echo();
+    let ((_near, near), _) = two.one.echo(vec![]);
+    let connection = two.one.connection.as_ref().unwrap();
+    let receive = || {
+        let item = lock(&two.one.cable.items).pop_front().unwrap();
+        two.other.connection.as_ref().unwrap().receive(&item.bytes)
+    };
+    // To a process of the sender's node, and from a process of the receiver's.
+    connection.post(None, near.pid(), Box::new(Message::Note(1))).unwrap();
+    assert!(receive().unwrap_err().to_string().ends_with("a message has a sender or a receiver of another node"));
+    connection.post(Some(far.pid()), far.pid(), Box::new(Message::Note(1))).unwrap();
+    assert!(receive().is_err());
+    connection.post(Some(near.pid()), far.pid(), Box::new(Message::Note(1))).unwrap();
+    assert!(receive().is_ok());
+}
+
+#[test]
+fn a_connection_that_is_replaced_answers_its_questions() {
+    let mut two = two();
+    let (_echo, far, _) = two.echo();
+    let asked = two.one.runtime.ask(far, Message::Keep, LIMIT);
+    two.carry();
+    let before = two.one.connection.clone().unwrap();
+    two.connect(2);
+    assert_eq!(why_node(asked.wait()), NodeError::NodeDown);
+    // The down of the first one does not touch the second one.
+    two.one.node.down((two.one.there, &before), []);
+    let asked = two.one.runtime.ask(far, Message::Ask, LIMIT);
+    two.carry();
+    assert_eq!(asked.wait().unwrap(), 7);
+    let own = two.one.node.up((Life::Node(1), 7), &two.one.node.list().unwrap(), two.one.cable.clone());
+    assert!(own.err().unwrap().to_string().contains("cannot connect to itself"));
 }
 
 #[test]

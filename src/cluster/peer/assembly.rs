@@ -1,4 +1,4 @@
-//! What comes in: the sequence of batches, their parts, and the large items that are put together.
+//! The incoming side: the sequence of batches, their parts, and large items that are put together.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,7 +31,7 @@ impl Assembly {
     }
 }
 
-/// What a part of a batch has completed.
+/// The thing that a part of a batch has completed.
 #[derive(Debug)]
 pub(super) enum Arrived {
     Item(Class, Payload),

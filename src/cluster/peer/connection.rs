@@ -18,7 +18,7 @@ const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 /// How many batches may have arrived before they are acknowledged at once.
 const UNACKNOWLEDGED_BATCHES: u64 = 2;
 
-/// How long a peer that is heard may acknowledge nothing, or grant no credit. A peer whose decoders are slow needs time.
+/// How long a peer that is heard may acknowledge nothing, or grant no credit. A peer with slow decoders needs time.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// How long a part of the opening may take.
@@ -35,7 +35,7 @@ pub(super) enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Connection<T> {
-    /// What our frames carry.
+    /// The nonces as our frames carry them.
     pub(super) ends: Ends,
     pub(super) peer: Identity,
     pub(super) protocol: u16,
@@ -54,7 +54,7 @@ pub(super) struct Connection<T> {
     stalled_since: Option<Duration>,
     opening_since: Duration,
     acknowledge_at: Option<Duration>,
-    /// What the peer was told last.
+    /// The acknowledgement and the grant that the peer was told last.
     told_sequence: u64,
     told_granted: u64,
     /// Another incarnation of the same name that has said `Hello`, and when it did so first.

@@ -1,4 +1,4 @@
-//! What the machine tells its caller.
+//! The effects: all that the machine tells its caller.
 
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 /// The longest frame, in bytes. It is less than 64 KiB, so that a link can count its bytes with 16 bits.
 pub(crate) const LONGEST_FRAME: usize = 60 << 10;
 
-/// The longest payload of an item, in bytes.
-pub(crate) const ITEM_LIMIT: usize = 16 << 20;
+/// The longest payload of an item, in bytes: a message of 16 MiB, with its head and its tables.
+pub(crate) const ITEM_LIMIT: usize = (16 << 20) + (64 << 10);
 
 /// The bytes of a fragment of a large item. An item that is not longer is small. A fragment delays others by less than
 /// 0.3 ms at 1 Gbit/s.
@@ -51,7 +51,7 @@ pub(super) const ENDS: usize = 17;
 /// The bytes before the parts of a batch.
 pub(super) const HEAD: usize = ENDS + 8 + 8 + 8 + 4;
 
-/// What each batch and each beat says.
+/// The fields of each batch and each beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// The number of this batch, or of the last one before a beat.

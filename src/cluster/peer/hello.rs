@@ -1,4 +1,4 @@
-//! What a node says about itself before it connects, and the comparison of two nodes.
+//! The `Hello`, in which a node describes itself, and the comparison of two nodes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::refusal::{Difference, Refusal};
 /// The most voters of a cluster that a `Hello` may name.
 const MOST_VOTERS: usize = 64;
 
-/// What a node is, as its peers are told.
+/// A node, as its peers know it. All texts together must fit into a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) cluster: String,
@@ -18,7 +18,7 @@ pub(crate) struct Identity {
     pub(crate) incarnation: u64,
     /// The versions of the protocol that the node speaks.
     pub(crate) protocols: RangeInclusive<u16>,
-    /// The names of the nodes that decide on unique names, sorted.
+    /// The names of the nodes that decide on unique names, sorted. There are at most 64.
     pub(crate) voters: Vec<String>,
     /// How long a peer may be silent before it is down.
     pub(crate) detection_time: Duration,

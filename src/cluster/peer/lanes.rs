@@ -1,4 +1,4 @@
-//! What waits for the peer: the opening, control items, small messages, and large ones in fragments.
+//! The queues to the peer: the opening, control items, small messages, and large ones in fragments.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -102,7 +102,7 @@ pub(super) struct Lanes<T> {
     unopened: VecDeque<Waiting<T>>,
     /// For each sender with a large item in `open` or `unopened`, or in `released`: what it has sent after that.
     behind: HashMap<u64, VecDeque<Waiting<T>>>,
-    /// Senders whose large item is complete. What is behind it goes next.
+    /// Senders whose large item is complete. The items behind it go next.
     released: VecDeque<u64>,
     /// How many items of each class of senders wait outside of the control lane.
     classes: Box<[u32]>,
@@ -206,7 +206,7 @@ impl<T: Copy> Lanes<T> {
 
     /// Returns the tokens of all items, those of each sender in the order of their offer.
     pub(super) fn into_tokens(mut self) -> Vec<T> {
-        let mut tokens: Vec<T> = self.control.into_iter().map(|item| item.token).collect();
+        let mut tokens: Vec<T> = self.control.iter().map(|item| item.token).collect();
         let open = self.open.into_iter().map(|large| large.waiting);
         for waiting in open.chain(self.unopened) {
             tokens.push(waiting.item.token);
@@ -225,7 +225,7 @@ impl<T: Copy> Lanes<T> {
     pub(super) fn fill(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>) -> bool {
         let begin = batch.len();
         self.fill_opening(batch, sent);
-        while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len(), 0)) {
+        while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len())) {
             put_item(batch, Part::Control, &item.payload);
             sent.item(item.token, item.payload.len());
             self.control.pop_front();
@@ -233,7 +233,7 @@ impl<T: Copy> Lanes<T> {
         // Items of other lanes must not pass control items of their senders that had no room.
         if self.opening.is_empty() && self.control.is_empty() {
             let mut has_fragment = self.owes_fragment && self.fill_fragment(batch, sent);
-            self.fill_small(batch, sent, has_fragment);
+            self.fill_small(batch, sent);
             has_fragment |= self.fill_fragment(batch, sent);
             self.owes_fragment = !has_fragment && self.may_send_fragment();
         }
@@ -260,13 +260,9 @@ impl<T: Copy> Lanes<T> {
         }
     }
 
-    fn fill_small(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>, has_fragment: bool) {
-        let begin = batch.len();
+    fn fill_small(&mut self, batch: &mut Vec<u8>, sent: &mut Unacknowledged<T>) {
         while let Some(waiting) = self.next_small() {
-            // The first small item may take the place of a fragment. The fragment is then first in the next batch.
-            let keeps_room = batch.len() > begin && !has_fragment && self.may_send_fragment();
-            let reserve = if keeps_room { FRAGMENT + PART_HEAD } else { 0 };
-            if !fits(batch, waiting.item.payload.len(), reserve) {
+            if !fits(batch, waiting.item.payload.len()) {
                 self.put_back(waiting);
                 return;
             }
@@ -354,7 +350,7 @@ impl<T: Copy> Lanes<T> {
         let Some(mut large) = self.open.pop_front() else { return false };
         let payload = &large.waiting.item.payload;
         let fragment = &payload[large.sent..payload.len().min(large.sent + FRAGMENT)];
-        if !fits(batch, fragment.len(), 0) {
+        if !fits(batch, fragment.len()) {
             self.open.push_front(large);
             return false;
         }
@@ -402,9 +398,9 @@ fn class_of(sender: u64) -> usize {
     mix(sender) as usize % CLASSES
 }
 
-/// Whether a part with so many bytes has room in a batch, and something else, too.
-fn fits(batch: &[u8], length: usize, reserve: usize) -> bool {
-    batch.len() + PART_HEAD + length + reserve <= LONGEST_FRAME
+/// Whether a part with so many bytes has room in a batch.
+fn fits(batch: &[u8], length: usize) -> bool {
+    batch.len() + PART_HEAD + length <= LONGEST_FRAME
 }
 
 fn put_item(batch: &mut Vec<u8>, part: Part, payload: &[u8]) {

@@ -86,7 +86,8 @@ impl<T: Copy> Peer<T> {
     /// are signs of life.
     pub(crate) fn arrived(&mut self, at: Duration, frame: &[u8]) {
         if let State::Connected(connection) = &mut self.state
-            && Reader::new(frame).begin().is_some_and(|(_, ends)| connection.is_mine(ends))
+            && let Some((Kind::Batch | Kind::Beat, ends)) = Reader::new(frame).begin()
+            && connection.is_mine(ends)
         {
             connection.last_heard = connection.last_heard.max(at);
         }

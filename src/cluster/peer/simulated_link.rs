@@ -36,7 +36,7 @@ impl Dice {
     }
 }
 
-/// What the link does to frames: each fault happens once in so many frames, and never for zero.
+/// The faults of the link: each fault happens once in so many frames, and never for zero.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weather {
     pub(super) delay: Duration,
@@ -48,13 +48,16 @@ pub(super) struct Weather {
     pub(super) tear: u64,
 }
 
-/// What becomes of a frame on its way.
+/// The fate of a frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Arrives,
     Lost,
     Doubled,
 }
+
+/// A fault of the link that a test chooses: the sender of a frame, the frame, and its fate.
+type Spoil = dyn FnMut(usize, &mut Vec<u8>) -> Fate;
 
 /// An item as its payload says: the connection, the sender, and its number among those of the sender there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,7 +198,7 @@ pub(super) struct World {
     frames: u64,
     tokens: u64,
     /// Called for each frame on its way, with its sender. It may change the frame, and says what becomes of it.
-    pub(super) spoil: Box<dyn FnMut(usize, &mut Vec<u8>) -> Fate>,
+    pub(super) spoil: Box<Spoil>,
     /// The frames that each node has sent, while they are kept.
     pub(super) sent: [Vec<Vec<u8>>; 2],
     pub(super) keeps_frames: bool,
@@ -319,6 +322,7 @@ impl World {
     /// Lets a frame arrive at a node at a time.
     pub(super) fn put(&mut self, to: usize, at: Duration, frame: Vec<u8>) {
         self.frames += 1;
+        assert!(self.frames < 200_000, "the nodes answer each other for ever");
         self.wires[to].insert((at, self.frames), frame);
     }
 

@@ -98,11 +98,14 @@ fn a_cut_in_one_direction_is_a_down_on_both_sides() {
     }
 }
 
-/// Both have slept, and no frame was on its way. Neither takes the other for silent.
+/// Both have slept, and one batch was on its way. Neither takes the other for silent, or for one that acknowledges
+/// nothing.
 #[test]
 fn a_node_that_has_slept_grants_its_peer_a_heartbeat() {
     for sleep in [2, 5, 60] {
         let mut world = World::up(3);
+        world.offer(0, Class::Message, 1, 100).unwrap();
+        world.turn(0);
         let until = world.now + SECOND * sleep;
         world.nodes.iter_mut().for_each(|node| node.paused_until = until);
         world.run_for(SECOND * (sleep + 5));
@@ -197,6 +200,70 @@ fn nodes_that_differ_refuse_each_other_once_in_five_seconds() {
             assert!(is_slow, "{:?}", here.hellos);
         }
     }
+}
+
+/// One node dials, and the other one answers. The first one finds the difference, and tells the other.
+#[test]
+fn a_refused_node_is_told_and_waits_whatever_comes() {
+    let mut there = identity("b", 2);
+    there.cluster.push('x');
+    let mut peers: [Peer; 2] = [identity("a", 1), there].map(|identity| Peer::new(SECOND, identity, 8 << 20));
+    let mut effects = [Vec::new(), Vec::new()];
+    let (mut frame, mut answer) = (Vec::new(), Vec::new());
+    assert!(peers[0].dial(SECOND, 5));
+    for round in 0..3 {
+        for who in 0..2 {
+            while peers[who].next_frame(SECOND, &mut frame, &mut Vec::new()) {
+                peers[1 - who].receive(SECOND, &frame, &mut effects[1 - who]);
+            }
+            if round == 0 && who == 0 {
+                assert!(peers[1].dial(SECOND, 6));
+                // The hello comes again, so that the answer names its nonce. The own hello of this node is lost.
+                peers[1].receive(SECOND, &frame, &mut effects[1]);
+                assert!(peers[1].next_frame(SECOND, &mut answer, &mut Vec::new()));
+                assert!(peers[1].next_frame(SECOND, &mut Vec::new(), &mut Vec::new()));
+                peers[0].receive(SECOND, &answer, &mut effects[0]);
+            }
+        }
+    }
+    assert!(effects.iter().all(|effects| matches!(effects[..], [Effect::Refused(_)])), "{effects:?}");
+    // Another node of the other cluster says hello. It is told, too, and changes nothing.
+    let mut third = identity("c", 3);
+    third.cluster.push('y');
+    let mut third: Peer = Peer::new(SECOND, third, 8 << 20);
+    let later = SECOND * 2;
+    assert!(third.dial(later, 7) && third.next_frame(later, &mut frame, &mut Vec::new()));
+    peers[0].receive(later, &frame, &mut effects[0]);
+    assert_eq!(peers[0].dial_at(), Some(SECOND * 6));
+    assert!(peers[0].next_frame(later, &mut frame, &mut Vec::new()));
+    let mut told = Vec::new();
+    third.receive(later, &frame, &mut told);
+    assert!(matches!(&told[..], [Effect::Refused(refusal)] if refusal.here == "testy" && refusal.there == "test"));
+}
+
+/// A peer that is heard, and never sends its types, is dropped after 5 s. There was no up, so there is no down.
+#[test]
+fn a_peer_that_does_not_go_on_after_its_hello_is_dropped() {
+    let mut peers: [Peer; 2] =
+        [identity("a", 1), identity("b", 2)].map(|identity| Peer::new(SECOND, identity, 8 << 20));
+    let mut effects = [Vec::new(), Vec::new()];
+    let (mut frame, mut now) = (Vec::new(), SECOND);
+    assert!(peers[0].dial(now, 5) && peers[1].dial(now, 6));
+    while peers[0].dial_at().is_none() {
+        for who in 0..2 {
+            peers[who].tick(now, &mut effects[who]);
+            while peers[who].next_frame(now, &mut frame, &mut Vec::new()) {
+                peers[1 - who].arrived(now, &frame);
+                peers[1 - who].receive(now, &frame, &mut effects[1 - who]);
+            }
+        }
+        // The other one does not accept.
+        peers[0].accept(now, Vec::new(), Vec::new(), &mut Vec::new());
+        now += MILLISECOND * 100;
+        assert!(now < SECOND * 10, "it is not dropped");
+    }
+    assert!(now >= SECOND * 6);
+    assert!(effects.iter().all(|effects| matches!(effects[..], [Effect::Greeted(_)])), "{effects:?}");
 }
 
 #[test]
@@ -300,8 +367,11 @@ fn frames_of_an_earlier_connection_do_nothing() {
     let silence = world.now;
     world.cut = [true; 2];
     let old = sent[1].iter().find(|frame| frame[0] == BATCH).unwrap();
+    // Nor is a copy of the last hello, which is of this connection.
+    let hello = sent[1].iter().rfind(|frame| frame[0] == 0xC0 && word(frame, 1) != 0).unwrap();
     for _ in 0..15 {
         world.put(0, world.now, old.clone());
+        world.put(0, world.now, hello.clone());
         world.run_for(MILLISECOND * 100);
     }
     world.run_for(MILLISECOND * 260);
@@ -314,19 +384,21 @@ fn frames_of_an_earlier_connection_do_nothing() {
 #[test]
 fn a_lost_bye_is_made_good() {
     let mut world = World::up(14);
-    let mut frame = Vec::new();
     world.cut = [true; 2];
     world.offer(0, Class::Message, 1, 10).unwrap();
     world.turn(0);
     world.cut = [false; 2];
     // The next heartbeat of node 0 shows the gap to node 1, whose answer is lost.
-    world.spoil = Box::new(|from, frame| if from == 1 && frame[0] == 0xC3 { Fate::Lost } else { Fate::Arrives });
-    world.run_for(SECOND * 2);
-    assert!(!world.nodes[0].peer.next_frame(world.now, &mut frame, &mut Vec::new()) || !frame.is_empty());
-    assert_eq!(reasons(&world)[1], [DownReason::Gap]);
-    assert_eq!(reasons(&world)[0].len(), 1);
-    world.spoil = Box::new(|_, _| Fate::Arrives);
-    world.run_for(SECOND * 2);
+    let mut is_lost = false;
+    world.spoil = Box::new(move |from, frame| {
+        let is_first_bye = from == 1 && frame[0] == 0xC3 && !is_lost;
+        is_lost |= is_first_bye;
+        if is_first_bye { Fate::Lost } else { Fate::Arrives }
+    });
+    // The next attempt of node 1 shows that its side of the connection has ended. Silence would take 1.5 s.
+    world.run_for(SECOND);
+    assert_eq!(reasons(&world), [vec![DownReason::Closed], vec![DownReason::Gap]]);
+    world.run_for(SECOND);
     assert!(world.are_up());
     world.check_accounts();
 }
@@ -350,7 +422,7 @@ fn an_idle_connection_sends_four_frames_a_second() {
     world.keeps_frames = true;
     world.run_for(Duration::from_secs(10));
     assert!(world.sent.iter().all(|frames| (39..=41).contains(&frames.len())));
-    // What was sent is acknowledged once, and acknowledgements are not acknowledged.
+    // An item is acknowledged once, and acknowledgements are not acknowledged.
     world.sent = Default::default();
     world.offer(0, Class::Message, 1, 100).unwrap();
     world.run_for(MILLISECOND * 100);

@@ -1,11 +1,11 @@
-//! What was sent and is not acknowledged: the tokens of items, by batch.
+//! The items that were sent and are not acknowledged: their tokens, by batch.
 
 use std::collections::VecDeque;
 
 /// The most bytes that are sent and not acknowledged. It is what 40 MB/s need at a delay of 100 ms.
 const WINDOW: usize = 4 << 20;
 
-/// What an item counts in the window beside its payload. It bounds the number of tokens.
+/// The bytes that an item counts in the window beside its payload. It bounds the number of tokens.
 const OVERHEAD: usize = 32;
 
 #[derive(Debug, Default)]

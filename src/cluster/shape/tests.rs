@@ -209,6 +209,21 @@ struct Hollow {
 #[derive(Deserialize)]
 struct Bottomless(Box<Bottomless>);
 
+/// Does not expect the value that it is given.
+struct Picky;
+
+impl<'a> Deserialize<'a> for Picky {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Picky, D::Error> {
+        assert_ne!(u8::deserialize(from)?, 1, "on purpose: a value that is not expected");
+        Ok(Picky)
+    }
+}
+
+#[test]
+fn a_type_that_panics_at_a_value_has_a_shape() {
+    assert_ne!(shape::<(u8, Picky)>(), shape::<(u16, Picky)>());
+}
+
 #[test]
 fn types_that_contain_themselves_have_a_shape() {
     let all = [shape::<Nest>(), shape::<Tree>(), shape::<Hollow>(), shape::<Bottomless>(), shape::<List<u8>>()];
