@@ -18,8 +18,8 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, Visitor};
 /// The deepest nesting of a value. The stack of a thread has room for it.
 pub(crate) const MAX_DEPTH: u32 = 128;
 
-/// The most bytes of all values that are open at a time, each within the one before. A decoder has several copies of each
-/// on its stack.
+/// The most bytes of all values that are open at a time, each within the one before. A decoder has several copies of
+/// each on its stack.
 const MAX_OPEN: usize = 128 << 10;
 
 /// The memory, in bytes, that a value may take for each of its encoded bytes. Its texts are not counted. They take one

@@ -157,4 +157,6 @@ impl NonLocal for Node {
 }
 
 #[cfg(all(test, not(loom)))]
+pub(in crate::cluster) mod echo;
+#[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

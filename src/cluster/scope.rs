@@ -23,8 +23,8 @@ use crate::process::{Ask, Reply};
 /// A PID as it travels: the index of its life, its slot and its generation.
 type Noted = (u32, u32, u32);
 
-/// The names of the newtypes in which PIDs and replies travel. They take no bytes. The shapes of types have them, so that
-/// a number is not taken for a reply.
+/// The names of the newtypes in which PIDs and replies travel. They take no bytes. The shapes of types have them. So a
+/// number is not taken for a reply.
 const PID: &str = "procession::Pid";
 const REPLY: &str = "procession::Reply";
 

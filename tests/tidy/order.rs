@@ -365,6 +365,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/frame",
     "cluster/connection",
     "cluster/node",
+    "cluster/node/echo",
     "cluster/node/tests",
     "cluster/driver",
     "cluster/driver/tests",

@@ -269,7 +269,7 @@ fn a_reply_that_a_type_encodes_twice_is_one_question() {
 }
 
 #[test]
-fn a_reply_answers_on_one_node_only_and_one_that_is_not_in_the_table_is_refused() {
+fn a_reply_is_sent_once_and_refused_if_it_is_not_in_the_table() {
     let (one, other) = two();
     let (_ask, reply, _decided) = one.ask::<u64>();
     let message = Message::Ask(reply);

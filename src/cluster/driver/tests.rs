@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::cluster::node::tests::{Echo, Message, Notes, Side, side_with};
+use crate::cluster::node::echo::{Echo, Message, Notes};
+use crate::cluster::node::tests::{Side, side_with};
 use crate::cluster::wire::Wire;
 use crate::pid::{Address, Pid};
 use crate::primitives::AtomicU64;
@@ -37,7 +38,7 @@ struct End {
     is_stopped: bool,
 }
 
-/// What the link does with the next frame.
+/// Decides whether the next frame arrives.
 type Weather<'w> = &'w mut dyn FnMut() -> bool;
 
 struct World {
@@ -276,7 +277,7 @@ fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
     };
     assert!(matches!(refused.reason(), SendError::Node { why: NodeError::Busy, .. }), "{refused}");
     let bytes = accepted * 10_000;
-    // What was sent and not confirmed, and what waits.
+    // 4 MiB are sent and not confirmed, and 8 MiB wait.
     assert!((8 << 20..14 << 20).contains(&bytes), "{bytes} bytes were taken");
     let back: Large = refused.into_inner();
     assert_eq!(back.0, accepted);
@@ -323,7 +324,7 @@ fn a_node_that_is_started_again_is_another_one() {
 
 /// A link that loses frames now and then. Each message is stepped or dead, in order, and each question is answered.
 #[test]
-fn in_bad_weather_each_message_is_accounted_for_and_each_question_answered() {
+fn in_bad_weather_all_messages_are_accounted_for_and_all_asks_answered() {
     let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 30 };
     for seed in 0..seeds {
         bad_weather(seed);
