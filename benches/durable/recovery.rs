@@ -1,4 +1,4 @@
-//! A store with very many processes that sleep is opened after a kill, while messages wait for some of them.
+//! Measures the recovery of a killed store with many sleeping processes. Messages wait for some of them.
 //!
 //! Both programs are children of the benchmark: the one that is killed, and the one that opens the store, whose memory
 //! is measured.
@@ -16,10 +16,10 @@ use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepRes
 use serde::{Deserialize, Serialize};
 
 const LIMIT: Duration = Duration::from_secs(600);
-/// The pause between two looks. The figures are rounded to it.
+/// The pause between two checks. The figures are rounded to it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The processes that were given a message in this program.
+/// The processes that have received a message in this program.
 static STEPPED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
 /// How many processes sleep, and for how many of them a message waits.
@@ -29,7 +29,7 @@ pub(crate) struct Size {
     pub(crate) ready: u64,
 }
 
-/// Whether a step can be made. In the first program it fails, so the message stays until that is killed.
+/// Whether steps succeed. In the first program they fail, so the messages stay until that program is killed.
 static CAN: AtomicBool = AtomicBool::new(false);
 
 /// A process with a state of about 200 bytes, which counts messages.
@@ -73,7 +73,7 @@ fn have_stepped() -> u64 {
     STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_ref().map_or(0, HashSet::len) as u64
 }
 
-/// Waits until as many processes have made a step.
+/// Waits until this many processes have received a message.
 fn wait_for_steps(count: u64) {
     let begin = Instant::now();
     while have_stepped() < count {
@@ -89,7 +89,7 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
         let sleeper = Sleeper { filling: "x".repeat(190), taken: 0 };
         store.begin(&n.to_string(), sleeper).expect("it begins")
     };
-    // Not all at once, so that those before fall asleep meanwhile.
+    // Not all at once, so that the earlier processes fall asleep meanwhile.
     for n in 0..size.sleepers {
         let begun = begin(n);
         if n % 10_000 == 9_999 || n + 1 == size.sleepers {
@@ -103,7 +103,7 @@ pub(crate) fn fill(directory: &Path, size: Size) -> ! {
     }
     *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
     for n in 0..size.ready {
-        // They are all over the store.
+        // The chosen sleepers are spread over the whole store.
         let id = (n * (size.sleepers / size.ready)).to_string();
         let sleeper = store.find::<Sleeper>(&id).expect("it is there");
         store.send(sleeper, ()).expect("it is taken");
@@ -147,7 +147,7 @@ pub(crate) struct Recovery {
     pub(crate) bytes_a_sleeper: u64,
 }
 
-/// Runs both programs.
+/// Runs both programs, and returns their figures.
 pub(crate) fn recovery(directory: &Path, size: Size) -> Recovery {
     let program = std::env::current_exe().expect("this program has a path");
     let child = |part: &str| {

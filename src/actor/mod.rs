@@ -81,7 +81,7 @@ pub use self::reach::{CALL_LIMIT, Reach};
 ///   one event, if their `#[cfg]`s exclude each other. A `cfg_attr` that gives `cfg`, `fails` or `on` is refused.
 ///   Without a method that finishes, the output is `()`. A type parameter of the block that a message uses must be used
 ///   by a message without `#[cfg]`.
-/// - There is one such block for a type. Another block with its methods is a plain `impl`.
+/// - A type has one such block. Other methods go into a plain `impl` block.
 ///
 /// # Callbacks
 ///

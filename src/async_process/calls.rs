@@ -95,7 +95,7 @@ impl<M: Send + 'static> Context<M> {
     /// limits the number of answers that are kept.
     ///
     /// # Errors
-    /// The error of the command. [`CommandError::Dropped`](crate::CommandError::Dropped): the answer was taken before.
+    /// The error of the command. [`CommandError::Dropped`](crate::CommandError::Dropped) if it was taken before.
     pub fn answer<T: 'static>(&self, tag: Tag<T>) -> AnswerFuture<'_, M, T> {
         AnswerFuture::borrower(self, tag)
     }

@@ -107,13 +107,13 @@ pub(super) enum Wakes {
 
 /// A command whose answer has not been taken.
 enum Wait {
-    /// It is outstanding, and nobody waits for it.
+    /// The command is outstanding, and no future waits for its answer.
     Open,
     /// Its wait has not been polled, or is about to be polled.
     New,
     For(Wakes),
     Answered(Completion),
-    /// It was answered while nobody waited for it. The answer is kept under this number.
+    /// The command was answered while no future waited for it. The answer is kept under this number.
     Kept(u64),
     /// Its answer will be dropped.
     Forgotten,

@@ -39,9 +39,9 @@ pub(super) struct Installed<P: Durable> {
 
 enum Made {
     Body(Ready),
-    /// Another thread has it, or there is no such process any more.
+    /// Another thread has the process, or the process no longer exists.
     Nothing,
-    /// It has run already, and is not in memory now.
+    /// The process has run already, and is not in memory now.
     Loads,
     NoRoom,
 }
@@ -86,10 +86,10 @@ impl StoreCore {
         self.kinds.values().find(|kind| kind.child.machine == machine)
     }
 
-    /// Brings a process into memory that has just begun. `local` is its place in the table, if it has one. `known`
+    /// Brings a process that has just begun into memory. `local` is its place in the table, if it has one. `known`
     /// is the residence that it had before its record was appended.
     ///
-    /// Its record is in the tail already. So another thread may have found it there meanwhile: it loads it, or the
+    /// Its record is in the tail already. So another thread may have found it meanwhile: that thread loads it, or the
     /// process has run since. Then this state is out of date. A process that has run, and is not in memory now, is
     /// loaded. A process is in memory once.
     pub(super) fn install_new<P: Durable>(
@@ -104,11 +104,11 @@ impl StoreCore {
         let made = self.residency.enter_this(serial, |this, residence| {
             let is_unknown = residence.left_behind.is_none() && Arc::ptr_eq(this, &known);
             if matches!(residence.place, Place::Asleep | Place::Loading) {
-                // A load waits until the tables have it, and what was appended for it since.
+                // A load waits until the tables have this record, and the later ones of the process.
                 let later = residence.left_behind.filter(|(of, at)| *of == life && *at > position);
                 residence.left_behind = Some(later.unwrap_or((life, position)));
             }
-            // Somebody has looked for it before its record was on disk, and found nothing.
+            // Another thread looked for the process before its record was on disk, and found nothing.
             let is_passed_over = matches!(residence.place, Place::Nobody) && is_unknown;
             let (true, Some(me)) = (is_passed_over || matches!(residence.place, Place::Asleep), self.me.upgrade())
             else {
@@ -119,7 +119,7 @@ impl StoreCore {
                 return Made::Loads;
             }
             let made = local.take().or_else(|| core.vacancy()).and_then(|vacancy| {
-                // It is a user's value: without room it is dropped later, without the lock.
+                // The process is a user's value. If there is no room, it is dropped later, without the lock.
                 let loaded = loaded.take()?;
                 let _ = resident.local.set(vacancy);
                 let body = body_of(me, resident.clone(), loaded, (vacancy, &HashSet::new()));

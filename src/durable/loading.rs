@@ -402,7 +402,7 @@ impl StoreCore {
         }
     }
 
-    /// Reads a process and its mail, with the records through this one, and maybe later ones.
+    /// Reads a process and its mail, with all records up to `through`, and perhaps later ones.
     fn read(&self, serial: u64, life: Life, through: Position) -> Result<Read, JournalError> {
         self.with_tables(|tables, reader| {
             self.catch_up_to(tables, through)?;

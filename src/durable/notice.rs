@@ -63,7 +63,7 @@ pub(super) enum Notified {
     Kept,
     /// It woke the receiver.
     Woke(Ready),
-    /// The receiver sleeps on, and has left this record behind.
+    /// The receiver still sleeps. This is the record that it has left behind.
     Sleeps((Life, Position)),
     /// A load is to begin.
     Loads,

@@ -166,7 +166,7 @@ impl Residency {
 }
 
 impl StoreCore {
-    /// Removes the residence of a process that sleeps when this record, which it has left behind, is on disk.
+    /// Removes the residence of a sleeping process when the record that it has left behind is on disk.
     pub(super) fn sleeps_on(&self, serial: u64, left_behind: (Life, Position)) {
         let me = self.me.clone();
         self.tail.when_released(left_behind.0, left_behind.1, move |fate| {

@@ -279,7 +279,7 @@ impl Tail {
         }
     }
 
-    /// As [`when_settled`](Tail::when_settled), but the waiter comes back with the fate if that is known already.
+    /// Like [`when_settled`](Tail::when_settled), but returns the waiter with the fate if the fate is known already.
     pub(crate) fn settles<W: FnOnce(Fate) + Send + 'static>(
         &self,
         life: Life,

@@ -142,7 +142,7 @@ impl<M: Send + 'static> fmt::Debug for Feed<M> {
 pub struct PutFuture<M: Send + 'static> {
     feed: Feed<M>,
     item: Option<M>,
-    /// Its place in the queue of the puts that wait for room. Empty if it has not waited, and when the item was put.
+    /// The ticket of this put in the queue. Empty before its first wait, and after its item was put.
     ticket: Option<u64>,
 }
 
@@ -159,7 +159,7 @@ impl<M: Send + 'static> Future for PutFuture<M> {
         loop {
             match this.feed.shared().offer(item) {
                 Ok(()) => {
-                    // It may be polled for another reason than its wake, and still be among those that wait.
+                    // The put may be polled without its wake, and still be in the queue.
                     this.feed.shared().leave(&mut this.ticket);
                     return Poll::Ready(Ok(()));
                 }

@@ -16,8 +16,8 @@
 //! of the protocol, and its argument holds here, too: an item that (c) does not fetch was put after (c). Then the feed
 //! is listed again after (b), and `POLLS` is set after (a).
 //!
-//! **A put that waits** has a ticket, and a place among those that wait, in the order of the tickets. A wake takes it
-//! out. It keeps its ticket until its item is put, or it is dropped. So it has its old place if it finds no room when
+//! **A put that waits** has a ticket, and a place in the queue, in the order of the tickets. A wake takes the put out.
+//! The put keeps its ticket until its item is put, or it is dropped. So it has its old place if it finds no room when
 //! it is polled. When its item is put, it leaves, whether or not it was woken. If it is dropped after its wake, the
 //! next one is woken.
 //!
@@ -198,7 +198,7 @@ impl<M> FeedShared<M> {
         waits
     }
 
-    /// Leaves those that wait, because the item was put.
+    /// Removes the put from the queue, because its item was put.
     #[inline]
     pub(crate) fn leave(&self, ticket: &mut Option<u64>) {
         if let Some(ticket) = ticket.take() {

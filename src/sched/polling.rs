@@ -164,7 +164,7 @@ pub(crate) fn drop_future<E: Engine>(engine: &E, resident: Resident) {
         return;
     }
     if let Err(error) = in_context(engine, || drop(resident)) {
-        tell_log(|| tracing::error!(%error, "the context of polls failed while a future was dropped"));
+        tell_log(|| tracing::error!(%error, "the drop of a future failed in its destructor or in `in_context`"));
     }
 }
 

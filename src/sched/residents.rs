@@ -60,7 +60,7 @@ impl Resident {
         self.shared.begin_poll()
     }
 
-    /// Polls. If the future is ready, it is dropped, too.
+    /// Polls the future. Drops it if it is ready.
     pub(crate) fn poll(&mut self) -> Poll<Answer> {
         let polled = match &mut self.future {
             Some(future) => future.as_mut().poll_any(&mut Context::from_waker(&self.waker)),

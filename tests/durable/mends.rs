@@ -1,4 +1,4 @@
-//! Interleavings of mends: each test is a finding of a review.
+//! Races that a review of durable processes found: one test for each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ impl Observer for Stops {
     }
 }
 
-/// Is done with the first message.
+/// A process that ends with its first message.
 #[derive(Serialize, Deserialize)]
 struct First;
 
@@ -48,7 +48,7 @@ impl Durable for First {
 }
 
 static BEGUN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-/// Holds the decoding of a child of this test up, once.
+/// Blocks the decoding of a child of this test, once.
 static DECODING: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
 
 fn held_up<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -61,7 +61,7 @@ fn held_up<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(value)
 }
 
-/// Is done with message 0, and counts others. Notes that it begins.
+/// A process that ends with message 0, and counts other messages. It records that it begins.
 #[derive(Serialize, Deserialize)]
 struct Child {
     #[serde(deserialize_with = "held_up")]
@@ -142,7 +142,7 @@ fn child_on_disk(test: u64, clock: &ManualClock) -> (Store, Runtime, Address<u64
     (store, runtime, child, goes_on)
 }
 
-/// Its residence is forgotten when the tables have its end.
+/// The residence of the child is removed when the tables have its end.
 #[test]
 fn a_child_that_has_ended_on_disk_while_it_begins_does_not_begin_again() {
     let clock = ManualClock::new();
@@ -167,7 +167,7 @@ fn draw() -> usize {
     NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
-/// It has been in memory, and sleeps.
+/// The child has been in memory, and sleeps.
 #[test]
 fn a_child_that_sleeps_while_it_begins_does_not_begin_again() {
     let clock = ManualClock::new();
@@ -190,7 +190,7 @@ fn a_child_that_sleeps_while_it_begins_does_not_begin_again() {
 
 /// The thread of its parent comes after a later record for it.
 #[test]
-fn a_child_that_is_watched_while_it_begins_tells_of_its_end() {
+fn a_child_that_is_watched_while_it_begins_notifies_its_watcher() {
     let clock = ManualClock::new();
     let (store, runtime, child, goes_on) = child_on_disk(3, &clock);
     let guest = store.begin("guest", Guest::new(1_003, 1)).unwrap();
@@ -255,7 +255,7 @@ impl Durable for Dropped {
     const NAME: &str = "dropped";
 }
 
-/// There is no room for it in memory.
+/// The memory has no room for the process.
 #[test]
 fn a_process_that_finds_no_room_is_dropped_without_a_lock() {
     let store = store_in(MemoryJournal::new(&MemoryDisk::new())).kind::<First>().kind::<Dropped>();
@@ -284,7 +284,7 @@ impl Drop for Letter {
     }
 }
 
-/// Takes letters.
+/// A process that takes letters.
 #[derive(Serialize, Deserialize)]
 struct LetterBox;
 
@@ -382,7 +382,8 @@ fn an_order_to_a_store_that_closes_takes_no_waiter_away() {
     assert_eq!(told, Err(procession::durable::StoreError::Unknown.to_string()));
 }
 
-/// Processes end while a start still wakes others. Then two timers for old entries are set, and both go on.
+/// Processes end while a start still wakes others. Before the mend, two timers for old entries were set then, and both
+/// went on.
 #[test]
 fn a_process_that_is_begun_again_keeps_its_id_though_a_sink_is_slow() {
     use std::sync::atomic::AtomicBool;
@@ -457,7 +458,7 @@ fn stepped_or_waits(runtime: &Runtime) {
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// Holds the decoding of one that is asked up, once.
+/// Blocks the decoding of a process that is asked, once.
 static READING: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
 
 fn held_up_once<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
@@ -470,7 +471,7 @@ fn held_up_once<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Ok(value)
 }
 
-/// Counts what it is asked.
+/// A process that counts its questions.
 #[derive(Serialize, Deserialize)]
 struct Asked {
     #[serde(deserialize_with = "held_up_once")]
@@ -502,7 +503,7 @@ impl Durable for Asked {
     const NAME: &str = "asked";
 }
 
-/// Passes questions on.
+/// A process that passes questions on.
 #[derive(Serialize, Deserialize)]
 struct Passer(u64);
 
@@ -530,7 +531,7 @@ impl Durable for Passer {
     const NAME: &str = "passer";
 }
 
-/// The step is lost while the asked one is loaded.
+/// The step of the asker is lost while the process that it asks is loaded.
 #[test]
 fn a_question_of_a_step_that_is_lost_is_not_taken() {
     use crate::gate::{Gate, GatedJournal};

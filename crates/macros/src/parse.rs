@@ -61,10 +61,10 @@ impl Parse for Arguments {
                 input.parse::<Token![=]>()?;
                 let most: LitInt = input.parse()?;
                 if most.base10_parse::<usize>()? == 0 {
-                    return Err(Error::new(most.span(), "a step takes at least one message"));
+                    return Err(Error::new(most.span(), "`messages_a_step` must be at least 1"));
                 }
                 if arguments.messages_a_step.replace(most).is_some() {
-                    return Err(Error::new(name.span(), "`messages_a_step` is given twice"));
+                    return Err(Error::new(name.span(), "`messages_a_step` is given twice: remove one"));
                 }
             } else {
                 let text = format!("`{name}` is no argument of `#[actor]`: say `derive(..)` or `messages_a_step = ..`");

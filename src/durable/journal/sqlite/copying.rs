@@ -17,19 +17,19 @@ use crate::latch::Latch;
 
 const COPYING: &str = "copying the tables";
 
-/// The pages of a piece: 1 MiB.
+/// The pages of a piece: 1 MiB. A commit waits for the sync of one piece at most.
 const PIECE: i32 = 256;
 
 /// The cache of the connection that writes, in KiB. The pages of a piece are mostly written before its sync.
 const CACHE: i64 = 256;
 
-/// The pause after a piece.
+/// The pause after the sync of a piece. Meanwhile commits have the disk to themselves.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Copies the snapshot that `source` reads into a file of a new folder. The copy is on disk when this returns.
 pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Result<(), JournalError> {
     let io = |error| JournalError::of_system(COPYING, error);
-    // A folder that is there may have a store.
+    // `create_dir` fails if the folder exists, because the folder may hold a store.
     std::fs::create_dir(folder).map_err(io)?;
     let path = folder.join(name);
     let mut copy = Connection::open(&path).map_err(failed(source, COPYING))?;
@@ -39,7 +39,7 @@ pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Resul
         // An incomplete copy is no store: it is not rolled back.
         .and_then(|()| copy.pragma_update_and_check(None, "journal_mode", "off", |_| Ok(())));
     prepared.map_err(failed(&copy, COPYING))?;
-    // Nobody sets it.
+    // Nothing sets this latch: it only serves to pause.
     let pause = Latch::<()>::new();
     let file = File::options().write(true).open(&path).map_err(io)?;
     {
@@ -51,12 +51,12 @@ pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Resul
                     file.sync_data().map_err(io)?;
                     let _ = pause.wait_timeout(PAUSE);
                 }
-                // Nobody else knows the copy, and a snapshot is never locked.
+                // No other connection uses the copy, and a reader of a snapshot is never locked out.
                 _ => return Err(JournalError::Broken),
             }
         }
     }
-    // Otherwise the copy needs a WAL even for reading.
+    // In the mode `wal`, a reader of the copy would need a WAL file.
     let settled = copy.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()));
     settled.map_err(failed(&copy, COPYING))?;
     drop(copy);
