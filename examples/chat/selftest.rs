@@ -1,4 +1,4 @@
-//! The self test: clients that say lines in one room, and check what they get. Guests come and leave meanwhile.
+//! The self test. Clients send lines to one room, and check the lines that they get. Guests join and leave meanwhile.
 
 use std::fmt;
 use std::net::SocketAddr;

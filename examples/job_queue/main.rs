@@ -81,7 +81,7 @@ struct Report {
     done: u64,
     failed: u64,
     last_error: Option<String>,
-    /// Why the queue ended before its jobs.
+    /// The reason, if the queue ended before all jobs were done.
     stopped: Option<Reason>,
 }
 

@@ -72,7 +72,7 @@ pub(crate) enum ScopeError {
     #[cfg(feature = "durable")]
     #[error("a reply to a stored question of a durable process cannot leave its store")]
     StoredReply,
-    #[error("one message cannot name processes of more than {MAX_LIVES} nodes")]
+    #[error("one message cannot have PIDs of more than {MAX_LIVES} nodes: send several messages")]
     TooManyLives,
     #[error("the value has a reply to the question {0}, which its table does not have, or has too many replies")]
     NoQuestion(u64),

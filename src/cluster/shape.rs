@@ -7,7 +7,7 @@
 //! was asked for. An enum is decoded several times, until each of its variants was chosen once.
 //!
 //! A type that checks its values may refuse those that are made up. Then the parts behind that value are not in the
-//! shape. So two types with the same shape are not proved to be equal: they are equal as far as this can see.
+//! shape. So two types with the same shape are not proved to be equal: only the decoded parts were compared.
 
 use std::any::type_name;
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ struct Probe {
     needs_description: bool,
 }
 
-/// Ends a round. Nobody sees it.
+/// The error that ends a round. It is never returned to a caller.
 #[derive(Debug)]
 struct Stopped;
 

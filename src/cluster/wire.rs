@@ -1,4 +1,4 @@
-//! The types that may come in and go out.
+//! The types of messages that a node sends and takes.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ pub enum WireError {
         type_name: &'static str,
     },
     /// The name is empty, or longer than 255 bytes.
-    #[error("{type_name} has a name of {length} bytes: a name has 1 to {MAX_NAME}")]
+    #[error("{type_name} has a name of {length} bytes: choose a name of 1 to {MAX_NAME} bytes")]
     NameLength {
         /// The type.
         type_name: &'static str,
@@ -102,7 +102,7 @@ pub enum WireError {
         length: usize,
     },
     /// The limit of the type is above the limit of all messages.
-    #[error("{type_name} allows messages of {limit} bytes: the limit of all messages is {MAX_BYTES}")]
+    #[error("{type_name} allows messages of {limit} bytes: lower its limit to {MAX_BYTES} or less")]
     Limit {
         /// The type.
         type_name: &'static str,
@@ -112,7 +112,7 @@ pub enum WireError {
 }
 
 impl Wire {
-    /// Makes a wire for no type.
+    /// Creates a `Wire` without types.
     pub fn new() -> Wire {
         Wire::default()
     }
@@ -149,7 +149,7 @@ impl Wire {
     ///
     /// # Errors
     ///
-    /// The first problem of its types.
+    /// The first invalid type of the wire.
     pub fn check(&self) -> Result<(), WireError> {
         self.problem.clone().map_or(Ok(()), Err)
     }

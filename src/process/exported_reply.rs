@@ -8,7 +8,7 @@
 //!
 //! **Why the other side is told when the asker gives up.** The thread that exports writes this into the question, and
 //! then looks whether the question is decided. A thread that decides it looks for the export afterwards. Both change
-//! the same word in between, so one of them sees the other.
+//! the same word in between, so at least one thread sees the change of the other.
 
 use super::far_asker::{Exported, FarAsker};
 use super::host::CountedHost;
@@ -17,7 +17,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, Ordering, lock};
 
 impl Ask {
-    /// Its reply is on another node, from where it is answered.
+    /// Whether the reply is on another node. That node answers it.
     pub(crate) fn is_exported(&self) -> bool {
         matches!(&*lock(&self.special), Some(Special::Exported(_)))
     }
@@ -30,7 +30,7 @@ impl Ask {
         }
     }
 
-    /// The asker on another node waits no longer.
+    /// Decides the question, because its asker on another node waits no longer.
     pub(crate) fn close(&self) {
         if !self.decided.swap(true, Ordering::AcqRel) {
             self.close_export();
@@ -50,7 +50,7 @@ impl Ask {
         self.target
     }
 
-    /// The reply is here again.
+    /// Takes the export back, because the reply was not sent.
     pub(crate) fn take_export_back(&self) {
         let mut special = lock(&self.special);
         if matches!(&*special, Some(Special::Exported(_))) {

@@ -1,4 +1,4 @@
-//! Why a process on another node was not reached.
+//! The errors of messages to processes on other nodes.
 
 /// Why a message or a question did not reach a process on another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum NodeError {
         /// The type of the message.
         type_name: &'static str,
     },
-    /// The other node does not take the type of the message.
+    /// The receiving node did not register this version of the message type, or its definition there differs.
     #[error("its node does not take {type_name} as {name:?} in version {version}: {why}")]
     NotTaken {
         /// The type of the message.
@@ -27,7 +27,7 @@ pub enum NodeError {
         why: String,
     },
     /// The message is too large.
-    #[error("the message has {size} bytes when it is encoded, and the limit is {limit}")]
+    #[error("the encoded message has {size} bytes, above the limit of {limit}: send a smaller message")]
     TooLarge {
         /// The size of the message, in bytes.
         size: usize,
