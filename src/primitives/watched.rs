@@ -120,7 +120,7 @@ pub(crate) struct OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    pub(crate) fn new() -> OnceLock<T> {
+    pub(crate) const fn new() -> OnceLock<T> {
         OnceLock { real: std::sync::OnceLock::new(), shadow: AtomicBool::new(false) }
     }
 

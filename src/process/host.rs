@@ -1,7 +1,6 @@
 //! The interface of the runtime to steps, questions and handlers. A test may take its place.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
 
 use super::command::Answer;
@@ -9,7 +8,7 @@ use super::dead_letter::DeadLetter;
 use crate::clock::Clock;
 use crate::outcome::{Failure, Panic, Reason};
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, OnceLock};
 use crate::timer::TimerId;
 
 /// The calls of steps, questions and handlers to the runtime.

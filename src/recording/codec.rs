@@ -3,13 +3,12 @@
 use std::any::type_name;
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::silent_host::silent_reply;
 use crate::clock::Clock;
 use crate::outcome::{BoxError, contain};
-use crate::primitives::Arc;
+use crate::primitives::{Arc, OnceLock};
 use crate::process::{Address, Monitor, Pid, Process, Reply, Tag, TimerFired};
 
 /// A type whose values can be in a recording.

@@ -1,12 +1,11 @@
 //! The host of replies that answer nobody.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use crate::clock::Clock;
 use crate::latch::Latch;
 use crate::outcome::Reason;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, OnceLock};
 use crate::process::host::{CountedHost, Host};
 use crate::process::{Answer, Ask, DeadLetter, Pid, Reply, SpawnError};
 use crate::timer::TimerId;
