@@ -147,6 +147,23 @@ fn a_claim_of_three_billion_elements_is_not_believed() {
     assert!(decode_within::<Nest>(&claims).is_err());
 }
 
+/// Has 280 bytes, and others of its sort.
+#[derive(Debug, Deserialize)]
+struct Wide {
+    _room: [u64; 32],
+    _inner: Vec<Wide>,
+}
+
+#[test]
+fn claims_at_each_level_reserve_little_room() {
+    // Each level reserves room for its elements before the next one is decoded.
+    // The claim is below the number of bytes that follow, so the format believes it.
+    let claim = postcard::to_stdvec(&200_u64).unwrap();
+    let levels = [vec![0; 32], claim].concat().repeat(40);
+    let error = decode_within::<Wide>(&levels).unwrap_err();
+    assert!(matches!(error, DecodeError::TooLarge { .. }), "{error}");
+}
+
 /// A value that is much larger in memory than it is when it is encoded.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -170,6 +187,10 @@ fn a_short_message_does_not_become_a_large_value() {
     let set: HashSet<(u32, Option<[u64; 13]>)> = (1 << 14..(1 << 14) + 114_689).map(|key| (key, None)).collect();
     let bytes = postcard::to_stdvec(&set).unwrap();
     assert!(matches!(decode_within::<HashSet<(u32, Option<[u64; 13]>)>>(&bytes), Err(DecodeError::TooLarge { .. })));
+    let map: HashMap<u32, Option<[u64; 13]>> = set.into_iter().collect();
+    let bytes = postcard::to_stdvec(&map).unwrap();
+    assert!(matches!(decode_within::<HashMap<u32, Option<[u64; 13]>>>(&bytes), Err(DecodeError::TooLarge { .. })));
+    assert!(matches!(decode_within::<BTreeMap<u32, Option<[u64; 13]>>>(&bytes), Err(DecodeError::TooLarge { .. })));
     // Common values may be many: a list of empty lists, of empty texts, and of numbers.
     assert_eq!(
         decode_within::<Vec<Vec<u64>>>(&postcard::to_stdvec(&vec![Vec::<u64>::new(); many]).unwrap()).unwrap().len(),
