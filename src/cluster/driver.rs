@@ -19,16 +19,20 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::connection::{Carrier, Connection, Item, Letter, Refused};
+use super::events::{NodeIdentity, NodeWatch};
 use super::guarded;
 use super::lives::Life;
 use super::node::Node;
 use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
-use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, MutexGuard, Weak, lock};
 
 /// The most bytes of messages that wait for a peer.
 const LIMIT: usize = 8 << 20;
+
+/// The most bytes of frames that have arrived and wait for `turn_in`. An honest peer has at most 4 MiB on the way.
+const ARRIVED: usize = 16 << 20;
 
 /// An entry of the directory that nodes exchange.
 #[derive(Serialize, Deserialize)]
@@ -43,14 +47,22 @@ type Token = Option<Letter>;
 /// The driver of one peer.
 pub(crate) struct PeerDriver {
     node: Weak<Node>,
+    /// The name of the peer.
+    name: Arc<str>,
+    watch: Arc<NodeWatch>,
     clock: Clock,
     start: Instant,
     machine: Mutex<Machine>,
-    /// Draws a new nonce.
     nonce: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Called when `turn_in`, or `turn_out`, has something to do.
     wake: Wakes,
     me: Weak<PeerDriver>,
+}
+
+/// Something that comes from the link.
+enum Arrival {
+    Frame(Vec<u8>),
+    Closed,
 }
 
 /// The calls that wake the two threads. They never wait.
@@ -61,7 +73,11 @@ pub(crate) struct Wakes {
 
 struct Machine {
     peer: Peer<Token>,
-    arrived: VecDeque<Vec<u8>>,
+    /// Whether the link can reach the peer. Otherwise it is not dialled, and its frames are dropped.
+    is_seen: bool,
+    arrived: VecDeque<Arrival>,
+    /// The bytes of the frames among them.
+    arrived_bytes: usize,
     /// The effects that were not carried out, with the frames of their payloads.
     effects: VecDeque<(Vec<Effect<Token>>, Vec<u8>)>,
 }
@@ -69,7 +85,27 @@ struct Machine {
 /// The connection that is up, for the thread that carries out effects.
 #[derive(Default)]
 pub(crate) struct Inward {
-    up: Option<(u32, Arc<Connection>)>,
+    up: Option<Up>,
+}
+
+struct Up {
+    /// The number of the peer here.
+    number: u32,
+    connection: Arc<Connection>,
+    peer: NodeIdentity,
+}
+
+/// What a driver is made of.
+pub(crate) struct Parts {
+    /// The identity of this node.
+    pub(crate) here: Identity,
+    /// The name of the peer.
+    pub(crate) name: Arc<str>,
+    pub(crate) watch: Arc<NodeWatch>,
+    pub(crate) clock: Clock,
+    /// Draws a new nonce.
+    pub(crate) nonce: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(crate) wake: Wakes,
 }
 
 /// The result of a turn outward.
@@ -82,25 +118,15 @@ pub(crate) enum Outward {
 }
 
 impl PeerDriver {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        identity: Identity,
-        clock: Clock,
-        nonce: impl Fn() -> u64 + Send + Sync + 'static,
-        wake: Wakes,
-    ) -> Arc<PeerDriver> {
+    /// Makes the driver of a peer that the link does not see yet.
+    pub(crate) fn new(node: &Arc<Node>, parts: Parts) -> Arc<PeerDriver> {
+        let Parts { here, name, watch, clock, nonce, wake } = parts;
         let start = clock.now();
-        let peer = Peer::new(Duration::ZERO, identity, LIMIT);
-        let machine = Machine { peer, arrived: VecDeque::new(), effects: VecDeque::new() };
-        Arc::new_cyclic(|me| PeerDriver {
-            node: Arc::downgrade(node),
-            clock,
-            start,
-            machine: Mutex::new(machine),
-            nonce: Box::new(nonce),
-            wake,
-            me: me.clone(),
-        })
+        let peer = Peer::new(Duration::ZERO, here, LIMIT);
+        let (arrived, effects) = (VecDeque::new(), VecDeque::new());
+        let machine = Mutex::new(Machine { peer, is_seen: false, arrived, arrived_bytes: 0, effects });
+        let node = Arc::downgrade(node);
+        Arc::new_cyclic(|me| PeerDriver { node, name, watch, clock, start, machine, nonce, wake, me: me.clone() })
     }
 
     fn now(&self) -> Duration {
@@ -117,6 +143,12 @@ impl PeerDriver {
         let mut effects = Vec::new();
         let mut machine = lock(&self.machine);
         let result = call(&mut machine.peer, now, &mut effects);
+        self.keep(machine, effects, frame);
+        result
+    }
+
+    /// Keeps the effects for `turn_in`.
+    fn keep(&self, mut machine: MutexGuard<'_, Machine>, effects: Vec<Effect<Token>>, frame: Vec<u8>) {
         let has_effects = !effects.is_empty();
         if has_effects {
             machine.effects.push_back((effects, frame));
@@ -125,22 +157,52 @@ impl PeerDriver {
         if has_effects {
             (self.wake.inward)();
         }
-        result
+    }
+
+    /// The link can reach the peer now.
+    pub(crate) fn seen(&self) {
+        lock(&self.machine).is_seen = true;
+        (self.wake.outward)();
     }
 
     /// Takes a frame of the link.
     pub(crate) fn arrived(&self, frame: Vec<u8>) {
         let now = self.now();
         let mut machine = lock(&self.machine);
+        if !machine.is_seen || machine.arrived_bytes > ARRIVED {
+            return;
+        }
         machine.peer.arrived(now, &frame);
-        machine.arrived.push_back(frame);
+        machine.arrived_bytes += frame.len();
+        machine.arrived.push_back(Arrival::Frame(frame));
+        if machine.arrived_bytes > ARRIVED {
+            // Only a peer that does not wait for acknowledgements sends so much.
+            machine.arrived.push_back(Arrival::Closed);
+        }
         drop(machine);
         (self.wake.inward)();
     }
 
-    /// The link to the peer has closed.
+    /// The connection of the link to the peer has closed. All frames that came before are still taken.
     pub(crate) fn closed(&self) {
-        self.call(Vec::new(), |peer, now, effects| peer.close(now, effects));
+        lock(&self.machine).arrived.push_back(Arrival::Closed);
+        (self.wake.inward)();
+    }
+
+    /// The link cannot reach the peer any more.
+    pub(crate) fn gone(&self) {
+        lock(&self.machine).is_seen = false;
+        self.closed();
+    }
+
+    /// Whether the connection is up and of this incarnation of the peer.
+    pub(crate) fn is_connected_to(&self, incarnation: u64) -> bool {
+        lock(&self.machine).peer.incarnation() == Some(incarnation)
+    }
+
+    /// Whether the peer has acknowledged all that was sent to it.
+    pub(crate) fn is_drained(&self) -> bool {
+        lock(&self.machine).peer.is_drained()
     }
 
     /// Leaves the cluster. The frames that say so are left for `turn_out`.
@@ -151,32 +213,48 @@ impl PeerDriver {
 
     /// Writes the next frame for the link into a buffer, or says when to come again.
     pub(crate) fn turn_out(&self, frame: &mut Vec<u8>) -> Outward {
-        self.call(Vec::new(), |peer, now, effects| {
-            if peer.dial_at().is_some_and(|at| at <= now) {
-                peer.dial(now, (self.nonce)());
-            }
-            peer.tick(now, effects);
-            if peer.next_frame(now, frame, effects) {
-                return Outward::Frame;
-            }
-            Outward::Until(peer.due().map(|due| self.start + due))
-        })
+        let now = self.now();
+        let mut effects = Vec::new();
+        let mut guard = lock(&self.machine);
+        let machine = &mut *guard;
+        let peer = &mut machine.peer;
+        if machine.is_seen && peer.dial_at().is_some_and(|at| at <= now) {
+            peer.dial(now, (self.nonce)());
+        }
+        peer.tick(now, &mut effects);
+        let turned = if peer.next_frame(now, frame, &mut effects) {
+            Outward::Frame
+        } else {
+            let rests = !machine.is_seen && peer.dial_at().is_some();
+            Outward::Until(peer.due().filter(|_| !rests).map(|due| self.start + due))
+        };
+        self.keep(guard, effects, Vec::new());
+        turned
     }
 
     /// Takes a frame that has arrived, and carries out all effects that are there. Returns whether there was
     /// something. Only one thread may call it at a time.
     pub(crate) fn turn_in(&self, inward: &mut Inward) -> bool {
         let now = self.now();
-        let mut machine = lock(&self.machine);
+        let mut guard = lock(&self.machine);
+        let machine = &mut *guard;
         let arrived = machine.arrived.pop_front();
         let has_arrived = arrived.is_some();
-        if let Some(frame) = arrived {
-            let mut effects = Vec::new();
-            machine.peer.receive(now, &frame, &mut effects);
-            machine.effects.push_back((effects, frame));
+        let mut effects = Vec::new();
+        match arrived {
+            Some(Arrival::Frame(frame)) => {
+                machine.arrived_bytes -= frame.len();
+                machine.peer.receive(now, &frame, &mut effects);
+                machine.effects.push_back((effects, frame));
+            }
+            Some(Arrival::Closed) => {
+                machine.peer.close(now, &mut effects);
+                machine.effects.push_back((effects, Vec::new()));
+            }
+            None => {}
         }
         let effects = std::mem::take(&mut machine.effects);
-        drop(machine);
+        drop(guard);
         let is_idle = !has_arrived && effects.is_empty();
         for (effects, frame) in effects {
             self.carry_out(effects, &frame, inward);
@@ -203,7 +281,10 @@ impl PeerDriver {
                     }
                     self.down(reason, letters, inward);
                 }
-                Effect::Refused(refusal) => tell_log(|| tracing::warn!(%refusal, "a connection was refused")),
+                Effect::Refused(refusal) => {
+                    tell_log(|| tracing::warn!(peer = &*self.name, %refusal, "a connection was refused"));
+                    self.watch.refused(&self.name, &refusal);
+                }
                 // Senders try again by themselves.
                 Effect::Undelivered(_) | Effect::Room => {}
             }
@@ -232,24 +313,30 @@ impl PeerDriver {
             node.up(life, types, me as Arc<dyn Carrier>)
         });
         match up {
-            Ok(up) => inward.up = Some(up),
+            Ok((number, connection)) => {
+                let peer = NodeIdentity::new(&self.name, peer.incarnation);
+                tell_log(|| tracing::info!(%peer, "a node is up"));
+                self.watch.up(&peer);
+                inward.up = Some(Up { number, connection, peer });
+            }
             Err(error) => self.refuse(&*error),
         }
     }
 
     fn deliver(&self, payload: &Payload, frame: &[u8], inward: &mut Inward) {
-        let Some((_, connection)) = &inward.up else { return };
+        let Some(Up { connection, .. }) = &inward.up else { return };
         if let Err(error) = connection.receive(payload.bytes(frame)) {
             self.refuse(&error);
         }
     }
 
     fn down(&self, reason: DownReason, letters: Vec<Letter>, inward: &mut Inward) {
-        let up = inward.up.take();
-        if let (Some((number, connection)), Some(node)) = (up, self.node.upgrade()) {
-            tell_log(|| tracing::info!(?reason, unconfirmed = letters.len(), "a node is down"));
+        let Some(Up { number, connection, peer }) = inward.up.take() else { return };
+        tell_log(|| tracing::info!(%peer, ?reason, unconfirmed = letters.len(), "a node is down"));
+        if let Some(node) = self.node.upgrade() {
             node.down((number, &connection), letters);
         }
+        self.watch.down(&peer, reason);
     }
 
     /// Ends the connection, because the peer has sent something that this node does not understand.

@@ -6,13 +6,18 @@
 // The connections that use it are not here yet.
 #![allow(dead_code)]
 
+mod builder;
 mod codec;
 mod connection;
 mod driver;
+mod events;
 mod failures;
 mod frame;
 mod guarded;
+mod link;
 mod lives;
+mod member;
+mod members;
 mod node;
 mod output;
 mod peer;
@@ -22,6 +27,10 @@ pub(crate) mod scope;
 mod shape;
 mod wire;
 
+pub use self::builder::{Cluster, ClusterBuilder, ClusterError};
+pub use self::events::{NodeEvent, NodeEvents, NodeIdentity};
+pub use self::link::{LinkError, MemoryNetwork};
+pub use self::peer::DownReason;
 pub use self::remote::Remote;
 pub use self::wire::{Wire, WireError};
 pub use crate::process::NodeError;

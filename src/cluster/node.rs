@@ -10,13 +10,22 @@ use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::BoxError;
 use crate::pid::Pid;
-use crate::primitives::{Arc, Weak};
+use crate::primitives::{Arc, OnceLock, Weak};
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{Completion, NodeError, SendError};
 use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::Signal;
 use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+
+/// Ends the connections of a node.
+pub(crate) trait Leave: Send + Sync {
+    /// Leaves the cluster. Waits for at most a second until the peers have everything, and know it.
+    fn leave(&self, clock: &Clock, deadline: Deadline);
+
+    /// Leaves the cluster without a wait.
+    fn leave_at_once(&self);
+}
 
 /// This node.
 pub(crate) struct Node {
@@ -28,6 +37,8 @@ pub(crate) struct Node {
     core: Weak<Core>,
     /// The connections that are up, by the numbers of the other nodes.
     connections: DashMap<u32, Arc<Connection>>,
+    /// Set when the connections can be made.
+    leaves: OnceLock<Arc<dyn Leave>>,
 }
 
 impl Node {
@@ -45,12 +56,23 @@ impl Node {
         }
         let store = store.map(|(id, _)| Life::Store(id));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
-        Ok(Node { wire, lives, here, store, core, connections })
+        Ok(Node { wire, lives, here, store, core, connections, leaves: OnceLock::new() })
+    }
+
+    /// Has the connections end with the runtime.
+    pub(crate) fn leaves_by(&self, leaves: Arc<dyn Leave>) {
+        let _ = self.leaves.set(leaves);
     }
 
     /// The number with which the PIDs of this node begin.
     pub(crate) fn number(&self) -> u32 {
         self.here
+    }
+
+    /// The number here of a node that was connected once.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::cluster) fn number_of(&self, incarnation: u64) -> u32 {
+        self.lives.number(Life::Node(incarnation), 0).unwrap()
     }
 
     /// The list of the types that this node takes, for other nodes.
@@ -151,8 +173,20 @@ impl NonLocal for Node {
         None
     }
 
-    fn settle(&self, _: &Clock, _: Deadline) -> Settled {
+    fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {
+        if let Some(leaves) = self.leaves.get() {
+            leaves.leave(clock, deadline);
+        }
         Settled::default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The runtime may have ended without a shutdown in order.
+        if let Some(leaves) = self.leaves.get() {
+            leaves.leave_at_once();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::primitives::{Arc, AtomicBool, Condvar, Mutex, Ordering, lock};
 
 /// Clones refer to the same parker.
 #[derive(Clone)]
-pub(super) struct Parker {
+pub(crate) struct Parker {
     shared: Arc<Shared>,
 }
 
@@ -34,7 +34,7 @@ enum Token {
 }
 
 impl Parker {
-    pub(super) fn new() -> Parker {
+    pub(crate) fn new() -> Parker {
         Parker::with(None)
     }
 
@@ -50,7 +50,7 @@ impl Parker {
     }
 
     /// Wakes the thread that waits here. If none does, the next wait returns at once.
-    pub(super) fn unpark(&self) {
+    pub(crate) fn unpark(&self) {
         if let Some(waker) = &self.shared.waker {
             return waker.wake_by_ref();
         }
@@ -62,7 +62,7 @@ impl Parker {
 
     /// Waits until woken or until the deadline. In both cases the caller checks its condition again. A manual clock
     /// needs a [`watch`](Self::watch).
-    pub(super) fn park(&self, clock: &Clock, deadline: Deadline) {
+    pub(crate) fn park(&self, clock: &Clock, deadline: Deadline) {
         let mut token = lock(&self.shared.token);
         while *token != Token::Given && !deadline.has_passed(clock) {
             *token = Token::Awaited;
@@ -72,7 +72,7 @@ impl Parker {
     }
 
     /// Wakes the thread when a manual clock is moved.
-    pub(super) fn watch(&self, clock: &Clock) -> ClockWatch {
+    pub(crate) fn watch(&self, clock: &Clock) -> ClockWatch {
         let parker = self.clone();
         clock.watch(move || parker.unpark())
     }

@@ -61,8 +61,12 @@ impl Road {
         }
     }
 
-    /// Waits until everything that the processes have done is stored elsewhere.
+    /// Waits until everything that the processes have done is stored elsewhere, and other nodes know of it.
     pub(crate) fn settle_elsewhere(&self, clock: &Clock, deadline: Deadline) -> Settled {
+        #[cfg(feature = "cluster")]
+        if let Some(nodes) = self.nodes.get() {
+            nodes.settle(clock, deadline);
+        }
         self.non_local.get().map_or_else(Settled::default, |other| other.settle(clock, deadline))
     }
 

@@ -60,7 +60,11 @@ fn end(name: &str, life: u64, clock: &ManualClock) -> End {
     let nonces = AtomicU64::new(life << 32);
     let nonce = move || nonces.fetch_add(1, crate::primitives::Ordering::Relaxed) + 1;
     let wake = Wakes { inward: Box::new(|| ()), outward: Box::new(|| ()) };
-    let driver = PeerDriver::new(&side.node, identity, clock.clock(), nonce, wake);
+    let watch = Arc::new(NodeWatch::new(clock.clock()));
+    let (name, nonce) = ("the other".into(), Box::new(nonce));
+    let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
+    let driver = PeerDriver::new(&side.node, parts);
+    driver.seen();
     End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), is_stopped: false }
 }
 
@@ -141,7 +145,7 @@ impl World {
 
     /// The address at the first node of a process of the other one.
     fn far<M>(&self, address: Address<M>) -> Address<M> {
-        let number = self.ends[0].inward.up.as_ref().unwrap().0;
+        let number = self.ends[0].inward.up.as_ref().unwrap().number;
         let pid = address.pid();
         Pid::new(number, pid.slot(), pid.generation()).unwrap().typed()
     }
@@ -374,7 +378,7 @@ fn bad_weather(seed: u64) {
         sent.len()
     );
     for end in &world.ends {
-        let connection = &end.inward.up.as_ref().unwrap().1;
+        let connection = &end.inward.up.as_ref().unwrap().connection;
         assert_eq!(connection.open_questions(), (0, 0), "seed {seed}");
     }
 }

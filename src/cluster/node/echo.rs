@@ -52,9 +52,9 @@ pub(in crate::cluster) type Notes = Arc<Mutex<Vec<u64>>>;
 
 /// Notes numbers, and answers.
 pub(in crate::cluster) struct Echo {
-    pub(super) notes: Notes,
-    pub(super) kept: Vec<Reply<u64>>,
-    pub(super) begin: Begin,
+    pub(in crate::cluster) notes: Notes,
+    pub(in crate::cluster) kept: Vec<Reply<u64>>,
+    pub(in crate::cluster) begin: Begin,
 }
 
 impl Process for Echo {
@@ -85,7 +85,7 @@ impl Process for Echo {
                     let me: Address<Message> = out.pid().typed();
                     out.send(from, Message::Ball(count - 1, me));
                 }
-                Event::Message(Message::Stop) => return Ok(Step::Done(())),
+                Event::Message(Message::Stop) | Event::Cancel(_) => return Ok(Step::Done(())),
                 Event::Completed(done) => {
                     done.look(&mut |answer| lock(&self.notes).push(if answer.is_ok() { 1 } else { 0 }));
                 }

@@ -44,18 +44,19 @@ impl Payload {
     }
 }
 
-/// Why a connection is down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DownReason {
+/// Why the connection to a node is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum DownReason {
     /// The link has closed.
     Closed,
-    /// No frame came for the detection time.
+    /// Nothing came for 1.5 s.
     Silent,
     /// A frame was lost, doubled or torn.
     Gap,
     /// The peer has left the cluster, or this node has.
     Left,
-    /// The caller has refused the peer.
+    /// One node has refused the other.
     Refused,
     /// The peer has sent what it must not send.
     Protocol,

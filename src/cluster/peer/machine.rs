@@ -176,6 +176,14 @@ impl<T: Copy> Peer<T> {
         matches!(&self.state, State::Connected(connection) if connection.stage == Stage::Up)
     }
 
+    /// The incarnation of the peer that is connected, or about to be.
+    pub(crate) fn incarnation(&self) -> Option<u64> {
+        match &self.state {
+            State::Connected(connection) => Some(connection.peer.incarnation),
+            _ => None,
+        }
+    }
+
     /// Whether the peer has acknowledged everything that was offered.
     pub(crate) fn is_drained(&self) -> bool {
         match &self.state {

@@ -25,7 +25,8 @@ mod lanes_tests;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
 
-pub(crate) use effect::{DownReason, Effect, Payload};
+pub use effect::DownReason;
+pub(crate) use effect::{Effect, Payload};
 pub(crate) use frame::{ITEM_LIMIT, LONGEST_FRAME};
 pub(crate) use hello::Identity;
 pub(crate) use lanes::{Class, Item, NotOffered};

@@ -1,0 +1,201 @@
+//! A node's options, its start, and the handle of a program.
+
+use std::fmt;
+use std::time::Duration;
+
+use rand::rngs::{SysRng, Xoshiro256PlusPlus};
+use rand::{RngExt as _, SeedableRng as _, TryRng as _};
+
+use super::events::{NodeEvents, NodeIdentity};
+use super::link::{Link, LinkError, MemoryNetwork};
+use super::lives::Life;
+use super::members::Members;
+use super::node::{Leave as _, Node};
+use super::peer::{ITEM_LIMIT, Identity};
+use super::wire::{Wire, WireError};
+use crate::inside::WaitError;
+use crate::outcome::{BoxError, tell_log};
+use crate::primitives::{Arc, Mutex, lock};
+use crate::runtime::Runtime;
+
+/// The name of a cluster if none is given.
+const CLUSTER: &str = "procession";
+
+/// The longest name of a node or a cluster, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// How long a peer may be silent before it is down.
+const DETECTION_TIME: Duration = Duration::from_millis(1_500);
+
+/// The versions of the protocol that this node speaks.
+const PROTOCOLS: std::ops::RangeInclusive<u16> = 1..=1;
+
+/// The room for the directory in the opening of a connection, in bytes.
+const DIRECTORY: usize = 64 << 10;
+
+/// The handle of a runtime that is a node of a cluster. Clones are the same node.
+///
+/// The node has connections to all nodes that its link sees. PIDs of other nodes come in messages, and work as local
+/// ones do: they can be sent to and asked. The node leaves the cluster when its runtime shuts down, and not when the
+/// handles are dropped.
+#[derive(Clone)]
+pub struct Cluster {
+    here: NodeIdentity,
+    members: Arc<Members>,
+}
+
+/// Options of a node, made by [`Cluster::named`].
+#[must_use = "a builder does nothing until `start` is called"]
+pub struct ClusterBuilder {
+    name: String,
+    cluster: String,
+    wire: Wire,
+    network: Option<MemoryNetwork>,
+}
+
+/// Why a node could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// A name is empty, longer than 64 bytes, or has other characters than ASCII letters, digits, `-`, `_` and `.`.
+    #[error("{0:?} is no name of a node or a cluster: it needs 1 to 64 ASCII letters, digits, `-`, `_` or `.`")]
+    BadName(String),
+    /// Two types of the wire have the same name, or one of them cannot travel.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The list of types is too long for the opening of a connection. This many bytes were needed, and allowed.
+    #[error("the list of the types that travel has {0} bytes, but only {1} are allowed: register fewer types")]
+    TooManyTypes(usize, usize),
+    /// No link was chosen.
+    #[error("the node has no link to others: call `memory`")]
+    NoLink,
+    /// The link could not be opened. The runtime cannot become a node any more.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The runtime is a node already.
+    #[error("the runtime is a node already")]
+    IsNode,
+    /// The runtime has shut down, or is about to.
+    #[error("the runtime shuts down")]
+    ShutDown,
+    /// Another reason.
+    #[error("the node could not be started: {0}")]
+    NotStarted(BoxError),
+}
+
+impl Cluster {
+    /// Begins a node with this name. The wire has all types that it sends to others, or takes from them.
+    ///
+    /// A cluster has one node of a name at a time. If a second one is started, nodes that know the first refuse it.
+    pub fn named(name: impl Into<String>, wire: Wire) -> ClusterBuilder {
+        ClusterBuilder { name: name.into(), cluster: CLUSTER.into(), wire, network: None }
+    }
+
+    /// This node.
+    pub fn here(&self) -> &NodeIdentity {
+        &self.here
+    }
+
+    /// The other nodes that are connected, by name.
+    pub fn nodes(&self) -> Vec<NodeIdentity> {
+        self.members.watch.nodes()
+    }
+
+    /// Subscribes to the ups and downs of other nodes.
+    pub fn events(&self) -> NodeEvents {
+        self.members.watch.subscribe()
+    }
+
+    /// Waits until the node of this name is connected.
+    ///
+    /// # Errors
+    /// The limit is over, this node has left the cluster, or the caller is a step.
+    pub fn wait_for(&self, name: &str, limit: Duration) -> Result<(), WaitError> {
+        self.events().wait_for(name, limit)
+    }
+}
+
+impl fmt::Debug for ClusterBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBuilder")
+            .field("name", &self.name)
+            .field("cluster", &self.cluster)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("here", &self.here).field("nodes", &self.nodes()).finish_non_exhaustive()
+    }
+}
+
+impl ClusterBuilder {
+    /// Sets the name of the cluster. Nodes of other clusters are refused. The default is `procession`.
+    pub fn cluster(mut self, name: impl Into<String>) -> ClusterBuilder {
+        self.cluster = name.into();
+        self
+    }
+
+    /// Connects the node with the other nodes of this network, which are in the same program.
+    pub fn memory(mut self, network: &MemoryNetwork) -> ClusterBuilder {
+        self.network = Some(network.clone());
+        self
+    }
+
+    /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are reached, too.
+    ///
+    /// Each peer costs two threads.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub fn start(self, runtime: &Runtime) -> Result<Cluster, ClusterError> {
+        let ClusterBuilder { name, cluster, wire, network } = self;
+        for name in [&name, &cluster] {
+            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_allowed) {
+                return Err(ClusterError::BadName(name.clone()));
+            }
+        }
+        wire.check()?;
+        let listed = wire.list().map_err(ClusterError::NotStarted)?.len();
+        if listed > ITEM_LIMIT - DIRECTORY {
+            return Err(ClusterError::TooManyTypes(listed, ITEM_LIMIT - DIRECTORY));
+        }
+        let network = network.ok_or(ClusterError::NoLink)?;
+        let draw = || SysRng.try_next_u64().map_err(|error| ClusterError::NotStarted(error.into()));
+        let incarnation = draw()?;
+        let core = runtime.core();
+        let road = &core.road;
+        let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;
+        let node = Arc::new(node);
+        if road.nodes.set(node.clone()).is_err() {
+            return Err(ClusterError::IsNode);
+        }
+        let here = Identity {
+            cluster,
+            name: name.clone(),
+            incarnation,
+            protocols: PROTOCOLS,
+            voters: Vec::new(),
+            detection_time: DETECTION_TIME,
+        };
+        let link: Arc<dyn Link> = Arc::new(network.link(&name, incarnation));
+        let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(draw()?));
+        let nonce = move || lock(&random).random_range(1..=u64::MAX);
+        let members = Members::new(here, &node, link.clone(), road.clock.clone(), Arc::new(nonce));
+        node.leaves_by(members.clone());
+        link.open(members.clone())?;
+        if road.door.is_closed() {
+            // The shutdown may have looked for the node before it was there.
+            members.leave_at_once();
+            return Err(ClusterError::ShutDown);
+        }
+        let here = NodeIdentity::new(&name, incarnation);
+        tell_log(|| tracing::info!(node = %here, number = node.number(), "the runtime is a node of a cluster"));
+        Ok(Cluster { here, members })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,372 @@
+//! Nodes with their threads, on a network in memory.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc;
+
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::cluster::events::NodeEvent;
+use crate::cluster::link::Upward as _;
+use crate::cluster::node::echo::{Echo, Message, Notes};
+use crate::cluster::peer::DownReason;
+use crate::pid::{Address, Pid};
+use crate::process::{
+    CommandError, DeadLetter, DeadLetterReason, Events, NodeError, Observer, Process, SendError, Step, StepOutput,
+    StepResult,
+};
+use crate::runtime::{Handle, RuntimeBuilder};
+use crate::wait::{until, wait};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// Notes the dead letters of a runtime.
+#[derive(Clone, Default)]
+struct Graves(Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>);
+
+impl Observer for Graves {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        lock(&self.0).push((letter.to, letter.reason));
+    }
+}
+
+struct Member {
+    runtime: Runtime,
+    cluster: Cluster,
+    graves: Graves,
+}
+
+fn member_with(name: &str, network: &MemoryNetwork, builder: RuntimeBuilder) -> Member {
+    let graves = Graves::default();
+    let runtime = builder.workers(1).observer(graves.clone()).start().unwrap();
+    let cluster = Cluster::named(name, wire()).memory(network).start(&runtime).unwrap();
+    Member { runtime, cluster, graves }
+}
+
+fn member(name: &str, network: &MemoryNetwork) -> Member {
+    member_with(name, network, Runtime::builder())
+}
+
+fn wire() -> Wire {
+    Wire::new().message::<Message>().message::<Slow>()
+}
+
+/// Two nodes that are connected, `a` and `b`.
+fn two(network: &MemoryNetwork) -> [Member; 2] {
+    let two = ["a", "b"].map(|name| member(name, network));
+    two[0].cluster.wait_for("b", LIMIT).unwrap();
+    two[1].cluster.wait_for("a", LIMIT).unwrap();
+    two
+}
+
+impl Member {
+    fn echo(&self) -> (Handle<Echo>, Notes) {
+        let notes = Notes::default();
+        let echo = Echo { notes: notes.clone(), kept: Vec::new(), begin: Vec::new() };
+        (self.runtime.spawn(echo).unwrap(), notes)
+    }
+
+    /// The address here of a process of another node.
+    fn far<M>(&self, other: &Member, address: Address<M>) -> Address<M> {
+        let node = self.cluster.members.node().unwrap();
+        let (number, pid) = (node.number_of(other.cluster.here.incarnation()), address.pid());
+        Pid::new(number, pid.slot(), pid.generation()).unwrap().typed()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.cluster.nodes().iter().map(|node| node.name().to_string()).collect()
+    }
+}
+
+fn is_down(answer: &Result<u64, CommandError>) -> bool {
+    matches!(answer, Err(CommandError::Node { why: NodeError::NodeDown, .. }))
+}
+
+#[test]
+fn messages_answers_and_large_messages_travel_between_the_threads_of_two_nodes() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let (echo, notes) = b.echo();
+    let far = a.far(&b, echo.address());
+    for number in 0..10_000 {
+        let mut message = Message::Note(number);
+        // There may be no room for a moment.
+        while let Err(refused) = a.runtime.send(far, message) {
+            assert!(matches!(refused.reason(), SendError::Node { why: NodeError::Busy { .. }, .. }), "{refused}");
+            message = refused.into_inner();
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(a.runtime.ask(far, Message::Ask, LIMIT).wait().unwrap(), 7);
+    assert_eq!(*lock(&notes), (0..10_000).collect::<Vec<_>>());
+    let (near, _) = a.echo();
+    a.runtime.send(far, Message::Ball(100, near.address())).unwrap();
+    until("the last ball has come", || lock(&notes).last() == Some(&2));
+    assert!(lock(&a.graves.0).is_empty() && lock(&b.graves.0).is_empty());
+}
+
+#[test]
+fn all_nodes_of_a_network_see_each_other_and_one_that_ends_has_left() {
+    let network = MemoryNetwork::new();
+    let names = ["a", "b", "c", "d", "e"];
+    let mut members: Vec<_> = names.iter().map(|name| member(name, &network)).collect();
+    for (at, member) in members.iter().enumerate() {
+        names.iter().filter(|name| **name != names[at]).for_each(|name| member.cluster.wait_for(name, LIMIT).unwrap());
+        assert_eq!(member.cluster.nodes().len(), 4, "{:?}", member.cluster);
+    }
+    let mut events: Vec<_> = members.iter().map(|member| member.cluster.events()).collect();
+    let first = members.remove(0);
+    let identity = first.cluster.here().clone();
+    assert!(first.runtime.shutdown(LIMIT).unwrap().is_clean());
+    assert_eq!(first.cluster.nodes(), []);
+    for events in events.iter_mut().skip(1) {
+        let snapshot: BTreeSet<_> = (0..4).map(|_| events.recv_timeout(LIMIT).unwrap().unwrap()).collect();
+        assert_eq!(snapshot.len(), 4);
+        assert!(snapshot.iter().all(|event| matches!(event, NodeEvent::Up(_))), "{snapshot:?}");
+        let left = NodeEvent::Down(identity.clone(), DownReason::Left);
+        assert_eq!(events.recv_timeout(LIMIT).unwrap(), Some(left));
+    }
+    // The events of a node end when it leaves.
+    let of_first = std::iter::from_fn(|| events[0].recv_timeout(LIMIT).unwrap()).last();
+    assert!(matches!(of_first, Some(NodeEvent::Down(_, DownReason::Left))), "{of_first:?}");
+    assert!(first.cluster.events().recv().unwrap().is_none());
+    assert_eq!(first.cluster.wait_for("b", LIMIT).unwrap_err().to_string(), "the limit was over");
+}
+
+#[test]
+fn a_node_that_leaves_loses_no_message_that_its_processes_have_sent() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let (echo, notes) = b.echo();
+    let far = a.far(&b, echo.address());
+    a.runtime
+        .spawn(Echo {
+            notes: Notes::default(),
+            kept: vec![],
+            begin: vec![Box::new(move |out| {
+                (0..1_000).for_each(|number| out.send(far, Message::Note(number)));
+            })],
+        })
+        .unwrap();
+    let open = b.runtime.ask(b.far(&a, a.echo().0.address()), Message::Keep, LONG);
+    a.runtime.wait_idle().unwrap();
+    assert!(a.runtime.shutdown(LIMIT).unwrap().is_clean());
+    until("all have come", || lock(&notes).len() == 1_000);
+    assert!(lock(&notes).is_sorted());
+    assert_eq!(*lock(&a.graves.0), [], "the peer has confirmed all of them");
+    assert!(open.wait().is_err());
+    assert_eq!(b.names(), [""; 0]);
+}
+
+#[test]
+fn a_runtime_that_is_dropped_leaves_the_cluster() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let mut events = b.cluster.events();
+    let Member { runtime, cluster, .. } = a;
+    drop(cluster);
+    drop(runtime);
+    assert!(matches!(events.recv_timeout(LIMIT).unwrap(), Some(NodeEvent::Up(_))));
+    assert!(matches!(events.recv_timeout(LIMIT).unwrap(), Some(NodeEvent::Down(_, DownReason::Left))));
+}
+
+#[test]
+fn a_node_that_is_started_again_under_its_name_is_another_one() {
+    let network = MemoryNetwork::new();
+    let [a, b] = two(&network);
+    let mut events = a.cluster.events();
+    let (echo, _) = b.echo();
+    let far = a.far(&b, echo.address());
+    let first = b.cluster.here().clone();
+    b.runtime.shutdown(LIMIT).unwrap();
+    let again = member("b", &network);
+    let expected = [
+        NodeEvent::Up(first.clone()),
+        NodeEvent::Down(first, DownReason::Left),
+        NodeEvent::Up(again.cluster.here().clone()),
+    ];
+    assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LIMIT).unwrap().unwrap()), expected);
+    assert!(is_down(&a.runtime.ask(far, Message::Ask, LIMIT).wait()));
+    let (echo, _) = again.echo();
+    assert_eq!(a.runtime.ask(a.far(&again, echo.address()), Message::Ask, LIMIT).wait().unwrap(), 7);
+}
+
+#[test]
+fn a_cut_is_a_down_on_both_sides_and_a_heal_an_up_by_the_clock_of_the_runtimes() {
+    let (network, clock) = (MemoryNetwork::new(), ManualClock::new());
+    let [a, b] = ["a", "b"].map(|name| member_with(name, &network, Runtime::builder().clock(clock.clock())));
+    let step = Duration::from_millis(50);
+    let passes_until = |what: &str, mut is_so: Box<dyn FnMut() -> bool + '_>| {
+        until(what, || {
+            clock.advance(step);
+            is_so()
+        });
+    };
+    passes_until("both are up", Box::new(|| a.names() == ["b"] && b.names() == ["a"]));
+    let (echo, notes) = b.echo();
+    let far = a.far(&b, echo.address());
+    let open = a.runtime.ask(far, Message::Keep, LONG);
+    let mut events = a.cluster.events();
+    network.cut_one_way("b", "a");
+    a.runtime.send(far, Message::Note(1)).unwrap();
+    passes_until("both are down", Box::new(|| a.names().is_empty() && b.names().is_empty()));
+    assert!(is_down(&open.wait()));
+    network.heal("a", "b");
+    passes_until("both are up again", Box::new(|| a.names() == ["b"] && b.names() == ["a"]));
+    a.runtime.send(far, Message::Note(2)).unwrap();
+    until("the second one has come", || lock(&notes).last() == Some(&2));
+    let b = b.cluster.here().clone();
+    let expected = [NodeEvent::Up(b.clone()), NodeEvent::Down(b.clone(), DownReason::Silent), NodeEvent::Up(b)];
+    assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LONG).unwrap().unwrap()), expected);
+}
+
+#[test]
+fn nodes_that_differ_are_an_event_that_names_the_difference() {
+    let network = MemoryNetwork::new();
+    let a = member("a", &network);
+    let mut events = a.cluster.events();
+    let other = Runtime::builder().workers(1).start().unwrap();
+    let _other = Cluster::named("b", wire()).cluster("orders").memory(&network).start(&other).unwrap();
+    let Some(NodeEvent::Refused { name, why }) = events.recv_timeout(LIMIT).unwrap() else { panic!("no refusal") };
+    assert_eq!(name, "b");
+    assert!(
+        why.contains("cluster") && why.contains("\"procession\" here") && why.contains("\"orders\" there"),
+        "{why}"
+    );
+    // A second node of a name is refused, too.
+    let twin = member("a", &network);
+    let mut events = twin.cluster.events();
+    let is_of_twin = |event| matches!(event, Some(NodeEvent::Refused { name, .. }) if name == "a");
+    until("the twin is told of the difference", || is_of_twin(events.recv_timeout(LIMIT).unwrap()));
+    assert_eq!(a.names(), [""; 0]);
+}
+
+#[test]
+fn the_options_of_a_node_are_checked() {
+    let (network, runtime) = (MemoryNetwork::new(), Runtime::builder().workers(1).start().unwrap());
+    let start = |name: &str| Cluster::named(name, Wire::new()).memory(&network).start(&runtime);
+    for name in ["", "a b", "a/b", "ä", &"a".repeat(65)] {
+        assert!(matches!(start(name), Err(ClusterError::BadName(bad)) if bad == name));
+        let in_cluster = Cluster::named("a", Wire::new()).cluster(name).memory(&network).start(&runtime);
+        assert!(matches!(in_cluster, Err(ClusterError::BadName(bad)) if bad == name));
+    }
+    assert!(matches!(Cluster::named("a", Wire::new()).start(&runtime), Err(ClusterError::NoLink)));
+    let same = Wire::new().message::<Message>().message::<SameName>();
+    assert!(matches!(Cluster::named("a", same).memory(&network).start(&runtime), Err(ClusterError::Wire(_))));
+    let node = start("a-B_3.c").unwrap();
+    assert_eq!(node.here().name(), "a-B_3.c");
+    assert!(matches!(start("b"), Err(ClusterError::IsNode)));
+    let ended = Runtime::builder().workers(1).start().unwrap();
+    ended.shutdown(LIMIT).unwrap();
+    let late = Cluster::named("b", Wire::new()).memory(&network).start(&ended);
+    assert!(matches!(late, Err(ClusterError::ShutDown)), "{late:?}");
+}
+
+#[derive(Serialize, Deserialize)]
+struct SameName(u8);
+
+crate::remote!(SameName, "test::Message", 1);
+
+/// Its decoder waits for the test.
+#[derive(Serialize)]
+struct Slow;
+
+crate::remote!(Slow, "test::Slow", 1);
+
+/// Each decoder says that it has begun, and waits for a sign.
+static DECODERS: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>> = Mutex::new(None);
+
+impl<'a> Deserialize<'a> for Slow {
+    fn deserialize<D: serde::Deserializer<'a>>(from: D) -> Result<Slow, D::Error> {
+        <()>::deserialize(from)?;
+        if let Some((begun, goes_on)) = lock(&DECODERS).take() {
+            begun.send(()).unwrap();
+            goes_on.recv_timeout(LIMIT).unwrap();
+        }
+        Ok(Slow)
+    }
+}
+
+struct Taker(mpsc::Sender<()>);
+
+impl Process for Taker {
+    type Message = Slow;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Slow>, _: &mut StepOutput) -> StepResult<()> {
+        events.for_each(|_| self.0.send(()).unwrap());
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_while_a_decoder_runs_starts_no_second_decoder_thread() {
+    let network = MemoryNetwork::new();
+    let [a, b] = two(&network);
+    let (takes, taken) = mpsc::channel();
+    let taker = b.runtime.spawn(Taker(takes)).unwrap();
+    let far = a.far(&b, taker.address());
+    let (begun, has_begun) = mpsc::channel();
+    let (go_on, goes_on) = mpsc::channel();
+    *lock(&DECODERS) = Some((begun, goes_on));
+    a.runtime.send(far, Slow).unwrap();
+    has_begun.recv_timeout(LIMIT).unwrap();
+    let mut events = b.cluster.events();
+    // The link loses sight of the peer, and sees it again, several times.
+    let (name, incarnation) = ("a", a.cluster.here().incarnation());
+    let upward = &b.cluster.members;
+    for _ in 0..10 {
+        upward.gone(name, incarnation);
+        upward.seen(name, incarnation);
+    }
+    go_on.send(()).unwrap();
+    taken.recv_timeout(LIMIT).unwrap();
+    let up = NodeEvent::Up(a.cluster.here().clone());
+    let expected = [up.clone(), NodeEvent::Down(a.cluster.here().clone(), DownReason::Closed), up];
+    assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LIMIT).unwrap().unwrap()), expected);
+    let (echo, _) = b.echo();
+    let far = a.far(&b, echo.address());
+    until("the first node is up again, too", || a.runtime.ask(far, Message::Ask, LIMIT).wait().is_ok());
+}
+
+#[test]
+fn a_connection_without_threads_is_tried_again() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let mut events = b.cluster.events();
+    let (name, incarnation) = ("a", a.cluster.here().incarnation());
+    b.cluster.members.gone(name, incarnation);
+    crate::threads::refuse(true);
+    b.cluster.members.seen(name, incarnation);
+    crate::threads::refuse(false);
+    let up = NodeEvent::Up(a.cluster.here().clone());
+    let expected = [up.clone(), NodeEvent::Down(a.cluster.here().clone(), DownReason::Closed), up];
+    assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LIMIT).unwrap().unwrap()), expected);
+}
+
+/// Subscribes from inside of a step.
+struct Subscriber(Cluster, Option<mpsc::Sender<String>>);
+
+impl Process for Subscriber {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let Subscriber(cluster, tell) = self;
+        let refused = cluster.events().recv().unwrap_err();
+        tell.take().unwrap().send(refused.to_string()).unwrap();
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn a_step_does_not_wait_for_events() {
+    let a = member("a", &MemoryNetwork::new());
+    let (tell, told) = mpsc::channel();
+    a.runtime.spawn(Subscriber(a.cluster.clone(), Some(tell))).unwrap();
+    assert!(told.recv_timeout(LIMIT).unwrap().contains("a step cannot wait"));
+    let waiting = std::thread::spawn({
+        let mut events = a.cluster.events();
+        move || events.recv()
+    });
+    a.runtime.shutdown(LIMIT).unwrap();
+    assert_eq!(wait(waiting).unwrap(), Ok(None));
+}

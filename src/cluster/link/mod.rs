@@ -1,0 +1,40 @@
+//! A link: it carries frames between the nodes of a cluster.
+//!
+//! A link knows nodes by their names. It keeps the order of the frames from one node to another while both are seen. It
+//! may lose frames, and need not say so.
+
+mod memory;
+
+use crate::primitives::Arc;
+
+pub use self::memory::MemoryNetwork;
+
+/// Carries frames between this node and others.
+pub(crate) trait Link: Send + Sync {
+    /// Opens the link. From now on it reports to `upward`.
+    fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError>;
+
+    /// Sends a frame to the node of this name. It may wait for 500 ms, so only the thread of the connection calls it.
+    /// The frame is lost if nobody has this name.
+    fn send(&self, to: &str, frame: &[u8]);
+
+    /// Closes the link. It does not report any more, and nobody sees this node.
+    fn close(&self);
+}
+
+/// Takes the reports of a link. None of its calls waits, or calls the link.
+pub(crate) trait Upward: Send + Sync {
+    /// This node can be reached now: its name and its incarnation.
+    fn seen(&self, name: &str, incarnation: u64);
+
+    /// This node cannot be reached any more.
+    fn gone(&self, name: &str, incarnation: u64);
+
+    /// A frame of the node with this name.
+    fn frame(&self, from: &str, frame: Vec<u8>);
+}
+
+/// Why a link could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the link of the cluster could not be opened: {0}")]
+pub struct LinkError(#[from] pub(crate) crate::outcome::BoxError);

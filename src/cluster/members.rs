@@ -1,0 +1,165 @@
+//! The peers of a node, as its link reports them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::driver::{Parts, PeerDriver};
+use super::events::NodeWatch;
+use super::link::{Link, Upward};
+use super::member::{Bells, Member};
+use super::node::{Leave, Node};
+use super::peer::Identity;
+use crate::clock::{Clock, Deadline};
+use crate::outcome::tell_log;
+use crate::pool::Parker;
+use crate::primitives::{Arc, Mutex, Weak, lock};
+
+/// The most names of peers that are known at once.
+const MOST: usize = 1_024;
+
+/// How long a node that leaves waits until its peers have everything, by the system's clock.
+const DRAIN: Duration = Duration::from_millis(500);
+
+/// How long it waits for its threads then.
+const EXIT: Duration = Duration::from_millis(400);
+
+/// The peers of a node.
+pub(super) struct Members {
+    here: Identity,
+    node: Weak<Node>,
+    link: Arc<dyn Link>,
+    clock: Clock,
+    nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) watch: Arc<NodeWatch>,
+    known: Mutex<Known>,
+    /// Woken by the in threads while the node leaves.
+    quiet: Parker,
+}
+
+#[derive(Default)]
+struct Known {
+    members: BTreeMap<Arc<str>, Arc<Member>>,
+    has_left: bool,
+}
+
+impl Members {
+    pub(super) fn new(
+        here: Identity,
+        node: &Arc<Node>,
+        link: Arc<dyn Link>,
+        clock: Clock,
+        nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Arc<Members> {
+        let watch = Arc::new(NodeWatch::new(clock.clone()));
+        let (node, known, quiet) = (Arc::downgrade(node), Mutex::default(), Parker::new());
+        Arc::new(Members { here, node, link, clock, nonce, watch, known, quiet })
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn node(&self) -> Option<Arc<Node>> {
+        self.node.upgrade()
+    }
+
+    fn member(&self, name: &str) -> Option<Arc<Member>> {
+        lock(&self.known).members.get(name).cloned()
+    }
+
+    /// The member of this name. It is made if there is none.
+    fn member_or_new(&self, name: &str) -> Option<Arc<Member>> {
+        let node = self.node.upgrade()?;
+        let mut known = lock(&self.known);
+        if let Some(member) = known.members.get(name) {
+            return Some(member.clone());
+        }
+        if known.has_left {
+            return None;
+        }
+        if known.members.len() >= MOST {
+            let gone = known.members.iter().find(|(_, member)| !member.is_seen()).map(|(name, _)| name.clone());
+            let Some(gone) = gone else {
+                tell_log(|| {
+                    tracing::error!(peer = name, limit = MOST, "there are too many nodes: one is not connected")
+                });
+                return None;
+            };
+            known.members.remove(&gone);
+        }
+        let name: Arc<str> = name.into();
+        let (bells, nonce) = (Bells::new(self.quiet.clone()), self.nonce.clone());
+        let parts = Parts {
+            here: self.here.clone(),
+            name: name.clone(),
+            watch: self.watch.clone(),
+            clock: self.clock.clone(),
+            nonce: Box::new(move || nonce()),
+            wake: bells.wakes(),
+        };
+        let driver = PeerDriver::new(&node, parts);
+        let member = Member::new(name.clone(), (driver, bells), self.link.clone(), self.clock.clone());
+        known.members.insert(name, member.clone());
+        Some(member)
+    }
+}
+
+impl Upward for Members {
+    fn seen(&self, name: &str, incarnation: u64) {
+        if incarnation != self.here.incarnation
+            && let Some(member) = self.member_or_new(name)
+        {
+            member.seen(incarnation);
+        }
+    }
+
+    fn gone(&self, name: &str, incarnation: u64) {
+        if let Some(member) = self.member(name) {
+            member.gone(incarnation);
+        }
+    }
+
+    fn frame(&self, from: &str, frame: Vec<u8>) {
+        if let Some(member) = self.member(from) {
+            member.frame(frame);
+        }
+    }
+}
+
+impl Members {
+    /// No peer is added any more. Returns those that there are, unless the node has left before.
+    fn close(&self) -> Option<Vec<Arc<Member>>> {
+        let mut known = lock(&self.known);
+        let has_left = std::mem::replace(&mut known.has_left, true);
+        (!has_left).then(|| known.members.values().cloned().collect())
+    }
+}
+
+impl Leave for Members {
+    fn leave(&self, clock: &Clock, deadline: Deadline) {
+        let Some(members) = self.close() else { return };
+        // By the system's clock, because a program might not move a manual one.
+        let patience = Clock::system();
+        let drained = patience.deadline(DRAIN);
+        members.iter().for_each(|member| member.announce_leave());
+        while !members.iter().all(|member| member.driver.is_drained()) {
+            if drained.has_passed(&patience) || deadline.has_passed(clock) {
+                break;
+            }
+            self.quiet.park(&patience, drained);
+        }
+        let left: Vec<_> = members.iter().flat_map(|member| member.leave()).collect();
+        let exited = patience.deadline(EXIT);
+        let late = left.iter().filter(|left| !left.wait_until(&patience, exited)).count();
+        if late > 0 {
+            tell_log(|| tracing::warn!(threads = late, "threads of connections did not exit in time"));
+        }
+        self.link.close();
+        self.watch.close();
+    }
+
+    fn leave_at_once(&self) {
+        for member in self.close().into_iter().flatten() {
+            member.leave();
+        }
+        self.link.close();
+        self.watch.close();
+    }
+}
