@@ -12,6 +12,7 @@ use super::lives::Life;
 use super::members::Members;
 use super::node::{Leave as _, Node};
 use super::peer::{ITEM_LIMIT, Identity};
+use super::simulated::NodeHost;
 use super::wire::{Wire, WireError};
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, tell_log};
@@ -75,6 +76,9 @@ pub enum ClusterError {
     /// The runtime is a node already.
     #[error("the runtime is a node already")]
     IsNode,
+    /// The runtime is one of a simulation.
+    #[error("the runtime is one of a simulation: start the node by `World::start_node`")]
+    InSimulation,
     /// The runtime has shut down, or is about to.
     #[error("the runtime shuts down")]
     ShutDown,
@@ -104,6 +108,12 @@ impl Cluster {
     /// Subscribes to the ups and downs of other nodes.
     pub fn events(&self) -> NodeEvents {
         self.members.watch.subscribe()
+    }
+
+    /// The number here of a node that was connected once.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn number_of(&self, incarnation: u64) -> u32 {
+        self.members.node().unwrap().number_of(incarnation)
     }
 
     /// Waits until the node of this name is connected.
@@ -150,6 +160,11 @@ impl ClusterBuilder {
     /// # Errors
     /// See [`ClusterError`].
     pub fn start(self, runtime: &Runtime) -> Result<Cluster, ClusterError> {
+        self.start_in(runtime, None)
+    }
+
+    /// Makes a runtime a node. In a simulation, `world` has the network and the turns.
+    pub(crate) fn start_in(self, runtime: &Runtime, world: Option<Arc<dyn NodeHost>>) -> Result<Cluster, ClusterError> {
         let ClusterBuilder { name, cluster, wire, network } = self;
         for name in [&name, &cluster] {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -162,11 +177,19 @@ impl ClusterBuilder {
         if listed > ITEM_LIMIT - DIRECTORY {
             return Err(ClusterError::TooManyTypes(listed, ITEM_LIMIT - DIRECTORY));
         }
-        let network = network.ok_or(ClusterError::NoLink)?;
-        let draw = || SysRng.try_next_u64().map_err(|error| ClusterError::NotStarted(error.into()));
-        let incarnation = draw()?;
         let core = runtime.core();
         let road = &core.road;
+        let draw = || match &world {
+            Some(world) => Ok(world.draw()),
+            None => SysRng.try_next_u64().map_err(|error| ClusterError::NotStarted(error.into())),
+        };
+        let incarnation = draw()?;
+        let link: Arc<dyn Link> = match (&world, network) {
+            (Some(world), _) => world.link(&name, incarnation),
+            (None, _) if core.simulation.is_some() => return Err(ClusterError::InSimulation),
+            (None, Some(network)) => Arc::new(network.link(&name, incarnation)),
+            (None, None) => return Err(ClusterError::NoLink),
+        };
         let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;
         let node = Arc::new(node);
         if road.nodes.set(node.clone()).is_err() {
@@ -180,10 +203,9 @@ impl ClusterBuilder {
             voters: Vec::new(),
             detection_time: DETECTION_TIME,
         };
-        let link: Arc<dyn Link> = Arc::new(network.link(&name, incarnation));
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(draw()?));
         let nonce = move || lock(&random).random_range(1..=u64::MAX);
-        let members = Members::new(here, &node, link.clone(), road.clock.clone(), Arc::new(nonce));
+        let members = Members::new(here, &node, (link.clone(), world), road.clock.clone(), Arc::new(nonce));
         node.leaves_by(members.clone());
         link.open(members.clone())?;
         if road.door.is_closed() {

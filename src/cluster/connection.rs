@@ -14,7 +14,7 @@
 //! question is taken back at once, because the carrier of a broken connection takes no frame.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     carrier: Arc<dyn Carrier>,
     core: Weak<Core>,
     /// The questions of the other node whose replies are here. `None` when the connection is down.
-    imported: Mutex<Option<HashMap<u64, Weak<Ask>>>>,
+    imported: Mutex<Option<BTreeMap<u64, Weak<Ask>>>>,
 }
 
 /// Takes the answers to questions of the other node.
@@ -122,7 +122,7 @@ impl Connection {
                 desk: Arc::new(Desk(me.clone())),
                 host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
             };
-            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::new(Some(HashMap::new())) }
+            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::new(Some(BTreeMap::new())) }
         }))
     }
 
@@ -375,13 +375,17 @@ impl Connection {
         }
         self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
         let imported = lock(&self.imported).take();
-        imported.into_iter().flat_map(HashMap::into_values).filter_map(|ask| ask.upgrade()).for_each(|ask| ask.close());
+        imported
+            .into_iter()
+            .flat_map(BTreeMap::into_values)
+            .filter_map(|ask| ask.upgrade())
+            .for_each(|ask| ask.close());
     }
 
     /// The numbers of open questions of this node, and of the other one.
     #[cfg(test)]
     pub(crate) fn open_questions(&self) -> (usize, usize) {
-        (self.side.questions.len(), lock(&self.imported).as_ref().map_or(0, HashMap::len))
+        (self.side.questions.len(), lock(&self.imported).as_ref().map_or(0, BTreeMap::len))
     }
 }
 

@@ -119,13 +119,12 @@ pub(crate) enum Outward {
 
 impl PeerDriver {
     /// Makes the driver of a peer that the link does not see yet.
-    pub(crate) fn new(node: &Arc<Node>, parts: Parts) -> Arc<PeerDriver> {
+    pub(crate) fn new(node: Weak<Node>, parts: Parts) -> Arc<PeerDriver> {
         let Parts { here, name, watch, clock, nonce, wake } = parts;
         let start = clock.now();
         let peer = Peer::new(Duration::ZERO, here, LIMIT);
         let (arrived, effects) = (VecDeque::new(), VecDeque::new());
         let machine = Mutex::new(Machine { peer, is_seen: false, arrived, arrived_bytes: 0, effects });
-        let node = Arc::downgrade(node);
         Arc::new_cyclic(|me| PeerDriver { node, name, watch, clock, start, machine, nonce, wake, me: me.clone() })
     }
 
@@ -198,6 +197,11 @@ impl PeerDriver {
     /// Whether the connection is up and of this incarnation of the peer.
     pub(crate) fn is_connected_to(&self, incarnation: u64) -> bool {
         lock(&self.machine).peer.incarnation() == Some(incarnation)
+    }
+
+    #[cfg(all(test, loom))]
+    pub(crate) fn has_arrivals(&self) -> bool {
+        !lock(&self.machine).arrived.is_empty()
     }
 
     /// Whether the peer has acknowledged all that was sent to it.

@@ -4,14 +4,16 @@
 //! They run while the link sees the peer. `docs/cluster.md` has the protocol.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use super::driver::{Inward, Outward, PeerDriver, Wakes};
 use super::link::Link;
+use super::simulated::{Turns, WorldBells};
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::pool::Parker;
-use crate::primitives::{Arc, AtomicBool, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicBool, Mutex, Ordering, Weak, lock};
 use crate::threads;
 
 /// The most incarnations of one name that are known at once.
@@ -24,19 +26,29 @@ pub(super) struct Member {
     link: Arc<dyn Link>,
     clock: Clock,
     bells: Bells,
-    /// The state of the in thread, when none runs.
+    /// The connection that is up, between the turns of the in thread.
     inward: Mutex<Inward>,
     state: Mutex<State>,
     /// Whether the node is about to leave.
     is_leaving: AtomicBool,
+    /// The number of in threads.
+    #[cfg(all(test, loom))]
+    inside: crate::primitives::AtomicUsize,
 }
 
-/// The places at which the two threads wait. Each is rung when there may be something to do.
+/// Calls the two threads when there may be something to do.
 #[derive(Clone)]
-pub(super) struct Bells {
+pub(super) enum Bells {
+    Threads(ThreadBells),
+    /// The world of a simulation has the turns.
+    World(Arc<WorldBells>),
+}
+
+/// The places at which the two threads wait.
+#[derive(Clone)]
+pub(super) struct ThreadBells {
     inward: Parker,
     outward: Parker,
-    /// Rung by the in thread after each of its turns, while the node leaves.
     quiet: Parker,
 }
 
@@ -45,26 +57,30 @@ struct State {
     /// The incarnations that the link sees.
     seen: BTreeSet<u64>,
     running: Option<Running>,
-    /// Set when the in thread that ran last has exited.
-    before: Option<Latch<()>>,
+    /// Set when the two threads that ran last have exited: the out thread, and the in thread.
+    left: [Option<Latch<()>>; 2],
     has_left: bool,
 }
 
 /// Two threads that run.
 struct Running {
     over: Arc<AtomicBool>,
-    /// Set when each of them has exited: the out thread, and the in thread.
-    left: [Latch<()>; 2],
 }
 
 impl Bells {
-    pub(super) fn new(quiet: Parker) -> Bells {
-        Bells { inward: Parker::new(), outward: Parker::new(), quiet }
+    /// Those of threads. `quiet` is rung by the in thread after each of its turns, while the node leaves.
+    pub(super) fn of_threads(quiet: Parker) -> Bells {
+        Bells::Threads(ThreadBells { inward: Parker::new(), outward: Parker::new(), quiet })
     }
 
     pub(super) fn wakes(&self) -> Wakes {
-        let (inward, outward) = (self.inward.clone(), self.outward.clone());
-        Wakes { inward: Box::new(move || inward.unpark()), outward: Box::new(move || outward.unpark()) }
+        match self {
+            Bells::Threads(bells) => {
+                let (inward, outward) = (bells.inward.clone(), bells.outward.clone());
+                Wakes { inward: Box::new(move || inward.unpark()), outward: Box::new(move || outward.unpark()) }
+            }
+            Bells::World(bells) => bells.wakes(),
+        }
     }
 }
 
@@ -75,8 +91,23 @@ impl Member {
         link: Arc<dyn Link>,
         clock: Clock,
     ) -> Arc<Member> {
-        let (inward, state) = (Mutex::default(), Mutex::default());
-        Arc::new(Member { name, driver, link, clock, bells, inward, state, is_leaving: AtomicBool::new(false) })
+        let member = Arc::new(Member {
+            name,
+            driver,
+            link,
+            clock,
+            bells,
+            inward: Mutex::default(),
+            state: Mutex::default(),
+            is_leaving: AtomicBool::new(false),
+            #[cfg(all(test, loom))]
+            inside: crate::primitives::AtomicUsize::new(0),
+        });
+        if let Bells::World(bells) = &member.bells {
+            let turns: Weak<Member> = Arc::downgrade(&member);
+            bells.begin(turns);
+        }
+        member
     }
 
     /// Whether the link sees a node of this name.
@@ -129,97 +160,126 @@ impl Member {
         let mut state = lock(&self.state);
         state.has_left = true;
         self.driver.leave();
-        let left = state.running.as_ref().map(|running| running.left.to_vec());
         self.end(&mut state);
-        left.unwrap_or_default()
+        drop(state);
+        self.left()
+    }
+
+    /// The latches that the two threads which ran last set when they exit.
+    fn left(&self) -> Vec<Latch<()>> {
+        lock(&self.state).left.iter().flatten().cloned().collect()
     }
 
     /// Starts the two threads, unless they run.
     fn run(self: &Arc<Self>, state: &mut State) {
+        let Bells::Threads(bells) = &self.bells else { return };
         if state.running.is_some() {
             return;
         }
         let over = Arc::new(AtomicBool::new(false));
-        let left = [Latch::new(), Latch::new()];
-        let (out_over, in_over, before) = (over.clone(), over.clone(), state.before.clone());
-        let begun = self.start("to", &left[0], move |member| member.run_out(&out_over)).and_then(|()| {
-            self.start("from", &left[1], move |member| {
-                // Two threads never carry out effects at once.
-                before.into_iter().for_each(|before| before.wait());
-                member.run_in(&in_over);
-            })
-        });
-        match begun {
-            Ok(()) => {
-                state.before = Some(left[1].clone());
-                state.running = Some(Running { over, left });
-            }
+        let [out_left, in_left] = &mut state.left;
+        let started = self.start("to", out_left, (bells, &over), Member::run_out);
+        match started.and_then(|()| self.start("from", in_left, (bells, &over), Member::run_in)) {
+            Ok(()) => state.running = Some(Running { over }),
             Err(error) => {
                 over.store(true, Ordering::SeqCst);
-                self.bells.outward.unpark();
+                bells.outward.unpark();
                 tell_log(|| tracing::error!(peer = &*self.name, %error, "there is no thread for the connection"));
             }
         }
     }
 
+    /// Starts a thread. `left` is set when it has exited.
+    ///
+    /// It waits for the one before it. Otherwise two threads would send, or carry out effects, at once. And the new
+    /// thread could take the ring that has the old one exit.
     fn start(
         self: &Arc<Self>,
         direction: &str,
-        left: &Latch<()>,
-        run: impl FnOnce(&Member) + Send + 'static,
+        left: &mut Option<Latch<()>>,
+        (bells, over): (&ThreadBells, &Arc<AtomicBool>),
+        run: fn(&Member, &ThreadBells, &AtomicBool),
     ) -> std::io::Result<()> {
-        let (member, left) = (self.clone(), left.clone());
+        let (member, bells, over) = (self.clone(), bells.clone(), over.clone());
+        let (before, exited) = (left.clone(), Latch::new());
+        let exits = exited.clone();
         let main = move || {
-            run(&member);
+            before.into_iter().for_each(|before| before.wait());
+            run(&member, &bells, &over);
             // A thread that waits for this one may end the program next.
             drop(member);
-            let _ = left.set(());
+            let _ = exits.set(());
         };
-        threads::start(format!("procession-{direction}-{}", self.name), main).map(drop)
+        threads::start(format!("procession-{direction}-{}", self.name), main)?;
+        *left = Some(exited);
+        Ok(())
     }
 
     /// Has the two threads exit when they have nothing more to do.
     fn end(&self, state: &mut State) {
-        if let Some(Running { over, .. }) = state.running.take() {
+        if let (Some(Running { over }), Bells::Threads(bells)) = (state.running.take(), &self.bells) {
             over.store(true, Ordering::SeqCst);
-            self.bells.inward.unpark();
-            self.bells.outward.unpark();
+            bells.inward.unpark();
+            bells.outward.unpark();
         }
     }
 
-    fn run_out(&self, over: &AtomicBool) {
-        let _watch = self.bells.outward.watch(&self.clock);
-        let mut frame = Vec::new();
+    fn run_out(&self, bells: &ThreadBells, over: &AtomicBool) {
+        let _watch = bells.outward.watch(&self.clock);
         loop {
             // Read before the turn: all that was to be sent before it was set is sent.
             let is_over = over.load(Ordering::SeqCst);
-            match self.driver.turn_out(&mut frame) {
-                Outward::Frame => self.link.send(&self.name, &frame),
-                Outward::Until(_) if is_over => return,
-                Outward::Until(due) => self.bells.outward.park(&self.clock, Deadline(due)),
+            let due = self.turn_out();
+            if is_over {
+                return;
             }
+            bells.outward.park(&self.clock, Deadline(due));
         }
     }
 
-    fn run_in(&self, over: &AtomicBool) {
-        // Not locked while user code runs.
-        let mut inward = std::mem::take(&mut *lock(&self.inward));
+    fn run_in(&self, bells: &ThreadBells, over: &AtomicBool) {
+        #[cfg(all(test, loom))]
+        assert_eq!(self.inside.fetch_add(1, Ordering::Relaxed), 0, "two threads decode at once");
         loop {
             let is_over = over.load(Ordering::SeqCst);
-            match contain(|| self.driver.turn_in(&mut inward)) {
-                Ok(true) => {
-                    if self.is_leaving.load(Ordering::SeqCst) {
-                        self.bells.quiet.unpark();
-                    }
+            if self.turn_in() {
+                if self.is_leaving.load(Ordering::SeqCst) {
+                    bells.quiet.unpark();
                 }
-                Ok(false) if is_over => break,
-                Ok(false) => self.bells.inward.park(&self.clock, Deadline::NEVER),
-                Err(panic) => {
-                    tell_log(|| tracing::error!(peer = &*self.name, %panic, "a connection is closed after a panic"));
-                    self.driver.closed();
-                }
+            } else if is_over {
+                break;
+            } else {
+                bells.inward.park(&self.clock, Deadline::NEVER);
             }
         }
-        *lock(&self.inward) = inward;
+        #[cfg(all(test, loom))]
+        self.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+impl Turns for Member {
+    fn turn_in(&self) -> bool {
+        // Not locked while user code runs.
+        let mut inward = std::mem::take(&mut *lock(&self.inward));
+        let turned = contain(|| self.driver.turn_in(&mut inward));
+        *lock(&self.inward) = inward;
+        turned.unwrap_or_else(|panic| {
+            tell_log(|| tracing::error!(peer = &*self.name, %panic, "a connection is closed after a panic"));
+            self.driver.closed();
+            true
+        })
+    }
+
+    fn turn_out(&self) -> Option<Instant> {
+        let mut frame = Vec::new();
+        loop {
+            match self.driver.turn_out(&mut frame) {
+                Outward::Frame => self.link.send(&self.name, &frame),
+                Outward::Until(due) => return due,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;

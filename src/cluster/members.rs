@@ -9,6 +9,7 @@ use super::link::{Link, Upward};
 use super::member::{Bells, Member};
 use super::node::{Leave, Node};
 use super::peer::Identity;
+use super::simulated::{NodeHost, Turns as _, WorldBells};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::tell_log;
 use crate::pool::Parker;
@@ -30,6 +31,8 @@ pub(super) struct Members {
     link: Arc<dyn Link>,
     clock: Clock,
     nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// The world of a simulation.
+    world: Option<Arc<dyn NodeHost>>,
     pub(super) watch: Arc<NodeWatch>,
     known: Mutex<Known>,
     /// Woken by the in threads while the node leaves.
@@ -46,13 +49,13 @@ impl Members {
     pub(super) fn new(
         here: Identity,
         node: &Arc<Node>,
-        link: Arc<dyn Link>,
+        (link, world): (Arc<dyn Link>, Option<Arc<dyn NodeHost>>),
         clock: Clock,
         nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Arc<Members> {
         let watch = Arc::new(NodeWatch::new(clock.clone()));
         let (node, known, quiet) = (Arc::downgrade(node), Mutex::default(), Parker::new());
-        Arc::new(Members { here, node, link, clock, nonce, watch, known, quiet })
+        Arc::new(Members { here, node, link, clock, nonce, world, watch, known, quiet })
     }
 
     #[cfg(all(test, not(loom)))]
@@ -66,7 +69,6 @@ impl Members {
 
     /// The member of this name. It is made if there is none.
     fn member_or_new(&self, name: &str) -> Option<Arc<Member>> {
-        let node = self.node.upgrade()?;
         let mut known = lock(&self.known);
         if let Some(member) = known.members.get(name) {
             return Some(member.clone());
@@ -85,7 +87,14 @@ impl Members {
             known.members.remove(&gone);
         }
         let name: Arc<str> = name.into();
-        let (bells, nonce) = (Bells::new(self.quiet.clone()), self.nonce.clone());
+        let bells = match &self.world {
+            None => Bells::of_threads(self.quiet.clone()),
+            Some(world) => {
+                let names = (self.here.name.as_str().into(), name.clone());
+                Bells::World(WorldBells::new(world.clone(), names, self.clock.clone()))
+            }
+        };
+        let nonce = self.nonce.clone();
         let parts = Parts {
             here: self.here.clone(),
             name: name.clone(),
@@ -94,7 +103,7 @@ impl Members {
             nonce: Box::new(move || nonce()),
             wake: bells.wakes(),
         };
-        let driver = PeerDriver::new(&node, parts);
+        let driver = PeerDriver::new(self.node.clone(), parts);
         let member = Member::new(name.clone(), (driver, bells), self.link.clone(), self.clock.clone());
         known.members.insert(name, member.clone());
         Some(member)
@@ -130,11 +139,30 @@ impl Members {
         let has_left = std::mem::replace(&mut known.has_left, true);
         (!has_left).then(|| known.members.values().cloned().collect())
     }
+
+    /// Ends the connections without a wait.
+    fn end(&self, members: &[Arc<Member>]) {
+        for member in members {
+            member.leave();
+            if self.world.is_some() {
+                member.turn_out();
+                while member.turn_in() {}
+            }
+        }
+        self.link.close();
+        self.watch.close();
+    }
 }
 
 impl Leave for Members {
     fn leave(&self, clock: &Clock, deadline: Deadline) {
         let Some(members) = self.close() else { return };
+        if let Some(world) = clock.driver() {
+            // The world goes on in the meantime. It has no threads to wait for.
+            let is_drained = || members.iter().all(|member| member.driver.is_drained());
+            world.drive(&mut || is_drained() || deadline.has_passed(clock), clock.deadline(DRAIN));
+            return self.end(&members);
+        }
         // By the system's clock, because a program might not move a manual one.
         let patience = Clock::system();
         let drained = patience.deadline(DRAIN);
@@ -156,10 +184,8 @@ impl Leave for Members {
     }
 
     fn leave_at_once(&self) {
-        for member in self.close().into_iter().flatten() {
-            member.leave();
+        if let Some(members) = self.close() {
+            self.end(&members);
         }
-        self.link.close();
-        self.watch.close();
     }
 }

@@ -14,7 +14,7 @@ mod events;
 mod failures;
 mod frame;
 mod guarded;
-mod link;
+pub(crate) mod link;
 mod lives;
 mod member;
 mod members;
@@ -25,6 +25,7 @@ mod questions;
 mod remote;
 pub(crate) mod scope;
 mod shape;
+pub(crate) mod simulated;
 mod wire;
 
 pub use self::builder::{Cluster, ClusterBuilder, ClusterError};

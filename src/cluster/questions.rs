@@ -9,7 +9,7 @@
 //! the same connection. The encoder of a type is noted when a reply of that type is decoded.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,8 @@ pub(crate) type WriteAnswer = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
 /// The questions of one connection whose replies are on the other node.
 pub(crate) struct Questions {
     next: AtomicU64,
-    open: Mutex<HashMap<u64, Open>>,
+    /// By their numbers, so that all are told in the order in which they were asked.
+    open: Mutex<BTreeMap<u64, Open>>,
     /// Told the numbers of questions that are decided here, and their senders.
     closed: Box<dyn Fn(u64, u64) + Send + Sync>,
     me: Weak<Questions>,

@@ -40,6 +40,10 @@ const DEEPEST: u32 = 2;
 /// The probability that others have a turn before a yield is performed.
 const PAUSE: f64 = 0.1;
 
+/// A world with nodes rests when nothing but connections has done anything for so long. A peer that is silent is down
+/// by then.
+const QUIET: Duration = Duration::from_secs(3);
+
 /// How often a wait may be given up after the failure of a run. A scenario that still waits is unwound.
 const MOST_GIVEN_UP: u32 = 1_000;
 
@@ -65,6 +69,9 @@ impl Shared {
             let state = &mut *self.state();
             if state.gives_up() {
                 return Advanced::Failed;
+            }
+            if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
+                return Advanced::Rests;
             }
             let helper = state.helpers.pop_front();
             let chosen = if helper.is_none() { state.choose((now, self.start), is_due) } else { None };
@@ -101,6 +108,9 @@ impl Shared {
     /// Lets an entry happen. If it is a turn of a process, and no other turn is around it (`is_outer`), also ends the
     /// turn.
     fn happen_within(&self, (entry, candidate): (Entry, Candidate), is_outer: bool) -> Option<EndedTurn> {
+        if !matches!(entry, Entry::Connection(..)) {
+            self.state().busy_at = self.clock.now();
+        }
         match entry {
             Entry::Turn(body, runtime) => return self.turn(body, runtime, candidate, (true, is_outer)),
             Entry::BlockingStep(pid, runtime) => {
@@ -124,6 +134,10 @@ impl Shared {
             Entry::Delivery(pair) => self.deliver_entry(pair),
             Entry::Store(_, job) => {
                 self.state().fold.add(&[7]);
+                self.run_as_job(job);
+            }
+            Entry::Connection(_, job) => {
+                self.state().fold.add(&[8]);
                 self.run_as_job(job);
             }
         }
@@ -258,16 +272,17 @@ impl Shared {
     /// Whether nothing more can happen.
     pub(super) fn rests(&self) -> bool {
         let state = self.collect();
-        state.entries.is_empty()
+        let has_none = state.entries.is_empty() && state.entries.next_later().is_none();
+        (has_none || state.is_quiet(self.clock.now()))
             && state.helpers.is_empty()
-            && state.entries.next_later().is_none()
             && self.clock.next_due_here().is_none()
     }
 
     /// Whether nothing can happen without a timer, and no handler has an open command.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.collect();
-        state.entries.is_empty() && state.helpers.is_empty() && state.open.is_empty() && !state.entries.has_late()
+        let has_none = state.entries.is_empty() && !state.entries.has_late();
+        (has_none || state.is_quiet(self.clock.now())) && state.helpers.is_empty() && state.open.is_empty()
     }
 }
 
@@ -328,6 +343,14 @@ impl State {
                 self.entries.push(Entry::Turn(ready, runtime));
             }
         }
+    }
+
+    /// Whether only connections have done anything for some time, and have anything to do.
+    fn is_quiet(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.busy_at) >= QUIET
+            && self.entries.len() > 0
+            && self.helpers.is_empty()
+            && self.entries.has_only_connections()
     }
 
     /// Whether a wait is given up, because the run has failed. A scenario that waits again and again is unwound.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::decision::{Candidate, Item};
 use super::delivery::Pair;
-use super::recorder::Subject;
+use super::recorder::{ConnectionWork, Subject};
 use crate::pid::Pid;
 use crate::runtime::simulated::Job;
 use crate::sched::body::Ready;
@@ -31,6 +31,9 @@ pub(super) enum Entry {
     /// Work of a store: what it is, and its code.
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     Store(&'static str, Job),
+    /// Work of the connections between nodes.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    Connection(ConnectionWork, Job),
 }
 
 impl Entry {
@@ -44,6 +47,7 @@ impl Entry {
             Entry::Answer(pid, _) => Subject::Answer(*pid),
             Entry::Delivery((_, from, to)) => Subject::Delivery(*from, *to),
             Entry::Store(work, _) => Subject::Store(work),
+            Entry::Connection(work, _) => Subject::Connection(work.clone()),
         }
     }
 }
@@ -109,7 +113,7 @@ impl Entries {
                 self.has_timer = true;
                 Candidate { item: Item::Timer(0), nth: self.timers }
             }
-            Entry::Job(..) | Entry::Answer(..) | Entry::Store(..) => {
+            Entry::Job(..) | Entry::Answer(..) | Entry::Store(..) | Entry::Connection(..) => {
                 self.jobs += 1;
                 Candidate { item: Item::Job(self.jobs), nth: 0 }
             }
@@ -134,7 +138,7 @@ impl Entries {
             Entry::Turn(body, runtime) => self.turns_of(body.head.pid, *runtime).1 += 1,
             Entry::BlockingStep(pid, runtime) => self.turns_of(*pid, *runtime).1 += 1,
             Entry::Timer => self.has_timer = false,
-            Entry::Job(..) | Entry::Answer(..) | Entry::Delivery(_) | Entry::Store(..) => {}
+            Entry::Job(..) | Entry::Answer(..) | Entry::Delivery(_) | Entry::Store(..) | Entry::Connection(..) => {}
         }
         Some((entry, candidate))
     }
@@ -152,6 +156,11 @@ impl Entries {
     pub(super) fn remove_delivery(&mut self, pair: Pair) {
         let place = self.entries.iter().position(|entry| matches!(entry, Entry::Delivery(other) if *other == pair));
         place.into_iter().for_each(|place| _ = (self.entries.remove(place), self.candidates.remove(place)));
+    }
+
+    /// Whether all entries, also those that are held up, are work of connections.
+    pub(super) fn has_only_connections(&self) -> bool {
+        self.entries.iter().chain(self.later.values()).all(|entry| matches!(entry, Entry::Connection(..)))
     }
 
     /// Whether a timer is among the entries.

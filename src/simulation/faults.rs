@@ -107,6 +107,8 @@ pub(super) enum Whom {
     Program,
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     Disk,
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    Network,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,6 +124,15 @@ pub(super) enum What {
     Kill,
     #[cfg(feature = "durable")]
     Disk(crate::durable::journal::Fault),
+    #[cfg(feature = "cluster")]
+    LoseFrame,
+    #[cfg(feature = "cluster")]
+    RepeatFrame,
+    #[cfg(feature = "cluster")]
+    DelayFrame(Duration),
+    /// One node from another, for a time up to this one.
+    #[cfg(feature = "cluster")]
+    Cut(Duration),
 }
 
 /// A fault of a process at a step that the test chooses. See [`Faults::at`].
@@ -200,6 +211,32 @@ impl Faults {
         self.with(Whom::Disk, What::Disk(fault), chance)
     }
 
+    /// Loses frames between nodes, with this probability for each frame.
+    #[cfg(feature = "cluster")]
+    pub fn lose_frames(self, chance: f64) -> Faults {
+        self.with(Whom::Network, What::LoseFrame, chance)
+    }
+
+    /// Lets frames between nodes arrive twice, with this probability for each frame.
+    #[cfg(feature = "cluster")]
+    pub fn repeat_frames(self, chance: f64) -> Faults {
+        self.with(Whom::Network, What::RepeatFrame, chance)
+    }
+
+    /// Delays frames between nodes by up to this time, with this probability for each frame. Later frames between the
+    /// same two nodes do not pass it.
+    #[cfg(feature = "cluster")]
+    pub fn delay_frames(self, chance: f64, most: Duration) -> Faults {
+        self.with(Whom::Network, What::DelayFrame(most), chance)
+    }
+
+    /// Loses a frame and all further ones of one node to another, for up to this time. The probability is that for each
+    /// frame.
+    #[cfg(feature = "cluster")]
+    pub fn cut_nodes(self, chance: f64, most: Duration) -> Faults {
+        self.with(Whom::Network, What::Cut(most), chance)
+    }
+
     /// Sets the most faults of one run. The default is no limit.
     pub fn at_most(mut self, most: u32) -> Faults {
         self.at_most = Some(most);
@@ -228,7 +265,7 @@ impl Whom {
             Whom::Type(wanted) => process == Some(*wanted),
             Whom::Step(wanted, number) => process == Some(*wanted) && step == *number,
             Whom::Process(wanted) => pid == *wanted,
-            Whom::Command(..) | Whom::Blocking(..) | Whom::Program | Whom::Disk => false,
+            Whom::Command(..) | Whom::Blocking(..) | Whom::Program | Whom::Disk | Whom::Network => false,
         }
     }
 }

@@ -110,6 +110,8 @@ mod entries;
 mod state;
 mod invariants;
 mod kills;
+#[cfg(feature = "cluster")]
+mod frames;
 mod shared;
 mod executor;
 mod delayed_delivery;
@@ -121,6 +123,8 @@ mod world;
 mod program;
 #[cfg(feature = "durable")]
 mod stores;
+#[cfg(feature = "cluster")]
+mod network;
 mod one_run;
 mod trace_builder;
 #[allow(clippy::module_inception)]
@@ -128,6 +132,8 @@ mod simulation;
 
 pub use self::delivery::Delivery;
 pub use self::faults::{Fault, Faults, StepFault};
+#[cfg(feature = "cluster")]
+pub use self::network::WorldNetwork;
 pub use self::schedule::Schedule;
 pub use self::simulation::{
     DEFAULT_MAX_TIME, DEFAULT_MAX_TURNS, DEFAULT_SEEDS, FailedRun, Simulation, SimulationReport,

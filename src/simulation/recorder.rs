@@ -22,8 +22,22 @@ pub(super) struct Injected {
     pub(super) what: What,
 }
 
+/// Work of the connection between two nodes, which are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+pub(super) enum ConnectionWork {
+    /// The node sends what it has for the peer.
+    Sends(Arc<str>, Arc<str>),
+    /// The node takes a frame of the peer.
+    Takes(Arc<str>, Arc<str>),
+    /// A frame of the first node arrives at the second one.
+    Arrives(Arc<str>, Arc<str>),
+    /// The other nodes learn that this one has crashed.
+    Crash(Arc<str>),
+}
+
 /// The subject of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Subject {
     /// A step of this process.
     Process(Pid),
@@ -38,11 +52,13 @@ pub(super) enum Subject {
     Delivery(Pid, Pid),
     /// Work of a store.
     Store(&'static str),
+    /// Work of a connection.
+    Connection(ConnectionWork),
 }
 
 impl Subject {
-    pub(super) fn is_process(self, pid: Pid) -> bool {
-        self == Subject::Process(pid)
+    pub(super) fn is_process(&self, pid: Pid) -> bool {
+        *self == Subject::Process(pid)
     }
 }
 
@@ -100,8 +116,8 @@ impl Recorder {
     /// Begins the record of a turn.
     pub(super) fn turn(&mut self, number: u32, is_out_of_order: bool, subject: Subject, at: Duration) {
         if let Some(turns) = &mut self.turns {
-            turns.push(TurnRecord { number, is_out_of_order, subject, at, ..TurnRecord::default() });
             self.wakes = !matches!(subject, Subject::Process(_));
+            turns.push(TurnRecord { number, is_out_of_order, subject, at, ..TurnRecord::default() });
         }
     }
 

@@ -13,6 +13,8 @@ use super::entries::{Entries, Entry};
 use super::failure::Failure;
 use super::faults::{Faults, Rule, What};
 use super::fold::Fold;
+#[cfg(feature = "cluster")]
+use super::frames::Network;
 use super::invariants::Invariants;
 use super::kills::Kills;
 use super::recorder::{Injected, Recorder};
@@ -20,6 +22,8 @@ use super::state::WorldState;
 use super::trace::FindingKind;
 use crate::clock::ManualClock;
 use crate::pid::Pid;
+#[cfg(feature = "cluster")]
+use crate::primitives::Mutex;
 use crate::primitives::{Arc, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
 use crate::process::Duty;
 use crate::process::step_activity::Sight;
@@ -60,6 +64,8 @@ pub(super) struct Shared {
     pub(super) sight: Sight,
     /// Lets others have turns before the next yield of a step, perhaps.
     pub(super) pause: Pause,
+    #[cfg(feature = "cluster")]
+    pub(super) network: Mutex<Network>,
     state: Brief<State>,
 }
 
@@ -103,6 +109,8 @@ pub(super) struct State {
     pub(super) injected: u32,
     /// When the last fault was injected.
     pub(super) last_fault: Instant,
+    /// When something else than a connection has last done anything.
+    pub(super) busy_at: Instant,
     /// Commands that handlers have not answered, with the names of their types.
     pub(super) open: BTreeMap<(Pid, u64), &'static str>,
     /// Commands that are never answered.
@@ -155,6 +163,7 @@ impl Shared {
                 values: 0,
                 injected: 0,
                 last_fault: start,
+                busy_at: start,
                 open: BTreeMap::new(),
                 withheld: Vec::new(),
                 is_ending: false,
@@ -179,6 +188,8 @@ impl Shared {
                 without,
                 sight: Sight::with_log(),
                 pause,
+                #[cfg(feature = "cluster")]
+                network: Mutex::default(),
                 state: Brief::new(state),
             }
         })

@@ -527,7 +527,8 @@ fn test_name() -> Option<String> {
 
 /// The number of the first turn that differs, its process, and its yields in both runs.
 fn first_difference(one: &[TurnRecord], other: &[TurnRecord]) -> Option<(u32, String, String, String)> {
-    let told = |record: &TurnRecord| (record.subject, record.took.clone(), record.yields.clone(), record.verdict);
+    let told =
+        |record: &TurnRecord| (record.subject.clone(), record.took.clone(), record.yields.clone(), record.verdict);
     let (one, other) = one.iter().zip(other).find(|(one, other)| told(one) != told(other))?;
     let who = who(one);
     Some((one.number, who, one.yields.join(", "), other.yields.join(", ")))

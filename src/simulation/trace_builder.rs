@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::faults::{CommandFault, What};
-use super::recorder::{Injected, Subject, TurnRecord};
+use super::recorder::{ConnectionWork, Injected, Subject, TurnRecord};
 use super::trace::{Trace, TraceTurn};
 use super::trace_formatter::short;
 use crate::process::StepActivity;
@@ -16,7 +16,7 @@ pub(super) fn trace_of(records: Vec<TurnRecord>) -> Trace {
 
 /// The process, with its type and its name, or what else the turn is.
 pub(super) fn who(record: &TurnRecord) -> String {
-    match record.subject {
+    match &record.subject {
         Subject::Process(pid) => {
             let name = record.name.as_ref().map_or(String::new(), |name| format!(" {name:?}"));
             format!("{pid} {}{name}", short(record.type_name))
@@ -25,7 +25,11 @@ pub(super) fn who(record: &TurnRecord) -> String {
         Subject::Blocking(pid) => format!("blocking closure of {pid}"),
         Subject::Answer(pid) => format!("late answer to {pid}"),
         Subject::Delivery(from, to) => format!("held message {from} -> {to}"),
-        Subject::Store(work) => String::from(work),
+        Subject::Store(work) => (*work).to_string(),
+        Subject::Connection(ConnectionWork::Sends(node, peer)) => format!("node {node:?} to {peer:?}"),
+        Subject::Connection(ConnectionWork::Takes(node, peer)) => format!("node {node:?} from {peer:?}"),
+        Subject::Connection(ConnectionWork::Arrives(from, to)) => format!("frame {from:?} -> {to:?}"),
+        Subject::Connection(ConnectionWork::Crash(node)) => format!("crash of the node {node:?}"),
     }
 }
 
@@ -44,6 +48,10 @@ fn turn_of(mut record: TurnRecord) -> TraceTurn {
         Subject::Timer => vec![String::from("is due")],
         Subject::Blocking(_) | Subject::Store(_) => vec![String::from("runs")],
         Subject::Answer(_) | Subject::Delivery(..) => vec![String::from("comes")],
+        Subject::Connection(ConnectionWork::Sends(..)) => vec![String::from("sends")],
+        Subject::Connection(ConnectionWork::Takes(..)) => vec![String::from("takes a frame")],
+        Subject::Connection(ConnectionWork::Arrives(..)) => vec![String::from("arrives")],
+        Subject::Connection(ConnectionWork::Crash(_)) => vec![String::from("is known")],
     };
     let mut yielded = record.yields;
     yielded.extend(record.failed);
@@ -83,6 +91,14 @@ fn describe(what: What) -> String {
         What::Kill => String::from("the program is killed"),
         #[cfg(feature = "durable")]
         What::Disk(fault) => format!("the disk fails: {fault:?}"),
+        #[cfg(feature = "cluster")]
+        What::LoseFrame => String::from("a frame is lost"),
+        #[cfg(feature = "cluster")]
+        What::RepeatFrame => String::from("a frame comes twice"),
+        #[cfg(feature = "cluster")]
+        What::DelayFrame(_) => String::from("a frame is late"),
+        #[cfg(feature = "cluster")]
+        What::Cut(_) => String::from("one node is cut from another"),
     }
 }
 

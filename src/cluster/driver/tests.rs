@@ -63,7 +63,7 @@ fn end(name: &str, life: u64, clock: &ManualClock) -> End {
     let watch = Arc::new(NodeWatch::new(clock.clock()));
     let (name, nonce) = ("the other".into(), Box::new(nonce));
     let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
-    let driver = PeerDriver::new(&side.node, parts);
+    let driver = PeerDriver::new(Arc::downgrade(&side.node), parts);
     driver.seen();
     End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), is_stopped: false }
 }

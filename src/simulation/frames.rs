@@ -1,0 +1,51 @@
+//! The nodes of a world, and the frames between them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use crate::cluster::link::Upward;
+use crate::primitives::{Arc, Weak};
+
+/// The nodes of a world, and the frames on their way.
+#[derive(Default)]
+pub(super) struct Network {
+    pub(super) ends: Vec<End>,
+    /// The names of nodes, in the order of their first start.
+    pub(super) names: Vec<Arc<str>>,
+    /// The pairs of names between which frames are lost, from and to, and until when.
+    pub(super) cuts: BTreeMap<(String, String), Option<Instant>>,
+    /// The frames on their way, by the numbers of the names: from, to.
+    pub(super) on_the_way: BTreeMap<(usize, usize), OnTheWay>,
+    pub(super) draws: u64,
+}
+
+#[derive(Default)]
+pub(super) struct OnTheWay {
+    pub(super) frames: VecDeque<Vec<u8>>,
+    /// No frame arrives before this moment.
+    pub(super) last: Option<Instant>,
+}
+
+pub(super) struct End {
+    pub(super) name: Arc<str>,
+    pub(super) incarnation: u64,
+    pub(super) upward: Weak<dyn Upward>,
+}
+
+impl Network {
+    /// The number of a name.
+    pub(super) fn number(&mut self, name: &str) -> usize {
+        self.names.iter().position(|known| **known == *name).unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        })
+    }
+
+    /// Takes a node out. Returns the others.
+    pub(super) fn remove(&mut self, incarnation: u64) -> Vec<Weak<dyn Upward>> {
+        let before = self.ends.len();
+        self.ends.retain(|end| end.incarnation != incarnation);
+        let was_there = self.ends.len() < before;
+        self.ends.iter().filter(|_| was_there).map(|end| end.upward.clone()).collect()
+    }
+}
