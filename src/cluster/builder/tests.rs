@@ -369,3 +369,55 @@ fn a_step_does_not_wait_for_events() {
     a.runtime.shutdown(LIMIT).unwrap();
     assert_eq!(wait(waiting).unwrap(), Ok(None));
 }
+
+#[test]
+fn a_node_leaves_though_its_peer_stands_still() {
+    let network = MemoryNetwork::new();
+    let [a, b] = two(&network);
+    let (echo, _) = b.echo();
+    let far = a.far(&b, echo.address());
+    network.cut("a", "b");
+    a.runtime.send(far, Message::Note(1)).unwrap();
+    // Nobody acknowledges it.
+    a.runtime.shutdown(LIMIT).unwrap();
+    assert_eq!(*lock(&a.graves.0), [(far.pid(), DeadLetterReason::NodeDown)]);
+    assert_eq!(a.names(), [""; 0]);
+}
+
+/// Counts the ups and downs that come as messages.
+#[cfg(feature = "stream")]
+struct Counter(Option<Cluster>, mpsc::Sender<NodeEvent>);
+
+#[cfg(feature = "stream")]
+impl Process for Counter {
+    type Message = NodeEvent;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, NodeEvent>, out: &mut StepOutput) -> StepResult<()> {
+        if let Some(cluster) = self.0.take() {
+            out.stream(4, cluster.events());
+        }
+        for event in events {
+            if let crate::process::Event::Message(event) = event {
+                self.1.send(event).unwrap();
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[cfg(feature = "stream")]
+#[test]
+fn a_process_takes_the_events_as_a_stream() {
+    let network = MemoryNetwork::new();
+    let a = member("a", &network);
+    let (tell, told) = mpsc::channel();
+    let _counter = a.runtime.spawn(Counter(Some(a.cluster.clone()), tell)).unwrap();
+    for _ in 0..5 {
+        let b = member("b", &network);
+        let identity = b.cluster.here().clone();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), NodeEvent::Up(identity.clone()));
+        b.runtime.shutdown(LIMIT).unwrap();
+        assert_eq!(told.recv_timeout(LIMIT).unwrap(), NodeEvent::Down(identity, DownReason::Left));
+    }
+}

@@ -236,6 +236,7 @@ fn in_bad_weather_all_is_accounted_for_and_all_questions_are_answered() {
     Simulation::new(|world| {
         let history = Shelf::default();
         let members = three(world, &history)?;
+        let mut watched: Vec<_> = members.iter().map(|member| member.node.events()).collect();
         for _ in 0..5 {
             storm(world, &members, 5)?;
             world.run_for(world.random(0..4) as u32 * SECOND)?;
@@ -245,6 +246,19 @@ fn in_bad_weather_all_is_accounted_for_and_all_questions_are_answered() {
         connect(world, &members)?;
         storm(world, &members, 1)?;
         world.run_for(25 * SECOND)?;
+        for (member, events) in members.iter().zip(&mut watched) {
+            let events: Vec<_> = std::iter::from_fn(|| events.recv_timeout(Duration::ZERO).ok().flatten()).collect();
+            let mut up = BTreeSet::new();
+            for event in &events {
+                let is_in_turn = match event {
+                    NodeEvent::Up(node) => up.insert(node.clone()),
+                    NodeEvent::Down(node, _) => up.remove(node),
+                    NodeEvent::Refused { .. } => false,
+                };
+                assert!(is_in_turn, "{event:?} of {events:?}");
+            }
+            assert_eq!(up.into_iter().collect::<Vec<_>>(), member.node.nodes());
+        }
         check(&history, false)
     })
     .faults(faults)
@@ -296,5 +310,21 @@ fn a_node_that_crashes_is_down_for_all_and_another_one_when_it_comes_back() {
         check(&history, false)
     })
     .seeds(0..200)
+    .check();
+}
+
+#[test]
+fn thirty_two_nodes_form_a_full_mesh_within_two_seconds() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let start = |number| member(world, &format!("n{number}"), number, &history);
+        let members = (0..32).map(start).collect::<Result<Vec<_>, _>>()?;
+        world.run_for(2 * SECOND)?;
+        for member in &members {
+            assert_eq!(member.names().len(), 31, "{:?}", member.node);
+        }
+        Ok(())
+    })
+    .seeds(0..2)
     .check();
 }
