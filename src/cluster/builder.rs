@@ -7,9 +7,10 @@ use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::events::{NodeEvents, NodeIdentity};
-use super::link::{Link, LinkError, MemoryNetwork};
+use super::link::{Link, LinkError};
 use super::lives::Life;
 use super::members::Members;
+use super::memory_network::MemoryNetwork;
 use super::node::{Leave as _, Node};
 use super::peer::{ITEM_LIMIT, Identity};
 use super::simulated::NodeHost;

@@ -95,7 +95,7 @@ struct Up {
     peer: NodeIdentity,
 }
 
-/// What a driver is made of.
+/// The parts of a driver.
 pub(crate) struct Parts {
     /// The identity of this node.
     pub(crate) here: Identity,

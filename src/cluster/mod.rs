@@ -18,6 +18,7 @@ pub(crate) mod link;
 mod lives;
 mod member;
 mod members;
+mod memory_network;
 mod node;
 mod output;
 mod peer;
@@ -30,7 +31,8 @@ mod wire;
 
 pub use self::builder::{Cluster, ClusterBuilder, ClusterError};
 pub use self::events::{NodeEvent, NodeEvents, NodeIdentity};
-pub use self::link::{LinkError, MemoryNetwork};
+pub use self::link::LinkError;
+pub use self::memory_network::MemoryNetwork;
 pub use self::peer::DownReason;
 pub use self::remote::Remote;
 pub use self::wire::{Wire, WireError};

@@ -30,7 +30,7 @@ enum Letter {
 
 crate::remote!(Letter, "test::Letter", 1);
 
-/// What has happened, as the checker reads it.
+/// The events of a run, as the checker reads them.
 #[derive(Default)]
 struct History {
     /// For each sender and receiver, the numbers that have come, in order.
@@ -205,7 +205,7 @@ fn three(world: &World, history: &Shelf) -> Result<Vec<Member>, BoxError> {
 }
 
 #[test]
-fn the_nodes_of_a_world_find_each_other_and_lose_nothing_on_a_good_network() {
+fn nodes_of_a_world_find_each_other_and_lose_nothing() {
     Simulation::new(|world| {
         let history = Shelf::default();
         let members = three(world, &history)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{Link, LinkError, Upward};
+use super::link::{Link, LinkError, Upward};
 use crate::outcome::BoxError;
 use crate::primitives::{Arc, Mutex, Weak, lock};
 

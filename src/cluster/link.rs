@@ -3,11 +3,7 @@
 //! A link knows nodes by their names. It keeps the order of the frames from one node to another while both are seen. It
 //! may lose frames, and need not say so.
 
-mod memory;
-
 use crate::primitives::Arc;
-
-pub use self::memory::MemoryNetwork;
 
 /// Carries frames between this node and others.
 pub(crate) trait Link: Send + Sync {
