@@ -363,6 +363,11 @@ impl Carrier for PeerDriver {
                 Ok(())
             }
             Err(peer::NotOffered::Busy(_)) => Err(Refused::Busy),
+            Err(peer::NotOffered::TooMuch(_)) => {
+                tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
+                self.closed();
+                Err(Refused::Down)
+            }
             // The encoder has the same limit.
             Err(peer::NotOffered::NotUp(_) | peer::NotOffered::TooLarge(_)) => Err(Refused::Down),
         }

@@ -293,6 +293,45 @@ fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
 }
 
 #[test]
+fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
+    let mut world = world();
+    world.ends[1].is_stopped = true;
+    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None };
+    let mut taken = 0;
+    let refused = loop {
+        match world.ends[0].driver.offer(answer()) {
+            Ok(()) => taken += 1,
+            Err(refused) => break refused,
+        }
+        assert!(taken < 1_000, "100 MB were taken");
+    };
+    assert_eq!(refused, Refused::Down);
+    assert!((320..420).contains(&taken), "{taken} answers of 100 kB were taken");
+    world.run();
+    assert_eq!(world.is_up(), [false, true], "the other one stands still");
+    world.ends[1].is_stopped = false;
+    world.pass(Duration::from_secs(3), &mut || true);
+    world.connect();
+    let (_echo, far, _) = world.echo();
+    let asked = world.ends[0].side.runtime.ask(far, Message::Ask, LIMIT);
+    world.run();
+    assert_eq!(asked.wait().unwrap(), 7);
+}
+
+#[test]
+fn frames_of_a_peer_that_the_link_does_not_see_are_dropped() {
+    let mut world = world();
+    let End { driver, inward, .. } = &mut world.ends[0];
+    driver.arrived(vec![0; 40]);
+    driver.gone();
+    driver.arrived(vec![0; 40]);
+    assert!(driver.turn_in(inward) && inward.up.is_some(), "the frame that came before is taken first");
+    assert!(driver.turn_in(inward) && inward.up.is_none());
+    assert!(!driver.turn_in(inward), "the frame that came afterwards is not there");
+    assert_eq!(driver.turn_out(&mut Vec::new()), Outward::Until(None), "nobody dials");
+}
+
+#[test]
 fn a_node_that_leaves_is_down_at_once_and_for_good() {
     let mut world = world();
     let (_echo, far, _) = world.echo();

@@ -10,6 +10,10 @@ use super::unacknowledged::Unacknowledged;
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
 pub(super) const OPEN_LIMIT: usize = 24 << 20;
 
+/// How many bytes of answers and control items may wait, and one item beyond it. They are never refused, so a peer that
+/// takes none would cost any amount of memory.
+const UNREFUSED: usize = 32 << 20;
+
 /// The memory that a waiting item takes beside its payload, in bytes. It bounds the number of empty items.
 const OVERHEAD: usize = 64;
 
@@ -46,6 +50,8 @@ pub(crate) enum NotOffered<T = u64> {
     NotUp(Item<T>),
     /// The payload is longer than [`ITEM_LIMIT`].
     TooLarge(Item<T>),
+    /// Too many items wait that are never refused. The connection is to be closed.
+    TooMuch(Item<T>),
 }
 
 #[derive(Debug)]
@@ -108,6 +114,8 @@ pub(super) struct Lanes<T> {
     classes: Box<[u32]>,
     small: Budget,
     aside: Budget,
+    /// The bytes of answers and control items that wait.
+    unrefused: usize,
     open_bytes: usize,
     next_large: u64,
     /// The bytes of fragments that were sent, and that the peer has granted.
@@ -131,6 +139,7 @@ impl<T: Copy> Lanes<T> {
             classes: vec![0; CLASSES].into_boxed_slice(),
             small: Budget::default(),
             aside: Budget::default(),
+            unrefused: 0,
             open_bytes: 0,
             next_large: 0,
             fragment_bytes: 0,
@@ -148,6 +157,12 @@ impl<T: Copy> Lanes<T> {
             return Err(NotOffered::TooLarge(item));
         }
         let is_small = item.payload.len() <= FRAGMENT;
+        if class != Class::Message {
+            if self.unrefused > UNREFUSED {
+                return Err(NotOffered::TooMuch(item));
+            }
+            self.unrefused += item.payload.len() + OVERHEAD;
+        }
         if class == Class::Control && is_small && (item.sender == 0 || self.classes[class_of(item.sender)] == 0) {
             self.control.push_back(item);
             return Ok(());
@@ -228,6 +243,7 @@ impl<T: Copy> Lanes<T> {
         while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len())) {
             put_item(batch, Part::Control, &item.payload);
             sent.item(item.token, item.payload.len());
+            self.unrefused -= item.payload.len() + OVERHEAD;
             self.control.pop_front();
         }
         // Items of other lanes must not pass control items of their senders that had no room.
@@ -391,6 +407,9 @@ impl<T: Copy> Lanes<T> {
         self.classes[class_of(waiting.item.sender)] -= 1;
         let budget = if waiting.is_aside { &mut self.aside } else { &mut self.small };
         budget.bytes -= waiting.cost();
+        if waiting.class != Class::Message {
+            self.unrefused -= waiting.cost();
+        }
     }
 }
 

@@ -274,7 +274,12 @@ impl World {
                 node.accepted.insert(token, mark);
                 Some(token)
             }
-            Err(NotOffered::Busy(item) | NotOffered::NotUp(item) | NotOffered::TooLarge(item)) => {
+            Err(
+                NotOffered::Busy(item)
+                | NotOffered::NotUp(item)
+                | NotOffered::TooLarge(item)
+                | NotOffered::TooMuch(item),
+            ) => {
                 assert_eq!(item.token, token);
                 None
             }
