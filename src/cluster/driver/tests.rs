@@ -319,6 +319,22 @@ fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
 }
 
 #[test]
+fn frames_that_nobody_takes_are_bounded_and_end_the_connection() {
+    let mut world = world();
+    let End { driver, inward, .. } = &mut world.ends[0];
+    let frame = vec![0; 64 << 10];
+    (0..1_000).for_each(|_| driver.arrived(frame.clone()));
+    let mut taken = 0;
+    while driver.turn_in(inward) {
+        taken += 1;
+    }
+    assert!((256..260).contains(&taken), "{taken} frames of 64 KiB were kept");
+    assert!(inward.up.is_none());
+    // There is room for the next connection.
+    world.connect();
+}
+
+#[test]
 fn frames_of_a_peer_that_the_link_does_not_see_are_dropped() {
     let mut world = world();
     let End { driver, inward, .. } = &mut world.ends[0];
