@@ -1,10 +1,13 @@
 //! Processes on several nodes.
 //!
-//! This part is being built. It has the types that travel, their encoding, and the connection of two nodes. It has no
-//! threads and no link to other programs yet.
-
-// The connections that use it are not here yet.
-#![allow(dead_code)]
+//! A runtime becomes a *node* of a cluster by [`Cluster::named`]. PIDs and addresses of other nodes' processes come in
+//! messages. They work as local ones do: they can be sent to and asked, by the same calls.
+//!
+//! Messages between nodes are encoded. So their types implement [`Remote`], mostly by [`remote!`](crate::remote), and
+//! are named in the [`Wire`] of the node. Local messages pay nothing for it.
+//!
+//! This part is being built. The nodes of one program can be connected, by a [`MemoryNetwork`] or in a
+//! [simulation](crate::simulation::World::start_node). The file `docs/cluster.md` of the repository has the protocols.
 
 mod builder;
 mod codec;

@@ -72,10 +72,6 @@ impl Incoming {
         self.granted() - told >= CREDIT / 2
     }
 
-    pub(super) fn has_opening(&self) -> bool {
-        self.has_opening
-    }
-
     /// Reads one part of a batch. `granted` is what the peer was told last.
     pub(super) fn part(&mut self, reader: &mut Reader<'_>, granted: u64) -> Result<Arrived, Violation> {
         let part = reader.byte().and_then(Part::of_byte).ok_or(Violation)?;

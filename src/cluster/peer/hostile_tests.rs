@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::frame::{FRAGMENT, Part, put_varint};
 use super::lanes::OPEN_LIMIT;
+use super::refusal::Difference;
 use super::simulated_link::{Dice, identity};
 use super::*;
 

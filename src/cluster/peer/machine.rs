@@ -172,6 +172,7 @@ impl<T: Copy> Peer<T> {
     }
 
     /// Whether the connection is up.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn is_up(&self) -> bool {
         matches!(&self.state, State::Connected(connection) if connection.stage == Stage::Up)
     }

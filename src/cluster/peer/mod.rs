@@ -2,9 +2,6 @@
 //!
 //! `docs/cluster.md` has the protocol. [`Peer`] is the machine.
 
-// The driver of the machine does not exist yet.
-#![allow(dead_code, unused_imports)]
-
 mod frame;
 mod refusal;
 mod hello;
@@ -27,8 +24,8 @@ mod hostile_tests;
 
 pub use effect::DownReason;
 pub(crate) use effect::{Effect, Payload};
-pub(crate) use frame::{ITEM_LIMIT, LONGEST_FRAME};
+pub(crate) use frame::ITEM_LIMIT;
 pub(crate) use hello::Identity;
 pub(crate) use lanes::{Class, Item, NotOffered};
 pub(crate) use machine::Peer;
-pub(crate) use refusal::{Difference, Refusal};
+pub(crate) use refusal::Refusal;

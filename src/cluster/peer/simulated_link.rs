@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::random::{below, random_at};
 
+use super::frame::LONGEST_FRAME;
 use super::*;
 
 pub(super) const MILLISECOND: Duration = Duration::from_millis(1);

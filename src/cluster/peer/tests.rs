@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::refusal::Difference;
 use super::simulated_link::{Fate, MILLISECOND, SECOND, Weather, World, identity};
 use super::*;
 
