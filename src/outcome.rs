@@ -37,6 +37,9 @@ pub enum Reason {
     /// There was no such process: it had ended before, or never existed.
     #[error("no such process")]
     NoSuchProcess,
+    /// It is on another node, and there is no connection to that node. It may live.
+    #[error("the connection to its node has broken")]
+    NodeDown,
     /// A process to which it was linked has ended.
     #[error("{0}")]
     Linked(LinkedExit),

@@ -40,6 +40,8 @@
 //! **Locks.** A thread locks at most two shards, the lower one first. It may then lock a cell, and no other lock after
 //! that. Drops, wake-ups and calls are carried out when all locks are free: see [`Told`].
 
+#[cfg(feature = "cluster")]
+mod between_nodes;
 mod recovering;
 
 use std::collections::{BTreeMap, HashMap};
@@ -116,6 +118,9 @@ pub(crate) enum Told {
     Doomed(Pid, Option<Ready>),
     /// The receiver does not take the event. The event is to be dropped.
     Refused(Control),
+    /// The exit of a process is to be handed over to a process on another node.
+    #[cfg(feature = "cluster")]
+    Elsewhere(Pid, Control),
     /// A watcher outside of the runtime is to be notified.
     Outside(Latch<Down>, Down),
 }
@@ -145,6 +150,17 @@ impl Shard {
         let taken = take(entry);
         if entry.is_empty() {
             self.remove(pid);
+        }
+        taken
+    }
+
+    /// As `take`, for a process that may live elsewhere. Nobody watches it when its last half is gone.
+    fn take_of<R>(&mut self, cells: &impl Cells, pid: Pid, take: impl FnOnce(&mut Entry) -> Option<R>) -> Option<R> {
+        let taken = self.take(pid, take);
+        if let Some(elsewhere) = cells.elsewhere(pid)
+            && !self.entries.contains_key(&pid)
+        {
+            elsewhere.unwatch(pid);
         }
         taken
     }
@@ -207,7 +223,7 @@ impl Relations {
         let target = monitor.pid();
         let mut both = self.both(watcher, target);
         if !mark(cells, target) {
-            return tell_down(cells, watcher, Down::nobody(monitor));
+            return tell_down(cells, watcher, missing(cells, monitor));
         }
         write_monitor(&mut both, cells, watcher, monitor);
         Told::Nothing
@@ -218,25 +234,27 @@ impl Relations {
         let target = monitor.pid();
         let mut shard = self.shard(target);
         if !mark(cells, target) {
-            return Told::Outside(latch, Down::nobody(monitor));
+            return Told::Outside(latch, missing(cells, monitor));
         }
         shard.of(target).watched_by.insert(monitor.id(), Watcher::Outside(latch));
         Told::Nothing
     }
 
     /// Ends a watch from outside.
-    pub(crate) fn unwatch(&self, monitor: Monitor) {
-        let watcher = self.shard(monitor.pid()).take(monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
+    pub(crate) fn unwatch(&self, cells: &impl Cells, monitor: Monitor) {
+        let mut shard = self.shard(monitor.pid());
+        let watcher = shard.take_of(cells, monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
+        drop(shard);
         drop(watcher);
     }
 
     /// Ends a monitor. Returns whether its event had not been sent. If it was sent, it is in the watcher's mailbox, or
     /// a step has taken it.
-    pub(crate) fn demonitor(&self, watcher: Pid, monitor: Monitor) -> bool {
+    pub(crate) fn demonitor(&self, cells: &impl Cells, watcher: Pid, monitor: Monitor) -> bool {
         let mut both = self.both(watcher, monitor.pid());
         let untold = both.first().take(watcher, |entry| entry.watches.remove(&monitor.id())).is_some();
         if untold {
-            both.second().take(monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
+            both.second().take_of(cells, monitor.pid(), |entry| entry.watched_by.remove(&monitor.id()));
         }
         untold
     }
@@ -247,8 +265,8 @@ impl Relations {
             return Told::Nothing;
         }
         let mut both = self.both(one, other);
-        if !mark(cells, other) {
-            let exit = Exit::Terminated(Reason::NoSuchProcess);
+        if !mark_linked(cells, one, other) {
+            let exit = Exit::Terminated(why_missing(cells, other));
             return tell_exit(cells, one, (other, &exit), LinkedBy::ME);
         }
         write_link(&mut both, cells, one, other);
@@ -261,7 +279,10 @@ impl Relations {
         let mut both = self.both(one, other);
         let linked = both.first().take(one, |entry| entry.links.remove(&other)).is_some();
         if linked {
-            both.second().take(other, |entry| entry.links.remove(&one));
+            both.second().take_of(cells, other, |entry| entry.links.remove(&one));
+            if let Some(elsewhere) = cells.elsewhere(other) {
+                elsewhere.unlink(one, other);
+            }
         }
         let told = cells.cell(other).map_or(Some(Unwanted::Exit(other)), |cell| cell.may_have_told(other));
         (linked, told)
@@ -290,7 +311,7 @@ impl Relations {
     pub(crate) fn ended(&self, cells: &impl Cells, pid: Pid, exit: &Exit, mut then: impl FnMut(Told)) {
         let Some(entry) = self.shard(pid).remove(pid) else { return };
         for (id, target) in entry.watches {
-            let watcher = self.shard(target).take(target, |entry| entry.watched_by.remove(&id));
+            let watcher = self.shard(target).take_of(cells, target, |entry| entry.watched_by.remove(&id));
             drop(watcher);
         }
         for (id, watcher) in entry.watched_by {
@@ -310,7 +331,7 @@ impl Relations {
         for partner in entry.links.into_keys() {
             let told = {
                 let mut shard = self.shard(partner);
-                match shard.take(partner, |entry| entry.links.remove(&pid)) {
+                match shard.take_of(cells, partner, |entry| entry.links.remove(&pid)) {
                     Some(by) => tell_exit(cells, partner, (pid, exit), by),
                     None => Told::Nothing,
                 }
@@ -341,6 +362,12 @@ impl Relations {
     #[cfg(feature = "durable")]
     pub(crate) fn is_linked(&self, pid: Pid) -> bool {
         self.shard(pid).entries.get(&pid).is_some_and(|entry| !entry.links.is_empty())
+    }
+
+    /// Whether a process is linked to this other one.
+    #[cfg(all(test, feature = "cluster", not(loom)))]
+    pub(crate) fn is_linked_to(&self, pid: Pid, other: Pid) -> bool {
+        self.shard(pid).entries.get(&pid).is_some_and(|entry| entry.links.contains_key(&other))
     }
 
     /// The number of processes that have relations.
@@ -379,6 +406,22 @@ pub(crate) fn mark(cells: &impl Cells, pid: Pid) -> bool {
         Some(cell) => cell.relate(pid),
         None => cells.elsewhere(pid).is_some_and(|elsewhere| elsewhere.watch(pid)),
     }
+}
+
+/// As `mark`, for a process to which `one` links itself.
+fn mark_linked(cells: &impl Cells, one: Pid, other: Pid) -> bool {
+    match (cells.cell(other), cells.elsewhere(other)) {
+        (None, Some(elsewhere)) => elsewhere.link(one, other),
+        _ => mark(cells, other),
+    }
+}
+
+fn why_missing(cells: &impl Cells, pid: Pid) -> Reason {
+    cells.elsewhere(pid).map_or(Reason::NoSuchProcess, |elsewhere| elsewhere.why_missing(pid))
+}
+
+fn missing(cells: &impl Cells, monitor: Monitor) -> Down {
+    Down { monitor, pid: monitor.pid(), exit: Exit::Terminated(why_missing(cells, monitor.pid())) }
 }
 
 fn write_monitor(both: &mut Both<'_>, cells: &impl Cells, watcher: Pid, monitor: Monitor) {
@@ -453,6 +496,10 @@ fn tell_linked(
 ) -> Told {
     let signal = Control::Exit(ExitSignal { pid: ended, exit: exit.clone() }, by);
     let Some(cell) = cells.cell(partner) else {
+        #[cfg(feature = "cluster")]
+        if cells.elsewhere(partner).is_some_and(|elsewhere| elsewhere.shows_errors()) {
+            return Told::Elsewhere(partner, signal);
+        }
         // There it is decided whether the partner traps exits.
         return match signal_elsewhere(cells, partner, Signal::Control(signal)) {
             Err(Signal::Control(signal)) => Told::Refused(signal),

@@ -13,11 +13,14 @@
 //! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. A later
 //! question is taken back at once, because the carrier of a broken connection takes no frame.
 
+mod relating;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 
 use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
+use super::far_relations::FarRelations;
 use super::frame::Head;
 use super::guarded;
 use super::lives::{Life, Lives};
@@ -34,7 +37,7 @@ use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
-use crate::runtime::Core;
+use crate::runtime::{Core, ExitWatcher};
 use crate::sched::non_local::AnyMessage;
 use crate::sched::outbox::Outbox;
 
@@ -45,6 +48,8 @@ pub(crate) struct Item {
     pub(crate) sender: u64,
     /// The message in it. `None` if the frame has another content, which is never refused for want of room.
     pub(crate) letter: Option<Letter>,
+    /// Whether it passes the frames of other senders.
+    pub(crate) is_control: bool,
 }
 
 /// The properties of a message that was sent, for its dead letter.
@@ -77,6 +82,9 @@ pub(crate) struct Connection {
     core: Weak<Core>,
     /// The questions of the other node whose replies are here. `None` when the connection is down.
     imported: Mutex<Option<BTreeMap<u64, Weak<Ask>>>>,
+    /// The monitors and links with processes of the other node.
+    relations: FarRelations<ExitWatcher>,
+    me: Weak<Connection>,
 }
 
 /// Takes the answers to questions of the other node.
@@ -122,7 +130,8 @@ impl Connection {
                 desk: Arc::new(Desk(me.clone())),
                 host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
             };
-            Connection { side: Arc::new(side), wire, taken, carrier, core, imported: Mutex::new(Some(BTreeMap::new())) }
+            let (side, imported, me) = (Arc::new(side), Mutex::new(Some(BTreeMap::new())), me.clone());
+            Connection { side, wire, taken, carrier, core, imported, relations: FarRelations::new(), me }
         }))
     }
 
@@ -170,7 +179,7 @@ impl Connection {
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
         let (bytes, exports) = encoded.into_parts();
-        match self.carrier.offer(Item { bytes, sender, letter }) {
+        match self.carrier.offer(Item { bytes, sender, letter, is_control: false }) {
             Ok(()) => {
                 // Their askers have given up since they were exported. If that was said, it was said too early.
                 let given_up = exports.numbers().into_iter().filter(|number| !self.side.questions.is_open(*number));
@@ -182,6 +191,12 @@ impl Connection {
                 Err(refused)
             }
         }
+    }
+
+    /// Offers a frame that passes the frames of other senders.
+    fn offer_control(&self, encoded: Encoded, sender: u64) -> Result<(), Refused> {
+        let (bytes, _) = encoded.into_parts();
+        self.carrier.offer(Item { bytes, sender, letter: None, is_control: true })
     }
 
     fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
@@ -255,6 +270,7 @@ impl Connection {
                 self.forget_imported(number).into_iter().for_each(|ask| ask.close());
                 Ok(())
             }
+            control => self.take_control(control),
         }
     }
 
@@ -373,6 +389,7 @@ impl Connection {
                 core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) });
             }
         }
+        self.end_relations();
         self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
         let imported = lock(&self.imported).take();
         imported
@@ -380,6 +397,12 @@ impl Connection {
             .flat_map(BTreeMap::into_values)
             .filter_map(|ask| ask.upgrade())
             .for_each(|ask| ask.close());
+    }
+
+    /// The numbers of processes that are watched there and here, and of links.
+    #[cfg(test)]
+    pub(crate) fn relations(&self) -> (usize, usize, usize) {
+        self.relations.len()
     }
 
     /// The numbers of open questions of this node, and of the other one.

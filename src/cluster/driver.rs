@@ -353,8 +353,12 @@ impl PeerDriver {
 
 impl Carrier for PeerDriver {
     fn offer(&self, item: Item) -> Result<(), Refused> {
-        let Item { bytes, sender, letter } = item;
-        let class = if letter.is_some() { Class::Message } else { Class::Answer };
+        let Item { bytes, sender, letter, is_control } = item;
+        let class = match letter {
+            Some(_) => Class::Message,
+            None if is_control => Class::Control,
+            None => Class::Answer,
+        };
         let item = peer::Item { sender, token: letter, payload: bytes };
         let offered = lock(&self.machine).peer.offer(class, item);
         match offered {

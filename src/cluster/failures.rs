@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Exit, Failure, LinkedExit, Panic, Reason};
+use crate::outcome::{Exit, Failure, LinkedExit, Panic, Reason, contain};
 use crate::pid::Pid;
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{CommandError, NodeError};
@@ -26,8 +26,12 @@ pub(crate) struct FarError {
 
 impl FarError {
     pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> FarError {
-        let causes = std::iter::successors(Some(error), |error| error.source()).take(CAUSES + 1);
-        let texts: Vec<String> = causes.map(|cause| cut(cause.to_string())).collect();
+        // These are calls of users.
+        let texts = contain(|| -> Vec<String> {
+            let causes = std::iter::successors(Some(error), |error| error.source()).take(CAUSES + 1);
+            causes.map(|cause| cut(cause.to_string())).collect()
+        });
+        let texts = texts.unwrap_or_else(|panic| vec![format!("an error whose text cannot be had: {panic}")]);
         let fold = |cause, text| Some(Box::new(FarError { text, cause }));
         let error = texts.into_iter().rev().fold(None, fold);
         error.map_or_else(|| FarError { text: String::new(), cause: None }, |error| *error)
@@ -56,7 +60,7 @@ fn cut(mut text: String) -> String {
 }
 
 /// A [`Reason`].
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum FarReason {
     Cancelled,
     TimedOut,
@@ -65,6 +69,7 @@ pub(crate) enum FarReason {
     Ended,
     NoThread,
     NoSuchProcess,
+    NodeDown,
     Linked(Pid, Box<FarExit>),
     Other(String),
 }
@@ -79,6 +84,7 @@ impl FarReason {
             Reason::Ended => FarReason::Ended,
             Reason::NoThread => FarReason::NoThread,
             Reason::NoSuchProcess => FarReason::NoSuchProcess,
+            Reason::NodeDown => FarReason::NodeDown,
             Reason::Linked(linked) => FarReason::Linked(linked.pid(), Box::new(FarExit::of(linked.exit()))),
             Reason::Other(text) => FarReason::Other(cut(text.to_string())),
         }
@@ -93,6 +99,7 @@ impl FarReason {
             FarReason::Ended => Reason::Ended,
             FarReason::NoThread => Reason::NoThread,
             FarReason::NoSuchProcess => Reason::NoSuchProcess,
+            FarReason::NodeDown => Reason::NodeDown,
             FarReason::Linked(pid, exit) => Reason::Linked(LinkedExit::new(pid, exit.here())),
             FarReason::Other(text) => Reason::from(text),
         }
@@ -100,7 +107,7 @@ impl FarReason {
 }
 
 /// An [`Exit`] without its output.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum FarExit {
     Done,
     Failed(FarError),
@@ -109,6 +116,11 @@ pub(crate) enum FarExit {
 }
 
 impl FarExit {
+    /// The same, as a text: it names no process.
+    pub(crate) fn as_text(&self) -> FarExit {
+        FarExit::Terminated(FarReason::Other(cut(self.clone().here().to_string())))
+    }
+
     pub(crate) fn of(exit: &Exit) -> FarExit {
         match exit {
             Exit::Done(()) => FarExit::Done,
@@ -160,6 +172,7 @@ impl FarCommandError {
             CommandError::Cancelled(reason) => FarCommandError::Cancelled(FarReason::of(reason)),
             CommandError::Interrupted => FarCommandError::Interrupted,
             CommandError::NoSuchProcess(NoSuchProcessError::Pid(pid)) => FarCommandError::NoSuchProcess(*pid),
+            CommandError::NoSuchProcess(NoSuchProcessError::NodeDown(pid)) => FarCommandError::NodeDown(*pid),
             CommandError::NoSuchProcess(NoSuchProcessError::NotNow(pid)) => FarCommandError::NotNow(*pid),
             CommandError::NoSuchProcess(NoSuchProcessError::Name(name)) => {
                 FarCommandError::NoSuchName(cut(name.to_string()))

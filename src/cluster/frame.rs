@@ -1,8 +1,10 @@
 //! The heads of frames between two nodes. The value of a user follows its head.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::failures::FarCommandError;
+use super::failures::{FarCommandError, FarExit, FarReason};
 use crate::pid::Pid;
 
 /// The head of a frame.
@@ -16,4 +18,23 @@ pub(crate) enum Head {
     NoAnswer { number: u64, from: Option<Pid>, why: FarCommandError },
     /// The asker of a question waits no longer.
     Closed { number: u64 },
+    /// A process of the receiver is asked to end itself. If there is a number, its asker waits for an answer.
+    Cancel { to: Pid, number: Option<u64>, reason: FarReason, limit: Option<Duration> },
+    /// A process of the receiver is to be ended.
+    Terminate { to: Pid, number: Option<u64> },
+    /// The sender wants to know when a process of the receiver ends.
+    Watch { pid: Pid },
+    /// The sender does not want to know that any more.
+    Unwatch { pid: Pid },
+    /// A process of the sender that the receiver watches has ended.
+    Ended { pid: Pid, exit: FarExit },
+    /// A process of the sender has linked itself to one of the receiver.
+    Link { from: Pid, to: Pid, number: u64 },
+    /// A process of the sender has ended its link to one of the receiver. If there is an exit, its state machine has
+    /// failed, and was replaced.
+    Unlink { from: Pid, to: Pid, number: u64, exit: Option<FarExit> },
+    /// The answer to an `Unlink`.
+    Unlinked { from: Pid, to: Pid, number: u64 },
+    /// A process of the sender that is linked to one of the receiver has ended.
+    Exit { from: Pid, to: Pid, exit: FarExit },
 }

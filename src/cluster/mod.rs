@@ -15,6 +15,7 @@ mod connection;
 mod driver;
 mod events;
 mod failures;
+mod far_relations;
 mod frame;
 mod guarded;
 pub(crate) mod link;

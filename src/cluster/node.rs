@@ -8,15 +8,15 @@ use super::connection::{Carrier, Connection, Letter};
 use super::lives::{Life, Lives};
 use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, Reason};
 use crate::pid::Pid;
 use crate::primitives::{Arc, OnceLock, Weak};
 use crate::process::no_such_process::NoSuchProcessError;
-use crate::process::{Completion, NodeError, SendError};
+use crate::process::{Ask, CancelRequest, CommandError, Completion, ExitSignal, NodeError, SendError};
 use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
-use crate::sched::mailbox::Signal;
-use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+use crate::sched::mailbox::{Control, Signal};
+use crate::sched::non_local::{AnyMessage, NonLocal, Settled, Stop};
 
 /// Ends the connections of a node.
 pub(crate) trait Leave: Send + Sync {
@@ -94,9 +94,11 @@ impl Node {
         }
         let numbers = (self.lives.clone(), self.here, there);
         let connection = Connection::new(numbers, (self.wire.clone(), list), carrier, self.core.clone())?;
-        if let Some(before) = self.connections.insert(there, connection.clone()) {
+        // The down of the one before ends the halves of its links. No new one has begun by then.
+        if let Some((_, before)) = self.connections.remove(&there) {
             before.down([]);
         }
+        self.connections.insert(there, connection.clone());
         Ok((there, connection))
     }
 
@@ -146,16 +148,39 @@ impl NonLocal for Node {
         }
     }
 
-    fn signal(&self, _: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
-        Err((Missing::Never, signal))
+    fn signal(&self, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)> {
+        let Some(connection) = self.connection(to) else { return Err((Missing::NodeDown, signal)) };
+        let is_sent = match &signal {
+            Signal::Control(Control::Cancel(CancelRequest { reason, deadline })) => {
+                let Some(core) = self.core.upgrade() else { return Err((Missing::Ended, signal)) };
+                let limit = deadline.map(|deadline| deadline.saturating_duration_since(core.road.clock.now()));
+                connection.stop(to, Stop::Cancel { reason: reason.clone(), limit }, None)
+            }
+            Signal::Control(Control::Exit(ExitSignal { pid, exit }, by)) if by.recovered => {
+                let Some(core) = self.core.upgrade() else { return Err((Missing::Ended, signal)) };
+                connection.recovered(&core, *pid, to, exit);
+                true
+            }
+            Signal::Control(Control::Exit(ExitSignal { pid, exit }, _)) => connection.exit(*pid, to, exit),
+            _ => return Err((Missing::Never, signal)),
+        };
+        if is_sent { Ok(()) } else { Err((Missing::NodeDown, signal)) }
     }
 
     fn complete(&self, _: Pid, completion: Completion) -> Result<(), Completion> {
         Err(completion)
     }
 
-    fn terminate(&self, _: Pid) -> Result<bool, Missing> {
-        Err(Missing::Never)
+    fn terminate(&self, pid: Pid) -> Result<bool, Missing> {
+        let is_sent = self.connection(pid).is_some_and(|connection| connection.stop(pid, Stop::Terminate, None));
+        if is_sent { Ok(true) } else { Err(Missing::NodeDown) }
+    }
+
+    fn stop(&self, (from, to): (Pid, Pid), stop: Stop, ask: Arc<Ask>) {
+        match self.connection(to) {
+            Some(connection) => _ = connection.stop(to, stop, Some((from, &ask))),
+            None => ask.give_up(CommandError::Node { pid: to, why: NodeError::NodeDown }),
+        }
     }
 
     fn body_lost(&self, _: Pid) {}
@@ -165,7 +190,31 @@ impl NonLocal for Node {
         self.connections.contains_key(&pid.node())
     }
 
-    fn watch(&self, _: Pid) -> bool {
+    fn watch(&self, pid: Pid) -> bool {
+        self.connection(pid).is_some_and(|connection| connection.watch(pid))
+    }
+
+    fn unwatch(&self, pid: Pid) {
+        self.connection(pid).into_iter().for_each(|connection| connection.unwatch(pid));
+    }
+
+    fn link(&self, near: Pid, far: Pid) -> bool {
+        self.connection(far).is_some_and(|connection| connection.link(near, far))
+    }
+
+    fn unlink(&self, near: Pid, far: Pid) {
+        self.connection(far).into_iter().for_each(|connection| connection.unlink(near, far, None));
+    }
+
+    fn why_missing(&self, _: Pid) -> Reason {
+        Reason::NodeDown
+    }
+
+    fn shows_errors(&self) -> bool {
+        true
+    }
+
+    fn may_be_named(&self) -> bool {
         false
     }
 
@@ -192,5 +241,11 @@ impl Drop for Node {
 
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod echo;
+#[cfg(all(test, not(loom)))]
+mod link_tests;
+#[cfg(all(test, not(loom)))]
+mod net;
+#[cfg(all(test, not(loom)))]
+mod relation_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

@@ -161,7 +161,7 @@ impl Operator {
             Ok(()) => self.stored(&fate),
             Err(Missing::Ended) => Err(NotRepaired::NoSuchProcess.into()),
             Err(Missing::NotNow) if !self.core.tail.is_closing() => Err(NotRepaired::Lost.into()),
-            Err(Missing::Never | Missing::NotNow) => Err(NotRepaired::Closed.into()),
+            Err(Missing::Never | Missing::NotNow | Missing::NodeDown) => Err(NotRepaired::Closed.into()),
         }
     }
 

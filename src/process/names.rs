@@ -25,6 +25,9 @@ pub enum NameError {
     /// The name is empty.
     #[error("a name may not be empty")]
     Empty,
+    /// The process lives on another node.
+    #[error("{0} lives on another node, and names and groups are local: register it, or let it join, on its own node")]
+    OtherNode(Pid),
 }
 
 /// Why a target has no address of the wanted type.

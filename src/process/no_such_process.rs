@@ -20,6 +20,9 @@ pub enum NoSuchProcessError {
     /// call can succeed.
     #[error("the process {0} cannot be reached now: its store opens its files again after an error: try again")]
     NotNow(Pid),
+    /// The process belongs to another node, and there is no connection to that node. It may live.
+    #[error("the process {0} cannot be reached: the connection to its node has broken")]
+    NodeDown(Pid),
     /// The runtime has ended, and all its processes with it.
     #[error("the runtime has ended")]
     RuntimeEnded,
@@ -29,7 +32,10 @@ impl NoSuchProcessError {
     /// The name, or the group, if the target was one.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
-            NoSuchProcessError::Pid(_) | NoSuchProcessError::NotNow(_) | NoSuchProcessError::RuntimeEnded => None,
+            NoSuchProcessError::Pid(_)
+            | NoSuchProcessError::NotNow(_)
+            | NoSuchProcessError::NodeDown(_)
+            | NoSuchProcessError::RuntimeEnded => None,
             NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
         }
     }

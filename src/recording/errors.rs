@@ -74,6 +74,7 @@ fn put_reason(reason: &Reason, to: &mut Vec<u8>, chain: usize) {
         Reason::Ended => to.push(4),
         Reason::NoThread => to.push(5),
         Reason::NoSuchProcess => to.push(6),
+        Reason::NodeDown => to.push(9),
         Reason::Linked(linked) if chain > 0 => {
             to.push(7);
             linked.pid().encode(to);
@@ -101,6 +102,7 @@ fn take_reason(from: &mut Input<'_>, chain: usize) -> Result<Reason, DecodeError
             Reason::Linked(LinkedExit::new(pid, take_exit_of_chain(from, chain - 1)?))
         }
         8 => Reason::Other(Cow::Owned(from.take()?)),
+        9 => Reason::NodeDown,
         _ => return Err(unknown()),
     })
 }
@@ -118,6 +120,10 @@ fn put_failure(failure: &Failure, to: &mut Vec<u8>) {
             put_no_such_process(error, to);
         }
         Some(NameError::Empty) => to.push(3),
+        Some(NameError::OtherNode(pid)) => {
+            to.push(4);
+            pid.encode(to);
+        }
         None => {
             to.push(0);
             put_text(&failure.to_string(), to);
@@ -131,6 +137,7 @@ fn take_failure(from: &mut Input<'_>) -> Result<Failure, DecodeError> {
         1 => Failure::new(NameError::Taken { name: from.take()?, holder: from.take()? }),
         2 => Failure::new(NameError::NoSuchProcess(take_no_such_process(from)?)),
         3 => Failure::new(NameError::Empty),
+        4 => Failure::new(NameError::OtherNode(from.take()?)),
         _ => return Err(unknown()),
     })
 }
@@ -154,6 +161,10 @@ fn put_no_such_process(error: &NoSuchProcessError, to: &mut Vec<u8>) {
             to.push(4);
             pid.encode(to);
         }
+        NoSuchProcessError::NodeDown(pid) => {
+            to.push(5);
+            pid.encode(to);
+        }
     }
 }
 
@@ -164,6 +175,7 @@ fn take_no_such_process(from: &mut Input<'_>) -> Result<NoSuchProcessError, Deco
         2 => NoSuchProcessError::Group(from.take()?),
         3 => NoSuchProcessError::RuntimeEnded,
         4 => NoSuchProcessError::NotNow(from.take()?),
+        5 => NoSuchProcessError::NodeDown(from.take()?),
         _ => return Err(unknown()),
     })
 }

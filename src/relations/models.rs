@@ -134,7 +134,7 @@ fn a_monitor_is_taken_back_while_the_process_ends() {
         let _ = two.relations.monitor(&*two, pid(0), monitor);
         let other = two.clone();
         let ends = loom::thread::spawn(move || drop(end(&other, 1)));
-        if !two.relations.demonitor(pid(0), monitor) {
+        if !two.relations.demonitor(&*two, pid(0), monitor) {
             let forgotten = two.cells[0].forget(pid(0), &[Unwanted::Down(monitor)].into());
             assert_eq!(forgotten.len(), 1, "it is in the mailbox");
         }

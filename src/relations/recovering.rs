@@ -77,7 +77,7 @@ impl Relations {
             }
         }
         for (id, target) in watches {
-            let watcher = self.shard(target).take(target, |entry| entry.watched_by.remove(&id));
+            let watcher = self.shard(target).take_of(cells, target, |entry| entry.watched_by.remove(&id));
             drop(watcher);
         }
         let mut parent_told = false;
@@ -98,7 +98,7 @@ impl Relations {
         };
         if !half.other {
             both.first().take(pid, |entry| entry.links.remove(&partner));
-            let half = both.second().take(partner, |entry| entry.links.remove(&pid));
+            let half = both.second().take_of(cells, partner, |entry| entry.links.remove(&pid));
             let Some(by) = half.map(LinkedBy::of_recovery) else { return Told::Nothing };
             return tell_exit(cells, partner, (pid, &recovered.exit), by);
         }

@@ -15,6 +15,8 @@ use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, is_looking, lock, thread};
 use crate::process::command::why_dead;
+#[cfg(feature = "cluster")]
+use crate::process::host::CountedHost;
 use crate::process::{
     Answer, AnyHandler, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason,
     NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
@@ -23,6 +25,8 @@ use crate::relations::Relations;
 use crate::sched::body::{Head, Host, LimitedCommand, Ready, StepOutput, Yield};
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
+#[cfg(feature = "cluster")]
+use crate::sched::non_local::{NonLocal, Stop};
 use crate::sched::outbox::Outbox;
 use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
@@ -90,6 +94,7 @@ impl Core {
             Err((Missing::Ended, _)) => Ok(false),
             Err((Missing::Never, _)) => Err(NoSuchProcessError::Pid(to)),
             Err((Missing::NotNow, _)) => Err(NoSuchProcessError::NotNow(to)),
+            Err((Missing::NodeDown, _)) => Err(NoSuchProcessError::NodeDown(to)),
         }
     }
 
@@ -104,6 +109,7 @@ impl Core {
         self.leave_pool(pid);
         told.map_err(|missing| match missing {
             Missing::NotNow => NoSuchProcessError::NotNow(pid),
+            Missing::NodeDown => NoSuchProcessError::NodeDown(pid),
             Missing::Never | Missing::Ended => NoSuchProcessError::Pid(pid),
         })
     }
@@ -201,6 +207,17 @@ impl Core {
 }
 
 /// The result as the answer to a command.
+#[cfg(feature = "cluster")]
+impl Core {
+    /// Asks a process of another node to end. `asker` is the process that does, and the tag of its command.
+    #[cold]
+    fn stop_elsewhere(&self, node: &dyn NonLocal, (asker, tag): (Pid, u64), to: Pid, stop: Stop) {
+        let Some(core) = self.shared() else { return };
+        let host = Arc::new(core as Arc<dyn crate::process::host::Host>) as CountedHost;
+        node.stop((asker, to), stop, Arc::new(Ask::of_process::<bool>(host, asker, tag, to)));
+    }
+}
+
 fn as_answer(told: Result<bool, NoSuchProcessError>) -> Answer {
     Ok(Box::new(told?))
 }
@@ -248,10 +265,18 @@ impl Engine for Core {
             Yield::CancelFuture { tag } => self.drop_future(body, tag, Reason::Cancelled, executor),
             Yield::Cancel { tag, to, request } => {
                 let (reason, limit) = *request;
+                #[cfg(feature = "cluster")]
+                if let Some(node) = self.road.node_of(to) {
+                    return self.stop_elsewhere(node, (pid, tag), to, Stop::Cancel { reason, limit });
+                }
                 let told = self.cancel(executor, to, reason, limit);
                 self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
             Yield::Terminate { tag, to } => {
+                #[cfg(feature = "cluster")]
+                if let Some(node) = self.road.node_of(to) {
+                    return self.stop_elsewhere(node, (pid, tag), to, Stop::Terminate);
+                }
                 let told = self.terminate(executor, to, false);
                 self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
@@ -268,7 +293,7 @@ impl Engine for Core {
             Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
             Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
             Relate::Demonitor(monitor) => {
-                let untold = self.relations.demonitor(pid, monitor);
+                let untold = self.relations.demonitor(road, pid, monitor);
                 return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {

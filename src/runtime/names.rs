@@ -120,8 +120,17 @@ impl Runtime {
 impl Core {
     /// Gives a process a name.
     pub(super) fn register(&self, name: &Arc<str>, pid: Pid) -> Result<(), NameError> {
+        self.check_local(pid)?;
         let lives = || mark(&*self.road, pid);
         self.names.register(name, pid, lives)
+    }
+
+    /// Names and groups have only processes of this node.
+    fn check_local(&self, pid: Pid) -> Result<(), NameError> {
+        match self.road.elsewhere(pid) {
+            Some(elsewhere) if !elsewhere.may_be_named() => Err(NameError::OtherNode(pid)),
+            _ => Ok(()),
+        }
     }
 
     /// Gives a new process the name of its spawn options. It does so only once, because the name may be changed later,
@@ -133,7 +142,7 @@ impl Core {
         self.names.register(name, pid, || true).map_err(|why| match why {
             NameError::Taken { name, holder } => SpawnError::NameTaken { name, holder },
             // The process counts as alive here, so there is no other reason.
-            NameError::Empty | NameError::NoSuchProcess(_) => SpawnError::EmptyName,
+            NameError::Empty | NameError::NoSuchProcess(_) | NameError::OtherNode(_) => SpawnError::EmptyName,
         })?;
         rare.is_named = true;
         Ok(())
@@ -147,6 +156,7 @@ impl Core {
         by: Doer,
         executor: &mut H,
     ) -> Result<(), NameError> {
+        self.check_local(pid)?;
         self.groups.join(&*self.road, group, pid, by, |told| self.told(told, executor))
     }
 

@@ -6,6 +6,8 @@ use crate::primitives::AtomicUsize;
 use crate::process::Pid;
 use crate::relations::{Cells, Told};
 use crate::sched::cell::Cell;
+#[cfg(feature = "cluster")]
+use crate::sched::mailbox::Signal;
 use crate::sched::non_local::NonLocal;
 use crate::sched::road::{Executor, Road};
 
@@ -25,7 +27,7 @@ impl Cells for Road {
 
 impl Core {
     /// Performs the action that remains after a process was notified.
-    pub(super) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
+    pub(crate) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {
             Told::Nothing => {}
             Told::Woken(ready) => executor.woken(ready),
@@ -34,6 +36,12 @@ impl Core {
                 self.leave_pool(pid);
             }
             Told::Refused(control) => drop_contained(control),
+            #[cfg(feature = "cluster")]
+            Told::Elsewhere(to, control) => {
+                executor.let_go();
+                let refused = self.road.elsewhere(to).map(|node| node.signal(to, Signal::Control(control)));
+                drop_contained(refused);
+            }
             Told::Outside(latch, down) => {
                 // The set calls the wakers and callbacks of the watcher.
                 executor.let_go();

@@ -29,7 +29,7 @@ pub struct ExitWatcher {
 
 impl Core {
     /// Watches the process at a target from outside.
-    pub(super) fn watch(&self, target: &impl Target) -> ExitWatcher {
+    pub(crate) fn watch(&self, target: &impl Target) -> ExitWatcher {
         let pid = self.resolve(target).unwrap_or_else(|_| self.nobody());
         let numbers = self.monitor_numbers();
         let monitor = Monitor::new(numbers.start, pid);
@@ -65,6 +65,12 @@ impl ExitWatcher {
     /// The [`Down`] of the process. `None` if the process has not ended.
     pub fn down(&self) -> Option<Down> {
         self.down.latch().get()
+    }
+
+    /// Is set with the [`Down`].
+    #[cfg(feature = "cluster")]
+    pub(crate) fn latch(&self) -> &Latch<Down> {
+        self.down.latch()
     }
 
     /// Calls `callback` with the [`Down`]. The watcher lives until then.
@@ -107,7 +113,7 @@ impl Drop for ExitWatcher {
         if !self.down.latch().is_set()
             && let Some(core) = self.core.upgrade()
         {
-            core.relations.unwatch(self.monitor);
+            core.relations.unwatch(&*core.road, self.monitor);
         }
     }
 }

@@ -68,6 +68,9 @@ pub(crate) enum Missing {
     /// Its process may live, and cannot be reached now: its store opens its files again.
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     NotNow,
+    /// Its process is on another node, and there is no connection to that node.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    NodeDown,
 }
 
 /// Why a mailbox was not opened. It is small, because it is the result of every post.

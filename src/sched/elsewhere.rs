@@ -37,6 +37,14 @@ impl Road {
         self.non_local.get().map(|other| &**other)
     }
 
+    /// The other nodes, if this PID is one of theirs.
+    #[cfg(feature = "cluster")]
+    #[inline]
+    pub(crate) fn node_of(&self, pid: Pid) -> Option<&dyn NonLocal> {
+        let nodes = self.nodes.get().filter(|nodes| pid.node() != self.table.node() && nodes.has_node(pid.node()));
+        nodes.map(|nodes| &**nodes)
+    }
+
     /// Delivers a message of another node. `dead` is called before it is reported as a dead letter.
     #[cfg(feature = "cluster")]
     pub(crate) fn deliver_from_elsewhere(

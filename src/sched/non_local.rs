@@ -12,19 +12,34 @@
 //! No call panics: it contains the user code that it runs. A signal about the end of a process comes after the
 //! messages and the answers of that process. The other side holds no strong reference to the runtime.
 //!
-//! **Locks.** [`signal`](NonLocal::signal) and [`watch`](NonLocal::watch) are called under the locks of relations and
+//! **Locks.** [`signal`](NonLocal::signal), [`watch`](NonLocal::watch), [`link`](NonLocal::link) and their opposites
+//! are called under the locks of relations and
 //! groups. So they call neither of the two, run and drop nothing of the user's, and take no lock that is held during
 //! such a call. The others are called with no lock.
 
 use std::any::{Any, TypeId};
+#[cfg(feature = "cluster")]
+use std::time::Duration;
 
 use super::cell::{Missed, Missing};
 use super::mailbox::Signal;
 use crate::clock::{Clock, Deadline};
+use crate::outcome::Reason;
+#[cfg(feature = "cluster")]
+use crate::primitives::Arc;
+#[cfg(feature = "cluster")]
+use crate::process::{Ask, CommandError};
 use crate::process::{Completion, Pid, SendError};
 
 /// A message without its type.
 pub(crate) type AnyMessage = Box<dyn Any + Send>;
+
+/// A request to a process of another node to end.
+#[cfg(feature = "cluster")]
+pub(crate) enum Stop {
+    Cancel { reason: Reason, limit: Option<Duration> },
+    Terminate,
+}
 
 /// The other side when the processes of this runtime have ended.
 #[derive(Default)]
@@ -71,9 +86,49 @@ pub(crate) trait NonLocal: Send + Sync {
     /// Whether a process lives, as far as that is known here.
     fn is_alive(&self, pid: Pid) -> bool;
 
+    /// A process of this runtime asks one of another node to end. The answer is whether that one lived.
+    #[cfg(feature = "cluster")]
+    fn stop(&self, (from, to): (Pid, Pid), stop: Stop, ask: Arc<Ask>) {
+        let _ = (from, to, stop);
+        ask.give_up(CommandError::Dropped);
+    }
+
     /// Watches a process, so that its end is reported once. Returns whether it lives, as far as that is known here. It
     /// may be called several times for one process.
     fn watch(&self, pid: Pid) -> bool;
+
+    /// The last relation that watches a process has ended. The end of the process need not be reported any more.
+    fn unwatch(&self, pid: Pid) {
+        let _ = pid;
+    }
+
+    /// As `watch`, for a link that a process of this runtime makes to one elsewhere.
+    fn link(&self, near: Pid, far: Pid) -> bool {
+        let _ = near;
+        self.watch(far)
+    }
+
+    /// A process of this runtime has ended its link to one elsewhere.
+    fn unlink(&self, near: Pid, far: Pid) {
+        let _ = (near, far);
+    }
+
+    /// Why a process that cannot be watched or linked is missing.
+    fn why_missing(&self, pid: Pid) -> Reason {
+        let _ = pid;
+        Reason::NoSuchProcess
+    }
+
+    /// Whether exits of linked processes are handed over when all locks are free. Their errors are shown then, by code
+    /// of users.
+    fn shows_errors(&self) -> bool {
+        false
+    }
+
+    /// Whether a name of this runtime, or a group, may have one of its processes.
+    fn may_be_named(&self) -> bool {
+        true
+    }
 
     /// The process elsewhere that has this name. It is asked for names that nobody has here.
     fn whereis(&self, name: &str) -> Option<Pid>;

@@ -1,5 +1,7 @@
 //! Two nodes with their drivers, on one manual clock. The test is the link between them.
 
+mod relation_tests;
+
 use std::collections::BTreeMap;
 
 use rand::rngs::Xoshiro256PlusPlus;
@@ -296,7 +298,7 @@ fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
 fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
     let mut world = world();
     world.ends[1].is_stopped = true;
-    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None };
+    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, is_control: false };
     let mut taken = 0;
     let refused = loop {
         match world.ends[0].driver.offer(answer()) {

@@ -1,0 +1,216 @@
+//! Requests to stop, monitors and links over a connection.
+//!
+//! `docs/cluster.md`, "Relations between nodes", has the protocol and says why it loses nothing.
+
+use super::{BadFrame, Connection, put_head, word};
+use crate::cluster::codec;
+use crate::cluster::failures::{FarCommandError, FarExit, FarReason};
+use crate::cluster::frame::Head;
+use crate::cluster::remote::MAX_BYTES;
+use crate::outcome::{Exit, Reason, drop_contained};
+use crate::pid::Pid;
+use crate::primitives::{Arc, Weak};
+use crate::process::no_such_process::NoSuchProcessError;
+use crate::process::{Ask, CommandError, Down, NodeError};
+use crate::relations::Told;
+use crate::runtime::Core;
+use crate::sched::engine::Engine;
+use crate::sched::non_local::Stop;
+
+impl Connection {
+    /// Sends a control frame. Returns whether it was sent.
+    fn send_control(&self, sender: u64, head: &Head) -> bool {
+        let encoded = codec::encode(&self.side, (sender, MAX_BYTES), |output| put_head(head, output));
+        encoded.is_ok_and(|((), encoded)| self.offer_control(encoded, sender).is_ok())
+    }
+
+    /// Sends a frame with an exit. An exit with a PID that is not known here is sent as a text.
+    fn send_exit(&self, sender: Pid, exit: &FarExit, head: impl Fn(FarExit) -> Head) {
+        let sender = sender.to_word();
+        if !self.send_control(sender, &head(exit.clone())) {
+            self.send_control(sender, &head(exit.as_text()));
+        }
+    }
+
+    /// Asks a process of the other node to end. `asker` is the process that does, with its question. Returns whether
+    /// that was sent.
+    pub(crate) fn stop(&self, to: Pid, stop: Stop, asker: Option<(Pid, &Arc<Ask>)>) -> bool {
+        let sender = word(asker.map(|(asker, _)| asker));
+        let number = asker.map(|(_, ask)| self.side.questions.export::<bool>(ask, sender));
+        let head = match stop {
+            Stop::Cancel { reason, limit } => Head::Cancel { to, number, reason: FarReason::of(&reason), limit },
+            Stop::Terminate => Head::Terminate { to, number },
+        };
+        let is_sent = self.send_control(sender, &head);
+        if !is_sent && let Some(question) = number.and_then(|number| self.side.questions.take(number, None)) {
+            question.give_up(CommandError::Node { pid: to, why: NodeError::NodeDown });
+        }
+        is_sent
+    }
+
+    /// Watches a process of the other node. Returns whether the connection is up.
+    pub(crate) fn watch(&self, far: Pid) -> bool {
+        self.relations.watch(far, || _ = self.send_control(0, &Head::Watch { pid: far }))
+    }
+
+    pub(crate) fn unwatch(&self, far: Pid) {
+        self.relations.unwatch(far, || _ = self.send_control(0, &Head::Unwatch { pid: far }));
+    }
+
+    /// Links a process of this node to one of the other. Returns whether the connection is up.
+    pub(crate) fn link(&self, near: Pid, far: Pid) -> bool {
+        let head = |number| Head::Link { from: near, to: far, number };
+        self.relations.link(near, far, |number| _ = self.send_control(word(Some(near)), &head(number)))
+    }
+
+    /// Ends the link. If there is an exit, the state machine of the process of this node has failed.
+    pub(crate) fn unlink(&self, near: Pid, far: Pid, exit: Option<&FarExit>) {
+        self.relations.unlink(near, far, |number| match exit {
+            Some(exit) => {
+                self.send_exit(near, exit, |exit| Head::Unlink { from: near, to: far, number, exit: Some(exit) });
+            }
+            None => {
+                let head = Head::Unlink { from: near, to: far, number, exit: None };
+                self.send_control(word(Some(near)), &head);
+            }
+        });
+    }
+
+    /// The state machine of a process of this node has failed, and that process alone had made the link. The halves
+    /// were taken out. If the other one has linked itself meanwhile, that was before it has learnt of the failure.
+    pub(crate) fn recovered(&self, core: &Core, near: Pid, far: Pid, exit: &Exit) {
+        let exit = FarExit::of(exit);
+        self.end_link(core, (far, near), None, || {
+            self.unlink(near, far, Some(&exit));
+            true
+        });
+    }
+
+    /// A process of this node that is linked to one of the other has ended.
+    pub(crate) fn exit(&self, near: Pid, far: Pid, exit: &Exit) -> bool {
+        let exit = FarExit::of(exit);
+        self.relations.exit(near, far, || self.send_exit(near, &exit, |exit| Head::Exit { from: near, to: far, exit }))
+    }
+
+    /// Takes a control frame of the other node.
+    pub(super) fn take_control(&self, head: Head) -> Result<(), BadFrame> {
+        let Some(core) = self.core.upgrade() else { return Ok(()) };
+        match head {
+            Head::Cancel { to, number, reason, limit } => {
+                self.check_ours(to)?;
+                self.answer_stop(number, core.cancel(&mut core.executor(), to, reason.here(), limit));
+            }
+            Head::Terminate { to, number } => {
+                self.check_ours(to)?;
+                self.answer_stop(number, core.terminate(&mut core.executor(), to, false));
+            }
+            Head::Watch { pid } => {
+                self.check_ours(pid)?;
+                self.watch_here(&core, pid);
+            }
+            Head::Unwatch { pid } => drop(self.relations.take_watcher(pid)),
+            Head::Ended { pid, exit } => {
+                self.check_theirs(pid)?;
+                // Before the halves are taken: a thread that watches in between sends a `Watch` of its own.
+                self.relations.ended(pid);
+                core.tell_related(pid, &exit.here(), &mut core.executor());
+            }
+            Head::Link { from, to, number } => {
+                self.check_pair(from, to)?;
+                let no_process = FarExit::Terminated(FarReason::NoSuchProcess);
+                let head = |exit| Head::Exit { from: to, to: from, exit };
+                core.relations.linked_from_elsewhere(&*core.road, (from, to), |lives| {
+                    self.relations.link_arrived((to, from), number, lives, || self.send_exit(to, &no_process, head))
+                });
+            }
+            Head::Unlink { from, to, number, exit } => {
+                self.check_pair(from, to)?;
+                let head = Head::Unlinked { from: to, to: from, number };
+                let exit = exit.map(FarExit::here);
+                self.end_link(&core, (from, to), exit.as_ref().map(|exit| (exit, true)), || {
+                    let acknowledge = || _ = self.send_control(word(Some(to)), &head);
+                    self.relations.unlink_arrived(to, from, number, acknowledge)
+                });
+                drop_contained(exit);
+            }
+            Head::Unlinked { from, to, number } => self.relations.unlinked_arrived(to, from, number),
+            Head::Exit { from, to, exit } => {
+                self.check_pair(from, to)?;
+                let exit = exit.here();
+                self.end_link(&core, (from, to), Some((&exit, false)), || self.relations.exit(to, from, || ()));
+            }
+            Head::Message { .. } | Head::Answer { .. } | Head::NoAnswer { .. } | Head::Closed { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn end_link(&self, core: &Core, pair: (Pid, Pid), exit: Option<(&Exit, bool)>, accept: impl FnOnce() -> bool) {
+        let told: Told = core.relations.unlinked_from_elsewhere(&*core.road, pair, exit, accept);
+        core.told(told, &mut core.executor());
+    }
+
+    fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
+        let is_ours = self.is_of(self.side.here, pid);
+        if is_ours { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
+    }
+
+    fn check_theirs(&self, pid: Pid) -> Result<(), BadFrame> {
+        let is_theirs = self.is_of(self.side.there, pid);
+        if is_theirs { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
+    }
+
+    fn check_pair(&self, from: Pid, to: Pid) -> Result<(), BadFrame> {
+        self.check_theirs(from).and_then(|()| self.check_ours(to))
+    }
+
+    /// Tells the other node whether the process lived that was to end.
+    fn answer_stop(&self, number: Option<u64>, told: Result<bool, NoSuchProcessError>) {
+        let Some(number) = number else { return };
+        match told {
+            Ok(lived) => {
+                let encoded = codec::encode(&self.side, (0, MAX_BYTES), |output| {
+                    put_head(&Head::Answer { number, from: None }, output)?;
+                    output.encode(&lived).map_err(super::NotEncoded::Failed)
+                });
+                // A connection that is down has told the asker.
+                drop(encoded.map(|((), encoded)| self.offer_control(encoded, 0)));
+            }
+            Err(error) => {
+                let why = FarCommandError::of(&CommandError::NoSuchProcess(error));
+                self.send_control(0, &Head::NoAnswer { number, from: None, why });
+            }
+        }
+    }
+
+    /// Watches a process of this node for the other one.
+    fn watch_here(&self, core: &Core, pid: Pid) {
+        let watcher = core.watch(&pid);
+        let latch = watcher.latch().clone();
+        // It is kept before its end can be told. The end takes it out.
+        let (dropped, is_kept) = self.relations.keep_watcher(pid, watcher);
+        drop(dropped);
+        if is_kept {
+            let me: Weak<Connection> = self.me.clone();
+            let told = move |down: &Down| me.upgrade().into_iter().for_each(|me| me.tell_ended(pid, &down.exit));
+            latch.on_set(told).keep();
+        }
+    }
+
+    fn tell_ended(&self, pid: Pid, exit: &Exit) {
+        let watcher = self.relations.take_watcher(pid);
+        if watcher.is_some() {
+            self.send_exit(pid, &FarExit::of(exit), |exit| Head::Ended { pid, exit });
+        }
+        drop(watcher);
+    }
+
+    /// The connection is down. All that watch a process of the other node, or are linked to one, are told.
+    pub(super) fn end_relations(&self) {
+        let (far, watchers) = self.relations.down();
+        drop(watchers);
+        let Some(core) = self.core.upgrade() else { return };
+        for pid in far {
+            core.tell_related(pid, &Exit::Terminated(Reason::NodeDown), &mut core.executor());
+        }
+    }
+}

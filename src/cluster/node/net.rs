@@ -1,0 +1,284 @@
+//! The nodes of one program. A test carries each frame between them, in any order that keeps that of each sender.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Node;
+use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
+use crate::cluster::lives::Life;
+use crate::cluster::wire::Wire;
+use crate::outcome::Exit;
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, lock};
+use crate::process::{Event, Events, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
+use crate::runtime::{Handle, Runtime};
+use crate::wait::until;
+
+pub(super) type Job = Box<dyn FnOnce(&mut StepOutput) -> StepResult<()> + Send>;
+
+/// A message of the test. Only notes travel.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Order {
+    Note(u64),
+    #[serde(skip)]
+    Do(Job),
+}
+
+crate::remote!(Order, "test::Order", 1);
+
+pub(super) type Seen = Arc<Mutex<Vec<String>>>;
+
+/// Does what it is told, and notes its events.
+pub(super) struct Actor {
+    pub(super) seen: Seen,
+    pub(super) recovers: bool,
+}
+
+impl Process for Actor {
+    type Message = Order;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Order>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            let seen = match event {
+                Event::Message(Order::Do(job)) => match job(out)? {
+                    Step::Done(()) => return Ok(Step::Done(())),
+                    _ => continue,
+                },
+                Event::Message(Order::Note(number)) => format!("note {number}"),
+                Event::Down(down) => format!("down {}", down.exit),
+                Event::Exit(exit) => format!("exit {}", exit.exit),
+                Event::Recovered(recovered) => format!("recovered {}", recovered.exit),
+                Event::Cancel(request) => format!("cancel {}", request.reason),
+                Event::Completed(done) => {
+                    let mut text = String::new();
+                    done.look(&mut |answer| {
+                        text = match answer {
+                            Ok(lived) => format!("lived {:?}", lived.downcast_ref::<bool>()),
+                            Err(why) => format!("answer {why}"),
+                        }
+                    });
+                    text
+                }
+                _ => "another event".into(),
+            };
+            lock(&self.seen).push(seen);
+        }
+        Ok(Step::Idle)
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        self.recovers.then(|| Upgrade::to(Actor { seen: self.seen.clone(), recovers: true }))
+    }
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+pub(super) struct Wires {
+    pub(super) items: Mutex<Vec<Item>>,
+    pub(super) is_cut: Mutex<bool>,
+}
+
+impl Carrier for Wires {
+    fn offer(&self, item: Item) -> Result<(), Refused> {
+        if *lock(&self.is_cut) {
+            return Err(Refused::Down);
+        }
+        lock(&self.items).push(item);
+        Ok(())
+    }
+}
+
+pub(super) struct End {
+    pub(super) wires: Arc<Wires>,
+    pub(super) number: u32,
+    pub(super) connection: Arc<Connection>,
+}
+
+/// Nodes, each connected to each.
+pub(super) struct Net {
+    pub(super) sides: Vec<(Runtime, Arc<Node>)>,
+    /// By the node that has it, and the other one.
+    pub(super) ends: BTreeMap<(usize, usize), End>,
+}
+
+pub(super) struct Local {
+    pub(super) at: usize,
+    pub(super) handle: Handle<Actor>,
+    pub(super) seen: Seen,
+}
+
+impl Net {
+    pub(super) fn new(count: usize) -> Net {
+        let side = |at: usize| {
+            let runtime = Runtime::builder().workers(1).node(7).start().unwrap();
+            let wire = Wire::new().message::<Order>();
+            let node = Arc::new(Node::new(Life::Node(at as u64 + 1), wire, runtime.core()).unwrap());
+            assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
+            (runtime, node)
+        };
+        let mut net = Net { sides: (0..count).map(side).collect(), ends: BTreeMap::new() };
+        for at in 0..count {
+            (0..at).for_each(|other| net.connect(at, other));
+        }
+        net
+    }
+
+    pub(super) fn connect(&mut self, one: usize, other: usize) {
+        for (at, there) in [(one, other), (other, one)] {
+            let wires = Arc::<Wires>::default();
+            let list = self.sides[there].1.list().unwrap();
+            let life = Life::Node(there as u64 + 1);
+            let (number, connection) = self.sides[at].1.up((life, 7), &list, wires.clone()).unwrap();
+            self.ends.insert((at, there), End { wires, number, connection });
+        }
+    }
+
+    /// Breaks a connection. All frames on the way are lost.
+    pub(super) fn cut(&self, one: usize, other: usize) {
+        for pair in [(one, other), (other, one)] {
+            *lock(&self.ends[&pair].wires.is_cut) = true;
+        }
+        for pair in [(one, other), (other, one)] {
+            let End { wires, number, connection } = &self.ends[&pair];
+            let letters: Vec<Letter> = lock(&wires.items).drain(..).filter_map(|item| item.letter).collect();
+            self.sides[pair.0].1.down((*number, connection), letters);
+        }
+    }
+
+    pub(super) fn rests(&self) {
+        until("all rest", || self.sides.iter().all(|(runtime, _)| runtime.is_idle()));
+    }
+
+    /// Carries the next frame from one node to another. `pick` chooses the sender whose next frame it is.
+    pub(super) fn step(&self, from: usize, to: usize, pick: &mut dyn FnMut(usize) -> usize) -> bool {
+        let Some(end) = self.ends.get(&(from, to)) else { return false };
+        let item = {
+            let mut items = lock(&end.wires.items);
+            let mut firsts: Vec<usize> = Vec::new();
+            for at in 0..items.len() {
+                if firsts.iter().all(|first| items[*first].sender != items[at].sender) {
+                    firsts.push(at);
+                }
+            }
+            if firsts.is_empty() {
+                return false;
+            }
+            items.remove(firsts[pick(firsts.len())])
+        };
+        self.ends[&(to, from)].connection.receive(&item.bytes).unwrap();
+        true
+    }
+
+    pub(super) fn carry_by(&self, pick: &mut dyn FnMut(usize) -> usize) {
+        let count = self.sides.len();
+        let mut quiet = 0;
+        while quiet < 2 {
+            self.rests();
+            let mut moved = false;
+            for from in 0..count {
+                for to in 0..count {
+                    while self.step(from, to, pick) {
+                        moved = true;
+                    }
+                }
+            }
+            quiet = if moved { 0 } else { quiet + 1 };
+        }
+    }
+
+    pub(super) fn carry(&self) {
+        self.carry_by(&mut |_| 0);
+    }
+
+    pub(super) fn spawn(&self, at: usize, recovers: bool, options: SpawnOptions) -> Local {
+        let seen = Seen::default();
+        let handle = self.sides[at].0.spawn_with(Actor { seen: seen.clone(), recovers }, options).unwrap();
+        Local { at, handle, seen }
+    }
+
+    pub(super) fn trapping(&self, at: usize) -> Local {
+        self.spawn(at, false, SpawnOptions::new().trap_exits())
+    }
+
+    pub(super) fn plain(&self, at: usize) -> Local {
+        self.spawn(at, false, SpawnOptions::new())
+    }
+
+    /// The PID of a process, as a node sees it.
+    pub(super) fn pid(&self, of: &Local, at: usize) -> Pid {
+        let pid = of.handle.pid();
+        let number = if of.at == at { pid.node() } else { self.ends[&(at, of.at)].number };
+        Pid::new(number, pid.slot(), pid.generation()).unwrap()
+    }
+
+    pub(super) fn tell(&self, who: &Local, job: impl FnOnce(&mut StepOutput) -> StepResult<()> + Send + 'static) {
+        let _ = self.sides[who.at].0.send(who.handle.address(), Order::Do(Box::new(job)));
+        self.rests();
+    }
+
+    pub(super) fn does(&self, who: &Local, job: impl FnOnce(&mut StepOutput) + Send + 'static) {
+        self.tell(who, move |out| {
+            job(out);
+            Ok(Step::Idle)
+        });
+    }
+
+    pub(super) fn done(&self, who: &Local) {
+        self.tell(who, |_| Ok(Step::Done(())));
+    }
+
+    pub(super) fn link(&self, one: &Local, other: &Local) {
+        let pid = self.pid(other, one.at);
+        self.does(one, move |out| out.link(pid));
+    }
+
+    pub(super) fn unlink(&self, one: &Local, other: &Local) {
+        let pid = self.pid(other, one.at);
+        self.does(one, move |out| out.unlink(pid));
+    }
+
+    pub(super) fn monitor(&self, one: &Local, other: &Local) {
+        let pid = self.pid(other, one.at);
+        self.does(one, move |out| _ = out.monitor(pid));
+    }
+
+    pub(super) fn on_the_way(&self, from: usize, to: usize) -> usize {
+        lock(&self.ends[&(from, to)].wires.items).len()
+    }
+
+    pub(super) fn tables(&self, at: usize, other: usize) -> (usize, usize, usize) {
+        self.ends[&(at, other)].connection.relations()
+    }
+
+    pub(super) fn is_linked(&self, one: &Local, other: &Local) -> bool {
+        let core = self.sides[one.at].0.core();
+        core.relations.is_linked_to(one.handle.pid(), self.pid(other, one.at))
+    }
+
+    /// Checks that nothing of a relation or a question is left.
+    pub(super) fn nothing_is_left(&self, what: &str) {
+        for (pair, end) in &self.ends {
+            assert_eq!(end.connection.relations(), (0, 0, 0), "{what}: tables of {pair:?}");
+            assert_eq!(end.connection.open_questions(), (0, 0), "{what}: questions of {pair:?}");
+        }
+        for (at, (runtime, _)) in self.sides.iter().enumerate() {
+            assert_eq!(runtime.core().relations.len(), 0, "{what}: relations of {at}");
+        }
+    }
+}
+
+impl Local {
+    pub(super) fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.seen))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the order failed")]
+pub(super) struct Outer(#[source] pub(super) Inner);
+
+#[derive(Debug, thiserror::Error)]
+#[error("no stock")]
+pub(super) struct Inner;
