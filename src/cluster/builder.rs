@@ -17,8 +17,10 @@ use super::simulated::NodeHost;
 use super::wire::{Wire, WireError};
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, tell_log};
+use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
-use crate::runtime::Runtime;
+use crate::process::{CommandError, NodeError};
+use crate::runtime::{AskFuture, Runtime, WeakAccess};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
@@ -44,6 +46,7 @@ const DIRECTORY: usize = 64 << 10;
 pub struct Cluster {
     here: NodeIdentity,
     members: Arc<Members>,
+    access: WeakAccess,
 }
 
 /// Options of a node, made by [`Cluster::named`].
@@ -109,6 +112,61 @@ impl Cluster {
     /// Subscribes to the ups and downs of other nodes.
     pub fn events(&self) -> NodeEvents {
         self.members.watch.subscribe()
+    }
+
+    /// Asks another node which of its processes has this [name](crate::Runtime::register).
+    ///
+    /// If no process has the name, the error is [`CommandError::NoSuchProcess`]. If the node is not connected, it is
+    /// [`CommandError::Node`].
+    ///
+    /// The PID is that of the process, and not that of the name. So ask again when the process has ended.
+    ///
+    /// ```
+    /// # use procession::cluster::{Cluster, MemoryNetwork, Wire};
+    /// # use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, remote};
+    /// # use serde::{Deserialize, Serialize};
+    /// # use std::time::Duration;
+    /// #[derive(Serialize, Deserialize)]
+    /// struct Count(Reply<u64>);
+    /// remote!(Count, "demo::Count", 1);
+    ///
+    /// struct Counter(u64);
+    ///
+    /// impl Process for Counter {
+    ///     type Message = Count;
+    ///     type Output = ();
+    ///
+    ///     fn step(&mut self, events: &mut Events<'_, Count>, out: &mut StepOutput) -> StepResult<()> {
+    ///         for event in events {
+    ///             if let Event::Message(Count(reply)) = event {
+    ///                 self.0 += 1;
+    ///                 out.reply(reply, self.0);
+    ///             }
+    ///         }
+    ///         Ok(Step::Idle)
+    ///     }
+    /// }
+    ///
+    /// # let (network, limit) = (MemoryNetwork::new(), Duration::from_secs(5));
+    /// let (here, there) = (Runtime::start()?, Runtime::start()?);
+    /// let a = Cluster::named("a", Wire::new().message::<Count>()).memory(&network).start(&here)?;
+    /// let b = Cluster::named("b", Wire::new().message::<Count>()).memory(&network).start(&there)?;
+    /// let counter = there.spawn(Counter(0))?;
+    /// there.register("counter", &counter)?;
+    ///
+    /// a.wait_for("b", limit)?;
+    /// let counter: Address<Count> = a.whereis("b", "counter", limit).wait()?.typed();
+    /// assert_eq!(here.ask(counter, Count, limit).wait()?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn whereis(&self, node: &str, name: &str, limit: Duration) -> AskFuture<Pid> {
+        let here = self.members.node();
+        let found = here.as_ref().zip(self.members.watch.incarnation(node));
+        let target = found.and_then(|(here, incarnation)| here.connected(incarnation));
+        self.access.ask_elsewhere(target, limit, |ask| match (here, target) {
+            (Some(here), Some(target)) => here.whereis_at(target, name, ask),
+            _ => ask.give_up(CommandError::Node { pid: ask.target(), why: NodeError::NodeDown }),
+        })
     }
 
     /// The number here of a node that was connected once.
@@ -216,7 +274,7 @@ impl ClusterBuilder {
         }
         let here = NodeIdentity::new(&name, incarnation);
         tell_log(|| tracing::info!(node = %here, number = node.number(), "the runtime is a node of a cluster"));
-        Ok(Cluster { here, members })
+        Ok(Cluster { here, members, access: runtime.weak_access() })
     }
 }
 

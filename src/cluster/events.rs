@@ -108,6 +108,11 @@ impl NodeWatch {
         lock(&self.state).up.values().cloned().collect()
     }
 
+    /// The incarnation of the node of this name, if it is up.
+    pub(super) fn incarnation(&self, name: &str) -> Option<u64> {
+        lock(&self.state).up.get(name).map(NodeIdentity::incarnation)
+    }
+
     /// Begins with an up for each node that is up.
     pub(super) fn subscribe(&self) -> NodeEvents {
         let mut state = lock(&self.state);

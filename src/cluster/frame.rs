@@ -37,4 +37,6 @@ pub(crate) enum Head {
     Unlinked { from: Pid, to: Pid, number: u64 },
     /// A process of the sender that is linked to one of the receiver has ended.
     Exit { from: Pid, to: Pid, exit: FarExit },
+    /// The sender asks which process of the receiver has this name.
+    Whereis { number: u64, name: String },
 }

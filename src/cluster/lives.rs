@@ -52,6 +52,11 @@ impl Lives {
         Lives { given: Mutex::new(given) }
     }
 
+    /// The number of a life that has one.
+    pub(crate) fn known(&self, life: Life) -> Option<u32> {
+        lock(&self.given).numbers.get(&life).copied()
+    }
+
     /// The number of a life. If it has none yet, it gets the one that it wishes, or another one.
     pub(crate) fn number(&self, life: Life, wish: u32) -> Result<u32, NoNumberError> {
         let mut given = lock(&self.given);

@@ -58,7 +58,6 @@ impl Members {
         Arc::new(Members { here, node, link, clock, nonce, world, watch, known, quiet })
     }
 
-    #[cfg(all(test, not(loom)))]
     pub(super) fn node(&self) -> Option<Arc<Node>> {
         self.node.upgrade()
     }

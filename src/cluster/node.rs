@@ -112,6 +112,20 @@ impl Node {
         connection.down(unconfirmed);
     }
 
+    /// A PID that stands for a node which is connected: its number, and no process.
+    pub(crate) fn connected(&self, incarnation: u64) -> Option<Pid> {
+        let number = self.lives.known(Life::Node(incarnation))?;
+        Pid::new(number, 0, 1).filter(|pid| self.connections.contains_key(&pid.node()))
+    }
+
+    /// Asks the node of this PID which of its processes has this name.
+    pub(crate) fn whereis_at(&self, node: Pid, name: &str, ask: &Arc<Ask>) {
+        match self.connection(node) {
+            Some(connection) => connection.whereis(name, ask),
+            None => ask.give_up(CommandError::Node { pid: node, why: NodeError::NodeDown }),
+        }
+    }
+
     fn connection(&self, pid: Pid) -> Option<Arc<Connection>> {
         self.connections.get(&pid.node()).map(|connection| connection.clone())
     }

@@ -20,7 +20,7 @@ pub(super) struct Access {
 
 /// An access that keeps no runtime alive.
 #[derive(Clone)]
-pub(super) struct WeakAccess(Weak<Access>);
+pub(crate) struct WeakAccess(Weak<Access>);
 
 impl WeakAccess {
     pub(super) fn of(access: &Arc<Access>) -> WeakAccess {

@@ -35,6 +35,23 @@ impl WeakAccess {
             Err(ended) => AskFuture { state: State::Refused(Some(ended.into())) },
         }
     }
+
+    /// A question that `put` asks elsewhere. `target` stands for the one that is asked.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn ask_elsewhere<T: Send + 'static>(
+        &self,
+        target: Option<Pid>,
+        limit: Duration,
+        put: impl FnOnce(&Arc<Ask>),
+    ) -> AskFuture<T> {
+        match self.get() {
+            Ok(access) => {
+                let target = target.unwrap_or_else(|| access.core.nobody());
+                access.question(target, limit, put)
+            }
+            Err(ended) => AskFuture { state: State::Refused(Some(ended.into())) },
+        }
+    }
 }
 
 impl Access {
@@ -46,15 +63,21 @@ impl Access {
         limit: Duration,
     ) -> AskFuture<T> {
         let core = &self.core;
-        let deadline = core.road.clock.deadline(limit);
         let target = core.resolve(to);
         let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
-        let decided = Latch::new();
-        let ask = Arc::new(Ask::from_outside::<T>(self.host.clone(), decided.clone(), pid));
-        match target {
-            Ok(pid) => put_question(core, &ask, (pid, to), question(Reply::new(ask.clone()))),
+        self.question(pid, limit, |ask| match target {
+            Ok(pid) => put_question(core, ask, (pid, to), question(Reply::new(ask.clone()))),
             Err(why) => ask.give_up(why.into()),
-        }
+        })
+    }
+
+    /// Makes a question to this process, which `put` asks.
+    fn question<T: Send + 'static>(&self, target: Pid, limit: Duration, put: impl FnOnce(&Arc<Ask>)) -> AskFuture<T> {
+        let core = &self.core;
+        let deadline = core.road.clock.deadline(limit);
+        let decided = Latch::new();
+        let ask = Arc::new(Ask::from_outside::<T>(self.host.clone(), decided.clone(), target));
+        put(&ask);
         let (decided, core) = (LatchFuture::new(decided), core.clone());
         let asked = Asked { ask, decided, core, deadline, timer: None, is_taken: false, takes: PhantomData };
         AskFuture { state: State::Asked(asked) }

@@ -33,6 +33,8 @@ mod elsewhere_tests;
 mod tests;
 
 #[cfg(any(feature = "durable", feature = "cluster"))]
+#[cfg(feature = "cluster")]
+pub(crate) use self::access::WeakAccess;
 pub(crate) use self::dispatch::Core;
 #[cfg(feature = "durable")]
 pub(crate) use self::timed::Timed;

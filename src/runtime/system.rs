@@ -187,6 +187,12 @@ impl Runtime {
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.owner.core
     }
+
+    /// An access that does not keep the runtime alive.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn weak_access(&self) -> WeakAccess {
+        WeakAccess::of(&self.owner.access)
+    }
 }
 
 impl fmt::Debug for Runtime {

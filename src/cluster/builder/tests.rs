@@ -341,6 +341,24 @@ fn a_connection_without_threads_is_tried_again() {
     assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LIMIT).unwrap().unwrap()), expected);
 }
 
+#[test]
+fn a_process_of_another_node_is_found_by_its_name() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let (echo, _) = b.echo();
+    b.runtime.register("echo", &echo).unwrap();
+    let found: Address<Message> = a.cluster.whereis("b", "echo", LIMIT).wait().unwrap().typed();
+    assert_eq!(found, a.far(&b, echo.address()));
+    assert_eq!(a.runtime.ask(found, Message::Ask, LIMIT).wait().unwrap(), 7);
+    let error = a.cluster.whereis("b", "nobody", LIMIT).wait().unwrap_err();
+    assert!(matches!(&error, CommandError::NoSuchProcess(why) if why.to_string().contains("nobody")), "{error}");
+    assert!(is_down(&a.cluster.whereis("c", "echo", LIMIT).wait().map(|_| 0)));
+    b.runtime.shutdown(LIMIT).unwrap();
+    until("the node is down", || a.names().is_empty());
+    assert!(is_down(&a.cluster.whereis("b", "echo", LIMIT).wait().map(|_| 0)));
+    let late = b.cluster.whereis("a", "echo", LIMIT).wait();
+    assert!(late.is_err(), "{late:?}");
+}
+
 /// Subscribes from inside of a step.
 struct Subscriber(Cluster, Option<mpsc::Sender<String>>);
 

@@ -2,6 +2,8 @@
 //!
 //! `docs/cluster.md`, "Relations between nodes", has the protocol and says why it loses nothing.
 
+use serde::Serialize;
+
 use super::{BadFrame, Connection, put_head, word};
 use crate::cluster::codec;
 use crate::cluster::failures::{FarCommandError, FarExit, FarReason};
@@ -46,6 +48,15 @@ impl Connection {
             question.give_up(CommandError::Node { pid: to, why: NodeError::NodeDown });
         }
         is_sent
+    }
+
+    /// Asks which process of the other node has this name.
+    pub(crate) fn whereis(&self, name: &str, ask: &Arc<Ask>) {
+        let number = self.side.questions.export::<Pid>(ask, 0);
+        let is_sent = self.send_control(0, &Head::Whereis { number, name: name.into() });
+        if !is_sent && let Some(question) = self.side.questions.take(number, None) {
+            question.give_up(CommandError::Node { pid: ask.target(), why: NodeError::NodeDown });
+        }
     }
 
     /// Watches a process of the other node. Returns whether the connection is up.
@@ -98,11 +109,11 @@ impl Connection {
         match head {
             Head::Cancel { to, number, reason, limit } => {
                 self.check_ours(to)?;
-                self.answer_stop(number, core.cancel(&mut core.executor(), to, reason.here(), limit));
+                self.answer_request(number, core.cancel(&mut core.executor(), to, reason.here(), limit));
             }
             Head::Terminate { to, number } => {
                 self.check_ours(to)?;
-                self.answer_stop(number, core.terminate(&mut core.executor(), to, false));
+                self.answer_request(number, core.terminate(&mut core.executor(), to, false));
             }
             Head::Watch { pid } => {
                 self.check_ours(pid)?;
@@ -139,6 +150,14 @@ impl Connection {
                 let exit = exit.here();
                 self.end_link(&core, (from, to), Some((&exit, false)), || self.relations.exit(to, from, || ()));
             }
+            Head::Whereis { number, name } => {
+                let found = core
+                    .names
+                    .holder(&name)
+                    .or_else(|| core.road.named_elsewhere(&name))
+                    .ok_or_else(|| NoSuchProcessError::Name(name.into()));
+                self.answer_request(Some(number), found);
+            }
             Head::Message { .. } | Head::Answer { .. } | Head::NoAnswer { .. } | Head::Closed { .. } => {}
         }
         Ok(())
@@ -163,14 +182,14 @@ impl Connection {
         self.check_theirs(from).and_then(|()| self.check_ours(to))
     }
 
-    /// Tells the other node whether the process lived that was to end.
-    fn answer_stop(&self, number: Option<u64>, told: Result<bool, NoSuchProcessError>) {
+    /// Answers a request of the other node: whether a process lived that was to end, or which one has a name.
+    fn answer_request<T: Serialize>(&self, number: Option<u64>, answer: Result<T, NoSuchProcessError>) {
         let Some(number) = number else { return };
-        match told {
-            Ok(lived) => {
+        match answer {
+            Ok(answer) => {
                 let encoded = codec::encode(&self.side, (0, MAX_BYTES), |output| {
                     put_head(&Head::Answer { number, from: None }, output)?;
-                    output.encode(&lived).map_err(super::NotEncoded::Failed)
+                    output.encode(&answer).map_err(super::NotEncoded::Failed)
                 });
                 // A connection that is down has told the asker.
                 drop(encoded.map(|((), encoded)| self.offer_control(encoded, 0)));
