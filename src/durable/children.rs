@@ -198,6 +198,9 @@ impl StoreCore {
             Notified::Nobody if class == WATCHERS => {
                 self.tell_watchers(core, vec![(number, maker)], (to, DownExit::NoSuchProcess))
             }
+            Notified::Nobody if class == rows::LINKS => {
+                self.tell_linked(core, vec![maker], (to, DownExit::NoSuchProcess));
+            }
             // A later life may have made the event again.
             Notified::Nobody => self.remove_in(life, vec![rows::answered(to, class, number)]),
         }
@@ -240,6 +243,10 @@ impl<P: Durable> DurableMachine<P> {
         keys.extend(is_done.then_some(ORDER));
         let downs = taken.downs.iter().map(|down| (DOWNS, down.monitor.id()));
         keys.extend(downs.filter(|key| events.contains_key(key)));
+        // The half is still there if the other one had ended before.
+        let exits = taken.exits.iter().filter_map(|exit| self.store.number_of(exit.pid));
+        let exits = exits.flat_map(|other| [(rows::EXITS, other), (rows::LINKS, other)]);
+        keys.extend(exits.filter(|key| events.contains_key(key)));
         keys
     }
 

@@ -203,7 +203,7 @@ impl Found {
                 rows::QUESTIONS => found.questions.push((number, row.due)),
                 rows::KEPT_REPLIES => found.kept.extend(postcard::from_bytes::<QuestionKey>(body)),
                 rows::DEAD => found.dead.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
-                rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS => {
+                rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS | rows::LINKS | rows::EXITS => {
                     found.events.extend(postcard::from_bytes(body).ok().map(|stored| ((class, number), stored)));
                 }
                 rows::REQUESTS => {
@@ -366,13 +366,15 @@ impl StoreCore {
         let is_over = over.is_some();
         // The processes that are told if a message is refused.
         let mut askers: Vec<u64> = mail.iter().flat_map(Letter::questions).map(|key| key.asker).collect();
-        let mut watchers = if is_over { resident.watchers() } else { Vec::new() };
+        let related = || if is_over { (resident.watchers(), resident.linked()) } else { Default::default() };
+        let (mut watchers, mut linked) = related();
         loop {
             let mut serials: Vec<u64> = mail.iter().filter_map(|letter| self.number_of(letter.to)).collect();
             serials.extend(&askers);
             serials.extend(notices.iter().map(|notice| notice.to));
             serials.extend((is_over || !notices.is_empty()).then_some(resident.serial));
             serials.extend(watchers.iter().map(|(_, by)| *by));
+            serials.extend(&linked);
             serials.sort_unstable();
             serials.dedup();
             let residences: Vec<_> = serials.iter().map(|serial| self.residency.of(*serial)).collect();
@@ -383,10 +385,10 @@ impl StoreCore {
                 continue;
             }
             if is_over {
-                let now = resident.watchers();
-                if now != watchers {
-                    // Another process watches this one since.
-                    watchers = now;
+                let now = related();
+                if (&now.0, &now.1) != (&watchers, &linked) {
+                    // Another process watches this one since, or is linked to it.
+                    (watchers, linked) = now;
                     continue;
                 }
                 let left = self.left_questions(resident, &record);
@@ -398,6 +400,7 @@ impl StoreCore {
                 notices.extend(left.into_iter().map(|key| self.no_reply(key, over)));
             }
             notices.extend(over.into_iter().flat_map(|exit| self.downs(&watchers, from, exit)));
+            notices.extend(over.into_iter().flat_map(|exit| Notice::exits(&linked, resident.serial, exit)));
             let step = LockedStep { resident, record, mail, notices, is_over };
             return self.append_locked(&core, step, (serials, locked));
         }

@@ -60,6 +60,10 @@ pub(super) struct Sorted {
     pub(super) requests: Vec<(u64, Pid, Asked)>,
     /// Monitors that begin or end, in order.
     pub(super) monitors: Vec<(Monitor, bool)>,
+    /// Links to other processes of the store that begin or end, in order.
+    pub(super) links: Vec<(Pid, bool)>,
+    /// Whether the process traps exits from now on, if it has said so.
+    pub(super) traps: Option<bool>,
     /// Whether a receiver sees who has sent.
     pub(super) names_sender: bool,
 }
@@ -87,6 +91,8 @@ impl Sorted {
                 requests,
                 namings,
                 monitors,
+                links,
+                traps,
                 names_sender,
             } = &mut sorted;
             let order = match order {
@@ -166,6 +172,16 @@ impl Sorted {
                             continue;
                         }
                         (Yield::Relate(relate), _) => {
+                            match &relate {
+                                Relate::Link(to) | Relate::Unlink(to)
+                                    if *to != out.pid && to.node() == store.run.store =>
+                                {
+                                    links.push((*to, matches!(relate, Relate::Link(_))));
+                                    continue;
+                                }
+                                Relate::TrapExits(trap) => *traps = Some(*trap),
+                                _ => {}
+                            }
                             let (monitor, begins) = match &relate {
                                 Relate::Monitor(monitor) => (Some(*monitor), true),
                                 Relate::Demonitor(monitor) => (Some(*monitor), false),

@@ -17,8 +17,8 @@ use super::new_child::ChildType;
 use super::repair::NotRepaired;
 use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
 use super::rows::{
-    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, REQUESTS, StoredEvent, StoredExit,
-    StoredMail, StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
+    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, LINKS, MAIL, QUESTIONS, REQUESTS, StoredEvent,
+    StoredExit, StoredMail, StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
 };
 use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
@@ -114,6 +114,8 @@ enum Read {
 struct Left {
     /// The others that watch it.
     watchers: Vec<(u64, u64)>,
+    /// Those that are linked to it.
+    linked: Vec<u64>,
     /// Messages with stored questions.
     mail: Vec<(u64, StoredMail)>,
     /// The tags of answers.
@@ -124,8 +126,15 @@ impl Left {
     /// The entries of a process, without its watchers.
     fn of(mail: impl Iterator<Item = (u64, StoredMail)>, keys: impl Iterator<Item = (u8, u64)>) -> Left {
         let mail = mail.filter(|(_, mail)| !mail.questions.is_empty()).collect();
-        let answers = keys.filter(|(class, _)| *class == ANSWERS).map(|(_, tag)| tag).collect();
-        Left { watchers: Vec::new(), mail, answers }
+        let mut left = Left { mail, ..Left::default() };
+        for (class, number) in keys {
+            match class {
+                ANSWERS => left.answers.push(number),
+                LINKS => left.linked.push(number),
+                _ => {}
+            }
+        }
+        left
     }
 }
 
@@ -419,6 +428,7 @@ impl StoreCore {
                 return Ok(Read::Nobody(Some(exit), Left { watchers, ..left }));
             }
             self.find_downs(&mut found, reader)?;
+            self.find_exits(&mut found, reader)?;
             Ok(Read::Found(Box::new(found)))
         })
     }
@@ -429,7 +439,7 @@ impl StoreCore {
         core: &Arc<Core>,
         serial: u64,
         (life, through): (Life, Position),
-        Left { watchers, mail, answers }: Left,
+        Left { watchers, linked, mail, answers }: Left,
     ) -> bool {
         let is_later = self.residency.enter(serial, |residence| {
             if !matches!(residence.place, Place::Loading) {
@@ -450,6 +460,9 @@ impl StoreCore {
         self.becomes_nobody(core, serial);
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
+        }
+        if !linked.is_empty() {
+            self.tell_linked(core, linked, (serial, DownExit::NoSuchProcess));
         }
         // Its questions have ended with it.
         self.count_late(answers.len() as u64);

@@ -9,7 +9,7 @@
 //! again, one by one, after a pause. After [`ATTEMPTS`] attempts the process is parked.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem::{replace, take};
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
 use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
-use crate::process::{Answer, CommandError, EntryArgs, TimerFired, WaitedForNothing};
+use crate::process::{Answer, CommandError, EntryArgs, LinkedBy, TimerFired, WaitedForNothing};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, Verdict};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use crate::sched::machine::{Typed, new_body};
@@ -120,6 +120,7 @@ pub(super) fn body_of<P: Durable>(
         is_reported: false,
         next_kind: None,
         attempts: 0,
+        offered: BTreeSet::new(),
         sleeper: None,
         sight: Sight::default(),
     };
@@ -160,6 +161,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) next_kind: Option<NextKind>,
     /// The failed attempts in a row.
     pub(super) attempts: u32,
+    /// The serial numbers of the linked processes whose ends are events in its mailbox.
+    pub(super) offered: BTreeSet<u64>,
     /// Set when it leaves memory to sleep.
     pub(super) sleeper: Option<Sleeper>,
     /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.
@@ -266,7 +269,7 @@ impl<P: Durable> DurableMachine<P> {
 
     /// Offers the events again that a failed step has taken. Returns one that cannot be read, and why.
     fn offer_again(&mut self, taken: Taken) -> Option<(FailedEvent, String)> {
-        let Taken { mail, answers, cancels, downs, .. } = taken;
+        let Taken { mail, answers, cancels, downs, exits, .. } = taken;
         let mut unreadable = None;
         for number in mail {
             let stored = lock(&self.resident.mail).get(&number).map(|kept| kept.stored.clone());
@@ -305,6 +308,9 @@ impl<P: Durable> DurableMachine<P> {
         for request in cancels {
             self.typed.waiting().signal(Signal::Control(Control::Cancel(request)));
         }
+        for exit in exits {
+            self.typed.waiting().signal(Signal::Control(Control::Exit(exit, LinkedBy::OTHER)));
+        }
         for down in downs {
             self.typed.waiting().signal(Signal::Control(Control::Down(down)));
         }
@@ -329,6 +335,9 @@ impl<P: Durable> DurableMachine<P> {
         }
         if self.resident.take_call(Call::Repair) && !matches!(self.stage, Stage::Ended | Stage::Gone) {
             self.stage = Stage::Leaving;
+        }
+        if self.resident.take_call(Call::Exits) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked) {
+            self.see_exits();
         }
         if self.resident.is_called(Call::Terminate) && matches!(self.stage, Stage::Pausing | Stage::Parked) {
             self.stage = Stage::Open;

@@ -38,6 +38,7 @@ mod keys;
 mod kept_replies;
 mod letter;
 mod letters;
+mod links;
 mod loaded;
 mod loading;
 mod look_flag;

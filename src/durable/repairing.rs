@@ -142,6 +142,11 @@ impl Found {
             let down = StoredEvent::Down { exit: DownExit::of(&exit) };
             changed.changes.push(rows::event(by, (rows::DOWNS, id), &down).map_err(refused)?);
         }
+        for other in self.linked() {
+            let event = StoredEvent::Exit { exit: DownExit::of(&exit) };
+            changed.changes.push(rows::answered(other, rows::LINKS, serial));
+            changed.changes.push(rows::event(other, (rows::EXITS, serial), &event).map_err(refused)?);
+        }
         let has = |key: (u8, u64)| self.events.iter().any(|(other, _)| *other == key);
         if let Some(parent) = self.head.parent.filter(|_| !has(ORDER)) {
             let (kind, format) = (self.row.kind.clone(), self.head.format);
@@ -168,7 +173,13 @@ impl Found {
         let watchers = self.watchers().into_iter().map(|(_, by)| by);
         let children = self.ties.children.values().map(|child| child.serial);
         let askers = self.mail.iter().flat_map(|(_, mail)| &mail.questions).chain(&self.kept).map(|key| key.asker);
-        watchers.chain(children).chain(askers).chain(self.head.parent.map(|parent| parent.serial)).collect()
+        let linked = self.linked().into_iter();
+        watchers
+            .chain(linked)
+            .chain(children)
+            .chain(askers)
+            .chain(self.head.parent.map(|parent| parent.serial))
+            .collect()
     }
 
     /// The row of a request, which the program finds when it loads the process.

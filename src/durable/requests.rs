@@ -281,6 +281,7 @@ impl Found {
         let order = StoredEvent::Order(Order::Terminate);
         self.requests.iter().any(|(_, _, request)| *request == StoredRequest::End)
             || self.events.iter().any(|(_, event)| *event == order)
+            || self.is_ended_by_link()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::outcome::{BoxError, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::process::reply::{Ask, QuestionKey};
-use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down};
+use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down, ExitSignal};
 use crate::sched::body::Ready;
 use crate::sched::cell::Missed;
 use crate::sched::mailbox::{Envelope, Mailbox};
@@ -214,6 +214,8 @@ pub(super) struct Taken {
     pub(super) cancels: Vec<CancelRequest>,
     /// Ends of watched processes.
     pub(super) downs: Vec<Down>,
+    /// Ends of linked processes.
+    pub(super) exits: Vec<ExitSignal>,
     /// The questions whose stored replies the step has dropped, and the stored questions that it has answered at once.
     pub(super) dropped: Vec<Arc<Ask>>,
     /// Whether the step gets one message or answer only, because the last one has failed.
@@ -248,6 +250,8 @@ pub(super) enum Call {
     Repair = 32,
     /// It leaves, if it has nothing to do: see `sleep`.
     Sleep = 1024,
+    /// A linked process has ended.
+    Exits = 64,
     /// All that its next step rests on is on disk.
     OnDisk = 128,
 }

@@ -91,6 +91,15 @@ pub(super) const DOWNS: u8 = 17;
 /// Replies to stored questions that the state of a process has, by the numbers of the questions.
 pub(super) const KEPT_REPLIES: u8 = 18;
 
+/// Halves of links, by the serial numbers of the other processes. Each end of a link has one.
+pub(super) const LINKS: u8 = 19;
+
+/// Ends of linked processes, by their serial numbers.
+pub(super) const EXITS: u8 = 23;
+
+/// Whether a process traps exits. It has one entry then, of number 0.
+pub(super) const TRAPS: u8 = 24;
+
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
     class <= CHILDREN
@@ -234,6 +243,12 @@ pub(super) enum StoredEvent {
     },
     /// A request to this process. It is stored as one from outside, and not among the events.
     Request(StoredRequest),
+    /// This process is linked to another one.
+    Linked,
+    /// A linked process has ended.
+    Exit {
+        exit: DownExit,
+    },
 }
 
 /// How a watched process has ended.
@@ -600,6 +615,12 @@ pub(super) fn named(serial: u64, (class, number): (u8, u64), name: &str) -> Chan
     Change::Entry { serial, class, number, row: Some(row) }
 }
 
+/// The mark of a process that traps exits.
+pub(super) fn traps(serial: u64, traps: bool) -> Change {
+    let row = traps.then(|| EntryRow { due: None, body: Vec::new() });
+    Change::Entry { serial, class: TRAPS, number: 0, row }
+}
+
 /// A monitor of a process, which is noted so.
 pub(super) fn watch(serial: u64, id: u64, noted: (u64, u64)) -> Result<Change, BoxError> {
     let row = EntryRow { due: None, body: postcard::to_stdvec(&noted)? };
@@ -609,7 +630,8 @@ pub(super) fn watch(serial: u64, id: u64, noted: (u64, u64)) -> Result<Change, B
 /// An event that begins to wait.
 pub(super) fn event(serial: u64, (class, number): (u8, u64), event: &StoredEvent) -> Result<Change, BoxError> {
     // A process that nothing asks of is not loaded.
-    let is_quiet = matches!(event, StoredEvent::Order(Order::Leave) | StoredEvent::Watched { .. });
+    let is_quiet =
+        matches!(event, StoredEvent::Order(Order::Leave) | StoredEvent::Watched { .. } | StoredEvent::Linked);
     let due = (!is_quiet).then_some(0);
     let row = EntryRow { due, body: postcard::to_stdvec(event)? };
     Ok(Change::Entry { serial, class, number, row: Some(row) })

@@ -127,7 +127,7 @@ impl Resident {
     fn is_wanted(&self) -> bool {
         let events = lock(&self.events);
         let is_event = |(key, event): (&(u8, u64), &StoredEvent)| match event {
-            StoredEvent::Watched { .. } => false,
+            StoredEvent::Watched { .. } | StoredEvent::Linked => false,
             StoredEvent::Order(Order::Leave) => *key != ORDER,
             _ => true,
         };

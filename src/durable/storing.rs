@@ -63,11 +63,13 @@ impl<P: Durable> DurableMachine<P> {
             }
         };
         // Most steps change no ties, and there may be many.
-        let changes_ties = !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty());
+        let changes_ties = sorted.traps.is_some()
+            || !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty());
         let is_tied = changes_ties && !is_over;
         let mut named = if is_tied { self.change_names(&mut sorted) } else { Named::default() };
         let cancelled = if is_over { Vec::new() } else { self.with_cancelled(&mut changes, &sorted.cancelled) };
         if is_tied {
+            named.ties.traps = sorted.traps.unwrap_or(self.ties.traps);
             self.change_monitors(&mut named.ties, taken, &sorted);
             changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
         }
@@ -78,6 +80,8 @@ impl<P: Durable> DurableMachine<P> {
         notices.append(&mut named.answers);
         notices.extend(requested);
         notices.append(&mut settled.notices);
+        let links = if is_over { Vec::new() } else { take(&mut sorted.links) };
+        notices.extend(self.link_notices(&links));
         let events = self.taken_events(taken);
         let Sorted { inside, mut held, names_sender, children, questions, monitors, .. } = sorted;
         // A set: a step may have very many timers, commands and children.
@@ -146,7 +150,9 @@ impl<P: Durable> DurableMachine<P> {
         }
         lock(&self.resident.requests).retain(|one| !requests.contains(&one.number));
         self.begin_commands(taken, &mut held, commands);
+        events.iter().filter(|(class, _)| *class == rows::EXITS).for_each(|(_, other)| _ = self.offered.remove(other));
         self.forget_downs(&monitors);
+        self.forget_exits(&links);
         self.offer_downs();
         if held.is_empty() && !is_over {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::journal::Change;
-use super::rows::{self, CHILDREN, GROUPS, NAMES, StoredChild, WATCHES};
+use super::rows::{self, CHILDREN, GROUPS, NAMES, StoredChild, TRAPS, WATCHES};
 use crate::outcome::BoxError;
 
 /// The ties of a process, as its last record has them.
@@ -15,6 +15,8 @@ pub(super) struct Ties {
     pub(super) names: BTreeMap<(u8, u64), String>,
     /// The processes that it monitors, as `Run::note` notes them, by the numbers of the monitors.
     pub(super) watches: BTreeMap<u64, (u64, u64)>,
+    /// Whether the ends of linked processes are events to it.
+    pub(super) traps: bool,
 }
 
 impl Ties {
@@ -24,6 +26,7 @@ impl Ties {
             CHILDREN => self.children.extend(postcard::from_bytes(body).ok().map(|child| (number, child))),
             NAMES | GROUPS => _ = self.names.insert((class, number), String::from_utf8_lossy(body).into_owned()),
             WATCHES => self.watches.extend(postcard::from_bytes(body).ok().map(|noted| (number, noted))),
+            TRAPS => self.traps = true,
             _ => {}
         }
     }
@@ -39,6 +42,7 @@ impl Ties {
         for (id, noted) in self.watches.iter().filter(|(id, _)| !before.watches.contains_key(id)) {
             changes.push(rows::watch(serial, *id, *noted)?);
         }
+        changes.extend((self.traps != before.traps).then(|| rows::traps(serial, self.traps)));
         Ok(changes)
     }
 

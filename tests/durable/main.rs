@@ -14,6 +14,7 @@ mod payer;
 mod commands;
 mod answers;
 mod limits;
+mod links;
 mod full_mailboxes;
 mod promises;
 mod replies;

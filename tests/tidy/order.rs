@@ -299,6 +299,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/ahead",
     "durable/naming",
     "durable/monitors",
+    "durable/links",
     "durable/command_steps",
     "durable/departure",
     "durable/upgrading",
