@@ -20,7 +20,7 @@ use super::rows::{
     WATCHERS,
 };
 use super::tail::Life;
-use crate::outcome::{BoxError, Exit, Failure, Reason, contain, drop_contained};
+use crate::outcome::{BoxError, Failure, Reason, contain, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{Answer, CommandError};
@@ -166,14 +166,14 @@ impl StoreCore {
             EventAnswer::Requested => Ok(Ok(Box::new(true))),
             EventAnswer::Left => Ok(Ok(Box::new(true))),
             EventAnswer::Cancelled => Ok(Err(CommandError::Cancelled(Reason::Cancelled))),
-            EventAnswer::Child { serial, exit: StoredExit::Terminated, .. } => {
-                let pid = self.ticket(*serial).ok_or("the serial number of a child is out of range")?;
-                Ok(Err(CommandError::ChildExit { pid, exit: Exit::Terminated(Reason::Terminated) }))
-            }
             EventAnswer::Child { kind, format, exit: StoredExit::Done(output), .. } => {
                 let kind = self.kinds.get(&**kind).ok_or_else(|| format!("the program does not know {kind:?}"))?;
                 let (decoded, _) = self.run.code(|| contain(|| (kind.child.decode_output)(*format, output)));
                 Ok(Ok(decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?))
+            }
+            EventAnswer::Child { serial, exit, .. } => {
+                let pid = self.ticket(*serial).ok_or("the serial number of a child is out of range")?;
+                Ok(Err(CommandError::ChildExit { pid, exit: exit.exit(self.run) }))
             }
             EventAnswer::Reply { name, value } => self.reply_of(name, value),
             EventAnswer::NoReply(why) => self.error_of(*why),

@@ -399,8 +399,8 @@ impl StoreCore {
                 let over = WhyNoReply::Ended(resident.serial);
                 notices.extend(left.into_iter().map(|key| self.no_reply(key, over)));
             }
-            notices.extend(over.into_iter().flat_map(|exit| self.downs(&watchers, from, exit)));
-            notices.extend(over.into_iter().flat_map(|exit| Notice::exits(&linked, resident.serial, exit)));
+            notices.extend(over.iter().flat_map(|exit| self.downs(&watchers, from, exit)));
+            notices.extend(over.iter().flat_map(|exit| Notice::exits(&linked, resident.serial, exit)));
             let step = LockedStep { resident, record, mail, notices, is_over };
             return self.append_locked(&core, step, (serials, locked));
         }

@@ -127,7 +127,7 @@ impl StoreCore {
         }
         if let Some(exit) = ended {
             self.open_commands.forget_all(serial);
-            let reason = exit.reason();
+            let reason = exit.exit(self.run);
             self.tell_end(serial, exit);
             core.tell_related(resident.pid, &reason, &mut core.executor());
         }

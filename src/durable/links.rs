@@ -17,15 +17,15 @@
 //! know, it is loaded, which shows that. The half of the living one stays until the event is taken. So a load makes the
 //! event again if it was lost with the memory.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::contract::Durable;
 use super::core::{Found, StoreCore};
 use super::journal::{JournalError, Reader, Status};
 use super::machine::DurableMachine;
-use super::notice::Notice;
+use super::notice::{Notice, ORDER};
 use super::residency::{Call, Place, Resident};
-use super::rows::{self, DownExit, EXITS, LINKS, StoredEvent};
+use super::rows::{self, DownExit, EXITS, FirstEnd, LINKS, Order, StoredEvent, StoredExit};
 use crate::pid::Pid;
 use crate::primitives::{Arc, lock};
 use crate::process::{ExitSignal, LinkedBy};
@@ -34,11 +34,17 @@ use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
 
 impl<P: Durable> DurableMachine<P> {
     /// The notices of the links that a step begins and ends.
-    pub(super) fn link_notices(&self, links: &[(Pid, bool)]) -> Vec<Notice> {
+    pub(super) fn link_notices(&self, links: &[(Pid, bool)], is_over: bool) -> Vec<Notice> {
         let own = self.resident.serial;
         // The last one counts.
         let links = links.iter().filter_map(|(pid, begins)| Some((self.store.number_of(*pid)?, *begins)));
         let links: BTreeMap<u64, bool> = links.collect();
+        if is_over {
+            let ended = links.iter().filter(|(_, begins)| !*begins).map(|(other, _)| Notice::unlinked(*other, own));
+            let ended = ended.collect();
+            *lock(&self.resident.last_links) = links;
+            return ended;
+        }
         let notices = links.into_iter().flat_map(|(other, begins)| {
             let half = if begins { Notice::linked } else { Notice::unlinked };
             // A link that is made anew reports anew.
@@ -59,6 +65,14 @@ impl<P: Durable> DurableMachine<P> {
         }
     }
 
+    /// The end of this process, which is ended now.
+    pub(super) fn end_of_one_terminated(&self) -> StoredExit {
+        let is_ordered = self.resident.is_ordered_to_end();
+        let ends = |(other, exit): &(u64, DownExit)| ends((*other, exit));
+        let link = self.resident.exits().iter().find_map(ends).filter(|_| !(self.ties.traps || is_ordered));
+        link.map_or(StoredExit::Terminated, StoredExit::Linked)
+    }
+
     /// Sees that linked processes have ended.
     pub(super) fn see_exits(&mut self) {
         let serial = self.resident.serial;
@@ -67,7 +81,7 @@ impl<P: Durable> DurableMachine<P> {
             let Some(pid) = self.store.ticket(other) else { continue };
             if self.ties.traps {
                 if self.offered.insert(other) {
-                    let exit = ExitSignal { pid, exit: exit.exit() };
+                    let exit = ExitSignal { pid, exit: exit.exit(self.store.run) };
                     self.typed.waiting().signal(Signal::Control(Control::Exit(exit, LinkedBy::OTHER)));
                 }
             } else if exit == DownExit::Done {
@@ -85,24 +99,45 @@ impl<P: Durable> DurableMachine<P> {
 }
 
 impl Resident {
-    /// The processes to which this one is linked.
+    /// The processes to which this one is linked. In its last step these are the ones that are told.
     pub(super) fn linked(&self) -> Vec<u64> {
-        lock(&self.events).range((LINKS, 0)..=(LINKS, u64::MAX)).map(|((_, other), _)| *other).collect()
+        let events = lock(&self.events);
+        let mut linked: BTreeSet<u64> =
+            events.range((LINKS, 0)..=(LINKS, u64::MAX)).map(|((_, other), _)| *other).collect();
+        for (other, begins) in &*lock(&self.last_links) {
+            if *begins {
+                linked.insert(*other)
+            } else {
+                linked.remove(other)
+            };
+        }
+        linked.into_iter().collect()
+    }
+
+    /// Whether a request, or a parent that has ended, ends this process.
+    fn is_ordered_to_end(&self) -> bool {
+        let is_order = lock(&self.events).get(&ORDER) == Some(&StoredEvent::Order(Order::Terminate));
+        is_order || lock(&self.requests).iter().any(|one| one.request.is_none())
     }
 
     /// The linked processes that have ended, and how.
     fn exits(&self) -> Vec<(u64, DownExit)> {
         let events = lock(&self.events);
         let exits = events.range((EXITS, 0)..=(EXITS, u64::MAX));
-        exits.filter_map(|((_, other), event)| Some((*other, exit_of(event)?))).collect()
+        exits.filter_map(|((_, other), event)| Some((*other, exit_of(event)?.clone()))).collect()
     }
 }
 
-fn exit_of(event: &StoredEvent) -> Option<DownExit> {
+fn exit_of(event: &StoredEvent) -> Option<&DownExit> {
     match event {
-        StoredEvent::Exit { exit } => Some(*exit),
+        StoredEvent::Exit { exit } => Some(exit),
         _ => None,
     }
+}
+
+/// The cause of the end of a process that traps no exits, if the end of this one ends it.
+fn ends((other, exit): (u64, &DownExit)) -> Option<FirstEnd> {
+    (*exit != DownExit::Done).then(|| FirstEnd::of((0, other), exit))
 }
 
 impl Found {
@@ -111,10 +146,10 @@ impl Found {
         self.events.iter().filter(|((class, _), _)| *class == LINKS).map(|((_, other), _)| *other).collect()
     }
 
-    /// Whether the end of a linked process ends this one.
-    pub(super) fn is_ended_by_link(&self) -> bool {
-        let ends = |(_, event): &(_, StoredEvent)| exit_of(event).is_some_and(|exit| exit != DownExit::Done);
-        !self.ties.traps && self.events.iter().any(ends)
+    /// The cause, if the end of a linked process ends this one.
+    pub(super) fn ending_link(&self) -> Option<FirstEnd> {
+        let end = |(key, event): &((u8, u64), StoredEvent)| ends((key.1, exit_of(event)?));
+        if self.ties.traps { None } else { self.events.iter().find_map(end) }
     }
 }
 
@@ -124,7 +159,7 @@ impl StoreCore {
         let life = self.tail.life();
         self.remove(linked.iter().map(|other| rows::answered(of, LINKS, *other)).collect());
         for to in linked {
-            let mut notice = Notice::exit(to, of, exit);
+            let mut notice = Notice::exit(to, of, exit.clone());
             let notified = self.residency.enter(to, |residence| match residence.place {
                 Place::Nobody | Place::Removed => None,
                 // The end is read under the lock: a load must not begin before a record that came first.

@@ -82,7 +82,7 @@ pub(super) fn offer_events<P: Durable>(
             (StoredEvent::Exit { .. }, _) => resident.note(Call::Exits),
             (StoredEvent::Down { exit }, _) => {
                 // One whose monitor was ended is not wanted.
-                let Some(down) = ties.watches.get(&key.1).and_then(|noted| store.down(key.1, *noted, *exit)) else {
+                let Some(down) = ties.watches.get(&key.1).and_then(|noted| store.down(key.1, *noted, exit)) else {
                     continue;
                 };
                 match senders.contains(&down.pid) {

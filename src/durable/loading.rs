@@ -221,7 +221,7 @@ impl StoreCore {
                 }
                 // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
                 if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
-                    let reason = exit.reason();
+                    let reason = exit.exit(self.run);
                     self.tell_end(serial, exit);
                     core.tell_related(pid, &reason, &mut core.executor());
                 } else {

@@ -410,7 +410,7 @@ impl<P: Durable> DurableMachine<P> {
             Verdict::Wait => Ok((Rest::Wait, None)),
             Verdict::Continue => Ok((Rest::Continue, None)),
             Verdict::Blocking => Ok((Rest::Blocking, None)),
-            Verdict::Done if stepped.is_termination() => Ok((Rest::Idle, Some(StoredExit::Terminated))),
+            Verdict::Done if stepped.is_termination() => Ok((Rest::Idle, Some(self.end_of_one_terminated()))),
             Verdict::Done => self.output().map(|output| (Rest::Idle, Some(StoredExit::Done(output)))),
             Verdict::Upgrade => self.next_kind(out).map(|next| {
                 self.next_kind = Some(next);

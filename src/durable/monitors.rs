@@ -158,16 +158,16 @@ impl StoreCore {
     }
 
     /// The event of the end of a watched process.
-    pub(super) fn down(&self, id: u64, noted: (u64, u64), exit: DownExit) -> Option<Down> {
+    pub(super) fn down(&self, id: u64, noted: (u64, u64), exit: &DownExit) -> Option<Down> {
         let pid = self.run.read(noted)?;
-        Some(Down { monitor: Monitor::new(id, pid), pid, exit: exit.exit() })
+        Some(Down { monitor: Monitor::new(id, pid), pid, exit: exit.exit(self.run) })
     }
 
     /// The events that the watchers of a process get when it ends.
-    pub(super) fn downs(&self, watchers: &[(u64, u64)], of: Pid, exit: DownExit) -> Vec<Notice> {
+    pub(super) fn downs(&self, watchers: &[(u64, u64)], of: Pid, exit: &DownExit) -> Vec<Notice> {
         let notice = |(id, by): &(u64, u64)| {
-            let down = Down { monitor: Monitor::new(*id, of), pid: of, exit: exit.exit() };
-            Notice::down(*by, down, exit)
+            let down = Down { monitor: Monitor::new(*id, of), pid: of, exit: exit.exit(self.run) };
+            Notice::down(*by, down, exit.clone())
         };
         watchers.iter().map(notice).collect()
     }
@@ -177,7 +177,7 @@ impl StoreCore {
         let Some(pid) = self.ticket(of) else { return };
         let life = self.tail.life();
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());
-        for mut notice in self.downs(&watchers, pid, exit) {
+        for mut notice in self.downs(&watchers, pid, &exit) {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
                 Place::Nobody | Place::Removed => None,
                 // The end is read under the lock: a load must not begin before a record that came first.

@@ -150,8 +150,8 @@ impl Notice {
     }
 
     /// An end, to the linked processes: their halves go, and they get the event.
-    pub(super) fn exits(linked: &[u64], of: u64, exit: DownExit) -> Vec<Notice> {
-        linked.iter().flat_map(|to| [Notice::unlinked(*to, of), Notice::exit(*to, of, exit)]).collect()
+    pub(super) fn exits(linked: &[u64], of: u64, exit: &DownExit) -> Vec<Notice> {
+        linked.iter().flat_map(|to| [Notice::unlinked(*to, of), Notice::exit(*to, of, exit.clone())]).collect()
     }
 
     /// Removes the end of a linked process.

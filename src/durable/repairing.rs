@@ -10,9 +10,7 @@ use super::journal::{Change, EncodedRecord, Record};
 use super::notice::ORDER;
 use super::repair::{Action, NotRepaired, Repair};
 use super::residency::{Call, Place};
-use super::rows::{
-    self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, StoredExit, WhyDead, WhyNoReply,
-};
+use super::rows::{self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, WhyDead, WhyNoReply};
 use super::tail::{Fate, Life};
 use super::trail::Traced;
 use crate::latch::Latch;
@@ -137,7 +135,7 @@ impl Found {
             }
         }
         changed.changes.push(rows::kept(serial, times.now, times.keep));
-        let exit = StoredExit::Terminated;
+        let exit = self.end_of_one_terminated();
         for (id, by) in self.watchers() {
             let down = StoredEvent::Down { exit: DownExit::of(&exit) };
             changed.changes.push(rows::event(by, (rows::DOWNS, id), &down).map_err(refused)?);

@@ -251,10 +251,12 @@ impl StoreCore {
         // Only now: an end that is lost leaves no dead letters.
         self.becomes_nobody(core, serial);
         self.tell_dead(core, found, dead);
-        self.tell_end(serial, StoredExit::Terminated);
+        let exit = found.end_of_one_terminated();
+        let told = exit.exit(self.run);
+        self.tell_end(serial, exit);
         if let Some(pid) = self.ticket(serial) {
             found.relatives().into_iter().for_each(|relative| self.read_again(core, relative));
-            core.tell_related(pid, &StoredExit::Terminated.reason(), &mut core.executor());
+            core.tell_related(pid, &told, &mut core.executor());
         }
     }
 
@@ -276,12 +278,21 @@ impl StoreCore {
 }
 
 impl Found {
-    /// Whether it was asked to end, or is to end because its parent has.
+    /// Whether it was asked to end, or is to end because its parent or a linked process has.
     pub(super) fn is_to_end(&self) -> bool {
+        self.is_ordered_to_end() || self.ending_link().is_some()
+    }
+
+    fn is_ordered_to_end(&self) -> bool {
         let order = StoredEvent::Order(Order::Terminate);
         self.requests.iter().any(|(_, _, request)| *request == StoredRequest::End)
             || self.events.iter().any(|(_, event)| *event == order)
-            || self.is_ended_by_link()
+    }
+
+    /// Its end, if it is ended now.
+    pub(super) fn end_of_one_terminated(&self) -> StoredExit {
+        let link = self.ending_link().filter(|_| !self.is_ordered_to_end());
+        link.map_or(StoredExit::Terminated, StoredExit::Linked)
     }
 }
 

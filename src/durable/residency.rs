@@ -171,6 +171,8 @@ pub(super) struct Resident {
     pub(super) mail: Mutex<HashMap<u64, Kept>>,
     /// Stored events that no step has taken, by the classes and the numbers of their entries.
     pub(super) events: Mutex<BTreeMap<(u8, u64), StoredEvent>>,
+    /// The links that its last step begins and ends.
+    pub(super) last_links: Mutex<BTreeMap<u64, bool>>,
     /// The stored questions of this process that no step has taken the answer of.
     pub(super) questions: OpenQuestions,
     /// Ends of watched processes that have stored messages here.
@@ -271,6 +273,7 @@ impl Resident {
             message_name,
             mail: Mutex::default(),
             events: Mutex::default(),
+            last_links: Mutex::default(),
             questions: OpenQuestions::default(),
             deferred: Mutex::default(),
             taken: Mutex::default(),

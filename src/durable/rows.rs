@@ -6,7 +6,7 @@ use super::coding::{Format, Run};
 use super::contract::Durable;
 use super::journal::{Change, EntryRow, NameRow, ProcessRow, Status};
 use super::trail::{Traced, Trail};
-use crate::outcome::{BoxError, Exit, Failure, Panic, Reason, contain};
+use crate::outcome::{BoxError, Exit, Failure, LinkedExit, Panic, Reason, contain};
 use crate::process::reply::QuestionKey;
 
 /// Why a state with a reply is not stored.
@@ -252,13 +252,66 @@ pub(super) enum StoredEvent {
 }
 
 /// How a watched process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum DownExit {
     Done,
     Terminated,
     NoSuchProcess,
     /// It was an ordinary process, and its runtime has ended.
     Runtime,
+    /// A link has ended it.
+    Linked(FirstEnd),
+}
+
+/// The first process of a chain of links that have ended others, and its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FirstEnd {
+    /// A process of the store by zero and its serial number. An ordinary one as `Run::note` notes it.
+    of: (u64, u64),
+    exit: FirstExit,
+}
+
+/// How the first process of a chain has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum FirstExit {
+    Done,
+    Failed(String),
+    Panicked(String),
+    NoSuchProcess,
+    Runtime,
+    Terminated(StoredReason),
+}
+
+impl FirstEnd {
+    /// The cause of the end of a process that ends with this one.
+    pub(super) fn of(of: (u64, u64), exit: &DownExit) -> FirstEnd {
+        let exit = match exit {
+            // Passed on unchanged. So the chain of causes does not grow with the chain of links.
+            DownExit::Linked(first) => return first.clone(),
+            DownExit::Done => FirstExit::Done,
+            DownExit::Terminated => FirstExit::Terminated(StoredReason::Terminated),
+            DownExit::NoSuchProcess => FirstExit::NoSuchProcess,
+            DownExit::Runtime => FirstExit::Runtime,
+        };
+        FirstEnd { of, exit }
+    }
+
+    fn reason(&self, run: Run) -> Reason {
+        let exit = match &self.exit {
+            FirstExit::Done => Exit::Done(()),
+            FirstExit::Failed(error) => Exit::Failed(Failure::from(BoxError::from(error.as_str()))),
+            FirstExit::Panicked(message) => Exit::Panicked(Panic::new(Box::new(message.clone()))),
+            FirstExit::NoSuchProcess => Exit::Terminated(Reason::NoSuchProcess),
+            FirstExit::Runtime => Exit::Terminated(Reason::Shutdown),
+            FirstExit::Terminated(reason) => Exit::Terminated(reason.read()),
+        };
+        let pid = match self.of {
+            (0, serial) => run.ticket(serial),
+            ordinary => run.read(ordinary),
+        };
+        // Each PID that was written can be read.
+        pid.map_or(Reason::Terminated, |pid| Reason::Linked(LinkedExit::new(pid, exit)))
+    }
 }
 
 impl DownExit {
@@ -266,15 +319,18 @@ impl DownExit {
         match exit {
             StoredExit::Done(_) => DownExit::Done,
             StoredExit::Terminated => DownExit::Terminated,
+            StoredExit::Linked(first) => DownExit::Linked(first.clone()),
         }
     }
 
-    pub(super) fn exit(self) -> Exit {
+    /// The exit as others are told of it.
+    pub(super) fn exit(&self, run: Run) -> Exit {
         match self {
             DownExit::Done => Exit::Done(()),
             DownExit::Terminated => Exit::Terminated(Reason::Terminated),
             DownExit::NoSuchProcess => Exit::Terminated(Reason::NoSuchProcess),
             DownExit::Runtime => Exit::Terminated(Reason::Shutdown),
+            DownExit::Linked(first) => Exit::Terminated(first.reason(run)),
         }
     }
 }
@@ -306,15 +362,14 @@ pub(super) enum StoredExit {
     Done(Vec<u8>),
     /// It was terminated.
     Terminated,
+    /// A link has ended it.
+    Linked(FirstEnd),
 }
 
 impl StoredExit {
-    /// The exit as watchers are told of it.
-    pub(super) fn reason(&self) -> Exit {
-        match self {
-            StoredExit::Done(_) => Exit::Done(()),
-            StoredExit::Terminated => Exit::Terminated(Reason::Terminated),
-        }
+    /// The exit as others are told of it.
+    pub(super) fn exit(&self, run: Run) -> Exit {
+        DownExit::of(self).exit(run)
     }
 }
 

@@ -137,7 +137,7 @@ impl StoreCore {
         let exit = match row {
             Ok(Some(row)) => {
                 let head = postcard::from_bytes::<StoredHead>(&row.head).ok();
-                head.and_then(|head| head.exit).map(|exit| exit.reason())
+                head.and_then(|head| head.exit).map(|exit| exit.exit(self.run))
             }
             // The tables may not have a process of this run.
             Ok(None) if self.residency.is_in_memory(serial) => None,

@@ -585,7 +585,7 @@ impl<P: Durable> ResultOf<P> {
                 let (output, _) = self.run.code(|| P::FORMAT.decode(&output));
                 output.map_err(|error| StoreError::Output(error.to_string()))
             }
-            StoredExit::Terminated => Err(StoreError::Terminated),
+            StoredExit::Terminated | StoredExit::Linked(_) => Err(StoreError::Terminated),
         }
     }
 }

@@ -80,8 +80,8 @@ impl<P: Durable> DurableMachine<P> {
         notices.append(&mut named.answers);
         notices.extend(requested);
         notices.append(&mut settled.notices);
-        let links = if is_over { Vec::new() } else { take(&mut sorted.links) };
-        notices.extend(self.link_notices(&links));
+        let links = take(&mut sorted.links);
+        notices.extend(self.link_notices(&links, is_over));
         let events = self.taken_events(taken);
         let Sorted { inside, mut held, names_sender, children, questions, monitors, .. } = sorted;
         // A set: a step may have very many timers, commands and children.

@@ -30,6 +30,8 @@ enum KnotMessage {
     InARow(Vec<Pid>),
     Look(Reply<Vec<String>>),
     Over,
+    /// Links and removes links, and is done in the same step.
+    Last(Vec<KnotMessage>),
 }
 
 impl Knot {
@@ -58,6 +60,16 @@ impl Process for Knot {
                 }
                 Event::Message(KnotMessage::Look(reply)) => out.reply(reply, self.notes.clone()),
                 Event::Message(KnotMessage::Over) => return Ok(Step::Done(())),
+                Event::Message(KnotMessage::Last(all)) => {
+                    for one in all {
+                        match one {
+                            KnotMessage::Link(pid) => out.link(pid),
+                            KnotMessage::Unlink(pid) => out.unlink(pid),
+                            _ => {}
+                        }
+                    }
+                    return Ok(Step::Done(()));
+                }
                 Event::Exit(exit) => {
                     self.notes.push(exit.exit.to_string());
                     self.next(out);
@@ -361,4 +373,72 @@ fn the_end_of_a_linked_process_ends_one_of_a_kind_that_is_not_known() {
     let result = store.result::<Worker>("worker").unwrap();
     assert!(matches!(result.wait(LIMIT), Err(StoreError::Terminated)));
     end((store, runtime));
+}
+
+/// The reason of one that a link has ended names the first of the chain, in each run.
+#[test]
+fn the_end_of_each_one_of_a_chain_names_the_first() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut store, mut runtime) = open(&disk);
+        let chain @ [one, two, .., last] = begin::<5>(&store);
+        tell(&store, last, KnotMessage::Trap(true));
+        assert!(look(&runtime, last).is_some());
+        for pair in chain.windows(2) {
+            tell(&store, pair[0], KnotMessage::Link(pair[1].pid()));
+            assert!(look(&runtime, pair[0]).is_some());
+        }
+        stepped(&runtime);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        let watched = runtime.watch(two.pid());
+        store.terminate(one.pid()).unwrap();
+        let because = format!("terminated (linked to {}, which ended: terminated (terminated))", one.pid());
+        until("the last one is told", || look(&runtime, last).unwrap() == [because.clone()]);
+        assert_eq!(watched.wait_timeout(LIMIT).unwrap().exit.to_string(), because);
+        end((store, runtime));
+        let (store, runtime) = open(&disk);
+        let watched = runtime.watch(chain[3].pid());
+        assert_eq!(watched.wait_timeout(LIMIT).unwrap().exit.to_string(), because, "in a later run");
+        assert_eq!(look(&runtime, last).unwrap(), [because]);
+        end((store, runtime));
+    }
+}
+
+/// A step that links, or removes a link, and is the last one.
+#[test]
+fn a_link_of_a_last_step_tells_the_end() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut store, mut runtime) = open(&disk);
+        let [one, two, three, four] = begin(&store);
+        for traps in [two, three] {
+            tell(&store, traps, KnotMessage::Trap(true));
+            assert!(look(&runtime, traps).is_some());
+        }
+        tell(&store, one, KnotMessage::Link(two.pid()));
+        tell(&store, four, KnotMessage::Link(one.pid()));
+        assert!(look(&runtime, one).is_some() && look(&runtime, four).is_some());
+        stepped(&runtime);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        let last = vec![KnotMessage::Unlink(two.pid()), KnotMessage::Link(three.pid()), KnotMessage::Link(four.pid())];
+        tell(&store, one, KnotMessage::Last(last));
+        until("the new one is told", || look(&runtime, three).unwrap() == ["done"]);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, two).unwrap(), [""; 0]);
+        // Nothing is left of the links.
+        tell(&store, four, KnotMessage::Trap(true));
+        end((store, runtime));
+        let (store, runtime) = open(&disk);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, two).unwrap(), [""; 0]);
+        assert_eq!(look(&runtime, three).unwrap(), ["done"]);
+        assert_eq!(look(&runtime, four).unwrap(), [""; 0]);
+        end((store, runtime));
+    }
 }
