@@ -26,7 +26,7 @@ use super::replies::Replies;
 use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, bury};
 use super::rest::{Earliest, Keeper};
 use super::rows::{
-    self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
+    self, DownExit, FailedEvent, FirstEnd, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
     StoredRequest, WhyNoReply,
 };
 use super::settings::Settings;
@@ -144,6 +144,8 @@ pub(super) struct Found {
     pub(super) timers: Vec<(u64, u64)>,
     /// The tags of its commands, and the commands.
     pub(super) commands: Vec<(u64, StoredCommand)>,
+    /// The ends of ordinary processes that it was given while it was out of memory, with their links.
+    pub(super) outside: Vec<((u64, u64), FirstEnd)>,
     /// The tags of its stored questions, and the times at which their limits are over.
     pub(super) questions: Vec<(u64, Option<u64>)>,
     /// The replies to stored questions that its state has.
@@ -186,6 +188,7 @@ impl Found {
             mail: Vec::new(),
             timers: Vec::new(),
             commands: Vec::new(),
+            outside: Vec::new(),
             questions: Vec::new(),
             kept: Vec::new(),
             dead: Vec::new(),

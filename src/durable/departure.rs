@@ -130,6 +130,8 @@ impl StoreCore {
             let reason = exit.exit(self.run);
             self.tell_end(serial, exit);
             core.tell_related(resident.pid, &reason, &mut core.executor());
+            let linked = std::mem::take(&mut *lock(&resident.last_outside));
+            core.tell_linked_last(resident.pid, &reason, &linked);
         }
     }
 }

@@ -19,6 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use super::coding::Run;
 use super::contract::Durable;
 use super::core::{Found, StoreCore};
 use super::journal::{JournalError, Reader, Status};
@@ -69,7 +70,8 @@ impl<P: Durable> DurableMachine<P> {
     pub(super) fn end_of_one_terminated(&self) -> StoredExit {
         let is_ordered = self.resident.is_ordered_to_end();
         let ends = |(other, exit): &(u64, DownExit)| ends((*other, exit));
-        let link = self.resident.exits().iter().find_map(ends).filter(|_| !(self.ties.traps || is_ordered));
+        let link = self.resident.exits().iter().find_map(ends).or_else(|| self.outside.end.clone());
+        let link = link.filter(|_| !(self.ties.traps || is_ordered));
         link.map_or(StoredExit::Terminated, StoredExit::Linked)
     }
 
@@ -147,9 +149,10 @@ impl Found {
     }
 
     /// The cause, if the end of a linked process ends this one.
-    pub(super) fn ending_link(&self) -> Option<FirstEnd> {
+    pub(super) fn ending_link(&self, run: Run) -> Option<FirstEnd> {
         let end = |(key, event): &((u8, u64), StoredEvent)| ends((key.1, exit_of(event)?));
-        if self.ties.traps { None } else { self.events.iter().find_map(end) }
+        let inside = || self.events.iter().find_map(end);
+        if self.ties.traps { None } else { inside().or_else(|| self.ending_outside(run)) }
     }
 }
 

@@ -10,7 +10,9 @@ use super::journal::{Change, EncodedRecord, Record};
 use super::notice::ORDER;
 use super::repair::{Action, NotRepaired, Repair};
 use super::residency::{Call, Place};
-use super::rows::{self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, WhyDead, WhyNoReply};
+use super::rows::{
+    self, DEAD, DownExit, EventAnswer, FailedEvent, Rest, StoredDead, StoredEvent, StoredExit, WhyDead, WhyNoReply,
+};
 use super::tail::{Fate, Life};
 use super::trail::Traced;
 use crate::latch::Latch;
@@ -78,7 +80,7 @@ impl Action {
                 (version, head.format) = of.unwrap_or((version, head.format));
                 Traced::Replaced
             }
-            Action::Terminate => return found.end(times),
+            Action::Terminate => return found.end(times, StoredExit::Terminated),
             #[cfg(feature = "sqlite")]
             Action::Cancel => {
                 let stop = rows::StoredRequest::Stop { reason: rows::StoredReason::Cancelled, deadline: None };
@@ -105,7 +107,7 @@ impl Action {
 
 impl Found {
     /// The rows that change when a process ends that is not in memory.
-    pub(super) fn end(&self, times: Times) -> Result<Changed, NotRepaired> {
+    pub(super) fn end(&self, times: Times, exit: StoredExit) -> Result<Changed, NotRepaired> {
         let (serial, mut head, mut changed) = (self.serial, self.head.clone(), Changed::default());
         let refused = |error: BoxError| NotRepaired::State(error.to_string());
         let size = |number: &u64| Some(self.mail.iter().find(|(other, _)| other == number)?.1.message.len());
@@ -135,7 +137,6 @@ impl Found {
             }
         }
         changed.changes.push(rows::kept(serial, times.now, times.keep));
-        let exit = self.end_of_one_terminated();
         for (id, by) in self.watchers() {
             let down = StoredEvent::Down { exit: DownExit::of(&exit) };
             changed.changes.push(rows::event(by, (rows::DOWNS, id), &down).map_err(refused)?);

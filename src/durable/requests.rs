@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::coding::Run;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
 use super::held::Asked;
@@ -197,7 +198,7 @@ impl StoreCore {
     /// has ended, and its record is lost if the record of the end is.
     pub(super) fn end_unread(&self, core: &Arc<Core>, found: Found, through: Position) {
         let (serial, life) = (found.serial, found.life);
-        let changed = found.end(self.times()).ok();
+        let changed = found.end(self.times(), found.end_of_one_terminated(self.run)).ok();
         let record = changed.and_then(|changed| {
             let record = EncodedRecord::new(&Record { changes: changed.changes }).ok()?;
             Some((record, changed.dead))
@@ -251,7 +252,7 @@ impl StoreCore {
         // Only now: an end that is lost leaves no dead letters.
         self.becomes_nobody(core, serial);
         self.tell_dead(core, found, dead);
-        let exit = found.end_of_one_terminated();
+        let exit = found.end_of_one_terminated(self.run);
         let told = exit.exit(self.run);
         self.tell_end(serial, exit);
         if let Some(pid) = self.ticket(serial) {
@@ -279,8 +280,8 @@ impl StoreCore {
 
 impl Found {
     /// Whether it was asked to end, or is to end because its parent or a linked process has.
-    pub(super) fn is_to_end(&self) -> bool {
-        self.is_ordered_to_end() || self.ending_link().is_some()
+    pub(super) fn is_to_end(&self, run: Run) -> bool {
+        self.is_ordered_to_end() || self.ending_link(run).is_some()
     }
 
     fn is_ordered_to_end(&self) -> bool {
@@ -290,8 +291,8 @@ impl Found {
     }
 
     /// Its end, if it is ended now.
-    pub(super) fn end_of_one_terminated(&self) -> StoredExit {
-        let link = self.ending_link().filter(|_| !self.is_ordered_to_end());
+    pub(super) fn end_of_one_terminated(&self, run: Run) -> StoredExit {
+        let link = self.ending_link(run).filter(|_| !self.is_ordered_to_end());
         link.map_or(StoredExit::Terminated, StoredExit::Linked)
     }
 }

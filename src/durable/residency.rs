@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::coding::Format;
 use super::journal::Position;
 use super::open_questions::OpenQuestions;
+use super::outside::Outside;
 use super::repair::Repair;
 use super::rest::Rest;
 use super::rows::{FailedEvent, StoredEvent, StoredRequest};
@@ -51,6 +52,10 @@ pub(super) struct Residence {
     pub(super) repairs: Vec<Repair>,
     /// Requests that have come meanwhile.
     pub(super) requests: Vec<(u64, Life, StoredRequest)>,
+    /// Changes of links to ordinary processes, in order, until the process sees them.
+    pub(super) outside: Vec<Outside>,
+    /// How many of these the last load has seen.
+    pub(super) seen_outside: usize,
 }
 
 /// Where a process is.
@@ -173,6 +178,8 @@ pub(super) struct Resident {
     pub(super) events: Mutex<BTreeMap<(u8, u64), StoredEvent>>,
     /// The links that its last step begins and ends.
     pub(super) last_links: Mutex<BTreeMap<u64, bool>>,
+    /// The ordinary processes to which it has linked itself in its last step.
+    pub(super) last_outside: Mutex<Vec<Pid>>,
     /// The stored questions of this process that no step has taken the answer of.
     pub(super) questions: OpenQuestions,
     /// Ends of watched processes that have stored messages here.
@@ -254,6 +261,8 @@ pub(super) enum Call {
     Sleep = 1024,
     /// A linked process has ended.
     Exits = 64,
+    /// A link to an ordinary process has changed, or that process has ended.
+    Outside = 256,
     /// All that its next step rests on is on disk.
     OnDisk = 128,
 }
@@ -274,6 +283,7 @@ impl Resident {
             mail: Mutex::default(),
             events: Mutex::default(),
             last_links: Mutex::default(),
+            last_outside: Mutex::default(),
             questions: OpenQuestions::default(),
             deferred: Mutex::default(),
             taken: Mutex::default(),

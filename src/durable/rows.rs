@@ -100,6 +100,9 @@ pub(super) const EXITS: u8 = 23;
 /// Whether a process traps exits. It has one entry then, of number 0.
 pub(super) const TRAPS: u8 = 24;
 
+/// Links to ordinary processes, by numbers of their own.
+pub(super) const OUTSIDE: u8 = 25;
+
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
     class <= CHILDREN
@@ -294,6 +297,27 @@ impl FirstEnd {
             DownExit::Runtime => FirstExit::Runtime,
         };
         FirstEnd { of, exit }
+    }
+
+    /// As `of`, with the exit of an ordinary process. `None` if it was done.
+    pub(super) fn of_ordinary(noted: (u64, u64), exit: &Exit, run: Run) -> Option<FirstEnd> {
+        let (of, exit) = match exit {
+            Exit::Done(()) => return None,
+            Exit::Terminated(Reason::Linked(first)) => {
+                let of = run.number_of(first.pid()).map_or_else(|| run.note(first.pid()), |serial| (0, serial));
+                (of, first.exit())
+            }
+            exit => (noted, exit),
+        };
+        let exit = match exit {
+            Exit::Done(()) => FirstExit::Done,
+            Exit::Failed(failure) => FirstExit::Failed(failure.to_string()),
+            Exit::Panicked(panic) => FirstExit::Panicked(panic.message().to_owned()),
+            Exit::Terminated(Reason::NoSuchProcess) => FirstExit::NoSuchProcess,
+            Exit::Terminated(Reason::Shutdown) => FirstExit::Runtime,
+            Exit::Terminated(reason) => FirstExit::Terminated(StoredReason::of(reason)),
+        };
+        Some(FirstEnd { of, exit })
     }
 
     fn reason(&self, run: Run) -> Reason {
@@ -668,6 +692,12 @@ pub(super) fn child(serial: u64, tag: u64, child: &StoredChild) -> Result<Change
 pub(super) fn named(serial: u64, (class, number): (u8, u64), name: &str) -> Change {
     let row = EntryRow { due: Some(NAMED), body: name.as_bytes().to_vec() };
     Change::Entry { serial, class, number, row: Some(row) }
+}
+
+/// A link to an ordinary process, which is noted so. Each start finds it, because that process has ended then.
+pub(super) fn outside(serial: u64, number: u64, noted: (u64, u64)) -> Result<Change, BoxError> {
+    let row = EntryRow { due: Some(0), body: postcard::to_stdvec(&noted)? };
+    Ok(Change::Entry { serial, class: OUTSIDE, number, row: Some(row) })
 }
 
 /// The mark of a process that traps exits.

@@ -37,6 +37,7 @@ mod guest;
 mod sleeping;
 mod memory_faults;
 mod operating;
+mod outside_links;
 mod orders;
 mod moments;
 mod races;
