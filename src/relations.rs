@@ -54,7 +54,7 @@ use crate::process::{Bond, CancelRequest, Down, ExitSignal, LinkedBy, Monitor, P
 use crate::sched::body::Ready;
 use crate::sched::cell::{Cell, LinkTold};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
-use crate::sched::non_local::NonLocal;
+use crate::sched::non_local::{LinkChange, NonLocal};
 
 /// The number of shards, a power of two. There are few under the model checker, so that two processes can share one.
 const SHARDS: usize = if cfg!(loom) { 2 } else { 64 };
@@ -266,6 +266,7 @@ impl Relations {
         }
         let mut both = self.both(one, other);
         if !mark_linked(cells, one, other) {
+            tell_change(cells, one, LinkChange { other, begins: true, by_me: true });
             let exit = Exit::Terminated(why_missing(cells, other));
             return tell_exit(cells, one, (other, &exit), LinkedBy::ME);
         }
@@ -278,11 +279,13 @@ impl Relations {
     pub(crate) fn unlink(&self, cells: &impl Cells, one: Pid, other: Pid) -> (bool, Option<Unwanted>) {
         let mut both = self.both(one, other);
         let linked = both.first().take(one, |entry| entry.links.remove(&other)).is_some();
+        tell_change(cells, one, LinkChange { other, begins: false, by_me: true });
         if linked {
             both.second().take_of(cells, other, |entry| entry.links.remove(&one));
             if let Some(elsewhere) = cells.elsewhere(other) {
                 elsewhere.unlink(one, other);
             }
+            tell_change(cells, other, LinkChange { other: one, begins: false, by_me: false });
         }
         let told = cells.cell(other).map_or(Some(Unwanted::Exit(other)), |cell| cell.may_have_told(other));
         (linked, told)
@@ -358,10 +361,19 @@ impl Relations {
         }
     }
 
-    /// Whether a process is linked to another one.
+    /// Tells a process the end of one that has linked itself to it in its last step.
     #[cfg(feature = "durable")]
-    pub(crate) fn is_linked(&self, pid: Pid) -> bool {
-        self.shard(pid).entries.get(&pid).is_some_and(|entry| !entry.links.is_empty())
+    pub(crate) fn linked_last(&self, cells: &impl Cells, partner: Pid, ended: (Pid, &Exit)) -> Told {
+        let _shard = self.shard(partner);
+        tell_exit(cells, partner, ended, LinkedBy::OTHER)
+    }
+
+    /// The processes to which this one is linked.
+    #[cfg(feature = "durable")]
+    pub(crate) fn links(&self, pid: Pid) -> Vec<(Pid, LinkedBy)> {
+        let shard = self.shard(pid);
+        let links = shard.entries.get(&pid).into_iter().flat_map(|entry| &entry.links);
+        links.map(|(other, by)| (*other, *by)).collect()
     }
 
     /// Whether a process is linked to this other one.
@@ -437,9 +449,21 @@ fn write_monitor(both: &mut Both<'_>, cells: &impl Cells, watcher: Pid, monitor:
 fn write_link(both: &mut Both<'_>, cells: &impl Cells, one: Pid, other: Pid) {
     both.first().of(one).link(other, LinkedBy::ME);
     both.second().of(other).link(one, LinkedBy::OTHER);
+    tell_change(cells, one, LinkChange { other, begins: true, by_me: true });
     if !mark(cells, one) && cells.elsewhere(one).is_some() {
         both.first().take(one, |entry| entry.links.remove(&other));
         both.second().take(other, |entry| entry.links.remove(&one));
+        return;
+    }
+    tell_change(cells, other, LinkChange { other: one, begins: true, by_me: false });
+}
+
+/// Tells a process that lives elsewhere of the change of a link.
+fn tell_change(cells: &impl Cells, pid: Pid, change: LinkChange) {
+    if cells.cell(pid).is_none()
+        && let Some(elsewhere) = cells.elsewhere(pid)
+    {
+        elsewhere.linked(pid, change);
     }
 }
 

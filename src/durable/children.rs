@@ -20,7 +20,7 @@ use super::rows::{
     WATCHERS,
 };
 use super::tail::Life;
-use crate::outcome::{BoxError, Exit, Failure, Reason, contain, drop_contained};
+use crate::outcome::{BoxError, Failure, Reason, contain, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{Answer, CommandError};
@@ -166,14 +166,14 @@ impl StoreCore {
             EventAnswer::Requested => Ok(Ok(Box::new(true))),
             EventAnswer::Left => Ok(Ok(Box::new(true))),
             EventAnswer::Cancelled => Ok(Err(CommandError::Cancelled(Reason::Cancelled))),
-            EventAnswer::Child { serial, exit: StoredExit::Terminated, .. } => {
-                let pid = self.ticket(*serial).ok_or("the serial number of a child is out of range")?;
-                Ok(Err(CommandError::ChildExit { pid, exit: Exit::Terminated(Reason::Terminated) }))
-            }
             EventAnswer::Child { kind, format, exit: StoredExit::Done(output), .. } => {
                 let kind = self.kinds.get(&**kind).ok_or_else(|| format!("the program does not know {kind:?}"))?;
                 let (decoded, _) = self.run.code(|| contain(|| (kind.child.decode_output)(*format, output)));
                 Ok(Ok(decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?))
+            }
+            EventAnswer::Child { serial, exit, .. } => {
+                let pid = self.ticket(*serial).ok_or("the serial number of a child is out of range")?;
+                Ok(Err(CommandError::ChildExit { pid, exit: exit.exit(self.run) }))
             }
             EventAnswer::Reply { name, value } => self.reply_of(name, value),
             EventAnswer::NoReply(why) => self.error_of(*why),
@@ -197,6 +197,9 @@ impl StoreCore {
             Notified::Refused(completion) => drop_contained(completion),
             Notified::Nobody if class == WATCHERS => {
                 self.tell_watchers(core, vec![(number, maker)], (to, DownExit::NoSuchProcess))
+            }
+            Notified::Nobody if class == rows::LINKS => {
+                self.tell_linked(core, vec![maker], (to, DownExit::NoSuchProcess));
             }
             // A later life may have made the event again.
             Notified::Nobody => self.remove_in(life, vec![rows::answered(to, class, number)]),
@@ -240,6 +243,10 @@ impl<P: Durable> DurableMachine<P> {
         keys.extend(is_done.then_some(ORDER));
         let downs = taken.downs.iter().map(|down| (DOWNS, down.monitor.id()));
         keys.extend(downs.filter(|key| events.contains_key(key)));
+        // The half is still there if the other one had ended before.
+        let exits = taken.exits.iter().filter_map(|exit| self.store.number_of(exit.pid));
+        let exits = exits.flat_map(|other| [(rows::EXITS, other), (rows::LINKS, other)]);
+        keys.extend(exits.filter(|key| events.contains_key(key)));
         keys
     }
 

@@ -26,7 +26,7 @@ use super::replies::Replies;
 use super::residency::{Call, Given, Mail, MessageType, Place, Residence, Residency, Resident, bury};
 use super::rest::{Earliest, Keeper};
 use super::rows::{
-    self, DownExit, FailedEvent, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
+    self, DownExit, FailedEvent, FirstEnd, StoredCommand, StoredDead, StoredEvent, StoredExit, StoredHead, StoredMail,
     StoredRequest, WhyNoReply,
 };
 use super::settings::Settings;
@@ -144,6 +144,8 @@ pub(super) struct Found {
     pub(super) timers: Vec<(u64, u64)>,
     /// The tags of its commands, and the commands.
     pub(super) commands: Vec<(u64, StoredCommand)>,
+    /// The ends of ordinary processes that it was given while it was out of memory, with their links.
+    pub(super) outside: Vec<((u64, u64), FirstEnd)>,
     /// The tags of its stored questions, and the times at which their limits are over.
     pub(super) questions: Vec<(u64, Option<u64>)>,
     /// The replies to stored questions that its state has.
@@ -186,6 +188,7 @@ impl Found {
             mail: Vec::new(),
             timers: Vec::new(),
             commands: Vec::new(),
+            outside: Vec::new(),
             questions: Vec::new(),
             kept: Vec::new(),
             dead: Vec::new(),
@@ -203,7 +206,7 @@ impl Found {
                 rows::QUESTIONS => found.questions.push((number, row.due)),
                 rows::KEPT_REPLIES => found.kept.extend(postcard::from_bytes::<QuestionKey>(body)),
                 rows::DEAD => found.dead.extend(postcard::from_bytes(body).ok().map(|stored| (number, stored))),
-                rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS => {
+                rows::ANSWERS | rows::ORDERS | rows::WATCHERS | rows::DOWNS | rows::LINKS | rows::EXITS => {
                     found.events.extend(postcard::from_bytes(body).ok().map(|stored| ((class, number), stored)));
                 }
                 rows::REQUESTS => {
@@ -366,13 +369,15 @@ impl StoreCore {
         let is_over = over.is_some();
         // The processes that are told if a message is refused.
         let mut askers: Vec<u64> = mail.iter().flat_map(Letter::questions).map(|key| key.asker).collect();
-        let mut watchers = if is_over { resident.watchers() } else { Vec::new() };
+        let related = || if is_over { (resident.watchers(), resident.linked()) } else { Default::default() };
+        let (mut watchers, mut linked) = related();
         loop {
             let mut serials: Vec<u64> = mail.iter().filter_map(|letter| self.number_of(letter.to)).collect();
             serials.extend(&askers);
             serials.extend(notices.iter().map(|notice| notice.to));
             serials.extend((is_over || !notices.is_empty()).then_some(resident.serial));
             serials.extend(watchers.iter().map(|(_, by)| *by));
+            serials.extend(&linked);
             serials.sort_unstable();
             serials.dedup();
             let residences: Vec<_> = serials.iter().map(|serial| self.residency.of(*serial)).collect();
@@ -383,10 +388,10 @@ impl StoreCore {
                 continue;
             }
             if is_over {
-                let now = resident.watchers();
-                if now != watchers {
-                    // Another process watches this one since.
-                    watchers = now;
+                let now = related();
+                if (&now.0, &now.1) != (&watchers, &linked) {
+                    // Another process watches this one since, or is linked to it.
+                    (watchers, linked) = now;
                     continue;
                 }
                 let left = self.left_questions(resident, &record);
@@ -397,7 +402,8 @@ impl StoreCore {
                 let over = WhyNoReply::Ended(resident.serial);
                 notices.extend(left.into_iter().map(|key| self.no_reply(key, over)));
             }
-            notices.extend(over.into_iter().flat_map(|exit| self.downs(&watchers, from, exit)));
+            notices.extend(over.iter().flat_map(|exit| self.downs(&watchers, from, exit)));
+            notices.extend(over.iter().flat_map(|exit| Notice::exits(&linked, resident.serial, exit)));
             let step = LockedStep { resident, record, mail, notices, is_over };
             return self.append_locked(&core, step, (serials, locked));
         }

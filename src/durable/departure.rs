@@ -127,9 +127,11 @@ impl StoreCore {
         }
         if let Some(exit) = ended {
             self.open_commands.forget_all(serial);
-            let reason = exit.reason();
+            let reason = exit.exit(self.run);
             self.tell_end(serial, exit);
             core.tell_related(resident.pid, &reason, &mut core.executor());
+            let linked = std::mem::take(&mut *lock(&resident.last_outside));
+            core.tell_linked_last(resident.pid, &reason, &linked);
         }
     }
 }

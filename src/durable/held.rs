@@ -60,6 +60,12 @@ pub(super) struct Sorted {
     pub(super) requests: Vec<(u64, Pid, Asked)>,
     /// Monitors that begin or end, in order.
     pub(super) monitors: Vec<(Monitor, bool)>,
+    /// Links to other processes of the store that begin or end, in order.
+    pub(super) links: Vec<(Pid, bool)>,
+    /// Links to ordinary processes that begin or end, in order. They are also held.
+    pub(super) outside: Vec<(Pid, bool)>,
+    /// Whether the process traps exits from now on, if it has said so.
+    pub(super) traps: Option<bool>,
     /// Whether a receiver sees who has sent.
     pub(super) names_sender: bool,
 }
@@ -87,6 +93,9 @@ impl Sorted {
                 requests,
                 namings,
                 monitors,
+                links,
+                outside,
+                traps,
                 names_sender,
             } = &mut sorted;
             let order = match order {
@@ -166,6 +175,23 @@ impl Sorted {
                             continue;
                         }
                         (Yield::Relate(relate), _) => {
+                            match &relate {
+                                Relate::Link(to) | Relate::Unlink(to)
+                                    if *to != out.pid && to.node() == store.run.store =>
+                                {
+                                    links.push((*to, matches!(relate, Relate::Link(_))));
+                                    continue;
+                                }
+                                Relate::Link(to) | Relate::Unlink(to) if *to != out.pid => {
+                                    outside.push((*to, matches!(relate, Relate::Link(_))));
+                                }
+                                // It is not the cell that decides.
+                                Relate::TrapExits(trap) => {
+                                    *traps = Some(*trap);
+                                    continue;
+                                }
+                                _ => {}
+                            }
                             let (monitor, begins) = match &relate {
                                 Relate::Monitor(monitor) => (Some(*monitor), true),
                                 Relate::Demonitor(monitor) => (Some(*monitor), false),
@@ -179,6 +205,11 @@ impl Sorted {
                             one = Yield::Relate(relate);
                         }
                         (other, _) => one = other,
+                    }
+                    if let Yield::Spawn(ready) = &one
+                        && ready.head.rare.as_ref().and_then(|rare| rare.bond).is_some_and(|bond| bond.link)
+                    {
+                        outside.push((ready.head.pid, true));
                     }
                     let letters = match &mut one {
                         Yield::Ask { lane, .. } | Yield::SendNowhere { lane, .. } => Some((lane, 1)),

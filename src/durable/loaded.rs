@@ -79,9 +79,10 @@ pub(super) fn offer_events<P: Durable>(
             (StoredEvent::Order(Order::Cancel), _) => {
                 typed.waiting().signal(Signal::Control(Control::Cancel(end_of_parent())));
             }
+            (StoredEvent::Exit { .. }, _) => resident.note(Call::Exits),
             (StoredEvent::Down { exit }, _) => {
                 // One whose monitor was ended is not wanted.
-                let Some(down) = ties.watches.get(&key.1).and_then(|noted| store.down(key.1, *noted, *exit)) else {
+                let Some(down) = ties.watches.get(&key.1).and_then(|noted| store.down(key.1, *noted, exit)) else {
                     continue;
                 };
                 match senders.contains(&down.pid) {
@@ -93,6 +94,7 @@ pub(super) fn offer_events<P: Durable>(
                 StoredEvent::Order(Order::Leave)
                 | StoredEvent::Answer(_)
                 | StoredEvent::Watched { .. }
+                | StoredEvent::Linked
                 | StoredEvent::Request(_),
                 _,
             ) => {}

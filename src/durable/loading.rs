@@ -10,6 +10,7 @@ use super::command_steps;
 use super::contract::{Durable, Encoded};
 use super::core::{Found, Kind, MakeBody, RELOAD, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
+use super::left::Left;
 use super::loaded::Loaded;
 use super::machine::body_of;
 use super::monitors::watcher_of;
@@ -109,26 +110,6 @@ enum Read {
     Nobody(Option<StoredExit>, Left),
 }
 
-/// Entries of a process that has ended, or never was.
-#[derive(Default)]
-struct Left {
-    /// The others that watch it.
-    watchers: Vec<(u64, u64)>,
-    /// Messages with stored questions.
-    mail: Vec<(u64, StoredMail)>,
-    /// The tags of answers.
-    answers: Vec<u64>,
-}
-
-impl Left {
-    /// The entries of a process, without its watchers.
-    fn of(mail: impl Iterator<Item = (u64, StoredMail)>, keys: impl Iterator<Item = (u8, u64)>) -> Left {
-        let mail = mail.filter(|(_, mail)| !mail.questions.is_empty()).collect();
-        let answers = keys.filter(|(class, _)| *class == ANSWERS).map(|(_, tag)| tag).collect();
-        Left { watchers: Vec::new(), mail, answers }
-    }
-}
-
 impl Read {
     fn nobody(entries: &[(u8, u64, EntryRow)]) -> Read {
         let watchers = entries.iter().filter(|(class, ..)| *class == WATCHERS);
@@ -171,7 +152,11 @@ impl StoreCore {
         }
         // A process of the life of a rewind would not be called to leave.
         let Some(life) = self.tail.open_life() else { return self.load_later(&core, serial) };
-        let left_behind = self.residency.enter(serial, |residence| residence.left_behind);
+        let (left_behind, outside) = self.residency.enter(serial, |residence| {
+            residence.seen_outside = residence.outside.len();
+            let outside: Vec<_> = residence.outside.iter().filter_map(|change| change.ending(self.run)).collect();
+            (residence.left_behind, outside)
+        });
         if let Some((left_in, position)) = left_behind
             && left_in == life
             && position > self.tail.released()
@@ -193,7 +178,7 @@ impl StoreCore {
             Err(error) => {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
                 if let JournalError::Damaged(damage) = &error {
-                    if let Some(found) = self.is_to_end_damaged(serial, life, through) {
+                    if let Some(found) = self.is_to_end_damaged(serial, (life, through), outside) {
                         return self.end_unread(&core, found, through);
                     }
                     tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
@@ -212,7 +197,7 @@ impl StoreCore {
                 }
                 // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
                 if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
-                    let reason = exit.reason();
+                    let reason = exit.exit(self.run);
                     self.tell_end(serial, exit);
                     core.tell_related(pid, &reason, &mut core.executor());
                 } else {
@@ -221,6 +206,7 @@ impl StoreCore {
                 return;
             }
         };
+        found.outside = outside;
         self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
         if self.carry_out(&core, &found, life) {
             return;
@@ -228,14 +214,15 @@ impl StoreCore {
         let Some(kind) = self.kinds.get(&*found.row.kind) else {
             let kind = &*found.row.kind;
             tell_log(|| tracing::warn!(serial, kind, "a durable process is of a kind that the program does not know"));
-            return if found.is_to_end() {
+            return if found.is_to_end(self.run) {
                 self.end_unread(&core, found, through)
             } else {
                 self.unreadable(serial, Some((life, through)))
             };
         };
         // One that is to end is loaded, so that it ends as any other.
-        if found.head.parked.as_ref().is_some_and(|parked| parked.version == kind.version) && !found.is_to_end() {
+        if found.head.parked.as_ref().is_some_and(|parked| parked.version == kind.version) && !found.is_to_end(self.run)
+        {
             return self.unreadable(serial, Some((life, through)));
         }
         let refused_mail = self.refuse_wrong_mail(&core, &mut found);
@@ -247,7 +234,7 @@ impl StoreCore {
             Ok(loaded) => loaded,
             Err(Unreadable { error, event }) => {
                 tell_log(|| tracing::error!(serial, kind = kind.name, %error, "a durable process cannot be read"));
-                if found.is_to_end() {
+                if found.is_to_end(self.run) {
                     return self.end_unread(&core, found, through);
                 }
                 return match self.park_unread(&found, kind, (&error, event)) {
@@ -292,6 +279,9 @@ impl StoreCore {
                     refused = Some(body);
                     return;
                 }
+            }
+            if !residence.outside.is_empty() {
+                resident.note(Call::Outside);
             }
             if !residence.repairs.is_empty() {
                 // Before its first turn.
@@ -344,6 +334,7 @@ impl StoreCore {
             self.limit_questions(&core, &resident, &found.questions);
             self.give_requests(&core, &resident, &mut body, &found);
             self.watch_again(&core, &found.ties, &mut body);
+            self.link_again(&core, &resident, &found, &mut body);
             for one in at_work {
                 core.perform(one, &mut body, &mut Outbox::default(), &mut core.executor());
             }
@@ -419,6 +410,7 @@ impl StoreCore {
                 return Ok(Read::Nobody(Some(exit), Left { watchers, ..left }));
             }
             self.find_downs(&mut found, reader)?;
+            self.find_exits(&mut found, reader)?;
             Ok(Read::Found(Box::new(found)))
         })
     }
@@ -429,7 +421,7 @@ impl StoreCore {
         core: &Arc<Core>,
         serial: u64,
         (life, through): (Life, Position),
-        Left { watchers, mail, answers }: Left,
+        Left { watchers, linked, mail, answers }: Left,
     ) -> bool {
         let is_later = self.residency.enter(serial, |residence| {
             if !matches!(residence.place, Place::Loading) {
@@ -451,6 +443,9 @@ impl StoreCore {
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
+        if !linked.is_empty() {
+            self.tell_linked(core, linked, (serial, DownExit::NoSuchProcess));
+        }
         // Its questions have ended with it.
         self.count_late(answers.len() as u64);
         self.remove(answers.into_iter().map(|tag| rows::answered(serial, ANSWERS, tag)).collect());
@@ -466,10 +461,12 @@ impl StoreCore {
 
     /// Reports the messages that wait for a process that has ended.
     pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64) {
-        let (waiting, requests) = self.residency.enter(serial, |residence| {
+        let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
             residence.place = Place::Nobody;
-            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests))
+            let needless = std::mem::take(&mut residence.outside);
+            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests), needless)
         });
+        needless.into_iter().for_each(drop_contained);
         self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
         self.replies.give_up(serial, &[]);
         let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
@@ -490,17 +487,20 @@ impl StoreCore {
     /// A process stays on disk. `read` is the last record that its load has read, if it is to look at later ones.
     pub(super) fn unreadable(&self, serial: u64, read: Option<(Life, Position)>) {
         let is_end = |(_, _, request): &(u64, Life, StoredRequest)| *request == StoredRequest::End;
-        let (waiting, is_ordered) = self.residency.enter(serial, |residence| {
+        let (waiting, needless, is_ordered) = self.residency.enter(serial, |residence| {
             // A request to end may have come after the look at its rows.
             let is_to_end = std::mem::take(&mut residence.requests).iter().any(is_end);
             // So may the order of a parent that has ended.
             let is_later = |(life, through)| residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
-            let is_ordered = is_to_end || !residence.repairs.is_empty() || read.is_some_and(is_later);
+            let is_given = residence.outside.len() > residence.seen_outside;
+            let is_ordered = is_to_end || is_given || !residence.repairs.is_empty() || read.is_some_and(is_later);
             residence.place = if is_ordered { Place::Loading } else { Place::Unreadable };
             residence.left_behind = is_to_end.then(|| self.tail.end()).or(residence.left_behind);
             // Stored messages stay on disk. Questions are dropped, which tells their askers.
-            (residence.leave_on_disk(), is_ordered)
+            let needless = if is_ordered { Vec::new() } else { std::mem::take(&mut residence.outside) };
+            (residence.leave_on_disk(), needless, is_ordered)
         });
+        needless.into_iter().for_each(drop_contained);
         waiting.into_iter().for_each(|mail| drop_contained(mail.message));
         if let Some(core) = self.core().filter(|_| is_ordered) {
             self.start_load(&core, serial);

@@ -9,7 +9,7 @@
 //! again, one by one, after a pause. After [`ATTEMPTS`] attempts the process is parked.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem::{replace, take};
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use super::journal::Position;
 use super::loaded::{Loaded, offer_events};
 use super::mail_tap::MailTap;
 use super::next_kind::NextKind;
-use super::residency::{Call, Kept, Resident, StoredBytes, Taken};
+use super::outside::OutsideLinks;
+use super::residency::{Call, Kept, Resident, Taken};
 use super::rest::Sleeper;
 use super::results::is_shutdown;
-use super::rows::{self, FailedEvent, Rest, StoredEvent, StoredExit, StoredHead};
+use super::rows::{Rest, StoredExit, StoredHead};
 use super::ties::Ties;
 use crate::outcome::{BoxError, Exit, Failure, contain, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -31,11 +32,11 @@ use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
 use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
-use crate::process::{Answer, CommandError, EntryArgs, TimerFired, WaitedForNothing};
+use crate::process::{CommandError, EntryArgs, WaitedForNothing};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, Verdict};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use crate::sched::machine::{Typed, new_body};
-use crate::sched::mailbox::{AnyMailbox, Control, Envelope, Mailbox, Signal};
+use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
 use crate::sched::non_local::AnyMessage;
 
 #[cfg(all(test, not(loom)))]
@@ -120,6 +121,8 @@ pub(super) fn body_of<P: Durable>(
         is_reported: false,
         next_kind: None,
         attempts: 0,
+        offered: BTreeSet::new(),
+        outside: OutsideLinks::default(),
         sleeper: None,
         sight: Sight::default(),
     };
@@ -160,6 +163,9 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) next_kind: Option<NextKind>,
     /// The failed attempts in a row.
     pub(super) attempts: u32,
+    /// The serial numbers of the linked processes whose ends are events in its mailbox.
+    pub(super) offered: BTreeSet<u64>,
+    pub(super) outside: OutsideLinks,
     /// Set when it leaves memory to sleep.
     pub(super) sleeper: Option<Sleeper>,
     /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.
@@ -264,53 +270,6 @@ impl<P: Durable> DurableMachine<P> {
         over
     }
 
-    /// Offers the events again that a failed step has taken. Returns one that cannot be read, and why.
-    fn offer_again(&mut self, taken: Taken) -> Option<(FailedEvent, String)> {
-        let Taken { mail, answers, cancels, downs, .. } = taken;
-        let mut unreadable = None;
-        for number in mail {
-            let stored = lock(&self.resident.mail).get(&number).map(|kept| kept.stored.clone());
-            let Some(StoredBytes { format, bytes, .. }) = stored else { continue };
-            let (decoded, _) = self.store.code(|| contain(|| format.decode::<P::Message>(&bytes)));
-            match decoded.unwrap_or_else(|panic| Err(Box::new(panic))) {
-                Ok(message) => {
-                    let is_later = |from: Pid| self.store.number_of(from).is_some_and(|other| other > number);
-                    self.typed.put_back(Envelope { from: self.store.ticket(number), message }, is_later);
-                }
-                Err(error) => {
-                    unreadable = Some((FailedEvent::Mail(number), format!("a message cannot be read: {error}")));
-                }
-            }
-        }
-        // Answers that are not stored are lost.
-        for tag in answers {
-            let stored = lock(&self.resident.events).get(&(rows::ANSWERS, tag)).cloned();
-            let answer: Answer = match stored {
-                Some(StoredEvent::Answer(stored)) => match self.store.answer_of(&stored) {
-                    Ok(answer) => answer,
-                    Err(error) => {
-                        let error = format!("an answer cannot be read: {error}");
-                        unreadable = Some((FailedEvent::Answer(tag), error));
-                        continue;
-                    }
-                },
-                _ => match self.open.get(&tag) {
-                    Some(&rows::TIMERS) => Ok(Box::new(TimerFired)),
-                    Some(&rows::COMMANDS) => self.answer_of(tag),
-                    _ => Err(CommandError::Interrupted),
-                },
-            };
-            self.typed.waiting().complete(Completion::from(None, tag, answer));
-        }
-        for request in cancels {
-            self.typed.waiting().signal(Signal::Control(Control::Cancel(request)));
-        }
-        for down in downs {
-            self.typed.waiting().signal(Signal::Control(Control::Down(down)));
-        }
-        unreadable
-    }
-
     /// Handles calls and the shutdown before the user's step. Returns the result of the turn if it has no step.
     fn before_step(&mut self) -> Option<Stepped> {
         if self.resident.is_called(Call::Leave) {
@@ -329,6 +288,13 @@ impl<P: Durable> DurableMachine<P> {
         }
         if self.resident.take_call(Call::Repair) && !matches!(self.stage, Stage::Ended | Stage::Gone) {
             self.stage = Stage::Leaving;
+        }
+        if self.resident.take_call(Call::Exits) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked) {
+            self.see_exits();
+        }
+        if self.resident.take_call(Call::Outside) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked)
+        {
+            self.see_outside();
         }
         if self.resident.is_called(Call::Terminate) && matches!(self.stage, Stage::Pausing | Stage::Parked) {
             self.stage = Stage::Open;
@@ -401,7 +367,7 @@ impl<P: Durable> DurableMachine<P> {
             Verdict::Wait => Ok((Rest::Wait, None)),
             Verdict::Continue => Ok((Rest::Continue, None)),
             Verdict::Blocking => Ok((Rest::Blocking, None)),
-            Verdict::Done if stepped.is_termination() => Ok((Rest::Idle, Some(StoredExit::Terminated))),
+            Verdict::Done if stepped.is_termination() => Ok((Rest::Idle, Some(self.end_of_one_terminated()))),
             Verdict::Done => self.output().map(|output| (Rest::Idle, Some(StoredExit::Done(output)))),
             Verdict::Upgrade => self.next_kind(out).map(|next| {
                 self.next_kind = Some(next);

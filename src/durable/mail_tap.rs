@@ -34,6 +34,7 @@ impl<M> EventTap<M> for MailTap {
         match control {
             Control::Cancel(request) => lock(&self.resident.taken).cancels.push(request.clone()),
             Control::Down(down) => lock(&self.resident.taken).downs.push(down.clone()),
+            Control::Exit(exit, _) => lock(&self.resident.taken).exits.push(exit.clone()),
             _ => {}
         }
     }

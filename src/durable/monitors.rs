@@ -72,25 +72,31 @@ impl<P: Durable> DurableMachine<P> {
 
     /// Takes the events of monitors back that a step has ended.
     pub(super) fn forget_downs(&mut self, monitors: &[(Monitor, bool)]) {
-        let ended = monitors.iter().filter(|(monitor, begins)| !begins && monitor.pid().node() == self.store.run.store);
+        let store = self.store.run.store;
+        let ended = monitors.iter().filter(|(monitor, begins)| !begins && monitor.pid().node() == store);
         let unwanted: HashSet<Unwanted> = ended.clone().map(|(monitor, _)| Unwanted::Down(*monitor)).collect();
         if unwanted.is_empty() {
             return;
         }
+        self.forget(&unwanted);
         lock(&self.resident.deferred).retain(|down| !unwanted.contains(&Unwanted::Down(down.monitor)));
-        let mut gone = AnyMailbox::forget(self.typed.waiting(), &unwanted);
-        if let (Some(core), Some(local)) = (self.store.core(), self.resident.local.get())
-            && let Some(cell) = core.road.table.cell(*local)
-        {
-            gone.extend(cell.forget(*local, &unwanted));
-        }
-        gone.into_iter().for_each(drop_contained);
         let serial = self.resident.serial;
         let mut events = lock(&self.resident.events);
         let left = ended.filter(|(monitor, _)| events.remove(&(DOWNS, monitor.id())).is_some());
         let left = left.map(|(monitor, _)| rows::answered(serial, DOWNS, monitor.id())).collect();
         drop(events);
         self.store.remove(left);
+    }
+
+    /// Takes events out of the mailbox.
+    pub(super) fn forget(&mut self, unwanted: &HashSet<Unwanted>) {
+        let mut gone = AnyMailbox::forget(self.typed.waiting(), unwanted);
+        if let (Some(core), Some(local)) = (self.store.core(), self.resident.local.get())
+            && let Some(cell) = core.road.table.cell(*local)
+        {
+            gone.extend(cell.forget(*local, unwanted));
+        }
+        gone.into_iter().for_each(drop_contained);
     }
 
     /// Gives the events to the mailbox that wait for no message of their processes any more.
@@ -152,16 +158,16 @@ impl StoreCore {
     }
 
     /// The event of the end of a watched process.
-    pub(super) fn down(&self, id: u64, noted: (u64, u64), exit: DownExit) -> Option<Down> {
+    pub(super) fn down(&self, id: u64, noted: (u64, u64), exit: &DownExit) -> Option<Down> {
         let pid = self.run.read(noted)?;
-        Some(Down { monitor: Monitor::new(id, pid), pid, exit: exit.exit() })
+        Some(Down { monitor: Monitor::new(id, pid), pid, exit: exit.exit(self.run) })
     }
 
     /// The events that the watchers of a process get when it ends.
-    pub(super) fn downs(&self, watchers: &[(u64, u64)], of: Pid, exit: DownExit) -> Vec<Notice> {
+    pub(super) fn downs(&self, watchers: &[(u64, u64)], of: Pid, exit: &DownExit) -> Vec<Notice> {
         let notice = |(id, by): &(u64, u64)| {
-            let down = Down { monitor: Monitor::new(*id, of), pid: of, exit: exit.exit() };
-            Notice::down(*by, down, exit)
+            let down = Down { monitor: Monitor::new(*id, of), pid: of, exit: exit.exit(self.run) };
+            Notice::down(*by, down, exit.clone())
         };
         watchers.iter().map(notice).collect()
     }
@@ -171,7 +177,7 @@ impl StoreCore {
         let Some(pid) = self.ticket(of) else { return };
         let life = self.tail.life();
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());
-        for mut notice in self.downs(&watchers, pid, exit) {
+        for mut notice in self.downs(&watchers, pid, &exit) {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
                 Place::Nobody | Place::Removed => None,
                 // The end is read under the lock: a load must not begin before a record that came first.
@@ -191,7 +197,12 @@ impl StoreCore {
             let exit = match self.watched(*noted) {
                 _ if is_old => Some(DownExit::Runtime),
                 Some(serial) if serial != found.serial && !found.events.iter().any(|(other, _)| *other == key) => {
-                    match reader.process(serial)? {
+                    let row = match reader.process(serial) {
+                        // It is not known to have ended, and its damage is none of this one.
+                        Err(JournalError::Damaged(_)) => continue,
+                        row => row?,
+                    };
+                    match row {
                         None => Some(DownExit::NoSuchProcess),
                         Some(row) => postcard::from_bytes::<StoredHead>(&row.head)
                             .ok()

@@ -15,7 +15,9 @@
 
 use super::journal::{Change, Position};
 use super::residency::{Place, Residence, Resident};
-use super::rows::{self, ANSWERS, DOWNS, DownExit, ORDERS, Order, REQUESTS, StoredEvent, StoredRequest, WATCHERS};
+use super::rows::{
+    self, ANSWERS, DOWNS, DownExit, EXITS, LINKS, ORDERS, Order, REQUESTS, StoredEvent, StoredRequest, WATCHERS,
+};
 use super::tail::Life;
 use crate::outcome::{BoxError, Reason, drop_contained};
 use crate::pid::Pid;
@@ -132,6 +134,35 @@ impl Notice {
         Notice { to, key, event, answer: None, down: Some(down), unless: Unless::Never }
     }
 
+    /// One half of a link.
+    pub(super) fn linked(to: u64, other: u64) -> Notice {
+        Notice::between((to, (LINKS, other)), StoredEvent::Linked, Unless::Never)
+    }
+
+    /// Removes one half of a link.
+    pub(super) fn unlinked(to: u64, other: u64) -> Notice {
+        Notice::between((to, (LINKS, other)), StoredEvent::Linked, Unless::Removed)
+    }
+
+    /// A linked process has ended.
+    pub(super) fn exit(to: u64, other: u64, exit: DownExit) -> Notice {
+        Notice::between((to, (EXITS, other)), StoredEvent::Exit { exit }, Unless::Never)
+    }
+
+    /// An end, to the linked processes: their halves go, and they get the event.
+    pub(super) fn exits(linked: &[u64], of: u64, exit: &DownExit) -> Vec<Notice> {
+        linked.iter().flat_map(|to| [Notice::unlinked(*to, of), Notice::exit(*to, of, exit.clone())]).collect()
+    }
+
+    /// Removes the end of a linked process.
+    pub(super) fn forget_exit(to: u64, other: u64) -> Notice {
+        Notice::between((to, (EXITS, other)), StoredEvent::Linked, Unless::Removed)
+    }
+
+    fn between((to, key): (u64, (u8, u64)), event: StoredEvent, unless: Unless) -> Notice {
+        Notice { to, key, event, answer: None, down: None, unless }
+    }
+
     /// A request to a process, with this number.
     pub(super) fn request(to: u64, number: u64, request: StoredRequest) -> Notice {
         let event = StoredEvent::Request(request);
@@ -220,6 +251,11 @@ impl Residence {
                         resident.call(road, super::residency::Call::Terminate);
                         return Notified::Kept;
                     }
+                    // The process sees whether it traps exits.
+                    (StoredEvent::Exit { .. }, _) => {
+                        resident.call(road, super::residency::Call::Exits);
+                        return Notified::Kept;
+                    }
                     (StoredEvent::Down { .. }, _) => match notice.down.take().and_then(|down| resident.defer(down)) {
                         Some(down) => Signal::Control(Control::Down(down)),
                         None => return Notified::Kept,
@@ -228,6 +264,7 @@ impl Residence {
                         StoredEvent::Order(Order::Leave)
                         | StoredEvent::Answer(_)
                         | StoredEvent::Watched { .. }
+                        | StoredEvent::Linked
                         | StoredEvent::Request(_),
                         _,
                     ) => return Notified::Kept,
@@ -268,7 +305,9 @@ impl Residence {
                 Notified::Kept
             }
             // It cannot run, and it can end.
-            Place::Unreadable if notice.event == StoredEvent::Order(Order::Terminate) => {
+            Place::Unreadable
+                if matches!(&notice.event, StoredEvent::Order(Order::Terminate) | StoredEvent::Exit { .. }) =>
+            {
                 self.left_behind = Some(record);
                 self.place = Place::Loading;
                 Notified::Loads

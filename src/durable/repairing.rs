@@ -80,7 +80,7 @@ impl Action {
                 (version, head.format) = of.unwrap_or((version, head.format));
                 Traced::Replaced
             }
-            Action::Terminate => return found.end(times),
+            Action::Terminate => return found.end(times, StoredExit::Terminated),
             #[cfg(feature = "sqlite")]
             Action::Cancel => {
                 let stop = rows::StoredRequest::Stop { reason: rows::StoredReason::Cancelled, deadline: None };
@@ -107,7 +107,7 @@ impl Action {
 
 impl Found {
     /// The rows that change when a process ends that is not in memory.
-    pub(super) fn end(&self, times: Times) -> Result<Changed, NotRepaired> {
+    pub(super) fn end(&self, times: Times, exit: StoredExit) -> Result<Changed, NotRepaired> {
         let (serial, mut head, mut changed) = (self.serial, self.head.clone(), Changed::default());
         let refused = |error: BoxError| NotRepaired::State(error.to_string());
         let size = |number: &u64| Some(self.mail.iter().find(|(other, _)| other == number)?.1.message.len());
@@ -137,10 +137,14 @@ impl Found {
             }
         }
         changed.changes.push(rows::kept(serial, times.now, times.keep));
-        let exit = StoredExit::Terminated;
         for (id, by) in self.watchers() {
             let down = StoredEvent::Down { exit: DownExit::of(&exit) };
             changed.changes.push(rows::event(by, (rows::DOWNS, id), &down).map_err(refused)?);
+        }
+        for other in self.linked() {
+            let event = StoredEvent::Exit { exit: DownExit::of(&exit) };
+            changed.changes.push(rows::answered(other, rows::LINKS, serial));
+            changed.changes.push(rows::event(other, (rows::EXITS, serial), &event).map_err(refused)?);
         }
         let has = |key: (u8, u64)| self.events.iter().any(|(other, _)| *other == key);
         if let Some(parent) = self.head.parent.filter(|_| !has(ORDER)) {
@@ -168,7 +172,13 @@ impl Found {
         let watchers = self.watchers().into_iter().map(|(_, by)| by);
         let children = self.ties.children.values().map(|child| child.serial);
         let askers = self.mail.iter().flat_map(|(_, mail)| &mail.questions).chain(&self.kept).map(|key| key.asker);
-        watchers.chain(children).chain(askers).chain(self.head.parent.map(|parent| parent.serial)).collect()
+        let linked = self.linked().into_iter();
+        watchers
+            .chain(linked)
+            .chain(children)
+            .chain(askers)
+            .chain(self.head.parent.map(|parent| parent.serial))
+            .collect()
     }
 
     /// The row of a request, which the program finds when it loads the process.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::coding::Run;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
 use super::held::Asked;
@@ -197,7 +198,7 @@ impl StoreCore {
     /// has ended, and its record is lost if the record of the end is.
     pub(super) fn end_unread(&self, core: &Arc<Core>, found: Found, through: Position) {
         let (serial, life) = (found.serial, found.life);
-        let changed = found.end(self.times()).ok();
+        let changed = found.end(self.times(), found.end_of_one_terminated(self.run)).ok();
         let record = changed.and_then(|changed| {
             let record = EncodedRecord::new(&Record { changes: changed.changes }).ok()?;
             Some((record, changed.dead))
@@ -251,10 +252,12 @@ impl StoreCore {
         // Only now: an end that is lost leaves no dead letters.
         self.becomes_nobody(core, serial);
         self.tell_dead(core, found, dead);
-        self.tell_end(serial, StoredExit::Terminated);
+        let exit = found.end_of_one_terminated(self.run);
+        let told = exit.exit(self.run);
+        self.tell_end(serial, exit);
         if let Some(pid) = self.ticket(serial) {
             found.relatives().into_iter().for_each(|relative| self.read_again(core, relative));
-            core.tell_related(pid, &StoredExit::Terminated.reason(), &mut core.executor());
+            core.tell_related(pid, &told, &mut core.executor());
         }
     }
 
@@ -276,11 +279,21 @@ impl StoreCore {
 }
 
 impl Found {
-    /// Whether it was asked to end, or is to end because its parent has.
-    pub(super) fn is_to_end(&self) -> bool {
+    /// Whether it was asked to end, or is to end because its parent or a linked process has.
+    pub(super) fn is_to_end(&self, run: Run) -> bool {
+        self.is_ordered_to_end() || self.ending_link(run).is_some()
+    }
+
+    fn is_ordered_to_end(&self) -> bool {
         let order = StoredEvent::Order(Order::Terminate);
         self.requests.iter().any(|(_, _, request)| *request == StoredRequest::End)
             || self.events.iter().any(|(_, event)| *event == order)
+    }
+
+    /// Its end, if it is ended now.
+    pub(super) fn end_of_one_terminated(&self, run: Run) -> StoredExit {
+        let link = self.ending_link(run).filter(|_| !self.is_ordered_to_end());
+        link.map_or(StoredExit::Terminated, StoredExit::Linked)
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::coding::Format;
 use super::journal::Position;
 use super::open_questions::OpenQuestions;
+use super::outside::Outside;
 use super::repair::Repair;
 use super::rest::Rest;
 use super::rows::{FailedEvent, StoredEvent, StoredRequest};
@@ -18,7 +19,7 @@ use crate::outcome::{BoxError, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::process::reply::{Ask, QuestionKey};
-use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down};
+use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down, ExitSignal};
 use crate::sched::body::Ready;
 use crate::sched::cell::Missed;
 use crate::sched::mailbox::{Envelope, Mailbox};
@@ -51,6 +52,10 @@ pub(super) struct Residence {
     pub(super) repairs: Vec<Repair>,
     /// Requests that have come meanwhile.
     pub(super) requests: Vec<(u64, Life, StoredRequest)>,
+    /// Changes of links to ordinary processes, in order, until the process sees them.
+    pub(super) outside: Vec<Outside>,
+    /// How many of these the last load has seen.
+    pub(super) seen_outside: usize,
 }
 
 /// Where a process is.
@@ -171,6 +176,10 @@ pub(super) struct Resident {
     pub(super) mail: Mutex<HashMap<u64, Kept>>,
     /// Stored events that no step has taken, by the classes and the numbers of their entries.
     pub(super) events: Mutex<BTreeMap<(u8, u64), StoredEvent>>,
+    /// The links that its last step begins and ends.
+    pub(super) last_links: Mutex<BTreeMap<u64, bool>>,
+    /// The ordinary processes to which it has linked itself in its last step.
+    pub(super) last_outside: Mutex<Vec<Pid>>,
     /// The stored questions of this process that no step has taken the answer of.
     pub(super) questions: OpenQuestions,
     /// Ends of watched processes that have stored messages here.
@@ -214,6 +223,8 @@ pub(super) struct Taken {
     pub(super) cancels: Vec<CancelRequest>,
     /// Ends of watched processes.
     pub(super) downs: Vec<Down>,
+    /// Ends of linked processes.
+    pub(super) exits: Vec<ExitSignal>,
     /// The questions whose stored replies the step has dropped, and the stored questions that it has answered at once.
     pub(super) dropped: Vec<Arc<Ask>>,
     /// Whether the step gets one message or answer only, because the last one has failed.
@@ -248,6 +259,10 @@ pub(super) enum Call {
     Repair = 32,
     /// It leaves, if it has nothing to do: see `sleep`.
     Sleep = 1024,
+    /// A linked process has ended.
+    Exits = 64,
+    /// A link to an ordinary process has changed, or that process has ended.
+    Outside = 256,
     /// All that its next step rests on is on disk.
     OnDisk = 128,
 }
@@ -267,6 +282,8 @@ impl Resident {
             message_name,
             mail: Mutex::default(),
             events: Mutex::default(),
+            last_links: Mutex::default(),
+            last_outside: Mutex::default(),
             questions: OpenQuestions::default(),
             deferred: Mutex::default(),
             taken: Mutex::default(),

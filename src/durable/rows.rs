@@ -6,7 +6,7 @@ use super::coding::{Format, Run};
 use super::contract::Durable;
 use super::journal::{Change, EntryRow, NameRow, ProcessRow, Status};
 use super::trail::{Traced, Trail};
-use crate::outcome::{BoxError, Exit, Failure, Panic, Reason, contain};
+use crate::outcome::{BoxError, Exit, Failure, LinkedExit, Panic, Reason, contain};
 use crate::process::reply::QuestionKey;
 
 /// Why a state with a reply is not stored.
@@ -90,6 +90,18 @@ pub(super) const DOWNS: u8 = 17;
 
 /// Replies to stored questions that the state of a process has, by the numbers of the questions.
 pub(super) const KEPT_REPLIES: u8 = 18;
+
+/// Halves of links, by the serial numbers of the other processes. Each end of a link has one.
+pub(super) const LINKS: u8 = 19;
+
+/// Ends of linked processes, by their serial numbers.
+pub(super) const EXITS: u8 = 23;
+
+/// Whether a process traps exits. It has one entry then, of number 0.
+pub(super) const TRAPS: u8 = 24;
+
+/// Links to ordinary processes, by numbers of their own.
+pub(super) const OUTSIDE: u8 = 25;
 
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
@@ -234,16 +246,96 @@ pub(super) enum StoredEvent {
     },
     /// A request to this process. It is stored as one from outside, and not among the events.
     Request(StoredRequest),
+    /// This process is linked to another one.
+    Linked,
+    /// A linked process has ended.
+    Exit {
+        exit: DownExit,
+    },
 }
 
 /// How a watched process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum DownExit {
     Done,
     Terminated,
     NoSuchProcess,
     /// It was an ordinary process, and its runtime has ended.
     Runtime,
+    /// A link has ended it.
+    Linked(FirstEnd),
+}
+
+/// The first process of a chain of links that have ended others, and its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct FirstEnd {
+    /// A process of the store by zero and its serial number. An ordinary one as `Run::note` notes it.
+    of: (u64, u64),
+    exit: FirstExit,
+}
+
+/// How the first process of a chain has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum FirstExit {
+    Done,
+    Failed(String),
+    Panicked(String),
+    NoSuchProcess,
+    Runtime,
+    Terminated(StoredReason),
+}
+
+impl FirstEnd {
+    /// The cause of the end of a process that ends with this one.
+    pub(super) fn of(of: (u64, u64), exit: &DownExit) -> FirstEnd {
+        let exit = match exit {
+            // Passed on unchanged. So the chain of causes does not grow with the chain of links.
+            DownExit::Linked(first) => return first.clone(),
+            DownExit::Done => FirstExit::Done,
+            DownExit::Terminated => FirstExit::Terminated(StoredReason::Terminated),
+            DownExit::NoSuchProcess => FirstExit::NoSuchProcess,
+            DownExit::Runtime => FirstExit::Runtime,
+        };
+        FirstEnd { of, exit }
+    }
+
+    /// As `of`, with the exit of an ordinary process. `None` if it was done.
+    pub(super) fn of_ordinary(noted: (u64, u64), exit: &Exit, run: Run) -> Option<FirstEnd> {
+        let (of, exit) = match exit {
+            Exit::Done(()) => return None,
+            Exit::Terminated(Reason::Linked(first)) => {
+                let of = run.number_of(first.pid()).map_or_else(|| run.note(first.pid()), |serial| (0, serial));
+                (of, first.exit())
+            }
+            exit => (noted, exit),
+        };
+        let exit = match exit {
+            Exit::Done(()) => FirstExit::Done,
+            Exit::Failed(failure) => FirstExit::Failed(failure.to_string()),
+            Exit::Panicked(panic) => FirstExit::Panicked(panic.message().to_owned()),
+            Exit::Terminated(Reason::NoSuchProcess) => FirstExit::NoSuchProcess,
+            Exit::Terminated(Reason::Shutdown) => FirstExit::Runtime,
+            Exit::Terminated(reason) => FirstExit::Terminated(StoredReason::of(reason)),
+        };
+        Some(FirstEnd { of, exit })
+    }
+
+    fn reason(&self, run: Run) -> Reason {
+        let exit = match &self.exit {
+            FirstExit::Done => Exit::Done(()),
+            FirstExit::Failed(error) => Exit::Failed(Failure::from(BoxError::from(error.as_str()))),
+            FirstExit::Panicked(message) => Exit::Panicked(Panic::new(Box::new(message.clone()))),
+            FirstExit::NoSuchProcess => Exit::Terminated(Reason::NoSuchProcess),
+            FirstExit::Runtime => Exit::Terminated(Reason::Shutdown),
+            FirstExit::Terminated(reason) => Exit::Terminated(reason.read()),
+        };
+        let pid = match self.of {
+            (0, serial) => run.ticket(serial),
+            ordinary => run.read(ordinary),
+        };
+        // Each PID that was written can be read.
+        pid.map_or(Reason::Terminated, |pid| Reason::Linked(LinkedExit::new(pid, exit)))
+    }
 }
 
 impl DownExit {
@@ -251,15 +343,18 @@ impl DownExit {
         match exit {
             StoredExit::Done(_) => DownExit::Done,
             StoredExit::Terminated => DownExit::Terminated,
+            StoredExit::Linked(first) => DownExit::Linked(first.clone()),
         }
     }
 
-    pub(super) fn exit(self) -> Exit {
+    /// The exit as others are told of it.
+    pub(super) fn exit(&self, run: Run) -> Exit {
         match self {
             DownExit::Done => Exit::Done(()),
             DownExit::Terminated => Exit::Terminated(Reason::Terminated),
             DownExit::NoSuchProcess => Exit::Terminated(Reason::NoSuchProcess),
             DownExit::Runtime => Exit::Terminated(Reason::Shutdown),
+            DownExit::Linked(first) => Exit::Terminated(first.reason(run)),
         }
     }
 }
@@ -291,15 +386,14 @@ pub(super) enum StoredExit {
     Done(Vec<u8>),
     /// It was terminated.
     Terminated,
+    /// A link has ended it.
+    Linked(FirstEnd),
 }
 
 impl StoredExit {
-    /// The exit as watchers are told of it.
-    pub(super) fn reason(&self) -> Exit {
-        match self {
-            StoredExit::Done(_) => Exit::Done(()),
-            StoredExit::Terminated => Exit::Terminated(Reason::Terminated),
-        }
+    /// The exit as others are told of it.
+    pub(super) fn exit(&self, run: Run) -> Exit {
+        DownExit::of(self).exit(run)
     }
 }
 
@@ -600,6 +694,18 @@ pub(super) fn named(serial: u64, (class, number): (u8, u64), name: &str) -> Chan
     Change::Entry { serial, class, number, row: Some(row) }
 }
 
+/// A link to an ordinary process, which is noted so. Each start finds it, because that process has ended then.
+pub(super) fn outside(serial: u64, number: u64, noted: (u64, u64)) -> Result<Change, BoxError> {
+    let row = EntryRow { due: Some(0), body: postcard::to_stdvec(&noted)? };
+    Ok(Change::Entry { serial, class: OUTSIDE, number, row: Some(row) })
+}
+
+/// The mark of a process that traps exits.
+pub(super) fn traps(serial: u64, traps: bool) -> Change {
+    let row = traps.then(|| EntryRow { due: None, body: Vec::new() });
+    Change::Entry { serial, class: TRAPS, number: 0, row }
+}
+
 /// A monitor of a process, which is noted so.
 pub(super) fn watch(serial: u64, id: u64, noted: (u64, u64)) -> Result<Change, BoxError> {
     let row = EntryRow { due: None, body: postcard::to_stdvec(&noted)? };
@@ -609,7 +715,8 @@ pub(super) fn watch(serial: u64, id: u64, noted: (u64, u64)) -> Result<Change, B
 /// An event that begins to wait.
 pub(super) fn event(serial: u64, (class, number): (u8, u64), event: &StoredEvent) -> Result<Change, BoxError> {
     // A process that nothing asks of is not loaded.
-    let is_quiet = matches!(event, StoredEvent::Order(Order::Leave) | StoredEvent::Watched { .. });
+    let is_quiet =
+        matches!(event, StoredEvent::Order(Order::Leave) | StoredEvent::Watched { .. } | StoredEvent::Linked);
     let due = (!is_quiet).then_some(0);
     let row = EntryRow { due, body: postcard::to_stdvec(event)? };
     Ok(Change::Entry { serial, class, number, row: Some(row) })

@@ -7,7 +7,7 @@
 use super::coding::Format;
 use super::core::{Found, StoreCore};
 use super::journal::{JournalError, Position, ProcessRow, Reader, Salvaged, Status, StoredProcess};
-use super::rows::{CHILDREN, IDS, KEPT, StoredChild, StoredHead, StoredParent};
+use super::rows::{CHILDREN, FirstEnd, IDS, KEPT, StoredChild, StoredHead, StoredParent};
 use super::tail::Life;
 
 /// The number of children that are read at once.
@@ -69,12 +69,18 @@ fn parent_of(serial: u64, reader: &mut dyn Reader) -> Result<Option<StoredParent
 
 impl StoreCore {
     /// The rest of a damaged process, if it is to end. The tables have the records through `through`.
-    pub(super) fn is_to_end_damaged(&self, serial: u64, life: Life, through: Position) -> Option<Found> {
+    pub(super) fn is_to_end_damaged(
+        &self,
+        serial: u64,
+        (life, through): (Life, Position),
+        outside: Vec<((u64, u64), FirstEnd)>,
+    ) -> Option<Found> {
         let found = self.with_tables(|tables, reader| {
             self.catch_up_to(tables, through)?;
             Found::salvaged(serial, (life, self.wall_millis()), reader)
         });
         // Another error is met again by the next load.
-        found.ok().flatten().filter(Found::is_to_end)
+        let found = found.ok().flatten().map(|found| Found { outside, ..found });
+        found.filter(|found| found.is_to_end(self.run))
     }
 }

@@ -3,6 +3,7 @@
 use std::any::TypeId;
 
 use super::core::{RELOAD, StoreCore};
+use super::outside::Outside;
 use super::residency::Place;
 use super::rows::{StoredHead, StoredRequest};
 use super::tail::Fate;
@@ -16,7 +17,7 @@ use crate::runtime::{Core, Timed};
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::engine::Engine;
 use crate::sched::mailbox::{Control, Signal};
-use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+use crate::sched::non_local::{AnyMessage, LinkChange, NonLocal, Settled};
 
 impl NonLocal for StoreCore {
     #[cfg(feature = "cluster")]
@@ -46,6 +47,10 @@ impl NonLocal for StoreCore {
                 let refused = self.request_stop(serial, request);
                 return refused.map_err(|(why, request)| (why, Signal::Control(Control::Cancel(request))));
             }
+            (Signal::Control(Control::Exit(exit, by)), Some(serial)) => {
+                let given = self.give_outside(serial, Outside::Exit(exit, by));
+                return given.map_err(|refused| (Missing::Ended, refused));
+            }
             (other, _) => other,
         };
         let local = self.local(to);
@@ -53,6 +58,11 @@ impl NonLocal for StoreCore {
             (Some(local), Some(core)) => core.road.signal(&mut core.executor(), local, signal),
             _ => Err((Missing::Ended, signal)),
         }
+    }
+
+    fn linked(&self, pid: Pid, change: LinkChange) {
+        // One that has ended is told by its end.
+        self.number_of(pid).into_iter().for_each(|serial| _ = self.give_outside(serial, Outside::Link(change)));
     }
 
     fn complete(&self, to: Pid, completion: Completion) -> Result<(), Completion> {
@@ -137,7 +147,7 @@ impl StoreCore {
         let exit = match row {
             Ok(Some(row)) => {
                 let head = postcard::from_bytes::<StoredHead>(&row.head).ok();
-                head.and_then(|head| head.exit).map(|exit| exit.reason())
+                head.and_then(|head| head.exit).map(|exit| exit.exit(self.run))
             }
             // The tables may not have a process of this run.
             Ok(None) if self.residency.is_in_memory(serial) => None,

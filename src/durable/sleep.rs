@@ -117,8 +117,7 @@ impl<P: Durable> DurableMachine<P> {
             return true;
         }
         let (Some(core), Some(local)) = (self.store.core(), self.resident.local.get()) else { return true };
-        let is_related = core.road.table.cell(*local).is_none_or(|cell| cell.is_related());
-        is_related || core.relations.is_linked(self.resident.pid)
+        core.road.table.cell(*local).is_none_or(|cell| cell.is_related())
     }
 }
 
@@ -127,7 +126,7 @@ impl Resident {
     fn is_wanted(&self) -> bool {
         let events = lock(&self.events);
         let is_event = |(key, event): (&(u8, u64), &StoredEvent)| match event {
-            StoredEvent::Watched { .. } => false,
+            StoredEvent::Watched { .. } | StoredEvent::Linked => false,
             StoredEvent::Order(Order::Leave) => *key != ORDER,
             _ => true,
         };
@@ -141,7 +140,7 @@ impl Resident {
 
 impl Residence {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.requests.is_empty() && self.repairs.is_empty()
+        self.waiting.is_empty() && self.requests.is_empty() && self.repairs.is_empty() && self.outside.is_empty()
     }
 }
 
@@ -258,7 +257,8 @@ impl StoreCore {
             let is_here = matches!(&residence.place, Place::Resident(one) if Arc::ptr_eq(one, resident));
             // It is called under this lock to read again what is on disk.
             let is_ordered = !residence.repairs.is_empty() || resident.is_called(Call::Repair);
-            let leaves = is_here && !is_ordered && !resident.is_wanted() && cell.is_quiet();
+            let leaves =
+                is_here && !is_ordered && residence.outside.is_empty() && !resident.is_wanted() && cell.is_quiet();
             if leaves {
                 residence.place = Place::LeavingToSleep;
                 // The last load has counted others.

@@ -261,15 +261,24 @@ impl StoreBuilder {
         drop(runtime_core.road.non_local.set(core.clone()));
         // No monitor of an earlier run has the number of one of this run.
         runtime_core.monitors.fetch_max(runs.last << RUN_BITS, Ordering::Relaxed);
-        if let Some((_, reader)) = lock(&core.tables).as_mut() {
-            core.settle_names(&runtime_core, &mut **reader)?;
-        }
-        log.trim(applied)?;
+        let settled = match lock(&core.tables).as_mut() {
+            Some((_, reader)) => core.settle_names(&runtime_core, &mut **reader),
+            None => Ok(()),
+        };
         let clock = runtime_core.road.clock.clone();
         let closing = Latch::new();
-        let writer = match &simulation {
-            Some(simulation) => RunningWriter::Simulated(begin_simulated(&core, simulation, (journal, log))),
-            None => RunningWriter::Thread(begin_writer(core.clone(), (journal, log), closing.clone())?),
+        let begun = settled.and_then(|()| log.trim(applied).map(drop)).map_err(StoreError::from);
+        let begun = begun.and_then(|()| match &simulation {
+            Some(simulation) => Ok(RunningWriter::Simulated(begin_simulated(&core, simulation, (journal, log)))),
+            None => begin_writer(core.clone(), (journal, log), closing.clone()).map(RunningWriter::Thread),
+        });
+        let writer = match begun {
+            Ok(writer) => writer,
+            Err(error) => {
+                // Otherwise the last thread of the runtime would let the journal go.
+                drop(lock(&core.tables).take());
+                return Err(error);
+            }
         };
         let open = Open {
             core,
@@ -576,7 +585,7 @@ impl<P: Durable> ResultOf<P> {
                 let (output, _) = self.run.code(|| P::FORMAT.decode(&output));
                 output.map_err(|error| StoreError::Output(error.to_string()))
             }
-            StoredExit::Terminated => Err(StoreError::Terminated),
+            StoredExit::Terminated | StoredExit::Linked(_) => Err(StoreError::Terminated),
         }
     }
 }

@@ -63,12 +63,16 @@ impl<P: Durable> DurableMachine<P> {
             }
         };
         // Most steps change no ties, and there may be many.
-        let changes_ties = !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty());
+        let changes_ties = sorted.traps.is_some()
+            || !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty())
+            || !(sorted.outside.is_empty() && (self.ties.outside.is_empty() || taken.exits.is_empty()));
         let is_tied = changes_ties && !is_over;
         let mut named = if is_tied { self.change_names(&mut sorted) } else { Named::default() };
         let cancelled = if is_over { Vec::new() } else { self.with_cancelled(&mut changes, &sorted.cancelled) };
         if is_tied {
+            named.ties.traps = sorted.traps.unwrap_or(self.ties.traps);
             self.change_monitors(&mut named.ties, taken, &sorted);
+            self.change_outside(&mut named.ties, taken, &sorted.outside)?;
             changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
         }
         changes.append(&mut settled.changes);
@@ -78,8 +82,10 @@ impl<P: Durable> DurableMachine<P> {
         notices.append(&mut named.answers);
         notices.extend(requested);
         notices.append(&mut settled.notices);
+        let links = take(&mut sorted.links);
+        notices.extend(self.link_notices(&links, is_over));
         let events = self.taken_events(taken);
-        let Sorted { inside, mut held, names_sender, children, questions, monitors, .. } = sorted;
+        let Sorted { inside, mut held, names_sender, children, questions, monitors, outside, .. } = sorted;
         // A set: a step may have very many timers, commands and children.
         let stored_tags: HashSet<u64> = performed.into_iter().chain(changes.iter().filter_map(entry_of)).collect();
         let mut open = self.stored.open.clone();
@@ -146,7 +152,10 @@ impl<P: Durable> DurableMachine<P> {
         }
         lock(&self.resident.requests).retain(|one| !requests.contains(&one.number));
         self.begin_commands(taken, &mut held, commands);
+        events.iter().filter(|(class, _)| *class == rows::EXITS).for_each(|(_, other)| _ = self.offered.remove(other));
         self.forget_downs(&monitors);
+        self.forget_exits(&links);
+        self.settle_outside(taken, &outside, is_over);
         self.offer_downs();
         if held.is_empty() && !is_over {
             return Ok(());

@@ -1,9 +1,10 @@
-//! The entries of a process that tie it to others: its children, its names, its groups and its monitors.
+//! The entries of a process that tie it to others: its children, its names, its groups, its monitors, and its
+//! links to ordinary processes.
 
 use std::collections::BTreeMap;
 
 use super::journal::Change;
-use super::rows::{self, CHILDREN, GROUPS, NAMES, StoredChild, WATCHES};
+use super::rows::{self, CHILDREN, GROUPS, NAMES, OUTSIDE, StoredChild, TRAPS, WATCHES};
 use crate::outcome::BoxError;
 
 /// The ties of a process, as its last record has them.
@@ -15,6 +16,10 @@ pub(super) struct Ties {
     pub(super) names: BTreeMap<(u8, u64), String>,
     /// The processes that it monitors, as `Run::note` notes them, by the numbers of the monitors.
     pub(super) watches: BTreeMap<u64, (u64, u64)>,
+    /// The numbers of its links to ordinary processes, by these as `Run::note` notes them.
+    pub(super) outside: BTreeMap<(u64, u64), u64>,
+    /// Whether the ends of linked processes are events to it.
+    pub(super) traps: bool,
 }
 
 impl Ties {
@@ -24,11 +29,13 @@ impl Ties {
             CHILDREN => self.children.extend(postcard::from_bytes(body).ok().map(|child| (number, child))),
             NAMES | GROUPS => _ = self.names.insert((class, number), String::from_utf8_lossy(body).into_owned()),
             WATCHES => self.watches.extend(postcard::from_bytes(body).ok().map(|noted| (number, noted))),
+            OUTSIDE => self.outside.extend(postcard::from_bytes(body).ok().map(|noted: (u64, u64)| (noted, number))),
+            TRAPS => self.traps = true,
             _ => {}
         }
     }
 
-    /// The changes that lead from the names and monitors of `before` to those of this.
+    /// The changes that lead from the names, monitors and links of `before` to those of this.
     pub(super) fn changes(&self, before: &Ties, serial: u64) -> Result<Vec<Change>, BoxError> {
         let gone = before.names.keys().filter(|key| !self.names.contains_key(key));
         let new = self.names.iter().filter(|(key, _)| !before.names.contains_key(key));
@@ -39,6 +46,12 @@ impl Ties {
         for (id, noted) in self.watches.iter().filter(|(id, _)| !before.watches.contains_key(id)) {
             changes.push(rows::watch(serial, *id, *noted)?);
         }
+        let gone = before.outside.iter().filter(|(noted, _)| !self.outside.contains_key(noted));
+        changes.extend(gone.map(|(_, number)| rows::answered(serial, OUTSIDE, *number)));
+        for (noted, number) in self.outside.iter().filter(|(noted, _)| !before.outside.contains_key(noted)) {
+            changes.push(rows::outside(serial, *number, *noted)?);
+        }
+        changes.extend((self.traps != before.traps).then(|| rows::traps(serial, self.traps)));
         Ok(changes)
     }
 

@@ -291,13 +291,14 @@ impl Engine for Core {
         let road = &*self.road;
         match relate {
             Relate::Monitor(monitor) => self.told(self.relations.monitor(road, pid, monitor), executor),
-            Relate::Link(other) => self.told(self.relations.link(road, pid, other), executor),
+            // A durable process keeps its links when it leaves memory.
+            Relate::Link(other) => self.told(self.relations.link(road, body.head.sender(), other), executor),
             Relate::Demonitor(monitor) => {
                 let untold = self.relations.demonitor(road, pid, monitor);
                 return (!untold).then_some(Unwanted::Down(monitor));
             }
             Relate::Unlink(other) => {
-                return self.relations.unlink(road, pid, other).1;
+                return self.relations.unlink(road, body.head.sender(), other).1;
             }
             Relate::Subscribe(subscription) => {
                 self.told(self.groups.subscribe(road, &subscription, pid), executor);

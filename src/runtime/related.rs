@@ -1,6 +1,8 @@
 //! The access of relations to processes and to watchers outside.
 
 use super::dispatch::Core;
+#[cfg(feature = "durable")]
+use crate::outcome::Exit;
 use crate::outcome::drop_contained;
 use crate::primitives::AtomicUsize;
 use crate::process::Pid;
@@ -26,6 +28,14 @@ impl Cells for Road {
 }
 
 impl Core {
+    /// Tells ordinary processes the end of one that has linked itself to them in its last step.
+    #[cfg(feature = "durable")]
+    pub(crate) fn tell_linked_last(&self, pid: Pid, exit: &Exit, partners: &[Pid]) {
+        for partner in partners {
+            self.told(self.relations.linked_last(&*self.road, *partner, (pid, exit)), &mut self.executor());
+        }
+    }
+
     /// Performs the action that remains after a process was notified.
     pub(crate) fn told<H: Executor>(&self, told: Told, executor: &mut H) {
         match told {

@@ -12,10 +12,9 @@
 //! No call panics: it contains the user code that it runs. A signal about the end of a process comes after the
 //! messages and the answers of that process. The other side holds no strong reference to the runtime.
 //!
-//! **Locks.** [`signal`](NonLocal::signal), [`watch`](NonLocal::watch), [`link`](NonLocal::link) and their opposites
-//! are called under the locks of relations and
-//! groups. So they call neither of the two, run and drop nothing of the user's, and take no lock that is held during
-//! such a call. The others are called with no lock.
+//! **Locks.** [`signal`](NonLocal::signal), [`watch`](NonLocal::watch), [`link`](NonLocal::link), their opposites, and
+//! [`linked`](NonLocal::linked) are called under the locks of relations and groups. So they call none of these, run and
+//! drop nothing of the user's, and take no lock that is held during such a call. The others are called with no lock.
 
 use std::any::{Any, TypeId};
 #[cfg(feature = "cluster")]
@@ -30,6 +29,15 @@ use crate::primitives::Arc;
 #[cfg(feature = "cluster")]
 use crate::process::{Ask, CommandError};
 use crate::process::{Completion, Pid, SendError};
+
+/// A link that begins or ends, as seen from one of its ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkChange {
+    pub(crate) other: Pid,
+    pub(crate) begins: bool,
+    /// Whether this end has made the change.
+    pub(crate) by_me: bool,
+}
 
 /// A message without its type.
 pub(crate) type AnyMessage = Box<dyn Any + Send>;
@@ -73,6 +81,12 @@ pub(crate) trait NonLocal: Send + Sync {
 
     /// Takes a control signal, which overtakes messages.
     fn signal(&self, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)>;
+
+    /// A link of a process begins or ends. The end of a linked process is a signal.
+    fn linked(&self, pid: Pid, change: LinkChange) {
+        let LinkChange { other, begins, by_me } = change;
+        let _ = (pid, other, begins, by_me);
+    }
 
     /// Takes the answer to a command of a process.
     fn complete(&self, to: Pid, completion: Completion) -> Result<(), Completion>;

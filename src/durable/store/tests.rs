@@ -8,7 +8,7 @@ use super::{PAUSE, RunningWriter, Settings, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{
-    Damage, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
+    Damage, Fault, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
 };
 use crate::durable::residency::Place;
 use crate::durable::rows;
@@ -16,7 +16,7 @@ use crate::durable::{BeginOptions, Durable};
 use crate::outcome::Panic;
 use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, RuntimeBuilder};
 use crate::sched::turn::body_lost;
 use crate::wait::{until, wait};
 
@@ -461,4 +461,33 @@ fn a_deadline_that_is_over_before_its_process_is_in_memory_is_given() {
         });
     }
     end((store, runtime));
+}
+
+#[test]
+fn a_start_that_fails_lets_the_journal_go() {
+    let (disk, mut others) = (MemoryDisk::new(), Vec::new());
+    let mut failures = 0;
+    // Some of these calls are made when there is a runtime already.
+    for fault in 0..12 {
+        disk.fail_at(disk.calls() + fault, Fault::Error);
+        let mut start = |builder: RuntimeBuilder| {
+            let runtime = builder.start()?;
+            // As a thread of the runtime that has not ended yet.
+            others.push(runtime.core().clone());
+            Ok(runtime)
+        };
+        let store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Keeper>();
+        let started = store.start_by(Runtime::builder().workers(1), &mut start, None);
+        disk.heal();
+        if let Ok((store, runtime)) = started {
+            drop(runtime.shutdown(Duration::MAX).unwrap());
+            let _ = store.close();
+            continue;
+        }
+        failures += 1;
+        let (store, runtime) = open(MemoryJournal::new(&disk), &ManualClock::new());
+        runtime.shutdown(Duration::MAX).unwrap();
+        store.close().unwrap();
+    }
+    assert!(failures > 3 && others.len() > 12 - failures, "{failures}, {}", others.len());
 }

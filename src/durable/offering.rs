@@ -1,0 +1,64 @@
+//! Offers the events again that a failed step has taken.
+
+use super::contract::Durable;
+use super::machine::DurableMachine;
+use super::residency::{StoredBytes, Taken};
+use super::rows::{self, FailedEvent, StoredEvent};
+use crate::outcome::contain;
+use crate::pid::Pid;
+use crate::primitives::lock;
+use crate::process::reply::Completion;
+use crate::process::{Answer, CommandError, LinkedBy, TimerFired};
+use crate::sched::mailbox::{AnyMailbox, Control, Envelope, Signal};
+
+impl<P: Durable> DurableMachine<P> {
+    /// Offers the events again that a failed step has taken. Returns one that cannot be read, and why.
+    pub(super) fn offer_again(&mut self, taken: Taken) -> Option<(FailedEvent, String)> {
+        let Taken { mail, answers, cancels, downs, exits, .. } = taken;
+        let mut unreadable = None;
+        for number in mail {
+            let stored = lock(&self.resident.mail).get(&number).map(|kept| kept.stored.clone());
+            let Some(StoredBytes { format, bytes, .. }) = stored else { continue };
+            let (decoded, _) = self.store.code(|| contain(|| format.decode::<P::Message>(&bytes)));
+            match decoded.unwrap_or_else(|panic| Err(Box::new(panic))) {
+                Ok(message) => {
+                    let is_later = |from: Pid| self.store.number_of(from).is_some_and(|other| other > number);
+                    self.typed.put_back(Envelope { from: self.store.ticket(number), message }, is_later);
+                }
+                Err(error) => {
+                    unreadable = Some((FailedEvent::Mail(number), format!("a message cannot be read: {error}")));
+                }
+            }
+        }
+        // Answers that are not stored are lost.
+        for tag in answers {
+            let stored = lock(&self.resident.events).get(&(rows::ANSWERS, tag)).cloned();
+            let answer: Answer = match stored {
+                Some(StoredEvent::Answer(stored)) => match self.store.answer_of(&stored) {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        let error = format!("an answer cannot be read: {error}");
+                        unreadable = Some((FailedEvent::Answer(tag), error));
+                        continue;
+                    }
+                },
+                _ => match self.open.get(&tag) {
+                    Some(&rows::TIMERS) => Ok(Box::new(TimerFired)),
+                    Some(&rows::COMMANDS) => self.answer_of(tag),
+                    _ => Err(CommandError::Interrupted),
+                },
+            };
+            self.typed.waiting().complete(Completion::from(None, tag, answer));
+        }
+        for request in cancels {
+            self.typed.waiting().signal(Signal::Control(Control::Cancel(request)));
+        }
+        for exit in exits {
+            self.typed.waiting().signal(Signal::Control(Control::Exit(exit, LinkedBy::OTHER)));
+        }
+        for down in downs {
+            self.typed.waiting().signal(Signal::Control(Control::Down(down)));
+        }
+        unreadable
+    }
+}

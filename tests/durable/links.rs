@@ -1,0 +1,450 @@
+//! Links of durable processes.
+
+use std::time::{Duration, Instant};
+
+use procession::durable::journal::{Fault, Journal, MemoryDisk, MemoryJournal};
+use procession::durable::{Durable, Store, StoreError};
+use procession::{Address, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
+
+use crate::gate::{Gate, SlowLoads};
+use crate::places::store_in;
+use crate::script::{counts, draw};
+use crate::wait::{LIMIT, until};
+use crate::worker::{Worker, asked, end, kill, stepped};
+
+/// Links itself to others, and notes what it gets.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Knot {
+    notes: Vec<String>,
+    /// Those that it links to and ends, one after the other.
+    in_a_row: Vec<Pid>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum KnotMessage {
+    Trap(bool),
+    Link(Pid),
+    Unlink(Pid),
+    /// Links itself to these, one after the other, and ends each.
+    InARow(Vec<Pid>),
+    Look(Reply<Vec<String>>),
+    Over,
+    /// Its step fails.
+    Fail,
+    /// Links and removes links, and is done in the same step.
+    Last(Vec<KnotMessage>),
+}
+
+impl Knot {
+    fn next(&mut self, out: &mut StepOutput) {
+        if let Some(next) = self.in_a_row.pop() {
+            out.link(next);
+            out.terminate(next);
+        }
+    }
+}
+
+impl Process for Knot {
+    type Message = KnotMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, KnotMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(KnotMessage::Trap(trap)) => out.trap_exits(trap),
+                Event::Message(KnotMessage::Link(pid)) => out.link(pid),
+                Event::Message(KnotMessage::Unlink(pid)) => out.unlink(pid),
+                Event::Message(KnotMessage::InARow(others)) => {
+                    self.in_a_row = others;
+                    out.trap_exits(true);
+                    self.next(out);
+                }
+                Event::Message(KnotMessage::Look(reply)) => out.reply(reply, self.notes.clone()),
+                Event::Message(KnotMessage::Over) => return Ok(Step::Done(())),
+                Event::Message(KnotMessage::Fail) => return Err("broken".into()),
+                Event::Message(KnotMessage::Last(all)) => {
+                    for one in all {
+                        match one {
+                            KnotMessage::Link(pid) => out.link(pid),
+                            KnotMessage::Unlink(pid) => out.unlink(pid),
+                            _ => {}
+                        }
+                    }
+                    return Ok(Step::Done(()));
+                }
+                Event::Exit(exit) => {
+                    self.notes.push(exit.exit.to_string());
+                    self.next(out);
+                }
+                Event::Completed(_) => {}
+                // An ordinary one ends with its runtime.
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => self.notes.push("something else".into()),
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Knot {
+    const NAME: &str = "knot";
+}
+
+pub(crate) type Knots<const N: usize> = [Address<KnotMessage>; N];
+
+pub(crate) fn start(journal: impl Journal + 'static) -> (Store, Runtime) {
+    store_in(journal).kind::<Knot>().start(Runtime::builder().workers(2)).unwrap()
+}
+
+pub(crate) fn open(disk: &MemoryDisk) -> (Store, Runtime) {
+    start(MemoryJournal::new(disk))
+}
+
+pub(crate) fn begin<const N: usize>(store: &Store) -> Knots<N> {
+    std::array::from_fn(|n| {
+        let begun = store.begin(&n.to_string(), Knot::default()).unwrap();
+        begun.wait(LIMIT).unwrap();
+        begun.address()
+    })
+}
+
+pub(crate) fn tell(store: &Store, to: Address<KnotMessage>, message: KnotMessage) {
+    store.send(to, message).unwrap().wait(LIMIT).unwrap();
+}
+
+pub(crate) fn look(runtime: &Runtime, of: Address<KnotMessage>) -> Option<Vec<String>> {
+    runtime.ask(of, KnotMessage::Look, LIMIT).wait().ok()
+}
+
+pub(crate) fn is_terminated(store: &Store, id: &str) -> bool {
+    matches!(store.result::<Knot>(id).unwrap().wait(Duration::ZERO), Err(StoreError::Terminated))
+}
+
+/// A store in which the first process traps exits, and is linked to the second one. That one has linked itself to the
+/// third one, which traps none.
+fn linked(disk: &MemoryDisk) -> ((Store, Runtime), Knots<3>) {
+    let (store, runtime) = open(disk);
+    let knots @ [one, two, three] = begin(&store);
+    tell(&store, one, KnotMessage::Trap(true));
+    assert!(look(&runtime, one).is_some());
+    tell(&store, one, KnotMessage::Link(two.pid()));
+    tell(&store, two, KnotMessage::Link(three.pid()));
+    for knot in knots {
+        assert_eq!(look(&runtime, knot).unwrap(), [""; 0]);
+    }
+    stepped(&runtime);
+    ((store, runtime), knots)
+}
+
+#[test]
+fn an_abnormal_end_ends_the_other_one_or_is_told_to_it_once() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let ((mut store, mut runtime), [one, two, _]) = linked(&disk);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+            assert_eq!(runtime.processes().len(), 0, "all sleep");
+        }
+        store.terminate(two.pid()).unwrap();
+        until("it is told", || look(&runtime, one).unwrap() == ["terminated (terminated)"]);
+        until("the other one has ended", || is_terminated(&store, "2"));
+        end((store, runtime));
+        for _ in 0..2 {
+            let (store, runtime) = open(&disk);
+            stepped(&runtime);
+            assert_eq!(look(&runtime, one).unwrap(), ["terminated (terminated)"]);
+            assert!(is_terminated(&store, "2"));
+            end((store, runtime));
+        }
+    }
+}
+
+#[test]
+fn a_normal_end_is_told_to_one_that_traps_and_is_nothing_to_others() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let ((mut store, mut runtime), [one, two, three]) = linked(&disk);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        tell(&store, two, KnotMessage::Over);
+        until("it is told", || look(&runtime, one).unwrap() == ["done"]);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, three).unwrap(), [""; 0]);
+        // Nothing is left of the link.
+        tell(&store, three, KnotMessage::Trap(true));
+        end((store, runtime));
+        for _ in 0..2 {
+            let (store, runtime) = open(&disk);
+            stepped(&runtime);
+            assert_eq!(look(&runtime, one).unwrap(), ["done"]);
+            assert_eq!(look(&runtime, three).unwrap(), [""; 0]);
+            end((store, runtime));
+        }
+    }
+}
+
+#[test]
+fn a_link_that_was_removed_tells_nothing() {
+    let disk = MemoryDisk::new();
+    let ((store, runtime), [one, two, three]) = linked(&disk);
+    // Both ends may remove it.
+    tell(&store, two, KnotMessage::Unlink(one.pid()));
+    tell(&store, three, KnotMessage::Unlink(two.pid()));
+    for knot in [two, three] {
+        assert_eq!(look(&runtime, knot).unwrap(), [""; 0]);
+    }
+    stepped(&runtime);
+    kill(&disk, (store, runtime));
+    let (store, runtime) = open(&disk);
+    store.terminate(two.pid()).unwrap();
+    stepped(&runtime);
+    assert_eq!(look(&runtime, one).unwrap(), [""; 0]);
+    assert_eq!(look(&runtime, three).unwrap(), [""; 0]);
+    end((store, runtime));
+}
+
+#[test]
+fn a_link_to_an_ended_process_is_told_at_once() {
+    let nobody = "terminated (no such process)";
+    for is_later_run in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut store, mut runtime) = open(&disk);
+        let [one, two, three, four] = begin(&store);
+        for over in [two, four] {
+            tell(&store, over, KnotMessage::Over);
+        }
+        for id in ["1", "3"] {
+            store.result::<Knot>(id).unwrap().wait(LIMIT).unwrap();
+        }
+        if is_later_run {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        tell(&store, one, KnotMessage::Trap(true));
+        assert!(look(&runtime, one).is_some());
+        tell(&store, one, KnotMessage::Link(two.pid()));
+        until("it is told", || look(&runtime, one).unwrap() == [nobody]);
+        tell(&store, three, KnotMessage::Link(four.pid()));
+        until("it has ended", || is_terminated(&store, "2"));
+        end((store, runtime));
+        let (store, runtime) = open(&disk);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, one).unwrap(), [nobody]);
+        end((store, runtime));
+    }
+}
+
+#[test]
+fn an_end_that_is_on_disk_is_told_in_the_next_run() {
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let ((store, runtime), [one, two, _]) = linked(&disk);
+    end((store, runtime));
+    // The others are not loaded in this run.
+    let (store, runtime) = start(SlowLoads(MemoryJournal::new(&disk), gate.clone()));
+    assert_eq!(look(&runtime, two).unwrap(), [""; 0]);
+    gate.close();
+    assert!(runtime.terminate(two.pid()).unwrap());
+    until("one of them is read", || gate.arrivals() > 0);
+    // Nothing that they do reaches the disk.
+    (disk.calls()..disk.calls() + 10_000).for_each(|call| disk.fail_at(call, Fault::Error));
+    gate.open();
+    kill(&disk, (store, runtime));
+    let (store, runtime) = open(&disk);
+    until("it is told", || look(&runtime, one).is_some_and(|notes| notes == ["terminated (terminated)"]));
+    until("the other one has ended", || is_terminated(&store, "2"));
+    end((store, runtime));
+}
+
+/// The halves of a link stand in one record, and so do an end and its events.
+#[test]
+fn a_kill_at_any_call_leaves_each_link_whole() {
+    for call in 0..counts("calls", 25, 100) {
+        let disk = MemoryDisk::with_seed(call);
+        let (store, runtime) = open(&disk);
+        let [one, two, three] = begin(&store);
+        let first = disk.calls() + call;
+        (first..first + 10_000).for_each(|call| disk.fail_at(call, Fault::Error));
+        drop(runtime.send(one, KnotMessage::Trap(true)));
+        drop(runtime.send(two, KnotMessage::Link(one.pid())));
+        drop(runtime.send(two, KnotMessage::Link(three.pid())));
+        until("nothing is left to be done", || runtime.is_idle());
+        drop(runtime.terminate(two.pid()));
+        until("nothing is left to be done", || runtime.is_idle());
+        kill(&disk, (store, runtime));
+
+        for _ in 0..2 {
+            let (store, runtime) = open(&disk);
+            stepped(&runtime);
+            // It may have a stored request to end.
+            let has_ended = look(&runtime, two).is_none();
+            if !has_ended {
+                // The messages may be lost, or their steps.
+                for (to, message) in [
+                    (one, KnotMessage::Trap(true)),
+                    (two, KnotMessage::Link(one.pid())),
+                    (two, KnotMessage::Link(three.pid())),
+                ] {
+                    tell(&store, to, message);
+                    assert!(asked(|| look(&runtime, to)).is_empty());
+                }
+                store.terminate(two.pid()).unwrap();
+            }
+            let told = || is_terminated(&store, "0") || look(&runtime, one).is_some_and(|notes| notes.len() == 1);
+            until("one is told", told);
+            until("the other one has ended", || is_terminated(&store, "2"));
+            stepped(&runtime);
+            assert!(told(), "call {call}");
+            end((store, runtime));
+        }
+    }
+}
+
+const OTHERS: usize = 20;
+
+#[test]
+fn each_end_is_told_once_though_the_disk_loses_its_power() {
+    for seed in 0..counts("seeds", 4, 100) {
+        let disk = MemoryDisk::with_seed(seed);
+        let (store, runtime) = open(&disk);
+        let [knot, others @ ..] = begin::<{ OTHERS + 1 }>(&store);
+        tell(&store, knot, KnotMessage::InARow(others.iter().map(|other| other.pid()).collect()));
+        let (mut crashes, mut calls, deadline) = (0, 0, Instant::now() + LIMIT);
+        while look(&runtime, knot).is_none_or(|notes| notes.len() < OTHERS) {
+            assert!(Instant::now() < deadline, "seed {seed}: nobody is stuck: {store:?}");
+            // The third error in a row would close the store. So something is written between two crashes.
+            if crashes < 20 && disk.calls() > calls + 5 + draw(seed, crashes, 1, 20) {
+                disk.crash();
+                (crashes, calls) = (crashes + 1, disk.calls());
+            }
+        }
+        stepped(&runtime);
+        assert_eq!(asked(|| look(&runtime, knot)), ["terminated (terminated)"; OTHERS], "seed {seed}");
+        end((store, runtime));
+    }
+}
+
+#[test]
+fn a_ring_ends_whole_though_the_program_is_killed() {
+    for seed in 0..counts("seeds", 3, 100) {
+        let disk = MemoryDisk::with_seed(seed);
+        let (store, runtime) = open(&disk);
+        let ring: Knots<OTHERS> = begin(&store);
+        for n in 0..OTHERS {
+            tell(&store, ring[n], KnotMessage::Link(ring[(n + 1) % OTHERS].pid()));
+            assert!(look(&runtime, ring[n]).is_some());
+        }
+        stepped(&runtime);
+        end((store, runtime));
+        for run in 0.. {
+            assert!(run < 1_000, "seed {seed}: nobody is stuck");
+            let (store, runtime) = open(&disk);
+            if run == 0 {
+                store.terminate(ring[0].pid()).unwrap();
+            }
+            let enough = disk.calls() + draw(seed, run, 2, 40);
+            let is_done = || (0..OTHERS).all(|n| is_terminated(&store, &n.to_string()));
+            until("something is written", || disk.calls() > enough || is_done());
+            if is_done() {
+                end((store, runtime));
+                break;
+            }
+            kill(&disk, (store, runtime));
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_linked_process_ends_one_of_a_kind_that_is_not_known() {
+    let disk = MemoryDisk::new();
+    let both =
+        || store_in(MemoryJournal::new(&disk)).kind::<Knot>().kind::<Worker>().start(Runtime::builder()).unwrap();
+    let (store, runtime) = both();
+    let [knot] = begin(&store);
+    let worker = store.begin("worker", Worker::default()).unwrap();
+    worker.wait(LIMIT).unwrap();
+    tell(&store, knot, KnotMessage::Link(worker.pid()));
+    assert!(look(&runtime, knot).is_some());
+    stepped(&runtime);
+    end((store, runtime));
+    // This program does not know the kind of the other one.
+    let (store, runtime) = open(&disk);
+    store.terminate(knot.pid()).unwrap();
+    stepped(&runtime);
+    end((store, runtime));
+    let (store, runtime) = both();
+    let result = store.result::<Worker>("worker").unwrap();
+    assert!(matches!(result.wait(LIMIT), Err(StoreError::Terminated)));
+    end((store, runtime));
+}
+
+/// The reason of one that a link has ended names the first of the chain, in each run.
+#[test]
+fn the_end_of_each_one_of_a_chain_names_the_first() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut store, mut runtime) = open(&disk);
+        let chain @ [one, two, .., last] = begin::<5>(&store);
+        tell(&store, last, KnotMessage::Trap(true));
+        assert!(look(&runtime, last).is_some());
+        for pair in chain.windows(2) {
+            tell(&store, pair[0], KnotMessage::Link(pair[1].pid()));
+            assert!(look(&runtime, pair[0]).is_some());
+        }
+        stepped(&runtime);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        let watched = runtime.watch(two.pid());
+        store.terminate(one.pid()).unwrap();
+        let because = format!("terminated (linked to {}, which ended: terminated (terminated))", one.pid());
+        until("the last one is told", || look(&runtime, last).unwrap() == [because.clone()]);
+        assert_eq!(watched.wait_timeout(LIMIT).unwrap().exit.to_string(), because);
+        end((store, runtime));
+        let (store, runtime) = open(&disk);
+        let watched = runtime.watch(chain[3].pid());
+        assert_eq!(watched.wait_timeout(LIMIT).unwrap().exit.to_string(), because, "in a later run");
+        assert_eq!(look(&runtime, last).unwrap(), [because]);
+        end((store, runtime));
+    }
+}
+
+/// A step that links, or removes a link, and is the last one.
+#[test]
+fn a_link_of_a_last_step_tells_the_end() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let (mut store, mut runtime) = open(&disk);
+        let [one, two, three, four] = begin(&store);
+        for traps in [two, three] {
+            tell(&store, traps, KnotMessage::Trap(true));
+            assert!(look(&runtime, traps).is_some());
+        }
+        tell(&store, one, KnotMessage::Link(two.pid()));
+        tell(&store, four, KnotMessage::Link(one.pid()));
+        assert!(look(&runtime, one).is_some() && look(&runtime, four).is_some());
+        stepped(&runtime);
+        if sleeps {
+            end((store, runtime));
+            (store, runtime) = open(&disk);
+        }
+        let last = vec![KnotMessage::Unlink(two.pid()), KnotMessage::Link(three.pid()), KnotMessage::Link(four.pid())];
+        tell(&store, one, KnotMessage::Last(last));
+        until("the new one is told", || look(&runtime, three).unwrap() == ["done"]);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, two).unwrap(), [""; 0]);
+        // Nothing is left of the links.
+        tell(&store, four, KnotMessage::Trap(true));
+        end((store, runtime));
+        let (store, runtime) = open(&disk);
+        stepped(&runtime);
+        assert_eq!(look(&runtime, two).unwrap(), [""; 0]);
+        assert_eq!(look(&runtime, three).unwrap(), ["done"]);
+        assert_eq!(look(&runtime, four).unwrap(), [""; 0]);
+        end((store, runtime));
+    }
+}
