@@ -35,6 +35,8 @@ pub(crate) enum Head {
     Unlink { from: Pid, to: Pid, number: u64, exit: Option<FarExit> },
     /// The answer to an `Unlink`.
     Unlinked { from: Pid, to: Pid, number: u64 },
+    /// A process of the sender has recovered, and one of the receiver has linked itself to it.
+    Recovered { from: Pid, to: Pid, exit: FarExit, by_itself: bool },
     /// A process of the sender that is linked to one of the receiver has ended.
     Exit { from: Pid, to: Pid, exit: FarExit },
     /// The sender asks which process of the receiver has this name.

@@ -1,7 +1,7 @@
 //! Processes on several nodes.
 //!
 //! A runtime becomes a *node* of a cluster by [`Cluster::named`]. PIDs and addresses of other nodes' processes come in
-//! messages. They work as local ones do: they can be sent to and asked, by the same calls.
+//! messages. They work as local ones do: the same calls send to them, ask, stop, monitor and link them.
 //!
 //! Messages between nodes are encoded. So their types implement [`Remote`], mostly by [`remote!`](crate::remote), and
 //! are named in the [`Wire`] of the node. Local messages pay nothing for it.

@@ -176,6 +176,10 @@ impl NonLocal for Node {
                 true
             }
             Signal::Control(Control::Exit(ExitSignal { pid, exit }, _)) => connection.exit(*pid, to, exit),
+            Signal::Control(Control::Recovered(recovered)) => {
+                connection.tell_recovered(recovered, to);
+                true
+            }
             _ => return Err((Missing::Never, signal)),
         };
         if is_sent { Ok(()) } else { Err((Missing::NodeDown, signal)) }

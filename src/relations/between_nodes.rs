@@ -5,7 +5,9 @@
 
 use super::{Cells, Relations, Told, mark, tell_exit};
 use crate::outcome::Exit;
-use crate::process::{LinkedBy, Pid};
+use crate::process::{LinkedBy, Pid, Recovered};
+use crate::sched::cell::LinkTold;
+use crate::sched::mailbox::Control;
 
 impl Relations {
     /// The process `far` has linked itself to the process `near` of this node. `accept` is told whether that one
@@ -20,6 +22,21 @@ impl Relations {
         if accept(mark(cells, near)) {
             both.first().of(far).link(near, LinkedBy::ME);
             both.second().of(near).link(far, LinkedBy::OTHER);
+        }
+    }
+
+    /// The process `recovered.pid` of another node has recovered, and the process `near` of this node has linked itself
+    /// to it.
+    pub(crate) fn recovered_elsewhere(&self, cells: &impl Cells, recovered: Recovered, near: Pid) -> Told {
+        let mut shard = self.shard(near);
+        let half = shard.entries.get_mut(&near).and_then(|entry| entry.links.get_mut(&recovered.pid));
+        let (Some(half), Some(cell)) = (half, cells.cell(near)) else { return Told::Nothing };
+        *half = LinkedBy::ME;
+        match cell.tell_linked(near, Control::Recovered(recovered), None) {
+            LinkTold::Trapped(woken) => woken.map_or(Told::Nothing, Told::Woken),
+            LinkTold::Refused(event) => Told::Refused(event),
+            // Nobody is ended by a recovery.
+            LinkTold::Doomed(_) => Told::Nothing,
         }
     }
 

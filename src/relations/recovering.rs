@@ -105,6 +105,11 @@ impl Relations {
         let half = both.second().entries.get_mut(&partner).and_then(|entry| entry.links.get_mut(&pid));
         let Some(half) = half else { return Told::Nothing };
         let Some(cell) = cells.cell(partner) else {
+            #[cfg(feature = "cluster")]
+            if cells.elsewhere(partner).is_some_and(|elsewhere| elsewhere.shows_errors()) {
+                (*half, *told) = (LinkedBy::ME, true);
+                return Told::Elsewhere(partner, Control::Recovered(recovered.clone()));
+            }
             let signal = Signal::Control(Control::Recovered(recovered.clone()));
             if signal_elsewhere(cells, partner, signal).is_ok() {
                 (*half, *told) = (LinkedBy::ME, true);

@@ -135,6 +135,7 @@ pub(crate) trait NonLocal: Send + Sync {
 
     /// Whether exits of linked processes are handed over when all locks are free. Their errors are shown then, by code
     /// of users.
+    #[cfg(feature = "cluster")]
     fn shows_errors(&self) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Weak};
 use crate::process::no_such_process::NoSuchProcessError;
-use crate::process::{Ask, CommandError, Down, NodeError};
+use crate::process::{Ask, CommandError, Down, NodeError, Recovered, RecoveredBy};
 use crate::relations::Told;
 use crate::runtime::Core;
 use crate::sched::engine::Engine;
@@ -97,6 +97,13 @@ impl Connection {
         });
     }
 
+    /// A process of this node has recovered, and one of the other has linked itself to it.
+    pub(crate) fn tell_recovered(&self, recovered: &Recovered, far: Pid) {
+        let by_itself = recovered.by == RecoveredBy::Process;
+        let head = |exit| Head::Recovered { from: recovered.pid, to: far, exit, by_itself };
+        self.send_exit(recovered.pid, &FarExit::of(&recovered.exit), head);
+    }
+
     /// A process of this node that is linked to one of the other has ended.
     pub(crate) fn exit(&self, near: Pid, far: Pid, exit: &Exit) -> bool {
         let exit = FarExit::of(exit);
@@ -157,6 +164,13 @@ impl Connection {
                     .or_else(|| core.road.named_elsewhere(&name))
                     .ok_or_else(|| NoSuchProcessError::Name(name.into()));
                 self.answer_request(Some(number), found);
+            }
+            Head::Recovered { from, to, exit, by_itself } => {
+                self.check_pair(from, to)?;
+                let by = if by_itself { RecoveredBy::Process } else { RecoveredBy::SpawnOption };
+                let recovered = Recovered { pid: from, exit: exit.here(), by };
+                let told = core.relations.recovered_elsewhere(&*core.road, recovered, to);
+                core.told(told, &mut core.executor());
             }
             Head::Message { .. } | Head::Answer { .. } | Head::NoAnswer { .. } | Head::Closed { .. } => {}
         }

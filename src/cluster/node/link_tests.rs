@@ -160,6 +160,28 @@ fn a_process_that_recovers_ends_the_links_that_it_alone_has_made() {
     assert_eq!(other.seen(), ["exit failed: the order failed"]);
     assert!(net.sides[0].0.is_alive(one.handle.pid()));
     net.nothing_is_left("recovered");
+    // The other end links itself, too, while this one fails: that is one call against the other.
+    let (one, other) = (net.spawn(0, true, SpawnOptions::new()), net.trapping(1));
+    net.link(&one, &other);
+    net.carry();
+    net.link(&other, &one);
+    net.tell(&one, |_| Err(Outer(Inner).into()));
+    net.carry();
+    assert_eq!(other.seen(), ["exit failed: the order failed"]);
+    assert!(!net.is_linked(&one, &other) && !net.is_linked(&other, &one));
+    net.nothing_is_left("recovered while the other end links itself");
+    // The other end has made the link. It is told, and the link stays.
+    let (one, other) = (net.spawn(0, true, SpawnOptions::new()), net.trapping(1));
+    net.link(&other, &one);
+    net.carry();
+    net.tell(&one, |_| Err(Outer(Inner).into()));
+    net.carry();
+    assert_eq!(other.seen(), ["recovered failed: the order failed"]);
+    assert!(net.is_linked(&one, &other) && net.is_linked(&other, &one));
+    net.done(&one);
+    net.carry();
+    assert_eq!(other.seen(), ["exit done"]);
+    net.nothing_is_left("recovered, and ended");
 }
 
 /// Processes of three nodes relate themselves, end, and are ended, while connections break. In the end all have ended,
