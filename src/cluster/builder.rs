@@ -15,6 +15,8 @@ use super::node::{Leave as _, Node};
 use super::peer::{ITEM_LIMIT, Identity};
 use super::simulated::NodeHost;
 use super::wire::{Wire, WireError};
+#[cfg(feature = "zenoh")]
+use super::zenoh_link::{Endpoints, ZenohLink};
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
@@ -56,6 +58,20 @@ pub struct ClusterBuilder {
     cluster: String,
     wire: Wire,
     network: Option<MemoryNetwork>,
+    #[cfg(feature = "zenoh")]
+    endpoints: Endpoints,
+    #[cfg(feature = "zenoh")]
+    security: Option<Security>,
+}
+
+/// How the connections of a node are secured.
+#[cfg(feature = "zenoh")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Security {
+    /// They are not. All that can reach the endpoints of the node can send messages in the name of any node, and read
+    /// and change those of others. So only trusted programs of trusted machines may be on the network.
+    TrustedNetwork,
 }
 
 /// Why a node could not be started.
@@ -72,8 +88,11 @@ pub enum ClusterError {
     #[error("the list of the types that travel has {0} bytes, but only {1} are allowed: register fewer types")]
     TooManyTypes(usize, usize),
     /// No link was chosen.
-    #[error("the node has no link to others: call `memory`")]
+    #[error("the node has no link to others: call `listen` or `join`, with the feature `zenoh`, or `memory`")]
     NoLink,
+    /// This endpoint cannot be used, for this reason.
+    #[error("the endpoint {0:?} cannot be used: {1}")]
+    BadEndpoint(String, &'static str),
     /// The link could not be opened. The runtime cannot become a node any more.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -96,7 +115,16 @@ impl Cluster {
     ///
     /// A cluster has one node of a name at a time. If a second one is started, nodes that know the first refuse it.
     pub fn named(name: impl Into<String>, wire: Wire) -> ClusterBuilder {
-        ClusterBuilder { name: name.into(), cluster: CLUSTER.into(), wire, network: None }
+        ClusterBuilder {
+            name: name.into(),
+            cluster: CLUSTER.into(),
+            wire,
+            network: None,
+            #[cfg(feature = "zenoh")]
+            endpoints: Endpoints::default(),
+            #[cfg(feature = "zenoh")]
+            security: None,
+        }
     }
 
     /// This node.
@@ -212,6 +240,30 @@ impl ClusterBuilder {
         self
     }
 
+    /// Adds an endpoint at which the node listens, as `tcp/127.0.0.1:7001`.
+    ///
+    /// An endpoint `tcp/` needs [`Security::TrustedNetwork`].
+    #[cfg(feature = "zenoh")]
+    pub fn listen(mut self, endpoint: impl Into<String>) -> ClusterBuilder {
+        self.endpoints.listen.push(endpoint.into());
+        self
+    }
+
+    /// Adds an endpoint of another node. A node needs to know one other node, which may start later. It gets to know
+    /// the others through that one.
+    #[cfg(feature = "zenoh")]
+    pub fn join(mut self, endpoint: impl Into<String>) -> ClusterBuilder {
+        self.endpoints.join.push(endpoint.into());
+        self
+    }
+
+    /// Says how the connections are secured.
+    #[cfg(feature = "zenoh")]
+    pub fn security(mut self, security: Security) -> ClusterBuilder {
+        self.security = Some(security);
+        self
+    }
+
     /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are reached, too.
     ///
     /// Each peer costs two threads.
@@ -222,9 +274,26 @@ impl ClusterBuilder {
         self.start_in(runtime, None)
     }
 
+    /// The endpoints, if there are any. They are checked.
+    #[cfg(feature = "zenoh")]
+    fn endpoints(&self) -> Result<Option<Endpoints>, ClusterError> {
+        let all = || self.endpoints.listen.iter().chain(&self.endpoints.join);
+        for endpoint in all() {
+            let why = match endpoint.split_once('/').map_or("", |(protocol, _)| protocol) {
+                "tcp" if self.security == Some(Security::TrustedNetwork) => continue,
+                "tcp" => "it has no protection, so it needs `Security::TrustedNetwork`",
+                _ => "only `tcp/` in a trusted network is there so far",
+            };
+            return Err(ClusterError::BadEndpoint(endpoint.clone(), why));
+        }
+        Ok(all().next().is_some().then(|| self.endpoints.clone()))
+    }
+
     /// Makes a runtime a node. In a simulation, `world` has the network and the turns.
     pub(crate) fn start_in(self, runtime: &Runtime, world: Option<Arc<dyn NodeHost>>) -> Result<Cluster, ClusterError> {
-        let ClusterBuilder { name, cluster, wire, network } = self;
+        #[cfg(feature = "zenoh")]
+        let far = self.endpoints()?;
+        let ClusterBuilder { name, cluster, wire, network, .. } = self;
         for name in [&name, &cluster] {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_allowed) {
@@ -247,6 +316,8 @@ impl ClusterBuilder {
             (Some(world), _) => world.link(&name, incarnation),
             (None, _) if core.simulation.is_some() => return Err(ClusterError::InSimulation),
             (None, Some(network)) => Arc::new(network.link(&name, incarnation)),
+            #[cfg(feature = "zenoh")]
+            (None, None) if let Some(endpoints) = far => Arc::new(ZenohLink::new(&name, incarnation, endpoints)),
             (None, None) => return Err(ClusterError::NoLink),
         };
         let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;

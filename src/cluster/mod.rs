@@ -32,7 +32,11 @@ pub(crate) mod scope;
 mod shape;
 pub(crate) mod simulated;
 mod wire;
+#[cfg(feature = "zenoh")]
+mod zenoh_link;
 
+#[cfg(feature = "zenoh")]
+pub use self::builder::Security;
 pub use self::builder::{Cluster, ClusterBuilder, ClusterError};
 pub use self::events::{NodeEvent, NodeEvents, NodeIdentity};
 pub use self::link::LinkError;

@@ -381,6 +381,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/link_tests",
     "cluster/link",
     "cluster/memory_network",
+    "cluster/zenoh_link",
     "cluster/events",
     "cluster/driver",
     "cluster/driver/tests",

@@ -1,0 +1,134 @@
+//! The link between nodes of several programs, over zenoh.
+//!
+//! Each node has a session of its own, as a peer of the zenoh network. It says with a *liveliness token* that it is
+//! there: `procession/alive/NAME/INCARNATION`. The network removes the token when the session ends or its connection
+//! breaks. Frames for a node are published under `procession/to/NAME/FROM`, which the node has subscribed to.
+//!
+//! zenoh may drop what it cannot send for a while, and does not say so. The connection above finds that.
+
+use std::time::Duration;
+
+use serde_json::json;
+use zenoh::bytes::ZBytes;
+use zenoh::qos::CongestionControl;
+use zenoh::sample::{Locality, Sample, SampleKind};
+use zenoh::{Config, Session, Wait};
+
+use super::link::{Link, LinkError, Upward};
+use crate::outcome::{BoxError, tell_log};
+use crate::primitives::{Arc, OnceLock, Weak};
+use crate::threads;
+
+/// How long a frame may block before zenoh closes the connection, in microseconds.
+const LONGEST_SEND: u64 = 500_000;
+
+/// How long the end of a session may take.
+const CLOSE: Duration = Duration::from_millis(300);
+
+/// Where a node listens, and whom it looks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Endpoints {
+    pub(crate) listen: Vec<String>,
+    pub(crate) join: Vec<String>,
+}
+
+/// The link of one node over zenoh.
+pub(crate) struct ZenohLink {
+    name: Arc<str>,
+    incarnation: u64,
+    endpoints: Endpoints,
+    session: OnceLock<Session>,
+}
+
+impl ZenohLink {
+    pub(crate) fn new(name: &str, incarnation: u64, endpoints: Endpoints) -> ZenohLink {
+        ZenohLink { name: name.into(), incarnation, endpoints, session: OnceLock::new() }
+    }
+
+    fn config(&self) -> Result<Config, BoxError> {
+        let mut config = Config::default();
+        let Endpoints { listen, join } = &self.endpoints;
+        let settings = [
+            ("mode", json!("peer")),
+            ("listen/endpoints", json!(listen)),
+            ("connect/endpoints", json!(join)),
+            // Nodes that are not there yet are looked for again and again, in the background.
+            ("connect/exit_on_failure", json!(false)),
+            ("connect/timeout_ms", json!(0)),
+            ("connect/retry", json!({ "period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2 })),
+            ("scouting/multicast/enabled", json!(false)),
+            ("transport/link/tx/queue/congestion_control/block/wait_before_close", json!(LONGEST_SEND)),
+        ];
+        for (key, value) in settings {
+            config.insert_json5(key, &value.to_string())?;
+        }
+        Ok(config)
+    }
+
+    fn begin(&self, upward: Weak<dyn Upward>) -> Result<Session, BoxError> {
+        let session = zenoh::open(self.config()?).wait()?;
+        let receiver = upward.clone();
+        let frame = move |sample: Sample| {
+            if let (Some(receiver), Some(from)) = (receiver.upgrade(), sample.key_expr().as_str().rsplit('/').next()) {
+                receiver.frame(from, sample.payload().to_bytes().into_owned());
+            }
+        };
+        let frames = session.declare_subscriber(format!("procession/to/{}/*", self.name)).callback(frame);
+        frames.allowed_origin(Locality::Remote).background().wait()?;
+        let alive = move |sample: Sample| {
+            if let (Some(upward), Some((name, incarnation))) = (upward.upgrade(), read_alive(sample.key_expr().as_str()))
+            {
+                match sample.kind() {
+                    SampleKind::Put => upward.seen(name, incarnation),
+                    SampleKind::Delete => upward.gone(name, incarnation),
+                }
+            }
+        };
+        let liveliness = session.liveliness();
+        liveliness.declare_subscriber("procession/alive/*/*").history(true).callback(alive).background().wait()?;
+        let token = format!("procession/alive/{}/{:016x}", self.name, self.incarnation);
+        // It lasts until the session is closed.
+        std::mem::forget(liveliness.declare_token(token).wait()?);
+        Ok(session)
+    }
+}
+
+/// Reads the key of a token.
+fn read_alive(key: &str) -> Option<(&str, u64)> {
+    let (name, incarnation) = key.strip_prefix("procession/alive/")?.split_once('/')?;
+    Some((name, u64::from_str_radix(incarnation, 16).ok()?))
+}
+
+impl Link for ZenohLink {
+    fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError> {
+        // On a thread of its own, because zenoh refuses to wait on a thread of some async runtimes.
+        let upward = Arc::downgrade(&upward);
+        let session = std::thread::scope(|scope| {
+            let begun = std::thread::Builder::new()
+                .name(format!("procession-open-{}", self.name))
+                .spawn_scoped(scope, || self.begin(upward))?;
+            begun.join().unwrap_or_else(|_| Err("the engine panicked".into()))
+        })?;
+        let _ = self.session.set(session);
+        Ok(())
+    }
+
+    fn send(&self, to: &str, frame: &[u8]) {
+        let Some(session) = self.session.get() else { return };
+        let put = session.put(format!("procession/to/{to}/{}", self.name), ZBytes::from(frame));
+        // The frames are batches already.
+        if let Err(error) = put.congestion_control(CongestionControl::Block).express(true).wait() {
+            tell_log(|| tracing::debug!(to, %error, "a frame was not sent"));
+        }
+    }
+
+    fn close(&self) {
+        let Some(session) = self.session.get().cloned() else { return };
+        let closed = threads::on_helper_thread("procession-close", move || {
+            if let Err(error) = session.close().wait() {
+                tell_log(|| tracing::debug!(%error, "the session was not closed in order"));
+            }
+        });
+        closed.wait_timeout(CLOSE);
+    }
+}
