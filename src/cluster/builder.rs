@@ -351,3 +351,5 @@ impl ClusterBuilder {
 
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, feature = "zenoh"))]
+mod zenoh_tests;

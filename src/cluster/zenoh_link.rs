@@ -54,7 +54,7 @@ impl ZenohLink {
             ("connect/endpoints", json!(join)),
             // Nodes that are not there yet are looked for again and again, in the background.
             ("connect/exit_on_failure", json!(false)),
-            ("connect/timeout_ms", json!(0)),
+            ("connect/timeout_ms", json!(-1)),
             ("connect/retry", json!({ "period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2 })),
             ("scouting/multicast/enabled", json!(false)),
             ("transport/link/tx/queue/congestion_control/block/wait_before_close", json!(LONGEST_SEND)),
@@ -76,7 +76,8 @@ impl ZenohLink {
         let frames = session.declare_subscriber(format!("procession/to/{}/*", self.name)).callback(frame);
         frames.allowed_origin(Locality::Remote).background().wait()?;
         let alive = move |sample: Sample| {
-            if let (Some(upward), Some((name, incarnation))) = (upward.upgrade(), read_alive(sample.key_expr().as_str()))
+            if let (Some(upward), Some((name, incarnation))) =
+                (upward.upgrade(), read_alive(sample.key_expr().as_str()))
             {
                 match sample.kind() {
                     SampleKind::Put => upward.seen(name, incarnation),

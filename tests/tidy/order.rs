@@ -392,6 +392,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/members",
     "cluster/builder",
     "cluster/builder/tests",
+    "cluster/builder/zenoh_tests",
     "cluster/mod",
     "coded",
     "command",

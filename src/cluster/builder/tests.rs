@@ -19,12 +19,12 @@ use crate::process::{
 use crate::runtime::{Handle, RuntimeBuilder};
 use crate::wait::until;
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(3_600);
 
 /// Notes the dead letters of a runtime.
 #[derive(Clone, Default)]
-struct Graves(Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>);
+pub(super) struct Graves(pub(super) Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>);
 
 impl Observer for Graves {
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
@@ -32,10 +32,10 @@ impl Observer for Graves {
     }
 }
 
-struct Member {
-    runtime: Runtime,
-    cluster: Cluster,
-    graves: Graves,
+pub(super) struct Member {
+    pub(super) runtime: Runtime,
+    pub(super) cluster: Cluster,
+    pub(super) graves: Graves,
 }
 
 fn member_with(name: &str, network: &MemoryNetwork, builder: RuntimeBuilder) -> Member {
@@ -49,7 +49,7 @@ fn member(name: &str, network: &MemoryNetwork) -> Member {
     member_with(name, network, Runtime::builder())
 }
 
-fn wire() -> Wire {
+pub(super) fn wire() -> Wire {
     Wire::new().message::<Message>().message::<Slow>()
 }
 
@@ -62,24 +62,24 @@ fn two(network: &MemoryNetwork) -> [Member; 2] {
 }
 
 impl Member {
-    fn echo(&self) -> (Handle<Echo>, Notes) {
+    pub(super) fn echo(&self) -> (Handle<Echo>, Notes) {
         let notes = Notes::default();
         let echo = Echo { notes: notes.clone(), kept: Vec::new(), begin: Vec::new() };
         (self.runtime.spawn(echo).unwrap(), notes)
     }
 
     /// The address here of a process of another node.
-    fn far<M>(&self, other: &Member, address: Address<M>) -> Address<M> {
+    pub(super) fn far<M>(&self, other: &Member, address: Address<M>) -> Address<M> {
         let (number, pid) = (self.cluster.number_of(other.cluster.here.incarnation()), address.pid());
         Pid::new(number, pid.slot(), pid.generation()).unwrap().typed()
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         self.cluster.nodes().iter().map(|node| node.name().to_string()).collect()
     }
 }
 
-fn is_down(answer: &Result<u64, CommandError>) -> bool {
+pub(super) fn is_down(answer: &Result<u64, CommandError>) -> bool {
     matches!(answer, Err(CommandError::Node { why: NodeError::NodeDown, .. }))
 }
 
