@@ -6,8 +6,11 @@
 //! Messages between nodes are encoded. So their types implement [`Remote`], mostly by [`remote!`](crate::remote), and
 //! are named in the [`Wire`] of the node. Local messages pay nothing for it.
 //!
-//! This part is being built. The nodes of one program can be connected, by a [`MemoryNetwork`] or in a
-//! [simulation](crate::simulation::World::start_node). The file `docs/cluster.md` of the repository has the protocols.
+//! With the feature `zenoh`, nodes of several programs are connected over TCP in a trusted network. The nodes of one
+//! program are connected by a [`MemoryNetwork`], or in a [simulation](crate::simulation::World::start_node).
+//!
+//! This part is being built: certificates, groups and names of the whole cluster are not there yet. The file
+//! `docs/cluster.md` of the repository has the protocols.
 
 mod builder;
 mod codec;

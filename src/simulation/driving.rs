@@ -355,7 +355,7 @@ impl State {
     /// Whether only connections have done anything for some time, and have anything to do.
     fn is_quiet(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.busy_at) >= QUIET
-            && self.entries.len() > 0
+            && (self.entries.has_late() || !self.entries.is_empty())
             && self.helpers.is_empty()
             && self.entries.has_only_connections()
     }

@@ -121,6 +121,8 @@ fn built(name: &str) -> PathBuf {
         ("serde", cfg!(feature = "serde")),
         ("durable", cfg!(feature = "durable")),
         ("sqlite", cfg!(feature = "sqlite")),
+        ("cluster", cfg!(feature = "cluster")),
+        ("zenoh", cfg!(feature = "zenoh")),
     ];
     for (feature, _) in features.iter().filter(|(_, is_on)| *is_on) {
         build.args(["--features", feature]);

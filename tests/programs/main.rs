@@ -6,6 +6,8 @@ mod example;
 mod wait;
 
 mod chat;
+#[cfg(feature = "zenoh")]
+mod cluster;
 mod health_check;
 mod job_queue;
 mod order_workflow;

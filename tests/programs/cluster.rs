@@ -1,0 +1,54 @@
+//! The example `cluster` as several programs.
+
+use std::net::TcpListener;
+
+use crate::example::{Ended, Example, Running, line};
+
+static PROGRAM: Example = Example::new("cluster");
+
+/// Endpoints that are free at this moment.
+fn endpoints() -> [String; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("there is a free port"));
+    listeners.map(|listener| format!("tcp/{}", listener.local_addr().expect("it is bound")))
+}
+
+fn node(name: &str, listen: &str, join: &str) -> Running {
+    let mut node = PROGRAM.start(&["--node", name, "--listen", listen, "--join", join, "--questions", "100"]);
+    assert!(line(&mut node.out).starts_with(&format!("{name} (")), "it has started");
+    node
+}
+
+/// Reads until both lines have come.
+fn expect(node: &mut Running, mut starts: Vec<&str>) {
+    while !starts.is_empty() {
+        let said = line(&mut node.out);
+        assert!(!said.is_empty(), "the program has ended, and {starts:?} has not come");
+        starts.retain(|start| !said.starts_with(start));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn programs_find_each_other_answer_and_see_a_kill_and_an_end() {
+    let [one, two] = endpoints();
+    let (mut a, mut b) = (node("a", &one, &two), node("b", &two, &one));
+    expect(&mut a, vec!["b is up", "b answers in"]);
+    expect(&mut b, vec!["a is up", "a answers in"]);
+    b.kill();
+    expect(&mut a, vec!["b is down: "]);
+    let mut b = node("b", &two, &one);
+    expect(&mut a, vec!["b is up", "b answers in"]);
+    expect(&mut b, vec!["a answers in"]);
+    let Ended { code, out, errors } = b.interrupt();
+    assert_eq!((code, errors.as_str()), (Some(130), ""), "{out}");
+    assert!(out.contains("100 questions were answered"), "{out}");
+    expect(&mut a, vec!["b is down: Left"]);
+    let Ended { code, out, errors } = a.interrupt();
+    assert_eq!((code, errors.as_str()), (Some(130), ""), "{out}");
+    assert!(out.contains("200 questions were answered"), "{out}");
+}
+
+#[test]
+fn bad_options_are_explained_and_end_with_2() {
+    PROGRAM.assert_explains(&[&["--questions", "0"], &["--colour", "red"], &["--node"], &["--listen"]]);
+}
