@@ -448,3 +448,29 @@ fn a_link_of_a_last_step_tells_the_end() {
         end((store, runtime));
     }
 }
+
+/// The event of a link to a process that had ended is in memory only. A load makes it again.
+#[test]
+fn a_link_to_an_ended_process_is_told_after_a_kill() {
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let (store, runtime) = open(&disk);
+    let [one, two] = begin(&store);
+    tell(&store, one, KnotMessage::Trap(true));
+    tell(&store, two, KnotMessage::Over);
+    store.result::<Knot>("1").unwrap().wait(LIMIT).unwrap();
+    assert!(look(&runtime, one).is_some());
+    end((store, runtime));
+    let (store, runtime) = start(SlowLoads(MemoryJournal::new(&disk), gate.clone()));
+    assert!(look(&runtime, one).is_some());
+    gate.close();
+    tell(&store, one, KnotMessage::Link(two.pid()));
+    assert_eq!(look(&runtime, one).unwrap(), [""; 0], "the link is on disk");
+    until("the other one is read", || gate.arrivals() > 0);
+    // Nothing that follows reaches the disk.
+    (disk.calls()..disk.calls() + 10_000).for_each(|call| disk.fail_at(call, Fault::Error));
+    gate.open();
+    kill(&disk, (store, runtime));
+    let (store, runtime) = open(&disk);
+    until("it is told", || look(&runtime, one).unwrap() == ["terminated (no such process)"]);
+    end((store, runtime));
+}

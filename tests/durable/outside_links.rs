@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use procession::durable::journal::{MemoryDisk, MemoryJournal};
+use procession::durable::journal::{MemoryDisk, MemoryJournal, Status};
 use procession::durable::{Durable, Store};
 use procession::{Address, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
+use crate::gate::{Gate, GatedJournal};
 use crate::links::{Knot, KnotMessage, begin, is_terminated, look, open, start, tell};
-use crate::places::store_in;
+use crate::places::{goes_ahead, store_in};
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, until};
 use crate::worker::{Worker, asked, end, kill, stepped};
@@ -280,6 +281,8 @@ fn the_end_of_an_ordinary_process_ends_one_of_a_kind_that_is_not_known() {
         // This program does not know the kind.
         let (store, runtime) = store_in(MemoryJournal::new(&disk)).kind::<Worker>().start(Runtime::builder()).unwrap();
         stepped(&runtime);
+        let has_ended = || store.show(knot.pid()).unwrap().listed.status == Status::Ended;
+        until("it has ended, or is kept", || has_ended() == is_later_run);
         end((store, runtime));
         let (store, runtime) = both();
         until("it has ended, or lives", || is_terminated(&store, "0") == is_later_run);
@@ -336,4 +339,32 @@ fn a_link_of_a_last_step_tells_an_ordinary_process_of_the_end() {
         assert_eq!(look(&runtime, second).unwrap(), [""; 0]);
         end((store, runtime));
     }
+}
+
+/// Links that a step has changed are performed when its record is on disk. Until then the step decides.
+#[test]
+fn a_link_of_a_step_holds_though_the_other_one_removes_it_earlier() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let (store, runtime) = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
+    let [one] = begin(&store);
+    let other = spawn(&runtime);
+    link((&store, &runtime), one, other, true);
+    tell(&store, one, KnotMessage::Trap(true));
+    assert!(look(&runtime, one).is_some());
+    gate.close();
+    for message in [KnotMessage::Unlink(other.pid()), KnotMessage::Link(other.pid())] {
+        runtime.send(one, message).unwrap();
+    }
+    stepped(&runtime);
+    say(&runtime, other, KnotMessage::Unlink(one.pid()));
+    stepped(&runtime);
+    gate.open();
+    assert_eq!(look(&runtime, one).unwrap(), [""; 0]);
+    stepped(&runtime);
+    runtime.send(other, KnotMessage::Fail).unwrap();
+    until("it is told", || look(&runtime, one).unwrap() == ["failed: broken"]);
+    end((store, runtime));
 }
