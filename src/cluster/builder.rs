@@ -339,8 +339,9 @@ impl ClusterBuilder {
         node.leaves_by(members.clone());
         link.open(members.clone())?;
         if road.door.is_closed() {
-            // The shutdown may have looked for the node before it was there.
+            // The shutdown may have looked for the node before it was there, or closed the link before it was open.
             members.leave_at_once();
+            link.close();
             return Err(ClusterError::ShutDown);
         }
         let here = NodeIdentity::new(&name, incarnation);

@@ -184,7 +184,11 @@ impl PeerDriver {
 
     /// The connection of the link to the peer has closed. All frames that came before are still taken.
     pub(crate) fn closed(&self) {
-        lock(&self.machine).arrived.push_back(Arrival::Closed);
+        let mut machine = lock(&self.machine);
+        if !matches!(machine.arrived.back(), Some(Arrival::Closed)) {
+            machine.arrived.push_back(Arrival::Closed);
+        }
+        drop(machine);
         (self.wake.inward)();
     }
 

@@ -32,9 +32,9 @@ mod elsewhere_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(any(feature = "durable", feature = "cluster"))]
 #[cfg(feature = "cluster")]
 pub(crate) use self::access::WeakAccess;
+#[cfg(any(feature = "durable", feature = "cluster"))]
 pub(crate) use self::dispatch::Core;
 #[cfg(feature = "durable")]
 pub(crate) use self::timed::Timed;
