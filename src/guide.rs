@@ -108,3 +108,9 @@ pub mod shutdown {}
 #[doc = include_str!("guide/links.md")]
 #[cfg_attr(feature = "sqlite", doc = include_str!("../docs/guide/durable.md"))]
 pub mod durable {}
+
+/// Processes of several nodes. The page is built with the feature `zenoh`.
+///
+#[doc = include_str!("guide/links.md")]
+#[cfg_attr(feature = "zenoh", doc = include_str!("../docs/guide/cluster.md"))]
+pub mod cluster {}
