@@ -313,7 +313,7 @@ impl ClusterBuilder {
         };
         let incarnation = draw()?;
         let link: Arc<dyn Link> = match (&world, network) {
-            (Some(world), _) => world.link(&name, incarnation),
+            (Some(world), _) => world.connect(&name, incarnation),
             (None, _) if core.simulation.is_some() => return Err(ClusterError::InSimulation),
             (None, Some(network)) => Arc::new(network.link(&name, incarnation)),
             #[cfg(feature = "zenoh")]

@@ -17,7 +17,7 @@ pub(crate) trait NodeHost: Send + Sync {
     fn work(&self, turn: ConnectionTurn, delay: Duration, job: Job);
 
     /// The link of the node with this name and this incarnation.
-    fn link(&self, name: &str, incarnation: u64) -> Arc<dyn Link>;
+    fn connect(&self, name: &str, incarnation: u64) -> Arc<dyn Link>;
 }
 
 /// A turn of a connection, which a thread would have.

@@ -145,19 +145,19 @@ impl NodeHost for WorldNodes {
         }
     }
 
-    fn link(&self, name: &str, incarnation: u64) -> Arc<dyn Link> {
-        Arc::new(WorldLink { shared: self.shared.clone(), name: name.into(), incarnation })
+    fn connect(&self, name: &str, incarnation: u64) -> Arc<dyn Link> {
+        Arc::new(WorldEnd { shared: self.shared.clone(), name: name.into(), incarnation })
     }
 }
 
 /// The link of one node of a world.
-struct WorldLink {
+struct WorldEnd {
     shared: Weak<Shared>,
     name: Arc<str>,
     incarnation: u64,
 }
 
-impl Link for WorldLink {
+impl Link for WorldEnd {
     fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError> {
         let gone = || LinkError::from(BoxError::from("the world of the node has ended"));
         let shared = self.shared.upgrade().ok_or_else(gone)?;
