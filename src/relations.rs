@@ -44,6 +44,9 @@
 mod between_nodes;
 mod recovering;
 
+#[cfg(feature = "cluster")]
+pub(crate) use self::between_nodes::LinkEnd;
+
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -267,6 +270,10 @@ impl Relations {
         let mut both = self.both(one, other);
         if !mark_linked(cells, one, other) {
             tell_change(cells, one, LinkChange { other, begins: true, by_me: true });
+            if both.first().entries.get(&one).is_some_and(|entry| entry.links.contains_key(&other)) {
+                // It was linked before. The exit that is about to be told has the real reason.
+                return Told::Nothing;
+            }
             let exit = Exit::Terminated(why_missing(cells, other));
             return tell_exit(cells, one, (other, &exit), LinkedBy::ME);
         }

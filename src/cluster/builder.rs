@@ -264,7 +264,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are reached, too.
+    /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are not reached from other
+    /// nodes yet.
     ///
     /// Each peer costs two threads.
     ///

@@ -34,6 +34,9 @@ const LIMIT: usize = 8 << 20;
 /// The most bytes of frames that have arrived and wait for `turn_in`. An honest peer has at most 4 MiB on the way.
 const ARRIVED: usize = 16 << 20;
 
+/// The memory that a frame takes beside its bytes, while it waits.
+const OVERHEAD: usize = 64;
+
 /// An entry of the directory that nodes exchange.
 #[derive(Serialize, Deserialize)]
 struct Directory {
@@ -62,7 +65,16 @@ pub(crate) struct PeerDriver {
 /// Something that comes from the link.
 enum Arrival {
     Frame(Vec<u8>),
-    Closed,
+    /// The connection is to be closed. The flag says that too many answers wait for the peer.
+    Closed(bool),
+}
+
+impl Machine {
+    fn push_closed(&mut self, is_too_much: bool) {
+        if !matches!(self.arrived.back(), Some(Arrival::Closed(_))) {
+            self.arrived.push_back(Arrival::Closed(is_too_much));
+        }
+    }
 }
 
 /// The calls that wake the two threads. They never wait.
@@ -172,11 +184,11 @@ impl PeerDriver {
             return;
         }
         machine.peer.arrived(now, &frame);
-        machine.arrived_bytes += frame.len();
+        machine.arrived_bytes += frame.len() + OVERHEAD;
         machine.arrived.push_back(Arrival::Frame(frame));
         if machine.arrived_bytes > ARRIVED {
             // Only a peer that does not wait for acknowledgements sends so much.
-            machine.arrived.push_back(Arrival::Closed);
+            machine.push_closed(false);
         }
         drop(machine);
         (self.wake.inward)();
@@ -184,11 +196,7 @@ impl PeerDriver {
 
     /// The connection of the link to the peer has closed. All frames that came before are still taken.
     pub(crate) fn closed(&self) {
-        let mut machine = lock(&self.machine);
-        if !matches!(machine.arrived.back(), Some(Arrival::Closed)) {
-            machine.arrived.push_back(Arrival::Closed);
-        }
-        drop(machine);
+        lock(&self.machine).push_closed(false);
         (self.wake.inward)();
     }
 
@@ -249,13 +257,15 @@ impl PeerDriver {
         let arrived = machine.arrived.pop_front();
         let has_arrived = arrived.is_some();
         let mut effects = Vec::new();
+        let mut is_overrun = false;
         match arrived {
             Some(Arrival::Frame(frame)) => {
-                machine.arrived_bytes -= frame.len();
+                machine.arrived_bytes -= frame.len() + OVERHEAD;
                 machine.peer.receive(now, &frame, &mut effects);
                 machine.effects.push_back((effects, frame));
             }
-            Some(Arrival::Closed) => {
+            Some(Arrival::Closed(is_too_much)) => {
+                is_overrun = is_too_much;
                 machine.peer.close(now, &mut effects);
                 machine.effects.push_back((effects, Vec::new()));
             }
@@ -263,6 +273,9 @@ impl PeerDriver {
         }
         let effects = std::mem::take(&mut machine.effects);
         drop(guard);
+        if is_overrun {
+            tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
+        }
         let is_idle = !has_arrived && effects.is_empty();
         for (effects, frame) in effects {
             self.carry_out(effects, &frame, inward);
@@ -279,7 +292,7 @@ impl PeerDriver {
         while let Some(effect) = effects.next() {
             match effect {
                 Effect::Greeted(_) => self.greet(),
-                Effect::Up { peer, types, directory, .. } => self.up(&peer, &types, &directory, inward),
+                Effect::Up { peer, nonce, types, directory, .. } => self.up(&peer, nonce, (&types, &directory), inward),
                 Effect::Deliver { payload, .. } => self.deliver(&payload, frame, inward),
                 Effect::Down(reason) => {
                     let mut letters = Vec::new();
@@ -314,11 +327,11 @@ impl PeerDriver {
         }
     }
 
-    fn up(&self, peer: &Identity, types: &[u8], directory: &[u8], inward: &mut Inward) {
+    fn up(&self, peer: &Identity, nonce: u64, (types, directory): (&[u8], &[u8]), inward: &mut Inward) {
         let (Some(node), Some(me)) = (self.node.upgrade(), self.me.upgrade()) else { return };
         let up = guarded::decode::<Directory>(directory).map_err(BoxError::from).and_then(|directory| {
             let life = (Life::Node(peer.incarnation), directory.number);
-            node.up(life, types, me as Arc<dyn Carrier>)
+            node.up(life, types, Arc::new(Lane { driver: me, nonce }))
         });
         match up {
             Ok((number, connection)) => {
@@ -355,16 +368,41 @@ impl PeerDriver {
     }
 }
 
-impl Carrier for PeerDriver {
+/// The carrier of one up. A thread may hold the connection of an earlier up, whose frames mean nothing in a later one.
+struct Lane {
+    driver: Arc<PeerDriver>,
+    nonce: u64,
+}
+
+impl Carrier for Lane {
     fn offer(&self, item: Item) -> Result<(), Refused> {
+        self.driver.offer(self.nonce, item)
+    }
+}
+
+impl PeerDriver {
+    /// Takes a frame for the up with this nonce.
+    fn offer(&self, nonce: u64, item: Item) -> Result<(), Refused> {
         let Item { bytes, sender, letter, is_control } = item;
-        let class = match letter {
-            Some(_) => Class::Message,
-            None if is_control => Class::Control,
-            None => Class::Answer,
+        let class = if letter.is_some() {
+            Class::Message
+        } else if is_control {
+            Class::Control
+        } else {
+            Class::Answer
         };
         let item = peer::Item { sender, token: letter, payload: bytes };
-        let offered = lock(&self.machine).peer.offer(class, item);
+        let offered = {
+            let machine = &mut *lock(&self.machine);
+            if machine.peer.up() != Some(nonce) {
+                return Err(Refused::Down);
+            }
+            let offered = machine.peer.offer(class, item);
+            if matches!(offered, Err(peer::NotOffered::TooMuch(_))) {
+                machine.push_closed(true);
+            }
+            offered
+        };
         match offered {
             Ok(()) => {
                 (self.wake.outward)();
@@ -372,8 +410,7 @@ impl Carrier for PeerDriver {
             }
             Err(peer::NotOffered::Busy(_)) => Err(Refused::Busy),
             Err(peer::NotOffered::TooMuch(_)) => {
-                tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
-                self.closed();
+                (self.wake.inward)();
                 Err(Refused::Down)
             }
             // The encoder has the same limit.

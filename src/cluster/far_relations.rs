@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pid::Pid;
 use crate::primitives::{Mutex, lock};
+use crate::relations::LinkEnd;
 
 /// The tables of one connection. `W` watches a process of this node.
 pub(crate) struct FarRelations<W> {
@@ -133,8 +134,9 @@ impl<W> FarRelations<W> {
     ) -> bool {
         let link = Link { number, is_unlinked: false };
         let arrived = self.with(|tables| {
-            if tables.link((near, far)).is_some_and(|before| before >= link) {
-                return false;
+            if let Some(before) = tables.link((near, far)).filter(|before| *before >= link) {
+                // If it is linked still, both have made the link.
+                return lives && !before.is_unlinked;
             }
             let is_linked = tables.link((near, far)).is_some_and(|before| !before.is_unlinked);
             if lives || is_linked {
@@ -150,23 +152,24 @@ impl<W> FarRelations<W> {
     }
 
     /// The other node says that `far` has ended its link to `near`. `acknowledge` is called if that is the last call
-    /// of the two. Returns whether the link is taken out.
-    pub(crate) fn unlink_arrived(&self, near: Pid, far: Pid, number: u64, acknowledge: impl FnOnce()) -> bool {
+    /// of the two.
+    pub(crate) fn unlink_arrived(&self, near: Pid, far: Pid, number: u64, acknowledge: impl FnOnce()) -> LinkEnd {
         let link = Link { number, is_unlinked: true };
         let arrived = self.with(|tables| match tables.link((near, far)) {
-            Some(before) if before > link => false,
+            Some(before) if before > link && !before.is_unlinked => LinkEnd::OfOtherOnly,
+            Some(before) if before > link => LinkEnd::Nothing,
             Some(before) if before == link => {
                 // Both have ended it. Each answers the other one by that.
                 tables.forget_link((near, far));
-                false
+                LinkEnd::Nothing
             }
             _ => {
                 tables.forget_link((near, far));
                 acknowledge();
-                true
+                LinkEnd::Whole
             }
         });
-        arrived.unwrap_or(false)
+        arrived.unwrap_or(LinkEnd::Nothing)
     }
 
     /// The other node has got the `Unlink` with this number.

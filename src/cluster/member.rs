@@ -110,9 +110,10 @@ impl Member {
         member
     }
 
-    /// Whether the link sees a node of this name.
-    pub(super) fn is_seen(&self) -> bool {
-        !lock(&self.state).seen.is_empty()
+    /// Whether the link sees no node of this name, and its threads have exited.
+    pub(super) fn is_over(&self) -> bool {
+        let state = lock(&self.state);
+        state.seen.is_empty() && state.left.iter().flatten().all(Latch::is_set)
     }
 
     /// The link sees this incarnation of the peer.
@@ -121,9 +122,12 @@ impl Member {
         if state.has_left {
             return;
         }
-        if state.seen.len() < INCARNATIONS {
-            state.seen.insert(incarnation);
+        if state.seen.len() >= INCARNATIONS {
+            // The link reports the ends of old ones late. The newest one is likely to live, and so is the connected one.
+            let old = state.seen.iter().copied().find(|old| !self.driver.is_connected_to(*old));
+            old.into_iter().for_each(|old| _ = state.seen.remove(&old));
         }
+        state.seen.insert(incarnation);
         self.driver.seen();
         self.run(&mut state);
     }

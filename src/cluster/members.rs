@@ -76,7 +76,7 @@ impl Members {
             return None;
         }
         if known.members.len() >= MOST {
-            let gone = known.members.iter().find(|(_, member)| !member.is_seen()).map(|(name, _)| name.clone());
+            let gone = known.members.iter().find(|(_, member)| member.is_over()).map(|(name, _)| name.clone());
             let Some(gone) = gone else {
                 tell_log(|| {
                     tracing::error!(peer = name, limit = MOST, "there are too many nodes: one is not connected")

@@ -217,7 +217,8 @@ impl NonLocal for Node {
     }
 
     fn link(&self, near: Pid, far: Pid) -> bool {
-        self.connection(far).is_some_and(|connection| connection.link(near, far))
+        // The other node has no way to a durable process of this one.
+        near.node() == self.here && self.connection(far).is_some_and(|connection| connection.link(near, far))
     }
 
     fn unlink(&self, near: Pid, far: Pid) {

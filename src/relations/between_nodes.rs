@@ -9,6 +9,15 @@ use crate::process::{LinkedBy, Pid, Recovered};
 use crate::sched::cell::LinkTold;
 use crate::sched::mailbox::Control;
 
+/// The part of a link that ends when another node says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkEnd {
+    Nothing,
+    /// The link stays. Only the process of this node has made it now.
+    OfOtherOnly,
+    Whole,
+}
+
 impl Relations {
     /// The process `far` has linked itself to the process `near` of this node. `accept` is told whether that one
     /// lives, and says whether the link is written.
@@ -48,11 +57,17 @@ impl Relations {
         cells: &impl Cells,
         (far, near): (Pid, Pid),
         exit: Option<(&Exit, bool)>,
-        accept: impl FnOnce() -> bool,
+        accept: impl FnOnce() -> LinkEnd,
     ) -> Told {
         let mut both = self.both(far, near);
-        if !accept() {
-            return Told::Nothing;
+        match accept() {
+            LinkEnd::Nothing => return Told::Nothing,
+            LinkEnd::OfOtherOnly => {
+                let half = both.second().entries.get_mut(&near).and_then(|entry| entry.links.get_mut(&far));
+                half.into_iter().for_each(|half| half.other = false);
+                return Told::Nothing;
+            }
+            LinkEnd::Whole => {}
         }
         both.first().take_of(cells, far, |entry| entry.links.remove(&near));
         let half = both.second().take(near, |entry| entry.links.remove(&far));

@@ -328,6 +328,20 @@ fn a_link_that_comes_back_while_a_decoder_runs_waits_for_it() {
 }
 
 #[test]
+fn a_node_stays_though_the_ends_of_many_earlier_ones_are_reported_late() {
+    let network = MemoryNetwork::new();
+    let b = member("b", &network);
+    (1..=16).for_each(|earlier| b.cluster.members.seen("a", earlier));
+    let a = member("a", &network);
+    b.cluster.wait_for("a", LIMIT).unwrap();
+    (1..=16).for_each(|earlier| b.cluster.members.gone("a", earlier));
+    a.cluster.wait_for("b", LIMIT).unwrap();
+    let (echo, _) = b.echo();
+    assert_eq!(a.runtime.ask(a.far(&b, echo.address()), Message::Ask, LIMIT).wait().unwrap(), 7);
+    assert_eq!(b.names(), ["a"]);
+}
+
+#[test]
 fn a_connection_without_threads_is_tried_again() {
     let [a, b] = two(&MemoryNetwork::new());
     let mut events = b.cluster.events();

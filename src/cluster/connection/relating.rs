@@ -14,7 +14,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, Weak};
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{Ask, CommandError, Down, NodeError, Recovered, RecoveredBy};
-use crate::relations::Told;
+use crate::relations::{LinkEnd, Told};
 use crate::runtime::Core;
 use crate::sched::engine::Engine;
 use crate::sched::non_local::Stop;
@@ -93,7 +93,7 @@ impl Connection {
         let exit = FarExit::of(exit);
         self.end_link(core, (far, near), None, || {
             self.unlink(near, far, Some(&exit));
-            true
+            LinkEnd::Whole
         });
     }
 
@@ -155,7 +155,9 @@ impl Connection {
             Head::Exit { from, to, exit } => {
                 self.check_pair(from, to)?;
                 let exit = exit.here();
-                self.end_link(&core, (from, to), Some((&exit, false)), || self.relations.exit(to, from, || ()));
+                self.end_link(&core, (from, to), Some((&exit, false)), || {
+                    if self.relations.exit(to, from, || ()) { LinkEnd::Whole } else { LinkEnd::Nothing }
+                });
             }
             Head::Whereis { number, name } => {
                 let found = core
@@ -177,18 +179,19 @@ impl Connection {
         Ok(())
     }
 
-    fn end_link(&self, core: &Core, pair: (Pid, Pid), exit: Option<(&Exit, bool)>, accept: impl FnOnce() -> bool) {
+    fn end_link(&self, core: &Core, pair: (Pid, Pid), exit: Option<(&Exit, bool)>, accept: impl FnOnce() -> LinkEnd) {
         let told: Told = core.relations.unlinked_from_elsewhere(&*core.road, pair, exit, accept);
         core.told(told, &mut core.executor());
     }
 
     fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
-        let is_ours = self.is_of(self.side.here, pid);
+        // Relations with durable processes of other nodes are not there yet.
+        let is_ours = pid.node() == self.side.here;
         if is_ours { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
     }
 
     fn check_theirs(&self, pid: Pid) -> Result<(), BadFrame> {
-        let is_theirs = self.is_of(self.side.there, pid);
+        let is_theirs = pid.node() == self.side.there;
         if is_theirs { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
     }
 

@@ -299,9 +299,10 @@ fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
     let mut world = world();
     world.ends[1].is_stopped = true;
     let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, is_control: false };
+    let up = lock(&world.ends[0].driver.machine).peer.up().unwrap();
     let mut taken = 0;
     let refused = loop {
-        match world.ends[0].driver.offer(answer()) {
+        match world.ends[0].driver.offer(up, answer()) {
             Ok(()) => taken += 1,
             Err(refused) => break refused,
         }
@@ -321,6 +322,33 @@ fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
 }
 
 #[test]
+fn a_connection_that_is_over_sends_nothing_in_the_next_one() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    // A thread that is about to send has the connection, while it breaks and the peer is up again.
+    let connection = world.ends[0].inward.up.as_ref().unwrap().connection.clone();
+    world.pass(Duration::from_secs(2), &mut || false);
+    assert_eq!(world.is_up(), [false; 2]);
+    world.connect();
+    let (back, why) = connection.post(None, far.pid(), Box::new(Message::Note(1))).unwrap_err();
+    assert!(back.is::<Message>() && why == NodeError::NodeDown, "{why}");
+    world.run();
+    assert!(lock(&notes).is_empty());
+}
+
+#[test]
+fn a_durable_process_is_not_linked_to_one_of_another_node() {
+    use crate::sched::non_local::NonLocal as _;
+
+    let world = world();
+    let (_echo, far, _) = world.echo();
+    let node = &world.ends[0].side.node;
+    let ordinary = Pid::new(node.number(), 9, 9).unwrap();
+    let durable = Pid::new(node.number() + 1, 9, 9).unwrap();
+    assert_eq!((node.link(ordinary, far.pid()), node.link(durable, far.pid())), (true, false));
+}
+
+#[test]
 fn frames_that_nobody_takes_are_bounded_and_end_the_connection() {
     let mut world = world();
     let End { driver, inward, .. } = &mut world.ends[0];
@@ -334,6 +362,11 @@ fn frames_that_nobody_takes_are_bounded_and_end_the_connection() {
     assert!(inward.up.is_none());
     // There is room for the next connection.
     world.connect();
+    // Frames without content are not free either.
+    let End { driver, inward, .. } = &mut world.ends[0];
+    (0..300_000).for_each(|_| driver.arrived(Vec::new()));
+    let taken = std::iter::repeat_with(|| driver.turn_in(inward)).take_while(|has_turned| *has_turned).count();
+    assert!((262_144..262_148).contains(&taken), "{taken} empty frames were kept");
 }
 
 #[test]

@@ -182,6 +182,25 @@ fn a_process_that_recovers_ends_the_links_that_it_alone_has_made() {
     net.carry();
     assert_eq!(other.seen(), ["exit done"]);
     net.nothing_is_left("recovered, and ended");
+    // Both have made the link, at once, so it stays. If the other end has taken its part back, it is as the first case.
+    for is_taken_back in [false, true] {
+        let (one, other) = (net.spawn(0, true, SpawnOptions::new()), net.trapping(1));
+        net.link(&other, &one);
+        if is_taken_back {
+            net.unlink(&other, &one);
+            (0..2).for_each(|_| net.link(&one, &other));
+        }
+        net.link(&one, &other);
+        net.carry();
+        net.tell(&one, |_| Err(Outer(Inner).into()));
+        net.carry();
+        let expected =
+            if is_taken_back { "exit failed: the order failed" } else { "recovered failed: the order failed" };
+        assert_eq!(other.seen(), [expected], "taken back: {is_taken_back}");
+        net.done(&one);
+        net.carry();
+        net.nothing_is_left("both have made the link");
+    }
 }
 
 /// Processes of three nodes relate themselves, end, and are ended, while connections break. In the end all have ended,

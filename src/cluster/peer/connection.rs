@@ -103,7 +103,8 @@ impl<T: Copy> Connection<T> {
         {
             self.stage = Stage::Up;
             let peer = Box::new(self.peer.clone());
-            effects.push(Effect::Up { peer, protocol: self.protocol, types, directory });
+            let (protocol, nonce) = (self.protocol, self.ends.from);
+            effects.push(Effect::Up { peer, protocol, nonce, types, directory });
         }
     }
 

@@ -13,8 +13,9 @@ pub(crate) enum Effect<T = u64> {
     Greeted(Box<Identity>),
     /// The connection was refused, here or by the peer.
     Refused(Box<Refusal>),
-    /// The connection is up. These are the types and the directory of the peer.
-    Up { peer: Box<Identity>, protocol: u16, types: Vec<u8>, directory: Vec<u8> },
+    /// The connection is up. These are the types and the directory of the peer. The nonce is that of this node, so it
+    /// tells this up from all others.
+    Up { peer: Box<Identity>, protocol: u16, nonce: u64, types: Vec<u8>, directory: Vec<u8> },
     /// An item of the peer.
     Deliver { class: Class, payload: Payload },
     /// The connection is down. [`Effect::Undelivered`] follows for each item that was not acknowledged.

@@ -171,6 +171,14 @@ impl<T: Copy> Peer<T> {
         }
     }
 
+    /// The nonce of this node in the connection that is up.
+    pub(crate) fn up(&self) -> Option<u64> {
+        match &self.state {
+            State::Connected(connection) if connection.stage == Stage::Up => Some(connection.ends.from),
+            _ => None,
+        }
+    }
+
     /// Whether the connection is up.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_up(&self) -> bool {
