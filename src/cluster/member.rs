@@ -123,7 +123,8 @@ impl Member {
             return;
         }
         if state.seen.len() >= INCARNATIONS {
-            // The link reports the ends of old ones late. The newest one is likely to live, and so is the connected one.
+            // The link reports the ends of old ones late. The newest one is likely to live, and so is the one that is
+            // connected.
             let old = state.seen.iter().copied().find(|old| !self.driver.is_connected_to(*old));
             old.into_iter().for_each(|old| _ = state.seen.remove(&old));
         }
