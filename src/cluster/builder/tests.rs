@@ -206,13 +206,13 @@ fn a_cut_is_a_down_and_a_heal_an_up_by_the_clock_of_the_runtimes() {
     let open = a.runtime.ask(far, Message::Keep, LONG);
     let mut events = a.cluster.events();
     network.cut_one_way("b", "a");
-    a.runtime.send(far, Message::Note(1)).unwrap();
     passes_until("both are down", Box::new(|| a.names().is_empty() && b.names().is_empty()));
     assert!(is_down(&open.wait()));
     network.heal("a", "b");
     passes_until("both are up again", Box::new(|| a.names() == ["b"] && b.names() == ["a"]));
-    a.runtime.send(far, Message::Note(2)).unwrap();
-    until("the second one has come", || lock(&notes).last() == Some(&2));
+    // The time passes faster than on a real clock, so a busy machine may take a node for silent once more.
+    let sends = || a.runtime.send(far, Message::Note(2)).is_ok() && lock(&notes).last() == Some(&2);
+    passes_until("the second one has come", Box::new(sends));
     let b = b.cluster.here().clone();
     let expected = [NodeEvent::Up(b.clone()), NodeEvent::Down(b.clone(), DownReason::Silent), NodeEvent::Up(b)];
     assert_eq!(expected.each_ref().map(|_| events.recv_timeout(LONG).unwrap().unwrap()), expected);
