@@ -130,7 +130,9 @@ impl Member {
         }
         state.seen.insert(incarnation);
         self.driver.seen();
-        self.run(&mut state);
+        let begun = self.run(&mut state);
+        drop(state);
+        self.tell(begun);
     }
 
     /// The link does not see this incarnation any more.
@@ -151,7 +153,16 @@ impl Member {
         let mut state = lock(&self.state);
         if state.running.is_none() && !state.seen.is_empty() {
             // There was no thread for it before. The peer says hello again and again, so each of its frames is a try.
-            self.run(&mut state);
+            let begun = self.run(&mut state);
+            drop(state);
+            self.tell(begun);
+        }
+    }
+
+    /// Reports that there is no thread. User code may run, so no lock is held.
+    fn tell(&self, begun: std::io::Result<()>) {
+        if let Err(error) = begun {
+            tell_log(|| tracing::error!(peer = &*self.name, %error, "there is no thread for the connection"));
         }
     }
 
@@ -175,23 +186,30 @@ impl Member {
         lock(&self.state).left.iter().flatten().cloned().collect()
     }
 
-    /// Starts the two threads, unless they run.
-    fn run(self: &Arc<Self>, state: &mut State) {
-        let Bells::Threads(bells) = &self.bells else { return };
-        if state.running.is_some() {
-            return;
+    /// Starts the two threads, unless they run or the node has left.
+    fn run(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        let Bells::Threads(bells) = &self.bells else { return Ok(()) };
+        if state.running.is_some() || state.has_left {
+            return Ok(());
         }
         let over = Arc::new(AtomicBool::new(false));
         let [out_left, in_left] = &mut state.left;
         let started = self.start("to", out_left, (bells, &over), Member::run_out);
-        match started.and_then(|()| self.start("from", in_left, (bells, &over), Member::run_in)) {
+        let begun = started.and_then(|()| self.start("from", in_left, (bells, &over), Member::run_in));
+        match &begun {
             Ok(()) => state.running = Some(Running { over }),
-            Err(error) => {
+            Err(_) => {
                 over.store(true, Ordering::SeqCst);
                 bells.outward.unpark();
-                tell_log(|| tracing::error!(peer = &*self.name, %error, "there is no thread for the connection"));
             }
         }
+        begun
+    }
+
+    /// Whether threads run that were not told to exit.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn is_running(&self) -> bool {
+        lock(&self.state).running.is_some()
     }
 
     /// Starts a thread. `left` is set when it has exited.

@@ -62,6 +62,12 @@ impl Members {
         self.node.upgrade()
     }
 
+    /// Whether there are threads for the peer of this name.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn runs(&self, name: &str) -> bool {
+        self.member(name).is_some_and(|member| member.is_running())
+    }
+
     fn member(&self, name: &str) -> Option<Arc<Member>> {
         lock(&self.known).members.get(name).cloned()
     }
@@ -78,6 +84,7 @@ impl Members {
         if known.members.len() >= MOST {
             let gone = known.members.iter().find(|(_, member)| member.is_over()).map(|(name, _)| name.clone());
             let Some(gone) = gone else {
+                drop(known);
                 tell_log(|| {
                     tracing::error!(peer = name, limit = MOST, "there are too many nodes: one is not connected")
                 });

@@ -342,6 +342,16 @@ fn a_node_stays_though_the_ends_of_many_earlier_ones_are_reported_late() {
 }
 
 #[test]
+fn a_frame_that_comes_after_the_end_starts_no_thread() {
+    let [a, b] = two(&MemoryNetwork::new());
+    assert!(a.cluster.members.runs("b"));
+    a.runtime.shutdown(LIMIT).unwrap();
+    a.cluster.members.frame("b", vec![0; 40]);
+    a.cluster.members.seen("b", b.cluster.here().incarnation());
+    assert!(!a.cluster.members.runs("b"));
+}
+
+#[test]
 fn a_connection_without_threads_is_tried_again() {
     let [a, b] = two(&MemoryNetwork::new());
     let mut events = b.cluster.events();
