@@ -19,10 +19,10 @@ use crate::primitives::{Arc, Mutex, Weak, lock};
 const MOST: usize = 1_024;
 
 /// How long a node that leaves waits until its peers have everything, by the system's clock.
-const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN: Duration = Duration::from_millis(400);
 
 /// How long it waits for its threads then.
-const EXIT: Duration = Duration::from_millis(400);
+const EXIT: Duration = Duration::from_millis(300);
 
 /// The peers of a node.
 pub(super) struct Members {
