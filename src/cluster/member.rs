@@ -228,7 +228,10 @@ impl Member {
         let exits = exited.clone();
         let main = move || {
             before.into_iter().for_each(|before| before.wait());
-            run(&member, &bells, &over);
+            if let Err(panic) = contain(|| run(&member, &bells, &over)) {
+                tell_log(|| tracing::error!(peer = &*member.name, %panic, "the thread of a connection panicked"));
+                member.driver.closed();
+            }
             // A thread that waits for this one may end the program next.
             drop(member);
             let _ = exits.set(());

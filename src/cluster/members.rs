@@ -22,7 +22,7 @@ const MOST: usize = 1_024;
 const DRAIN: Duration = Duration::from_millis(400);
 
 /// How long it waits for its threads then.
-const EXIT: Duration = Duration::from_millis(300);
+const EXIT: Duration = Duration::from_millis(150);
 
 /// The peers of a node.
 pub(super) struct Members {
@@ -172,6 +172,12 @@ impl Leave for Members {
         // By the system's clock, because a program might not move a manual one.
         let patience = Clock::system();
         let drained = patience.deadline(DRAIN);
+        // A manual clock rings when it is moved. The system's has the earlier of the two moments.
+        let _watch = self.quiet.watch(clock);
+        let drained = match (drained, deadline) {
+            (Deadline(Some(drained)), Deadline(Some(at))) if !clock.is_manual() => Deadline(Some(drained.min(at))),
+            _ => drained,
+        };
         members.iter().for_each(|member| member.announce_leave());
         while !members.iter().all(|member| member.driver.is_drained()) {
             if drained.has_passed(&patience) || deadline.has_passed(clock) {

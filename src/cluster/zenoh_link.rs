@@ -23,7 +23,7 @@ use crate::threads;
 const LONGEST_SEND: u64 = 500_000;
 
 /// How long the end of a session may take.
-const CLOSE: Duration = Duration::from_millis(250);
+const CLOSE: Duration = Duration::from_millis(60);
 
 /// Where a node listens, and whom it looks for.
 #[derive(Clone, Debug, Default)]

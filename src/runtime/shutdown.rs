@@ -354,7 +354,7 @@ impl Shutdown {
             road.door.empty().wait_until(&road.clock, deadline);
         }
         let patience = self.patience();
-        let [processes, works, workers] = [6, 7, 8].map(|tenths| self.within(tenths));
+        let processes = self.within(6);
         if !in_time {
             let in_table = road.table.cells().filter(|(_, cell)| cell.look().is_some()).count();
             lock(&self.progress).half_ended = self.half_ended(in_table);
@@ -362,6 +362,13 @@ impl Shutdown {
             road.roll.empty().wait_until(&patience, processes);
         }
         // Before any user code runs that may hang.
+        #[cfg(feature = "cluster")]
+        {
+            self.note_move();
+            let until = if in_time { deadline } else { road.clock.deadline(Duration::ZERO) };
+            road.leave_nodes(&road.clock, until);
+            self.note_move();
+        }
         let elsewhere = match in_time {
             true => road.settle_elsewhere(&road.clock, deadline),
             false => road.settle_elsewhere(&patience, processes),
@@ -369,6 +376,7 @@ impl Shutdown {
         lock(&self.progress).elsewhere = elsewhere;
         self.parts_over(1);
         let _ = self.settled.set(());
+        let [works, workers] = [1, 2].map(|tenths| self.within(tenths));
 
         self.stage(ShutdownStage::Timers);
         let (pending, timers) = core.timers.halt();

@@ -69,12 +69,16 @@ impl Road {
         }
     }
 
-    /// Waits until everything that the processes have done is stored elsewhere, and other nodes know of it.
-    pub(crate) fn settle_elsewhere(&self, clock: &Clock, deadline: Deadline) -> Settled {
-        #[cfg(feature = "cluster")]
+    /// Leaves the other nodes. Until the deadline, waits until they have everything.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn leave_nodes(&self, clock: &Clock, deadline: Deadline) {
         if let Some(nodes) = self.nodes.get() {
             nodes.settle(clock, deadline);
         }
+    }
+
+    /// Waits until everything that the processes have done is stored elsewhere.
+    pub(crate) fn settle_elsewhere(&self, clock: &Clock, deadline: Deadline) -> Settled {
         self.non_local.get().map_or_else(Settled::default, |other| other.settle(clock, deadline))
     }
 

@@ -70,6 +70,7 @@ impl Shared {
             if state.gives_up() {
                 return Advanced::Failed;
             }
+            state.collect_woken();
             if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
                 return Advanced::Rests;
             }

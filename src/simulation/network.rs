@@ -94,11 +94,13 @@ impl WorldNetwork<'_> {
 
     /// Loses all frames of one node to another from now on.
     pub fn cut_one_way(&self, from: &str, to: &str) {
+        self.shared.state().busy_at = self.shared.clock.now();
         lock(&self.shared.network).cuts.insert((from.into(), to.into()), None);
     }
 
     /// Carries frames between two nodes again, in both directions.
     pub fn heal(&self, one: &str, other: &str) {
+        self.shared.state().busy_at = self.shared.clock.now();
         let cuts = &mut lock(&self.shared.network).cuts;
         for (from, to) in [(one, other), (other, one)] {
             cuts.remove(&(from.to_string(), to.to_string()));
@@ -107,6 +109,7 @@ impl WorldNetwork<'_> {
 
     /// Ends all cuts, also those of [`Faults`](super::Faults).
     pub fn heal_all(&self) {
+        self.shared.state().busy_at = self.shared.clock.now();
         lock(&self.shared.network).cuts.clear();
     }
 }

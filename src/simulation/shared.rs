@@ -241,6 +241,10 @@ impl Shared {
     pub(super) fn push_after(&self, delay: Duration, entry: Entry) {
         let at = self.clock.now() + delay;
         let mut state = self.state();
+        if state.in_hand.is_empty() && state.in_job == 0 {
+            // The scenario has done something.
+            state.busy_at = self.clock.now();
+        }
         if delay.is_zero() { state.entries.push(entry) } else { state.entries.push_later(at, entry) }
     }
 
@@ -357,6 +361,8 @@ impl Shared {
 
     /// Drops what is left of the runtimes.
     pub(super) fn clear_runtimes(&self) {
+        #[cfg(feature = "cluster")]
+        lock(&self.network).on_the_way.clear();
         let (cores, spare_contexts, withheld) = {
             let state = &mut *self.state();
             (

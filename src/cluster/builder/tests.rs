@@ -423,6 +423,18 @@ fn a_node_leaves_though_its_peer_stands_still() {
     assert_eq!(a.names(), [""; 0]);
 }
 
+#[test]
+fn a_node_with_a_silent_peer_and_a_short_limit_does_not_hang() {
+    let network = MemoryNetwork::new();
+    let [a, b] = two(&network);
+    let (echo, _) = b.echo();
+    let far = a.far(&b, echo.address());
+    network.cut("a", "b");
+    a.runtime.send(far, Message::Note(1)).unwrap();
+    let report = a.runtime.shutdown(Duration::from_millis(50)).unwrap();
+    assert!(report.hangs.is_none(), "{report}");
+}
+
 /// Counts the ups and downs that come as messages.
 #[cfg(feature = "stream")]
 struct Counter(Option<Cluster>, mpsc::Sender<NodeEvent>);

@@ -328,3 +328,21 @@ fn thirty_two_nodes_form_a_full_mesh_within_two_seconds() {
     .seeds(0..2)
     .check();
 }
+
+#[test]
+fn a_world_that_has_rested_goes_on_when_the_scenario_sends() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let members = three(world, &history)?;
+        world.run()?;
+        members[0].runtime.send(members[0].peer, Letter::Go(5, members[0].far(&members[1])))?;
+        world.run()?;
+        assert_eq!(lock(&history).answered, 5);
+        members[0].runtime.send(members[0].far(&members[1]), Letter::Note(9, 1))?;
+        world.run()?;
+        assert_eq!(lock(&history).taken.get(&(9, 2)), Some(&vec![1]));
+        Ok(())
+    })
+    .seeds(0..5)
+    .check();
+}
