@@ -354,7 +354,7 @@ impl Shutdown {
             road.door.empty().wait_until(&road.clock, deadline);
         }
         let patience = self.patience();
-        let processes = self.within(6);
+        let [processes, works, workers] = [6, 7, 8].map(|tenths| self.within(tenths));
         if !in_time {
             let in_table = road.table.cells().filter(|(_, cell)| cell.look().is_some()).count();
             lock(&self.progress).half_ended = self.half_ended(in_table);
@@ -376,7 +376,9 @@ impl Shutdown {
         lock(&self.progress).elsewhere = elsewhere;
         self.parts_over(1);
         let _ = self.settled.set(());
-        let [works, workers] = [1, 2].map(|tenths| self.within(tenths));
+        // The other nodes and the store may have taken all of that time.
+        let [works, workers] =
+            [(works, 1), (workers, 2)].map(|(before, tenths)| Deadline(before.0.max(self.within(tenths).0)));
 
         self.stage(ShutdownStage::Timers);
         let (pending, timers) = core.timers.halt();
