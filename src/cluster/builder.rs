@@ -22,7 +22,7 @@ use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{CommandError, NodeError};
-use crate::runtime::{AskFuture, Runtime, WeakAccess};
+use crate::runtime::{AskFuture, Runtime, WeakAccess, WeakRuntime};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
@@ -46,9 +46,10 @@ const DIRECTORY: usize = 64 << 10;
 /// handles are dropped.
 #[derive(Clone)]
 pub struct Cluster {
-    here: NodeIdentity,
-    members: Arc<Members>,
-    access: WeakAccess,
+    pub(super) here: NodeIdentity,
+    pub(super) members: Arc<Members>,
+    pub(super) access: WeakAccess,
+    pub(super) runtime: WeakRuntime,
 }
 
 /// Options of a node, made by [`Cluster::named`].
@@ -188,13 +189,16 @@ impl Cluster {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn whereis(&self, node: &str, name: &str, limit: Duration) -> AskFuture<Pid> {
-        let here = self.members.node();
-        let found = here.as_ref().zip(self.members.watch.incarnation(node));
-        let target = found.and_then(|(here, incarnation)| here.connected(incarnation));
-        self.access.ask_elsewhere(target, limit, |ask| match (here, target) {
+        let target = self.node_pid(node);
+        self.access.ask_elsewhere(target, limit, |ask| match (self.members.node(), target) {
             (Some(here), Some(target)) => here.whereis_at(target, name, ask),
             _ => ask.give_up(CommandError::Node { pid: ask.target(), why: NodeError::NodeDown }),
         })
+    }
+
+    /// The PID that stands for another node, if that is connected.
+    pub(super) fn node_pid(&self, node: &str) -> Option<Pid> {
+        self.members.node()?.connected(self.members.watch.incarnation(node)?)
     }
 
     /// The number here of a node that was connected once.
@@ -347,7 +351,7 @@ impl ClusterBuilder {
         }
         let here = NodeIdentity::new(&name, incarnation);
         tell_log(|| tracing::info!(node = %here, number = node.number(), "the runtime is a node of a cluster"));
-        Ok(Cluster { here, members, access: runtime.weak_access() })
+        Ok(Cluster { here, members, access: runtime.weak_access(), runtime: runtime.downgrade() })
     }
 }
 

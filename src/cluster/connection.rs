@@ -14,11 +14,14 @@
 //! question is taken back at once, because the carrier of a broken connection takes no frame.
 
 mod relating;
+mod spawning;
 
 use std::any::Any;
 use std::collections::BTreeMap;
 
 use super::codec::{self, Encoded, Opened};
+pub(crate) use self::spawning::end_unreported;
+use self::spawning::{Relations, Starting};
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
@@ -28,7 +31,7 @@ use super::output::Output;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
 use super::scope::Side;
-use super::wire::{NotEncoded, Taken, Wire};
+use super::wire::{NotEncoded, Taken, Takes, Wire};
 use crate::outcome::{BoxError, Failure, drop_contained, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, Weak, lock};
@@ -67,6 +70,15 @@ pub(crate) enum Refused {
     Down,
 }
 
+impl From<Refused> for NodeError {
+    fn from(refused: Refused) -> NodeError {
+        match refused {
+            Refused::Busy => NodeError::Busy,
+            Refused::Down => NodeError::NodeDown,
+        }
+    }
+}
+
 /// Carries frames to the other node.
 pub(crate) trait Carrier: Send + Sync {
     /// Takes a frame. It never waits.
@@ -82,6 +94,9 @@ pub(crate) struct Connection {
     core: Weak<Core>,
     /// The questions of the other node whose replies are here. `None` when the connection is down.
     imported: Mutex<Option<BTreeMap<u64, Weak<Ask>>>>,
+    /// The processes that the other node has spawned here, and that have not started. `None` when the connection is
+    /// down.
+    starting: Mutex<Option<BTreeMap<Pid, Starting>>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
     me: Weak<Connection>,
@@ -131,7 +146,8 @@ impl Connection {
                 host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
             };
             let (side, imported, me) = (Arc::new(side), Mutex::new(Some(BTreeMap::new())), me.clone());
-            Connection { side, wire, taken, carrier, core, imported, relations: FarRelations::new(), me }
+            let starting = Mutex::new(Some(BTreeMap::new()));
+            Connection { side, wire, taken, carrier, core, imported, starting, relations: FarRelations::new(), me }
         }))
     }
 
@@ -147,8 +163,7 @@ impl Connection {
                 drop_contained(message);
                 Ok(())
             }
-            Err(Refused::Busy) => Err((message, NodeError::Busy)),
-            Err(Refused::Down) => Err((message, NodeError::NodeDown)),
+            Err(refused) => Err((message, refused.into())),
         }
     }
 
@@ -167,14 +182,7 @@ impl Connection {
             })?;
             Ok((Letter { to, from, type_name: outgoing.type_name }, encoded))
         };
-        encode().map_err(|error| match error {
-            NotEncoded::NotRemote => NodeError::NotRemote { type_name: "the message" },
-            NotEncoded::NotTaken { type_name, name, version, why } => {
-                NodeError::NotTaken { type_name, name, version, why: why.to_string() }
-            }
-            NotEncoded::TooLarge(error) => NodeError::TooLarge { size: error.size, limit: error.limit },
-            NotEncoded::Failed(error) => NodeError::NotEncoded { why: error.to_string() },
-        })
+        encode().map_err(why_not_sent)
     }
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
@@ -270,6 +278,12 @@ impl Connection {
                 self.forget_imported(number).into_iter().for_each(|ask| ask.close());
                 Ok(())
             }
+            Head::Spawn { number, from, kind, options } => {
+                self.take_spawn(&opened, rest, kind, (number, from, options))
+            }
+            Head::Started { number, child, to, link, monitor } => {
+                self.take_started(&opened, rest, (number, child), Relations { of: to, link, monitor })
+            }
             control => self.take_control(control),
         }
     }
@@ -285,7 +299,7 @@ impl Connection {
         self.answer_missing(opened, &imported, (from, &CommandError::Dropped));
         match decoded {
             // Behind the scope of the value: wakers and callbacks run now.
-            Some((question, Ok(answer))) => question.answer(answer),
+            Some((question, Ok(answer))) => _ = question.answer(answer),
             Some((question, Err(error))) => question.give_up(CommandError::Failed(Failure::from(error))),
             None => {}
         }
@@ -309,19 +323,20 @@ impl Connection {
         (from, to): (Option<Pid>, Pid),
         kind: u32,
     ) -> Result<(), BadFrame> {
-        let Some(kind) = self.wire.kind(kind) else {
-            return Err(BadFrame(format!("this node has no type with the index {kind}").into()));
+        let Some((Takes::Message(decode), type_name)) = self.wire.kind(kind).map(|kind| (&kind.takes, kind.type_name))
+        else {
+            return Err(BadFrame(format!("this node has no type of messages with the index {kind}").into()));
         };
         if !self.is_of(self.side.here, to) || from.is_some_and(|from| !self.is_of(self.side.there, from)) {
             return Err(BadFrame("a message has a sender or a receiver of another node".into()));
         }
         let mut outbox = Outbox::default();
-        let decoded = opened.decode(Some(to), || (kind.decode)(bytes, &mut outbox));
+        let decoded = opened.decode(Some(to), || decode(bytes, &mut outbox));
         let imported = self.note_imported(opened);
         let (Some(core), Ok(lane)) = (self.core.upgrade(), &decoded) else {
             let why = match decoded {
                 Ok(_) => CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded),
-                Err(error) => self.bury_spoilt((from, to), kind.type_name, &*error),
+                Err(error) => self.bury_spoilt((from, to), type_name, &*error),
             };
             // Those that were decoded before the error have told their askers.
             self.answer_missing(opened, &imported, (Some(to), &why));
@@ -389,6 +404,7 @@ impl Connection {
                 core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) });
             }
         }
+        drop(lock(&self.starting).take());
         self.end_relations();
         self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
         let imported = lock(&self.imported).take();
@@ -409,6 +425,17 @@ impl Connection {
     #[cfg(test)]
     pub(crate) fn open_questions(&self) -> (usize, usize) {
         (self.side.questions.len(), lock(&self.imported).as_ref().map_or(0, BTreeMap::len))
+    }
+}
+
+fn why_not_sent(error: NotEncoded) -> NodeError {
+    match error {
+        NotEncoded::NotRemote => NodeError::NotRemote { type_name: "the message" },
+        NotEncoded::NotTaken { type_name, name, version, why } => {
+            NodeError::NotTaken { type_name, name, version, why: why.to_string() }
+        }
+        NotEncoded::TooLarge(error) => NodeError::TooLarge { size: error.size, limit: error.limit },
+        NotEncoded::Failed(error) => NodeError::NotEncoded { why: error.to_string() },
     }
 }
 

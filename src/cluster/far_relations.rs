@@ -114,6 +114,20 @@ impl<W> FarRelations<W> {
         self.with(link).is_some()
     }
 
+    /// A process of this node begins, with a link that one of the other has made. `send` says whether that was sent.
+    /// Returns whether the link stands.
+    pub(crate) fn begin_link(&self, near: Pid, far: Pid, send: impl FnOnce() -> bool) -> bool {
+        let begin = |tables: &mut Tables<W>| {
+            let is_sent = send();
+            if is_sent {
+                // As if its `Link` had arrived.
+                tables.set_link((near, far), Link { number: 1, is_unlinked: false });
+            }
+            is_sent
+        };
+        self.with(begin).unwrap_or(false)
+    }
+
     /// A process of this node ends its link to one of the other.
     pub(crate) fn unlink(&self, near: Pid, far: Pid, send: impl FnOnce(u64)) {
         self.with(|tables| {

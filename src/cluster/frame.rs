@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::failures::{FarCommandError, FarExit, FarReason};
+use super::remote_spawn::FarOptions;
 use crate::pid::Pid;
 
 /// The head of a frame.
@@ -41,4 +42,10 @@ pub(crate) enum Head {
     Exit { from: Pid, to: Pid, exit: FarExit },
     /// The sender asks which process of the receiver has this name.
     Whereis { number: u64, name: String },
+    /// The sender spawns a process of the type with this index in the receiver's list. Its argument follows. `from` is
+    /// the process that spawns it, if one does.
+    Spawn { number: u64, from: Option<Pid>, kind: u32, options: FarOptions },
+    /// A process that the receiver has spawned has started. `to` is the process that spawned it, if the two are
+    /// related. The value for the asker follows.
+    Started { number: u64, child: Pid, to: Option<Pid>, link: bool, monitor: Option<u64> },
 }

@@ -4,11 +4,12 @@ use std::any::TypeId;
 
 use dashmap::DashMap;
 
-use super::connection::{Carrier, Connection, Letter};
+use super::connection::{Carrier, Connection, Letter, end_unreported};
 use super::lives::{Life, Lives};
+use super::remote_spawn::SpawnOrder;
 use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
-use crate::outcome::{BoxError, Reason};
+use crate::outcome::{BoxError, Reason, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, OnceLock, Weak};
 use crate::process::no_such_process::NoSuchProcessError;
@@ -145,7 +146,17 @@ impl NonLocal for Node {
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        match self.connection(to) {
+        let connection = self.connection(to);
+        if let (Some(connection), Some(order)) = (&connection, message.downcast_ref::<SpawnOrder>()) {
+            return match connection.spawn(from, to, order) {
+                Ok(()) => {
+                    drop_contained(message);
+                    Ok(())
+                }
+                Err(why) => Err((message, SendError::Node { pid: to, why })),
+            };
+        }
+        match connection {
             Some(connection) => {
                 connection.post(from, to, message).map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
             }
@@ -185,8 +196,15 @@ impl NonLocal for Node {
         if is_sent { Ok(()) } else { Err((Missing::NodeDown, signal)) }
     }
 
-    fn complete(&self, _: Pid, completion: Completion) -> Result<(), Completion> {
-        Err(completion)
+    fn complete(&self, to: Pid, completion: Completion) -> Result<(), Completion> {
+        // The only commands of other nodes' processes that are answered here are spawns.
+        let Some(core) = self.core.upgrade() else { return Err(completion) };
+        match self.connection(to) {
+            Some(connection) => connection.report_start(&core, &completion),
+            None => end_unreported(&core, &completion),
+        }
+        drop_contained(completion);
+        Ok(())
     }
 
     fn terminate(&self, pid: Pid) -> Result<bool, Missing> {
@@ -266,5 +284,7 @@ mod link_tests;
 mod net;
 #[cfg(all(test, not(loom)))]
 mod relation_tests;
+#[cfg(all(test, not(loom)))]
+mod spawn_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

@@ -23,10 +23,10 @@ use crate::process::far_asker::{ClosesElsewhere, Exported};
 use crate::process::{Ask, CommandError, Reply};
 
 /// Decodes the answer to a question. Refuses bytes that are not such an answer.
-type ReadAnswer = fn(&[u8]) -> Result<Answer, BoxError>;
+pub(crate) type ReadAnswer = fn(&[u8]) -> Result<Answer, BoxError>;
 
-/// An answer that was decoded, as a call that gives it to the asker.
-pub(crate) type Answer = Box<dyn FnOnce(Arc<Ask>)>;
+/// An answer that was decoded, as a call that gives it to the asker. Returns whether the asker still waited.
+pub(crate) type Answer = Box<dyn FnOnce(Arc<Ask>) -> bool>;
 
 /// Encodes an answer.
 pub(crate) type WriteAnswer = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
@@ -63,8 +63,13 @@ impl Questions {
     /// Gives a question a number. From now on the drop of its reply tells the asker nothing. `sender` is the packed PID
     /// of the process that sends the reply, or 0. `T` is the type of the answer.
     pub(crate) fn export<T: DeserializeOwned + Send + 'static>(&self, ask: &Arc<Ask>, sender: u64) -> u64 {
+        self.export_as(ask, sender, read_answer::<T>)
+    }
+
+    /// As `export`, for an answer that is read in this way.
+    pub(crate) fn export_as(&self, ask: &Arc<Ask>, sender: u64, read: ReadAnswer) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.open).insert(number, Open { ask: ask.clone(), read: read_answer::<T>, sender });
+        lock(&self.open).insert(number, Open { ask: ask.clone(), read, sender });
         ask.export(Exported { desk: self.me.clone(), number });
         number
     }
@@ -115,11 +120,13 @@ impl Open {
         (self.read)(bytes)
     }
 
-    /// Gives the asker the answer. Its wakers and callbacks run.
-    pub(crate) fn answer(self, answer: Answer) {
-        if let Err(panic) = contain(|| answer(self.ask)) {
+    /// Gives the asker the answer. Its wakers and callbacks run. Returns whether it still waited.
+    pub(crate) fn answer(self, answer: Answer) -> bool {
+        contain(|| answer(self.ask)).unwrap_or_else(|panic| {
             tell_log(|| tracing::error!(%panic, "an asker panicked when its answer arrived"));
-        }
+            // It was answered before its callbacks were called.
+            true
+        })
     }
 
     /// Tells the asker that there is no answer.
@@ -130,11 +137,7 @@ impl Open {
 
 fn read_answer<T: DeserializeOwned + Send + 'static>(bytes: &[u8]) -> Result<Answer, BoxError> {
     let answer: T = guarded::decode(bytes)?;
-    Ok(Box::new(move |ask| {
-        if let Some(reply) = Reply::to(ask) {
-            reply.send(answer);
-        }
-    }))
+    Ok(Box::new(move |ask| Reply::to(ask).is_some_and(|reply| reply.send(answer))))
 }
 
 /// The encoders of the answers to questions of other nodes.

@@ -3,6 +3,9 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::outcome::BoxError;
+use crate::process::Process;
+
 /// The most bytes that a message may have when it is encoded, unless its type says less.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
@@ -20,6 +23,27 @@ pub trait Remote: Serialize + DeserializeOwned + Send + 'static {
 
     /// The most bytes of a message when it is encoded: at most 16 MiB. A larger message is refused where it is sent.
     const MAX_BYTES: usize = MAX_BYTES;
+}
+
+/// A process that other nodes can spawn. It is registered by [`Wire::process`](super::Wire::process), on the node that
+/// spawns it and on the one where it runs.
+///
+/// The process itself does not travel. Its argument does, and the other node makes the process of that.
+pub trait RemoteProcess: Process {
+    /// The name of the process on all nodes. It stays the same when the type is renamed.
+    const NAME: &'static str;
+
+    /// The version of the argument. Increase it with each change of that type.
+    const VERSION: u32;
+
+    /// The value of which the process is made.
+    type Argument: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Makes the process. The call is a part of its `init`, so it is called on the other node, by a worker.
+    ///
+    /// # Errors
+    /// The process ends with the error, and its spawner gets it.
+    fn begin(argument: Self::Argument) -> Result<Self, BoxError>;
 }
 
 /// Implements [`Remote`] for a type, with its name and version on all nodes. `max_bytes` is

@@ -1,13 +1,18 @@
 //! The types of messages that a node sends and takes.
 
 use std::any::{Any, TypeId, type_name};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
 use super::guarded;
 use super::output::{Output, TooLarge};
-use super::remote::{MAX_BYTES, Remote};
+use super::remote::{MAX_BYTES, Remote, RemoteProcess};
+use super::remote_spawn::{Begins, Described, described};
 use super::scope::{Scope, within};
 use super::shape::Shape;
 use crate::outcome::BoxError;
@@ -47,22 +52,40 @@ pub struct Wire {
     kinds: Vec<Kind>,
     /// The kinds that are sent, by their types.
     sent: HashMap<TypeId, usize>,
-    /// By name and version.
-    known: HashMap<(&'static str, u32), usize>,
+    /// By sort, name and version.
+    known: HashMap<(Sort, &'static str, u32), usize>,
     problem: Option<WireError>,
 }
 
 type Encode = fn(&dyn Any, &mut Output) -> Result<(), BoxError>;
 /// Decodes a message, and puts it into an outbox. Returns its lane.
-type Decode = Box<dyn Fn(&[u8], &mut Outbox) -> Result<u32, BoxError> + Send + Sync>;
+pub(crate) type Decode = Box<dyn Fn(&[u8], &mut Outbox) -> Result<u32, BoxError> + Send + Sync>;
+
+/// How a value of another node is taken.
+pub(crate) enum Takes {
+    Message(Decode),
+    /// Decodes the argument of a process.
+    Process(fn(&[u8]) -> Result<Described, BoxError>),
+}
+
+/// The sorts of types. Types of different sorts may have one name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Sort {
+    Message,
+    Process,
+}
+
+/// A type in the list for other nodes: its sort, name, version and shape.
+type Listed<'a> = (Sort, Cow<'a, str>, u32, u64);
 
 /// A type that is taken.
 pub(crate) struct Kind {
+    sort: Sort,
     name: &'static str,
     version: u32,
     shape: u64,
     pub(crate) type_name: &'static str,
-    pub(crate) decode: Decode,
+    pub(crate) takes: Takes,
     /// `None` if the type is only taken.
     encode: Option<Encode>,
     limit: usize,
@@ -124,7 +147,8 @@ impl Wire {
             Some(message) => to.encode(message),
             None => Err("a message has another type than its encoder".into()),
         };
-        let at = self.add::<M>(Box::new(decode), Some(encode));
+        let name = (Sort::Message, M::NAME, M::VERSION);
+        let at = self.add::<M>(name, M::MAX_BYTES, Takes::Message(Box::new(decode)), Some(encode));
         if let Some(at) = at {
             self.sent.insert(TypeId::of::<M>(), at);
         }
@@ -141,7 +165,26 @@ impl Wire {
             let message: M = convert(guarded::decode::<Other>(bytes)?);
             Ok(outbox.push(message))
         };
-        self.add::<Other>(Box::new(decode), None);
+        let name = (Sort::Message, Other::NAME, Other::VERSION);
+        self.add::<Other>(name, Other::MAX_BYTES, Takes::Message(Box::new(decode)), None);
+        self
+    }
+
+    /// Adds a type of processes. Other nodes can spawn them here, and this node there, by
+    /// [`StepOutput::spawn_on`](crate::StepOutput::spawn_on) and [`Cluster::spawn`](super::Cluster::spawn).
+    ///
+    /// The messages that the process takes from other nodes are registered by [`message`](Self::message).
+    pub fn process<P: RemoteProcess>(mut self) -> Wire {
+        let encode: Encode = |argument, to| match argument.downcast_ref::<P::Argument>() {
+            Some(argument) => to.encode(argument),
+            None => Err("an argument has another type than its encoder".into()),
+        };
+        let name = (Sort::Process, P::NAME, P::VERSION);
+        let at = self.add::<P::Argument>(name, MAX_BYTES, Takes::Process(described::<P>), Some(encode));
+        if let Some(at) = at {
+            self.kinds[at].type_name = P::type_name();
+            self.sent.insert(TypeId::of::<Begins<P>>(), at);
+        }
         self
     }
 
@@ -155,11 +198,16 @@ impl Wire {
     }
 
     /// Returns the place of the new kind, unless there is one already.
-    fn add<T: Remote>(&mut self, decode: Decode, encode: Option<Encode>) -> Option<usize> {
+    fn add<T: DeserializeOwned>(
+        &mut self,
+        (sort, name, version): (Sort, &'static str, u32),
+        limit: usize,
+        takes: Takes,
+        encode: Option<Encode>,
+    ) -> Option<usize> {
         let type_name = type_name::<T>();
         let shape = within(&Rc::new(Scope::Probing), Shape::of::<T>);
-        let (name, version, limit) = (T::NAME, T::VERSION, T::MAX_BYTES);
-        let taken = self.known.get(&(name, version)).map(|at| self.kinds[*at].type_name);
+        let taken = self.known.get(&(sort, name, version)).map(|at| self.kinds[*at].type_name);
         let problem = if let Some(one) = taken {
             Some(WireError::SameName { name, version, one, other: type_name })
         } else if shape.needs_description {
@@ -176,8 +224,8 @@ impl Wire {
             return None;
         }
         let at = self.kinds.len();
-        self.known.insert((name, version), at);
-        self.kinds.push(Kind { name, version, shape: shape.hash, type_name, decode, encode, limit });
+        self.known.insert((sort, name, version), at);
+        self.kinds.push(Kind { sort, name, version, shape: shape.hash, type_name, takes, encode, limit });
         Some(at)
     }
 
@@ -188,20 +236,21 @@ impl Wire {
 
     /// The list of all kinds, for other nodes.
     pub(crate) fn list(&self) -> Result<Vec<u8>, BoxError> {
-        let list: Vec<(&str, u32, u64)> = self.kinds.iter().map(|kind| (kind.name, kind.version, kind.shape)).collect();
+        let listed = |kind: &Kind| -> Listed<'_> { (kind.sort, kind.name.into(), kind.version, kind.shape) };
+        let list: Vec<Listed<'_>> = self.kinds.iter().map(listed).collect();
         Ok(postcard::to_stdvec(&list)?)
     }
 
     /// The types that are sent here and that another node with this list takes.
     pub(crate) fn taken_by(&self, list: &[u8]) -> Result<Taken, BoxError> {
-        let list: Vec<(String, u32, u64)> = guarded::decode(list)?;
+        let list: Vec<Listed<'_>> = guarded::decode(list)?;
         let find = |kind: &Kind| {
-            let all = || list.iter().enumerate().filter(|(_, (name, ..))| name == kind.name);
-            let same = all().find(|(_, (_, version, _))| *version == kind.version);
+            let all = || list.iter().enumerate().filter(|(_, (sort, name, ..))| *sort == kind.sort && name == kind.name);
+            let same = all().find(|(_, (.., version, _))| *version == kind.version);
             match same {
                 Some((index, (.., shape))) if *shape == kind.shape => Ok(index as u32),
                 Some(_) => Err(NotTaken::OtherShape),
-                None => Err(NotTaken::OtherVersions(all().map(|(_, (_, version, _))| *version).take(KNOWN).collect())),
+                None => Err(NotTaken::OtherVersions(all().map(|(_, (.., version, _))| *version).take(KNOWN).collect())),
             }
         };
         let sent = self.sent.iter();
@@ -210,7 +259,11 @@ impl Wire {
 
     /// The type of a message for a node that takes these types.
     pub(crate) fn outgoing(&self, message: &dyn Any, taken: &Taken) -> Result<Outgoing, NotEncoded> {
-        let id = message.type_id();
+        self.outgoing_as(message.type_id(), taken)
+    }
+
+    /// As `outgoing`, for a type that stands for this one.
+    pub(crate) fn outgoing_as(&self, id: TypeId, taken: &Taken) -> Result<Outgoing, NotEncoded> {
         let kind = self.sent.get(&id).map(|at| &self.kinds[*at]).ok_or(NotEncoded::NotRemote)?;
         let encode = kind.encode.ok_or(NotEncoded::NotRemote)?;
         match taken.0.get(&id).ok_or(NotEncoded::NotRemote)? {

@@ -149,6 +149,13 @@ pub enum SpawnError {
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
     OutsideStep,
+    /// The process is to be spawned on another node, and this option does not travel.
+    #[cfg(feature = "cluster")]
+    #[error("`{option}` does not travel to another node: give the process what it needs in its argument")]
+    StaysHere {
+        /// The option.
+        option: &'static str,
+    },
     /// The bound of the mailbox is zero. No message could ever be delivered.
     #[error("the mailbox's limit is 0; at least one message must find room")]
     ZeroMailbox,

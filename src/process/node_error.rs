@@ -14,6 +14,15 @@ pub enum NodeError {
         /// The type of the message.
         type_name: &'static str,
     },
+    /// The type of the process was not registered.
+    #[error(
+        "{type_name} cannot be spawned on another node: implement `RemoteProcess` for it, and register it with \
+         `Wire::process` on both nodes"
+    )]
+    NotRemoteProcess {
+        /// The type of the process.
+        type_name: &'static str,
+    },
     /// The receiving node did not register this version of the message type, or its definition there differs.
     #[error("its node does not take {type_name} as {name:?} in version {version}: {why}")]
     NotTaken {

@@ -1,17 +1,21 @@
 //! Spawning: the options of a new process, and the yields that spawn one.
 
-use std::any::{TypeId, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::borrow::Cow;
 
+#[cfg(feature = "cluster")]
+use super::command::CommandError;
 use super::command::Tag;
 use super::contract::{Process, Upgrade};
 use super::entry::EntryPoint;
 use super::host::SpawnError;
 use super::relation::{Bond, Monitor, ParentEndPolicy};
 use crate::outcome::{Exit, Rejected, contain, tell_log};
+#[cfg(feature = "cluster")]
+use crate::outcome::{Failure, drop_contained};
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
-use crate::sched::body::{Body, Given, Ready, RecoverWith, StepOutput, Yield};
+use crate::sched::body::{Body, Given, Ready, RecoverWith, StartReport, StepOutput, Yield};
 use crate::sched::machine::{ExitLatch, Typed, body_in, new_body};
 use crate::sched::mailbox::{Bound, Overflow};
 
@@ -40,10 +44,18 @@ pub struct SpawnOptions {
 
 /// The relations of the new process to the process that spawns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bonds {
-    link: bool,
-    monitor: bool,
+pub(crate) struct Bonds {
+    pub(crate) link: bool,
+    pub(crate) monitor: bool,
     report_started: bool,
+}
+
+/// Those options of a process on another node that only this file sees.
+#[cfg(feature = "cluster")]
+pub(crate) struct TravellingOptions<'o> {
+    pub(crate) groups: &'o [Arc<str>],
+    pub(crate) step_events: Option<usize>,
+    pub(crate) bonds: Bonds,
 }
 
 impl SpawnOptions {
@@ -198,6 +210,20 @@ impl SpawnOptions {
         if self.bonds == Bonds::default() { Ok(()) } else { Err(SpawnError::OutsideStep) }
     }
 
+    /// The options that another node is told.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn travelling(&self) -> Result<TravellingOptions<'_>, SpawnError> {
+        let option = match &self.given {
+            _ if self.entry.is_some() => Some("entry"),
+            Some(given) if given.recover.is_some() => Some("recover_with"),
+            _ => None,
+        };
+        match option {
+            Some(option) => Err(SpawnError::StaysHere { option }),
+            None => Ok(TravellingOptions { groups: self.groups(), step_events: self.step_events, bonds: self.bonds }),
+        }
+    }
+
     /// Checks the options for a process of this type. The state of the runtime is not considered.
     pub(crate) fn check<P: Process>(&self) -> Result<(), SpawnError> {
         if let Some((output, given)) = self.recovers_to()
@@ -263,6 +289,11 @@ pub struct Spawned<M> {
 }
 
 impl<M> Spawned<M> {
+    #[cfg(feature = "cluster")]
+    pub(crate) fn of(pid: Pid, monitor: Option<Monitor>) -> Spawned<M> {
+        Spawned { address: pid.typed(), monitor, started: None }
+    }
+
     /// The PID of the new process.
     pub fn pid(&self) -> Pid {
         self.address.pid()
@@ -317,6 +348,16 @@ impl StepOutput {
         process: P,
         options: SpawnOptions,
     ) -> Result<Spawned<P::Message>, Rejected<P, SpawnError>> {
+        self.spawn_reporting(process, options, |_, _| Box::new(()))
+    }
+
+    /// As `spawn_with`. The start is reported with this answer.
+    fn spawn_reporting<P: Process>(
+        &mut self,
+        process: P,
+        options: SpawnOptions,
+        answer: fn(Pid, Option<Monitor>) -> Box<dyn Any + Send>,
+    ) -> Result<Spawned<P::Message>, Rejected<P, SpawnError>> {
         let pid = match options.check::<P>().and_then(|()| self.vacancy()) {
             Ok(pid) => pid,
             Err(why) => return Err(Rejected::new(process, why)),
@@ -330,11 +371,26 @@ impl StepOutput {
         let started = bonds.report_started.then(|| self.tag());
         if bonds != Bonds::default() {
             let rare = body.head.rare();
-            rare.begun = started.map(|tag: Tag<()>| (self.pid, tag.id()));
+            rare.begun = started.map(|tag: Tag<()>| StartReport { to: self.pid, tag: tag.id(), answer });
             rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link, run: None });
         }
         self.push(Yield::Spawn(body));
         Ok(Spawned { address: pid.typed(), monitor, started })
+    }
+
+    /// Spawns a process here for a spawn that names a node. The command is answered when its `init` has returned.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn spawn_here<P: Process>(&mut self, process: P, options: SpawnOptions) -> Tag<Spawned<P::Message>> {
+        let answer = |pid: Pid, monitor| -> Box<dyn Any + Send> { Box::new(Spawned::<P::Message>::of(pid, monitor)) };
+        match self.spawn_reporting(process, options.report_started(), answer) {
+            Ok(Spawned { started: Some(tag), .. }) => Tag::new(tag.id()),
+            Ok(_) => self.refused(CommandError::Dropped),
+            Err(refused) => {
+                let (process, why) = refused.into_parts();
+                drop_contained(process);
+                self.refused(CommandError::Failed(Failure::new(why)))
+            }
+        }
     }
 
     #[inline(never)]

@@ -207,7 +207,7 @@ impl StepOutput {
 
     /// Yields a command that is answered with this error.
     #[cold]
-    pub(super) fn refused<T>(&mut self, why: CommandError) -> Tag<T> {
+    pub(crate) fn refused<T>(&mut self, why: CommandError) -> Tag<T> {
         let tag = self.tag();
         self.push(Yield::Refused { tag: tag.id(), why: Box::new(why) });
         tag
@@ -292,7 +292,7 @@ impl StepOutput {
     }
 
     /// A number that no other monitor or subscription has.
-    pub(super) fn new_number(&mut self) -> u64 {
+    pub(crate) fn new_number(&mut self) -> u64 {
         self.monitors.next().unwrap_or_else(|| {
             self.monitors = self.reads.monitor_numbers();
             self.monitors.next().unwrap_or_default()

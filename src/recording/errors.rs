@@ -235,6 +235,7 @@ fn put_node_error(error: &NodeError, to: &mut Vec<u8>) {
             put_text(why, to);
         }
         NodeError::Busy => to.push(6),
+        NodeError::NotRemoteProcess { .. } => to.push(7),
     }
 }
 
@@ -251,6 +252,7 @@ fn take_node_error(from: &mut Input<'_>) -> Result<NodeError, DecodeError> {
         4 => NodeError::NotEncoded { why: from.take()? },
         5 => NodeError::NotDecoded { why: from.take()? },
         6 => NodeError::Busy,
+        7 => NodeError::NotRemoteProcess { type_name: RECORDED_TYPE },
         _ => return Err(unknown()),
     })
 }

@@ -3,9 +3,9 @@
 //! The halves of such a link change together with the tables of the connection, under the locks of both halves. See
 //! `docs/cluster.md`, "Relations between nodes".
 
-use super::{Cells, Relations, Told, mark, tell_exit};
+use super::{Cells, Relations, Told, mark, mark_linked, tell_exit, write_link, write_monitor};
 use crate::outcome::Exit;
-use crate::process::{LinkedBy, Pid, Recovered};
+use crate::process::{LinkedBy, Monitor, Pid, Recovered};
 use crate::sched::cell::LinkTold;
 use crate::sched::mailbox::Control;
 
@@ -32,6 +32,31 @@ impl Relations {
             both.first().of(far).link(near, LinkedBy::ME);
             both.second().of(near).link(far, LinkedBy::OTHER);
         }
+    }
+
+    /// The process `near` of this node has spawned `far` on another node, with a link or a monitor. Returns whether they
+    /// are related. They are not if `near` has ended.
+    pub(crate) fn spawned_elsewhere(
+        &self,
+        cells: &impl Cells,
+        (near, far): (Pid, Pid),
+        (link, monitor): (bool, Option<Monitor>),
+    ) -> bool {
+        let mut both = self.both(near, far);
+        if !mark(cells, near) {
+            return false;
+        }
+        if let Some(monitor) = monitor {
+            if !mark(cells, far) {
+                return false;
+            }
+            write_monitor(&mut both, cells, near, monitor);
+        }
+        let is_linked = link && mark_linked(cells, near, far);
+        if is_linked {
+            write_link(&mut both, cells, near, far);
+        }
+        is_linked || !link
     }
 
     /// The process `recovered.pid` of another node has recovered, and the process `near` of this node has linked itself

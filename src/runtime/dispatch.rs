@@ -30,6 +30,8 @@ use crate::sched::non_local::{NonLocal, Stop};
 use crate::sched::outbox::Outbox;
 use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
+#[cfg(feature = "cluster")]
+use crate::sched::turn::begin;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerId, TimerSet};
 
@@ -215,6 +217,29 @@ impl Core {
         let Some(core) = self.shared() else { return };
         let host = Arc::new(core as Arc<dyn crate::process::host::Host>) as CountedHost;
         node.stop((asker, to), stop, Arc::new(Ask::of_process::<bool>(host, asker, tag, to)));
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl Core {
+    /// Spawns a process for one of another node. `make` makes its body, which is then scheduled.
+    pub(crate) fn spawn_from_elsewhere(
+        &self,
+        make: impl FnOnce(Pid) -> Result<Ready, SpawnError>,
+    ) -> Result<(), SpawnError> {
+        let road = &self.road;
+        let Some(_visit) = road.door.enter() else { return Err(SpawnError::ShuttingDown) };
+        let Some(pid) = road.table.vacancy() else { return Err(SpawnError::Limit { limit: road.table.limit() }) };
+        match make(pid) {
+            Ok(body) => {
+                begin(self, &mut self.executor(), body, 0);
+                Ok(())
+            }
+            Err(why) => {
+                road.table.give_back_after(pid);
+                Err(why)
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::engine::Engine;
 use super::road::Executor;
 use crate::outcome::{Exit, Failure};
 use crate::process::{Completion, StepActivity};
-use crate::sched::body::{Begun, Ready, Stage, StepOutput};
+use crate::sched::body::{Begun, Ready, Stage, StartReport, StepOutput};
 
 /// Calls `init`, and mostly also `start`.
 #[inline(always)]
@@ -59,8 +59,9 @@ pub(super) fn entered<E: Engine, H: Executor>(engine: &E, executor: &mut H, body
     if let Some(given) = &mut rare.given {
         engine.joins(std::mem::take(&mut given.groups), pid, executor);
     }
-    if let Some((parent, tag)) = rare.begun.take() {
-        engine.road().complete(executor, parent, Completion::from(Some(pid), tag, Ok(Box::new(()))));
+    let monitor = rare.bond.and_then(|bond| bond.monitor);
+    if let Some(StartReport { to, tag, answer }) = rare.begun.take() {
+        engine.road().complete(executor, to, Completion::from(Some(pid), tag, Ok(answer(pid, monitor))));
         // If that woke the parent, it must not wait for the first step.
         executor.let_go();
     }

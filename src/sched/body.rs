@@ -29,7 +29,7 @@ use crate::process::names::Naming;
 use crate::process::names::PendingNames;
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::output_answer::OutputAnswer;
-use crate::process::relation::{Bond, Relate};
+use crate::process::relation::{Bond, Monitor, Relate};
 use crate::process::reply::Completion;
 use crate::process::reply::{Ask, PendingReply};
 use crate::process::step_activity::Sight;
@@ -115,10 +115,20 @@ pub(crate) struct Rare {
     pub(crate) is_named: bool,
     pub(crate) given: Option<Box<Given>>,
     pub(crate) bond: Option<Bond>,
-    /// The process and the tag of the command to answer when `init` has returned.
-    pub(crate) begun: Option<(Pid, u64)>,
+    /// The command to answer when `init` has returned.
+    pub(crate) begun: Option<StartReport>,
     /// The number of random numbers that the process has drawn.
     pub(crate) draws: u64,
+}
+
+/// A command that is answered when `init` of a new process has returned.
+#[derive(Clone, Copy)]
+pub(crate) struct StartReport {
+    /// The process that waits for the answer. It may live on another node.
+    pub(crate) to: Pid,
+    pub(crate) tag: u64,
+    /// Makes the answer of the new process, and of the monitor that its spawner has of it.
+    pub(crate) answer: fn(Pid, Option<Monitor>) -> Box<dyn Any + Send>,
 }
 
 /// Options that few spawners set.

@@ -8,7 +8,7 @@ use super::road::{Executor, Road};
 use crate::outcome::{Exit, Panic, Reason, drop_contained, tell_log};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 use crate::process::{CommandError, Completion, DeadLetter, DeadLetterReason, Pid, ProcessIdentity};
-use crate::sched::body::{Ready, Stage, StepOutput};
+use crate::sched::body::{Ready, Stage, StartReport, StepOutput};
 use crate::sched::bounded_mailbox::WaitingSender;
 use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::AnyMailbox;
@@ -128,8 +128,8 @@ pub(crate) fn end<E: Engine, H: Executor>(
         out.clear();
     }
     if let Some(rare) = &mut body.head.rare {
-        if let Some((parent, tag)) = rare.begun.take() {
-            road.complete(executor, parent, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
+        if let Some(StartReport { to, tag, .. }) = rare.begun.take() {
+            road.complete(executor, to, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
         drop_futures(engine, executor, &mut body.head);
         engine.ended(&mut body.head);

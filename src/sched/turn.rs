@@ -485,7 +485,7 @@ fn forget<H: Executor>(road: &Road, executor: &mut H, unwanted: &HashSet<Unwante
 }
 
 /// Enters a process that a step has spawned in the table, with this many messages in its mailbox.
-fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready, given: u32) {
+pub(crate) fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready, given: u32) {
     let road = engine.road();
     executor.count(|counters| &counters.accepted, u64::from(given));
     let pid = child.head.pid;
@@ -515,7 +515,7 @@ fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut child: Ready,
         let begun = child.head.rare.as_mut().and_then(|rare| rare.begun.take());
         let output = child.head.take_answer().and_then(|answer| answer.take(false));
         drop_contained(child);
-        for (parent, tag) in begun.into_iter().chain(output) {
+        for (parent, tag) in begun.map(|report| (report.to, report.tag)).into_iter().chain(output) {
             let why = CommandError::Cancelled(Reason::Shutdown);
             road.complete(executor, parent, Completion::from(Some(pid), tag, Err(why)));
         }

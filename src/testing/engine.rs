@@ -19,7 +19,7 @@ use crate::process::{
     Answer, Bond, CancelRequest, CommandError, Completion, DeadLetter, Duty, NameError, Naming, Pid, Recovered, Relate,
     SendError, SpawnError, TimerFired,
 };
-use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Stage, Yield};
+use crate::sched::body::{Head, Host, LimitedCommand, Ready, SendRequest, Stage, StartReport, Yield};
 use crate::sched::cell::Cell;
 use crate::sched::engine::Engine;
 use crate::sched::feeds::FeedHost;
@@ -261,7 +261,7 @@ impl Engine for TestEngine {
         }
         let rare = child.head.rare.as_ref();
         let bond = rare.and_then(|rare| rare.bond);
-        let begun = rare.and_then(|rare| rare.begun).map(|(_, tag)| tag);
+        let begun = rare.and_then(|rare| rare.begun);
         let run = child.head.take_answer().and_then(OutputAnswer::hand_over);
         self.note(|notes| {
             notes.runs.extend(run.map(|duty| (duty, pid)));
@@ -271,8 +271,8 @@ impl Engine for TestEngine {
             }
             notes.spawned.push_back(child);
         });
-        if let Some(tag) = begun {
-            self.answer(self.pid, tag, Ok(Box::new(())));
+        if let Some(StartReport { tag, answer, .. }) = begun {
+            self.answer(self.pid, tag, Ok(answer(pid, bond.and_then(|bond| bond.monitor))));
         }
         None
     }

@@ -9,7 +9,7 @@ use crate::cluster::failures::FarCommandError;
 use crate::cluster::lives::Lives;
 use crate::cluster::questions::{AnswerTypes, Questions};
 use crate::cluster::remote::{MAX_BYTES, Remote};
-use crate::cluster::wire::{Kind, NotEncoded, NotTaken, Taken, Wire, WireError};
+use crate::cluster::wire::{Kind, NotEncoded, NotTaken, Taken, Takes, Wire, WireError};
 use crate::latch::Latch;
 use crate::pid::Address;
 use crate::primitives::{Mutex, lock};
@@ -87,7 +87,10 @@ fn decode<R>(side: &Arc<Side>, bytes: &[u8], read: impl FnOnce(&[u8]) -> Result<
 /// Decodes a message of this kind.
 fn decode_message(side: &Arc<Side>, bytes: &[u8], kind: &Kind) -> Result<Box<dyn Any + Send>, BoxError> {
     let mut outbox = Outbox::default();
-    let lane = decode(side, bytes, |bytes| (kind.decode)(bytes, &mut outbox))?;
+    let lane = decode(side, bytes, |bytes| match &kind.takes {
+            Takes::Message(decode) => decode(bytes, &mut outbox),
+            Takes::Process(_) => Err("a process".into()),
+        })?;
     Ok(outbox.lane(lane).pop().unwrap().0)
 }
 

@@ -21,7 +21,7 @@ use crate::sched::non_local::Stop;
 
 impl Connection {
     /// Sends a control frame. Returns whether it was sent.
-    fn send_control(&self, sender: u64, head: &Head) -> bool {
+    pub(super) fn send_control(&self, sender: u64, head: &Head) -> bool {
         let encoded = codec::encode(&self.side, (sender, MAX_BYTES), |output| put_head(head, output));
         encoded.is_ok_and(|((), encoded)| self.offer_control(encoded, sender).is_ok())
     }
@@ -174,7 +174,13 @@ impl Connection {
                 let told = core.relations.recovered_elsewhere(&*core.road, recovered, to);
                 core.told(told, &mut core.executor());
             }
-            Head::Message { .. } | Head::Answer { .. } | Head::NoAnswer { .. } | Head::Closed { .. } => {}
+            // They have a value, or concern a question.
+            Head::Message { .. }
+            | Head::Answer { .. }
+            | Head::NoAnswer { .. }
+            | Head::Closed { .. }
+            | Head::Spawn { .. }
+            | Head::Started { .. } => {}
         }
         Ok(())
     }
@@ -184,13 +190,13 @@ impl Connection {
         core.told(told, &mut core.executor());
     }
 
-    fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
+    pub(super) fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
         // Relations with durable processes of other nodes are not there yet.
         let is_ours = pid.node() == self.side.here;
         if is_ours { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
     }
 
-    fn check_theirs(&self, pid: Pid) -> Result<(), BadFrame> {
+    pub(super) fn check_theirs(&self, pid: Pid) -> Result<(), BadFrame> {
         let is_theirs = pid.node() == self.side.there;
         if is_theirs { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
     }
@@ -219,7 +225,7 @@ impl Connection {
     }
 
     /// Watches a process of this node for the other one.
-    fn watch_here(&self, core: &Core, pid: Pid) {
+    pub(super) fn watch_here(&self, core: &Core, pid: Pid) {
         let watcher = core.watch(&pid);
         let latch = watcher.latch().clone();
         // It is kept before its end can be told. The end takes it out.

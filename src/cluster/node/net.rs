@@ -11,7 +11,7 @@ use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
-use crate::process::{Event, Events, Process, SpawnOptions, Step, StepOutput, StepResult, Upgrade};
+use crate::process::{Event, Events, Process, SpawnOptions, Spawned, Step, StepOutput, StepResult, Upgrade};
 use crate::runtime::{Handle, Runtime};
 use crate::wait::until;
 
@@ -55,7 +55,11 @@ impl Process for Actor {
                     let mut text = String::new();
                     done.look(&mut |answer| {
                         text = match answer {
-                            Ok(lived) => format!("lived {:?}", lived.downcast_ref::<bool>()),
+                            Ok(answer) => match answer.downcast_ref::<Spawned<Order>>() {
+                                Some(spawned) if spawned.monitor.is_some() => "started and monitored".into(),
+                                Some(_) => "started".into(),
+                                None => format!("lived {:?}", answer.downcast_ref::<bool>()),
+                            },
                             Err(why) => format!("answer {why}"),
                         }
                     });
@@ -111,9 +115,14 @@ pub(super) struct Local {
 
 impl Net {
     pub(super) fn new(count: usize) -> Net {
+        Net::with(count, |wire| wire)
+    }
+
+    /// Nodes with more types.
+    pub(super) fn with(count: usize, more: impl Fn(Wire) -> Wire) -> Net {
         let side = |at: usize| {
             let runtime = Runtime::builder().workers(1).node(7).start().unwrap();
-            let wire = Wire::new().message::<Order>();
+            let wire = more(Wire::new().message::<Order>());
             let node = Arc::new(Node::new(Life::Node(at as u64 + 1), wire, runtime.core()).unwrap());
             assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
             (runtime, node)

@@ -1,0 +1,208 @@
+//! Processes that one of the two nodes spawns on the other.
+//!
+//! `docs/cluster.md`, "Remote spawn", has the protocol and says why no process is left that nobody knows of.
+
+use super::{BadFrame, Connection, Letter, put_head, why_not_sent, word};
+use crate::cluster::codec::{self, Encoded, Opened};
+use crate::cluster::frame::Head;
+use crate::cluster::remote::MAX_BYTES;
+use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
+use crate::cluster::wire::{NotEncoded, Takes};
+use crate::outcome::Failure;
+use crate::pid::Pid;
+use crate::primitives::lock;
+use crate::process::no_such_process::NoSuchProcessError;
+use crate::process::{CommandError, Completion, Monitor, NodeError};
+use crate::runtime::Core;
+use crate::sched::body::StartReport;
+
+/// A process that was spawned here, and has not started.
+pub(super) struct Starting {
+    /// The number of the question at the other node.
+    number: u64,
+    relations: Relations,
+}
+
+/// The relations of a process, from its start on, to the process that spawns it on another node.
+#[derive(Clone, Copy)]
+pub(super) struct Relations {
+    /// The process that spawns it. `None` if the two are not related.
+    pub(super) of: Option<Pid>,
+    pub(super) link: bool,
+    /// The number of the spawner's monitor.
+    pub(super) monitor: Option<u64>,
+}
+
+/// Ends a process whose start cannot be reported.
+pub(crate) fn end_unreported(core: &Core, completion: &Completion) {
+    let mut has_started = false;
+    completion.look(&mut |answer| has_started = answer.is_ok());
+    if let Some(child) = completion.answered_by().filter(|_| has_started) {
+        let _ = core.terminate(&mut core.executor(), child, false);
+    }
+}
+
+impl Connection {
+    /// Spawns a process on the other node.
+    pub(in crate::cluster) fn spawn(&self, from: Option<Pid>, to: Pid, order: &SpawnOrder) -> Result<(), NodeError> {
+        let is_related = order.options.link || order.options.monitor.is_some();
+        if is_related && from.is_none_or(|from| from.node() != self.side.here) {
+            let why = "a durable process cannot be linked to a process of another node, or monitor it".into();
+            return Err(NodeError::NotEncoded { why });
+        }
+        let Some(ask) = order.reply.ask() else {
+            return Err(NodeError::NotEncoded { why: "its reply has been used".into() });
+        };
+        let number = self.side.questions.export_as(ask, word(from), order.read);
+        let letter = Letter { to, from, type_name: order.type_name };
+        let sent = self.encode_spawn(from, number, order).map_err(|error| match error {
+            NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
+            other => why_not_sent(other),
+        });
+        let sent = sent.and_then(|encoded| Ok(self.offer(encoded, word(from), Some(letter))?));
+        if sent.is_err() {
+            self.side.questions.take_back(number, ask);
+        }
+        sent
+    }
+
+    fn encode_spawn(&self, from: Option<Pid>, number: u64, order: &SpawnOrder) -> Result<Encoded, NotEncoded> {
+        let outgoing = self.wire.outgoing_as(order.process, &self.taken)?;
+        let head = Head::Spawn { number, from, kind: outgoing.index, options: order.options.clone() };
+        let encoded = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
+            put_head(&head, output)?;
+            output.begin_value(outgoing.limit);
+            outgoing.encode(&*order.argument, output)
+        });
+        encoded.map(|((), encoded)| encoded)
+    }
+
+    /// Spawns a process here, because the other node wants it.
+    pub(super) fn take_spawn(
+        &self,
+        opened: &Opened<'_>,
+        bytes: &[u8],
+        kind: u32,
+        (number, from, options): (u64, Option<Pid>, FarOptions),
+    ) -> Result<(), BadFrame> {
+        let Some((Takes::Process(describe), type_name)) =
+            self.wire.kind(kind).map(|kind| (&kind.takes, kind.type_name))
+        else {
+            return Err(BadFrame(format!("this node has no type of processes with the index {kind}").into()));
+        };
+        let is_related = options.link || options.monitor.is_some();
+        let is_sound = match from {
+            Some(from) => if is_related { from.node() == self.side.there } else { self.is_of(self.side.there, from) },
+            None => !is_related,
+        };
+        if !is_sound {
+            return Err(BadFrame("a process is to be spawned for one of another node".into()));
+        }
+        let here = Pid::new(self.side.here, 0, 1).unwrap_or(Pid::FIRST);
+        let decoded = opened.decode(None, || describe(bytes));
+        let imported = self.note_imported(opened);
+        let decoded = match (self.core.upgrade(), decoded) {
+            (Some(core), Ok(described)) => Ok((core, described)),
+            (None, Ok(_)) => Err(CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded)),
+            (_, Err(error)) => Err(self.bury_spoilt((from, here), type_name, &*error)),
+        };
+        let (core, described) = match decoded {
+            Ok(decoded) => decoded,
+            Err(why) => {
+                self.answer_missing(opened, &imported, (None, &why));
+                self.send_no_answer(number, None, &why);
+                return Ok(());
+            }
+        };
+        self.answer_missing(opened, &imported, (None, &CommandError::Dropped));
+        let relations = Relations { of: from.filter(|_| is_related), link: options.link, monitor: options.monitor };
+        // The answer goes by the number of the node. The table says to whom.
+        let to = from.or_else(|| Pid::new(self.side.there, 0, 1)).unwrap_or(Pid::FIRST);
+        let spawned = core.spawn_from_elsewhere(|pid| {
+            let mut ready = described(pid, options.here())?;
+            ready.head.rare().begun = Some(StartReport { to, tag: number, answer: |_, _| Box::new(()) });
+            lock(&self.starting).as_mut().and_then(|starting| starting.insert(pid, Starting { number, relations }));
+            Ok(ready)
+        });
+        if let Err(why) = spawned {
+            self.send_no_answer(number, None, &CommandError::Failed(Failure::new(why)));
+        }
+        Ok(())
+    }
+
+    /// The `init` of a process that the other node has spawned has returned, or it has failed. The caller has its body.
+    pub(in crate::cluster) fn report_start(&self, core: &Core, completion: &Completion) {
+        let child = completion.answered_by();
+        let starting = child.and_then(|child| Some((child, lock(&self.starting).as_mut()?.remove(&child)?)));
+        let Some((child, Starting { number, relations })) = starting else {
+            // It was spawned over an earlier connection.
+            return end_unreported(core, completion);
+        };
+        let mut why = None;
+        completion.look(&mut |answer| why = answer.err().cloned());
+        match why {
+            Some(why) => self.send_no_answer(number, Some(child), &why),
+            None if self.relate_and_report(core, child, number, relations) => {}
+            None => end_unreported(core, completion),
+        }
+    }
+
+    /// Returns whether the start was reported.
+    fn relate_and_report(&self, core: &Core, child: Pid, number: u64, relations: Relations) -> bool {
+        let Relations { of, link, monitor } = relations;
+        let report = || self.send_started(child, number, relations);
+        if monitor.is_some() {
+            self.watch_here(core, child);
+        }
+        let Some(parent) = of.filter(|_| link) else { return report() };
+        let mut is_linked = false;
+        core.relations.linked_from_elsewhere(&*core.road, (parent, child), |lives| {
+            is_linked = lives && self.relations.begin_link(child, parent, report);
+            is_linked
+        });
+        is_linked
+    }
+
+    fn send_started(&self, child: Pid, number: u64, relations: Relations) -> bool {
+        let Relations { of: to, link, monitor } = relations;
+        let encoded = codec::encode(&self.side, (child.to_word(), MAX_BYTES), |output| {
+            put_head(&Head::Started { number, child, to, link, monitor }, output)?;
+            output.encode(&(child, monitor)).map_err(NotEncoded::Failed)
+        });
+        encoded.is_ok_and(|((), encoded)| self.offer_control(encoded, child.to_word()).is_ok())
+    }
+
+    /// A process that this node has spawned has started there.
+    pub(super) fn take_started(
+        &self,
+        opened: &Opened<'_>,
+        bytes: &[u8],
+        (number, child): (u64, Pid),
+        Relations { of, link, monitor }: Relations,
+    ) -> Result<(), BadFrame> {
+        self.check_theirs(child)?;
+        of.map_or(Ok(()), |of| self.check_ours(of))?;
+        let Some(core) = self.core.upgrade() else { return Ok(()) };
+        let (road, monitor) = (&*core.road, monitor.map(|id| Monitor::new(id, child)));
+        let is_known = self.side.questions.take(number, Some(child)).is_some_and(|question| {
+            // The relations are there before the asker knows of the process. Until it does, no other thread ends them.
+            let is_related = of.is_none_or(|of| core.relations.spawned_elsewhere(road, (of, child), (link, monitor)));
+            let is_known = match opened.decode(None, || question.decode(bytes)) {
+                Ok(answer) if is_related => question.answer(answer),
+                _ => {
+                    question.give_up(CommandError::Dropped);
+                    false
+                }
+            };
+            if let Some(of) = of.filter(|_| !is_known) {
+                core.relations.unlink(road, of, child);
+                monitor.into_iter().for_each(|monitor| _ = core.relations.demonitor(road, of, monitor));
+            }
+            is_known
+        });
+        if !is_known {
+            self.send_control(0, &Head::Terminate { to: child, number: None });
+        }
+        Ok(())
+    }
+}
