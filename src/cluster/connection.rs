@@ -19,9 +19,9 @@ mod spawning;
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use super::codec::{self, Encoded, Opened};
 pub(crate) use self::spawning::end_unreported;
 use self::spawning::{Relations, Starting};
+use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;

@@ -125,7 +125,6 @@ impl Cluster {
             CommandError::Dropped
         })
     }
-
 }
 
 fn failed(why: SpawnError) -> CommandError {
@@ -210,3 +209,6 @@ impl StepOutput {
         self.ask(target.typed::<SpawnOrder>(), |reply| SpawnOrder::new::<P>(argument, far, reply), limit)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

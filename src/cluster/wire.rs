@@ -245,7 +245,8 @@ impl Wire {
     pub(crate) fn taken_by(&self, list: &[u8]) -> Result<Taken, BoxError> {
         let list: Vec<Listed<'_>> = guarded::decode(list)?;
         let find = |kind: &Kind| {
-            let all = || list.iter().enumerate().filter(|(_, (sort, name, ..))| *sort == kind.sort && name == kind.name);
+            let all =
+                || list.iter().enumerate().filter(|(_, (sort, name, ..))| *sort == kind.sort && name == kind.name);
             let same = all().find(|(_, (.., version, _))| *version == kind.version);
             match same {
                 Some((index, (.., shape))) if *shape == kind.shape => Ok(index as u32),

@@ -395,6 +395,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/members",
     "cluster/builder",
     "cluster/spawn",
+    "cluster/spawn/tests",
     "cluster/builder/tests",
     "cluster/builder/zenoh_tests",
     "cluster/mod",

@@ -88,9 +88,9 @@ fn decode<R>(side: &Arc<Side>, bytes: &[u8], read: impl FnOnce(&[u8]) -> Result<
 fn decode_message(side: &Arc<Side>, bytes: &[u8], kind: &Kind) -> Result<Box<dyn Any + Send>, BoxError> {
     let mut outbox = Outbox::default();
     let lane = decode(side, bytes, |bytes| match &kind.takes {
-            Takes::Message(decode) => decode(bytes, &mut outbox),
-            Takes::Process(_) => Err("a process".into()),
-        })?;
+        Takes::Message(decode) => decode(bytes, &mut outbox),
+        Takes::Process(_) => Err("a process".into()),
+    })?;
     Ok(outbox.lane(lane).pop().unwrap().0)
 }
 

@@ -92,7 +92,13 @@ impl Connection {
         };
         let is_related = options.link || options.monitor.is_some();
         let is_sound = match from {
-            Some(from) => if is_related { from.node() == self.side.there } else { self.is_of(self.side.there, from) },
+            Some(from) => {
+                if is_related {
+                    from.node() == self.side.there
+                } else {
+                    self.is_of(self.side.there, from)
+                }
+            }
             None => !is_related,
         };
         if !is_sound {

@@ -167,3 +167,24 @@ fn a_far_process_is_watched_while_the_last_watcher_leaves() {
         assert!(first.get().is_none() && second.get().is_some());
     });
 }
+
+/// Fails if the link is written although the connection is down, or if the down does not find it.
+#[test]
+fn a_process_begins_with_a_far_link_while_the_node_of_its_spawner_goes_down() {
+    loom::model(|| {
+        let here = here();
+        let other = here.clone();
+        let down = loom::thread::spawn(move || {
+            let (far, _) = other.node.far.down();
+            far.into_iter().for_each(|far| other.relations.ended(&*other, far, &Exit::Done(()), tell));
+        });
+        let near = Pid::new(7, 2, 1).unwrap();
+        let mut is_linked = false;
+        here.relations.linked_from_elsewhere(&*here, (far(), near), |_| {
+            is_linked = here.node.far.begin_link(near, far(), || true);
+            is_linked
+        });
+        down.join().unwrap();
+        assert_eq!(here.relations.len(), 0, "linked: {is_linked}");
+    });
+}

@@ -157,7 +157,9 @@ fn living(net: &Net, at: usize) -> usize {
 fn a_process_is_spawned_on_another_node_and_its_address_is_the_answer() {
     let net = nets(2);
     let one = net.plain(0);
-    spawn(&net, &one, Fate::Lives, |options| options.name("egg").group("nest").mailbox(3, crate::process::Overflow::Refuse));
+    spawn(&net, &one, Fate::Lives, |options| {
+        options.name("egg").group("nest").mailbox(3, crate::process::Overflow::Refuse)
+    });
     assert_eq!(one.seen(), Vec::<String>::new(), "the other node answers");
     net.carry();
     assert_eq!(one.seen(), ["started"]);
