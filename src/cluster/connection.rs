@@ -94,9 +94,8 @@ pub(crate) struct Connection {
     core: Weak<Core>,
     /// The questions of the other node whose replies are here. `None` when the connection is down.
     imported: Mutex<Option<BTreeMap<u64, Weak<Ask>>>>,
-    /// The processes that the other node has spawned here, and that have not started. `None` when the connection is
-    /// down.
-    starting: Mutex<Option<BTreeMap<Pid, Starting>>>,
+    /// The processes that the other node has spawned here, and that have not started.
+    starting: Mutex<BTreeMap<Pid, Starting>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
     me: Weak<Connection>,
@@ -146,7 +145,7 @@ impl Connection {
                 host: Box::new(move || Some(Arc::new(host.upgrade()? as Arc<dyn Host>) as CountedHost)),
             };
             let (side, imported, me) = (Arc::new(side), Mutex::new(Some(BTreeMap::new())), me.clone());
-            let starting = Mutex::new(Some(BTreeMap::new()));
+            let starting = Mutex::default();
             Connection { side, wire, taken, carrier, core, imported, starting, relations: FarRelations::new(), me }
         }))
     }
@@ -404,7 +403,6 @@ impl Connection {
                 core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) });
             }
         }
-        drop(lock(&self.starting).take());
         self.end_relations();
         self.side.questions.answer_all(|pid| CommandError::Node { pid, why: NodeError::NodeDown });
         let imported = lock(&self.imported).take();

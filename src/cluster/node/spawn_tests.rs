@@ -13,7 +13,9 @@ use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
 use crate::primitives::{Mutex, lock};
-use crate::process::{EntryArgs, Event, Events, InitResult, Process, SpawnOptions, Step, StepOutput, StepResult};
+use crate::process::{
+    EntryArgs, Event, Events, InitResult, Monitor, Process, SpawnOptions, Step, StepOutput, StepResult,
+};
 use crate::wait::{until, wait};
 
 /// The fate of a process.
@@ -262,6 +264,19 @@ fn a_spawner_that_waits_no_longer_leaves_no_process_and_gets_no_event() {
         assert_eq!((living(&net, 0), living(&net, 1)), (0, 0), "monitored: {is_monitored}");
         net.nothing_is_left("given up");
     }
+}
+
+#[test]
+fn a_spawner_that_has_ended_is_not_related() {
+    let net = nets(2);
+    let (one, other) = (net.plain(0), net.plain(1));
+    let far = net.pid(&other, 0);
+    net.done(&one);
+    let core = net.sides[0].0.core();
+    let pair = (one.handle.pid(), far);
+    assert!(!core.relations.spawned_elsewhere(&*core.road, pair, (true, Some(Monitor::new(1, far)))));
+    net.carry();
+    net.nothing_is_left("ended");
 }
 
 #[test]
