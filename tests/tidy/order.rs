@@ -490,5 +490,6 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/trace_builder",
     "simulation/simulation",
     "simulation/network/tests",
+    "simulation/network/spawn_tests",
     "simulation/mod",
 ];
