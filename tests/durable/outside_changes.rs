@@ -222,6 +222,28 @@ fn a_change_of_a_step_that_was_not_performed_is_performed_by_the_load() {
     }
 }
 
+/// The record of a step is lost that has linked the process anew. So the change of the other one counts.
+#[test]
+fn a_link_of_a_step_that_is_lost_does_not_come_back() {
+    if !goes_ahead() {
+        return;
+    }
+    for way in WAYS {
+        let (disk, gate) = (MemoryDisk::new(), Gate::default());
+        let (store, runtime) = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
+        let pair @ Pair { one, other, .. } = &Pair::new((&store, &runtime), true, true);
+        gate.close();
+        drop(store.send(*one, KnotMessage::Link(other.pid())).unwrap());
+        stepped(&runtime);
+        gate.wait_for(1);
+        way.go(&runtime, *other, *one);
+        disk.fail_at(disk.calls(), Fault::Crash);
+        gate.open();
+        pair.is_told((&store, &runtime), way);
+        end((store, runtime));
+    }
+}
+
 /// A program that does not know the kind of the durable process.
 fn unknown(disk: &MemoryDisk) -> (Store, Runtime) {
     store_in(MemoryJournal::new(disk)).kind::<Worker>().start(Runtime::builder()).unwrap()
@@ -272,22 +294,25 @@ fn a_link_that_an_ordinary_process_leaves_while_the_other_one_is_parked() {
             let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
             let store = store_in(MemoryJournal::new(&disk)).kind::<Knot>();
             let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
-            let pair @ Pair { one, other, .. } = &Pair::new((&store, &runtime), false, traps);
-            drop(store.send(*one, KnotMessage::Fail).unwrap());
-            for pause in [1, 2, 4, 8, 16] {
-                runtime.wait_idle().unwrap();
-                clock.advance(Duration::from_secs(pause));
-            }
-            until("it is parked", || store.count(&Query::all().parked()).unwrap() == 1);
-            // From now on it is not in memory.
-            disk.crash();
-            until("the disk is open again", || {
-                store.begin("other", Knot::default()).is_ok_and(|one| one.wait(LIMIT).is_ok())
+            let [one] = begin(&store);
+            tell(&store, one, KnotMessage::Trap(traps));
+            assert!(look(&runtime, one).is_some());
+            drop(store.send(one, KnotMessage::Fail).unwrap());
+            until("it is parked", || {
+                clock.advance(Duration::from_secs(1));
+                store.count(&Query::all().parked()).unwrap() == 1
             });
-            until("it is out of memory", || runtime.processes().len() == 2);
-            way.go(&runtime, *other, *one);
+            drop(runtime.shutdown(Duration::MAX).unwrap());
+            store.close().unwrap();
+            // From now on it is not in memory.
+            let (store, runtime) = open(&disk);
+            let other = spawn(&runtime);
+            say(&runtime, other, KnotMessage::Link(one.pid()));
+            let pair = Pair { one, other, traps, watched: runtime.watch(one.pid()) };
+            stepped(&runtime);
+            way.go(&runtime, other, one);
             if way != Way::Fails || traps {
-                until("nothing is left to be done", || runtime.is_idle());
+                stepped(&runtime);
                 assert!(!is_terminated(&store, "0"));
                 store.skip(one.pid()).unwrap();
             }
