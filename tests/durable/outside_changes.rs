@@ -6,7 +6,7 @@ use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
 use procession::durable::{Query, Store};
 use procession::observe::ExitWatcher;
-use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+use procession::{Address, Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
 use crate::gate::{Gate, GatedJournal, SlowLoads};
 use crate::knots::{Knot, KnotMessage, begin, is_terminated, link, look, open, say, spawn, start, tell};
@@ -323,11 +323,18 @@ fn a_link_that_an_ordinary_process_leaves_while_the_other_one_is_parked() {
 }
 
 /// Fails when it is asked to stop.
-struct Stubborn;
+struct Stubborn {
+    linked_to: Option<Pid>,
+}
 
 impl Process for Stubborn {
     type Message = ();
     type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> StepResult<()> {
+        self.linked_to.into_iter().for_each(|pid| out.link(pid));
+        Ok(Step::Idle)
+    }
 
     fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
         match events.any(|event| matches!(event, Event::Cancel(_))) {
@@ -344,7 +351,7 @@ fn a_shutdown_ends_no_durable_process_by_its_links() {
         let disk = MemoryDisk::new();
         let (store, runtime) = open(&disk);
         let [one] = begin(&store);
-        let other = runtime.spawn(Stubborn).unwrap();
+        let other = runtime.spawn(Stubborn { linked_to: None }).unwrap();
         tell(&store, one, KnotMessage::Trap(traps));
         tell(&store, one, KnotMessage::Link(other.pid()));
         assert!(look(&runtime, one).is_some());
@@ -360,6 +367,29 @@ fn a_shutdown_ends_no_durable_process_by_its_links() {
         }
         end((store, runtime));
     }
+}
+
+/// As above, for a durable process that its load would end.
+#[test]
+fn a_shutdown_ends_no_process_of_a_kind_that_is_not_known() {
+    let disk = MemoryDisk::new();
+    let (store, runtime) = open(&disk);
+    let [one] = begin(&store);
+    end((store, runtime));
+    let (store, runtime) = unknown(&disk);
+    let linked_to = Some(one.pid());
+    runtime.spawn(Stubborn { linked_to }).unwrap();
+    stepped(&runtime);
+    // It is not parked. The order is refused by a load.
+    assert!(store.skip(one.pid()).is_err());
+    drop(runtime.shutdown(LIMIT).unwrap());
+    store.close().unwrap();
+    let (store, runtime) = open(&disk);
+    if look(&runtime, one).is_none() {
+        let exit = runtime.watch(one.pid()).wait_timeout(LIMIT).unwrap().exit.to_string();
+        assert!(!exit.contains("it does not stop"), "{exit}");
+    }
+    end((store, runtime));
 }
 
 /// Two ends of a link end at once: the end of the one comes before that of the other one is on disk.
