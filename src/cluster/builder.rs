@@ -268,8 +268,8 @@ impl ClusterBuilder {
         self
     }
 
-    /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are not reached from other
-    /// nodes yet.
+    /// Makes a runtime a node. If it has a [store](crate::durable), other nodes reach its durable processes, too. They
+    /// cannot link themselves to one.
     ///
     /// Each peer costs two threads.
     ///

@@ -6,6 +6,8 @@
 //! Messages between nodes are encoded. So their types implement [`Remote`], mostly by [`remote!`](crate::remote), and
 //! are named in the [`Wire`] of the node. Local messages pay nothing for it.
 //!
+//! A process is spawned on another node by its type, which is a [`RemoteProcess`], and an argument.
+//!
 //! With the feature `zenoh`, nodes of several programs are connected over TCP in a trusted network. The nodes of one
 //! program are connected by a [`MemoryNetwork`], or in a [simulation](crate::simulation::World::start_node).
 //!

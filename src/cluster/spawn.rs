@@ -32,7 +32,8 @@ impl Cluster {
     /// ```
     /// # use procession::cluster::{Cluster, MemoryNetwork, Wire};
     /// use procession::cluster::RemoteProcess;
-    /// # use procession::{BoxError, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult, remote};
+    /// # use procession::{BoxError, Event, Events, Process, Reply, Runtime, SpawnOptions};
+    /// # use procession::{Step, StepOutput, StepResult, remote};
     /// # use serde::{Deserialize, Serialize};
     /// # use std::time::Duration;
     ///
@@ -133,8 +134,8 @@ fn failed(why: SpawnError) -> CommandError {
 
 /// Processes on other nodes.
 impl StepOutput {
-    /// Spawns a process on a node of the cluster, which may be this node. The command is answered with its address, when
-    /// its `init` has returned there.
+    /// Spawns a process on a node of the cluster, which may be this node. The command is answered with its address,
+    /// when its `init` has returned there.
     ///
     /// With [`SpawnOptions::link`] the two are linked from the start of the new process on, and with
     /// [`SpawnOptions::monitor`] the answer has the monitor. The process does not begin its work before. If the

@@ -34,8 +34,8 @@ impl Relations {
         }
     }
 
-    /// The process `near` of this node has spawned `far` on another node, with a link or a monitor. Returns whether they
-    /// are related. They are not if `near` has ended.
+    /// The process `near` of this node has spawned `far` on another node, with a link or a monitor. Returns whether
+    /// they are related. They are not if `near` has ended.
     pub(crate) fn spawned_elsewhere(
         &self,
         cells: &impl Cells,

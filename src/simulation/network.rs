@@ -263,3 +263,5 @@ impl Shared {
 
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod spawn_tests;

@@ -40,6 +40,8 @@ mod memory_faults;
 mod operating;
 mod outside_links;
 mod outside_changes;
+#[cfg(feature = "cluster")]
+mod other_nodes;
 mod orders;
 mod moments;
 mod races;

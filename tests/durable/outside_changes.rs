@@ -6,7 +6,7 @@ use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
 use procession::durable::{Query, Store};
 use procession::observe::ExitWatcher;
-use procession::{Address, Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
+use procession::{Address, BoxError, Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
 use crate::gate::{Gate, GatedJournal, SlowLoads};
 use crate::knots::{Knot, KnotMessage, begin, is_terminated, link, look, open, say, spawn, start, tell};
@@ -331,9 +331,9 @@ impl Process for Stubborn {
     type Message = ();
     type Output = ();
 
-    fn start(&mut self, out: &mut StepOutput) -> StepResult<()> {
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
         self.linked_to.into_iter().for_each(|pid| out.link(pid));
-        Ok(Step::Idle)
+        Ok(())
     }
 
     fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {

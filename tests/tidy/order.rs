@@ -335,8 +335,8 @@ pub(super) const ORDER: &[&str] = &[
     "durable/operate",
     "durable/store/tests",
     "durable/sleep/tests",
+    "durable/outside/tests",
     "durable/machine/tests",
-    "durable/sleep/tests",
     "durable/answering",
     "durable/tail/models",
     "durable/tail/tests",
@@ -490,5 +490,6 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/trace_builder",
     "simulation/simulation",
     "simulation/network/tests",
+    "simulation/network/spawn_tests",
     "simulation/mod",
 ];

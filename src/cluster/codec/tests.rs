@@ -517,7 +517,7 @@ fn a_list_of_types_from_a_stranger_is_refused_or_read() {
     let (one, _) = two();
     assert!(one.wire.taken_by(&[0xff; 9]).is_err());
     assert!(one.wire.taken_by(&[]).is_err());
-    let list = postcard::to_stdvec(&vec![("test::Message", 1_u32, 0_u64); 1_000]).unwrap();
+    let list = postcard::to_stdvec(&vec![(0_u8, "test::Message", 1_u32, 0_u64); 1_000]).unwrap();
     let taken = one.wire.taken_by(&list).unwrap();
     assert!(matches!(one.wire.outgoing(&Message::Number(1), &taken), Err(NotEncoded::NotTaken { .. })));
     assert_eq!(<Message as Remote>::MAX_BYTES, MAX_BYTES);

@@ -96,7 +96,7 @@ impl Connection {
                 if is_related {
                     from.node() == self.side.there
                 } else {
-                    self.is_of(self.side.there, from)
+                    self.there.has(from)
                 }
             }
             None => !is_related,
@@ -127,7 +127,7 @@ impl Connection {
         let spawned = core.spawn_from_elsewhere(|pid| {
             let mut ready = described(pid, options.here())?;
             ready.head.rare().begun = Some(StartReport { to, tag: number, answer: |_, _| Box::new(()) });
-            lock(&self.starting).as_mut().and_then(|starting| starting.insert(pid, Starting { number, relations }));
+            lock(&self.starting).insert(pid, Starting { number, relations });
             Ok(ready)
         });
         if let Err(why) = spawned {
@@ -139,7 +139,7 @@ impl Connection {
     /// The `init` of a process that the other node has spawned has returned, or it has failed. The caller has its body.
     pub(in crate::cluster) fn report_start(&self, core: &Core, completion: &Completion) {
         let child = completion.answered_by();
-        let starting = child.and_then(|child| Some((child, lock(&self.starting).as_mut()?.remove(&child)?)));
+        let starting = child.and_then(|child| Some((child, lock(&self.starting).remove(&child)?)));
         let Some((child, Starting { number, relations })) = starting else {
             // It was spawned over an earlier connection.
             return end_unreported(core, completion);

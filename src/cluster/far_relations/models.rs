@@ -170,7 +170,7 @@ fn a_far_process_is_watched_while_the_last_watcher_leaves() {
 
 /// Fails if the link is written although the connection is down, or if the down does not find it.
 #[test]
-fn a_process_begins_with_a_far_link_while_the_node_of_its_spawner_goes_down() {
+fn a_process_begins_with_a_far_link_while_the_other_node_goes_down() {
     loom::model(|| {
         let here = here();
         let other = here.clone();

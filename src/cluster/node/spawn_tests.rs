@@ -13,7 +13,10 @@ use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
 use crate::primitives::{Mutex, lock};
-use crate::process::{EntryArgs, Event, Events, InitResult, Process, SpawnOptions, Step, StepOutput, StepResult};
+use crate::process::{
+    EntryArgs, Event, Events, InitResult, Monitor, Overflow, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
+};
+use crate::sched::non_local::NonLocal as _;
 use crate::wait::{until, wait};
 
 /// The fate of a process.
@@ -157,9 +160,7 @@ fn living(net: &Net, at: usize) -> usize {
 fn a_process_is_spawned_on_another_node_and_its_address_is_the_answer() {
     let net = nets(2);
     let one = net.plain(0);
-    spawn(&net, &one, Fate::Lives, |options| {
-        options.name("egg").group("nest").mailbox(3, crate::process::Overflow::Refuse)
-    });
+    spawn(&net, &one, Fate::Lives, |options| options.name("egg").group("nest").mailbox(3, Overflow::Refuse));
     assert_eq!(one.seen(), Vec::<String>::new(), "the other node answers");
     net.carry();
     assert_eq!(one.seen(), ["started"]);
@@ -192,7 +193,7 @@ fn a_process_whose_factory_or_init_fails_is_answered_with_the_error() {
     }
     let _holder = net.sides[1].0.spawn_with(Unlisted, SpawnOptions::new().name("egg")).unwrap();
     spawn(&net, &one, Fate::Lives, |options| options.name("egg"));
-    spawn(&net, &one, Fate::Lives, |options| options.mailbox(0, crate::process::Overflow::Refuse));
+    spawn(&net, &one, Fate::Lives, |options| options.mailbox(0, Overflow::Refuse));
     spawn_within::<Unlisted>(&net, &one, (), |options| options, Duration::MAX);
     net.carry();
     let seen = one.seen();
@@ -202,10 +203,15 @@ fn a_process_whose_factory_or_init_fails_is_answered_with_the_error() {
     }
     assert_eq!(living(&net, 1), 1);
     net.nothing_is_left("refused");
+    // Their places in the table are free.
+    (0..50).for_each(|_| spawn(&net, &one, Fate::Lives, |options| options.mailbox(0, Overflow::Refuse)));
+    spawn(&net, &one, Fate::Lives, |options| options.name("other"));
+    net.carry();
+    assert!(net.sides[1].0.whereis("other").unwrap().slot() < 25);
 }
 
 #[test]
-fn an_end_right_after_the_start_is_told_with_the_real_exit_in_any_order_of_frames() {
+fn an_end_right_after_the_start_is_told_in_any_order_of_frames() {
     let net = nets(2);
     for seed in 0..60 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -223,7 +229,7 @@ fn an_end_right_after_the_start_is_told_with_the_real_exit_in_any_order_of_frame
 }
 
 #[test]
-fn a_linked_process_ends_with_its_spawner_and_the_link_is_that_of_the_spawner() {
+fn a_linked_process_ends_with_its_spawner_which_has_made_the_link() {
     let net = nets(2);
     for recovers in [false, true] {
         let one = net.spawn(0, recovers, SpawnOptions::new());
@@ -262,6 +268,48 @@ fn a_spawner_that_waits_no_longer_leaves_no_process_and_gets_no_event() {
         assert_eq!((living(&net, 0), living(&net, 1)), (0, 0), "monitored: {is_monitored}");
         net.nothing_is_left("given up");
     }
+}
+
+#[test]
+fn a_spawner_that_has_ended_is_not_related() {
+    let net = nets(2);
+    let (one, other) = (net.plain(0), net.plain(1));
+    let far = net.pid(&other, 0);
+    net.done(&one);
+    let core = net.sides[0].0.core();
+    let pair = (one.handle.pid(), far);
+    assert!(!core.relations.spawned_elsewhere(&*core.road, pair, (true, Some(Monitor::new(1, far)))));
+    net.carry();
+    net.nothing_is_left("ended");
+}
+
+#[test]
+fn a_report_that_cannot_be_read_leaves_no_process_and_no_link() {
+    let net = nets(2);
+    let one = net.plain(0);
+    let node = Pid::new(net.ends[&(0, 1)].number, 0, 1).unwrap();
+    net.does(&one, move |out| {
+        let far = FarOptions::of(&SpawnOptions::new().link().monitor(), || out.new_number()).unwrap();
+        let order = |reply| {
+            let order = SpawnOrder::new::<Hatched>(Fate::Lives, far, reply);
+            SpawnOrder { read: |_| Err("on purpose".into()), ..order }
+        };
+        out.ask(node.typed::<SpawnOrder>(), order, Duration::MAX);
+    });
+    net.carry();
+    assert_eq!((one.seen(), living(&net, 1)), (vec!["answer dropped without an answer".to_string()], 0));
+    assert!(net.sides[0].0.is_alive(one.handle.pid()));
+    net.nothing_is_left("unread");
+}
+
+#[test]
+fn only_a_process_of_this_run_can_be_related_to_a_far_one() {
+    let net = nets(2);
+    let node = Pid::new(net.ends[&(0, 1)].number, 0, 1).unwrap();
+    let far = FarOptions::of(&SpawnOptions::new().link(), || 1).unwrap();
+    let order = SpawnOrder::new::<Hatched>(Fate::Lives, far, Reply::spent());
+    let refused = net.sides[0].1.post(None, node, Box::new(order)).unwrap_err().1;
+    assert!(refused.to_string().contains("a durable process cannot be linked"), "{refused}");
 }
 
 #[test]

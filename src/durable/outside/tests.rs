@@ -1,4 +1,4 @@
-//! What a residence keeps of links to ordinary processes.
+//! Tests of the part of links to ordinary processes that is in memory.
 
 use super::*;
 use crate::outcome::{Exit, Reason};
