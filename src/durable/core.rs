@@ -144,8 +144,8 @@ pub(super) struct Found {
     pub(super) timers: Vec<(u64, u64)>,
     /// The tags of its commands, and the commands.
     pub(super) commands: Vec<(u64, StoredCommand)>,
-    /// The ends of ordinary processes that it was given while it was out of memory, with their links.
-    pub(super) outside: Vec<((u64, u64), FirstEnd)>,
+    /// The end of a linked ordinary process that ends this one, if it traps no exits.
+    pub(super) outside: Option<FirstEnd>,
     /// The tags of its stored questions, and the times at which their limits are over.
     pub(super) questions: Vec<(u64, Option<u64>)>,
     /// The replies to stored questions that its state has.
@@ -188,7 +188,7 @@ impl Found {
             mail: Vec::new(),
             timers: Vec::new(),
             commands: Vec::new(),
-            outside: Vec::new(),
+            outside: None,
             questions: Vec::new(),
             kept: Vec::new(),
             dead: Vec::new(),

@@ -128,6 +128,8 @@ impl StoreCore {
         if let Some(exit) = ended {
             self.open_commands.forget_all(serial);
             let reason = exit.exit(self.run);
+            // No exit that it was given is kept any more.
+            drop_contained(self.residency.enter(serial, |residence| residence.outside.forget_all()));
             self.tell_end(serial, exit);
             core.tell_related(resident.pid, &reason, &mut core.executor());
             let linked = std::mem::take(&mut *lock(&resident.last_outside));

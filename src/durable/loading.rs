@@ -8,7 +8,7 @@ use super::children::begin_child;
 use super::coding::Format;
 use super::command_steps;
 use super::contract::{Durable, Encoded};
-use super::core::{Found, Kind, MakeBody, RELOAD, Show, StoreCore, Unreadable};
+use super::core::{Found, Kind, MakeBody, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
 use super::left::Left;
 use super::loaded::Loaded;
@@ -26,7 +26,7 @@ use super::trail::Traced;
 use crate::outcome::{BoxError, contain, drop_contained, tell_log};
 use crate::primitives::Arc;
 use crate::process::{DeadLetter, DeadLetterReason};
-use crate::runtime::{Core, Timed};
+use crate::runtime::Core;
 use crate::sched::body::{Ready, Yield};
 use crate::sched::outbox::Outbox;
 use crate::sched::turn::Engine;
@@ -134,16 +134,6 @@ impl StoreCore {
         }
     }
 
-    pub(super) fn load_later(&self, core: &Arc<Core>, serial: u64) {
-        let (me, weak) = (self.me.clone(), Arc::downgrade(core));
-        let again = move || {
-            if let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) {
-                me.start_load(&core, serial);
-            }
-        };
-        drop(core.timers.after(0, RELOAD, Timed::Run(Box::new(again))).map(|key| key.map(drop)));
-    }
-
     /// Loads a process, and makes it resident. The tables have all of its records.
     pub(super) fn load(&self, serial: u64) {
         let Some(core) = self.core() else { return };
@@ -153,10 +143,11 @@ impl StoreCore {
         // A process of the life of a rewind would not be called to leave.
         let Some(life) = self.tail.open_life() else { return self.load_later(&core, serial) };
         let (left_behind, outside) = self.residency.enter(serial, |residence| {
-            residence.seen_outside = residence.outside.len();
-            let outside: Vec<_> = residence.outside.iter().filter_map(|change| change.ending(self.run)).collect();
-            (residence.left_behind, outside)
+            residence.outside.is_changed = false;
+            (residence.left_behind, self.view_outside(residence))
         });
+        let ending = outside.ending(self.run);
+        drop_contained(outside);
         if let Some((left_in, position)) = left_behind
             && left_in == life
             && position > self.tail.released()
@@ -178,7 +169,7 @@ impl StoreCore {
             Err(error) => {
                 tell_log(|| tracing::warn!(serial, %error, "a durable process cannot be read now, and is read again"));
                 if let JournalError::Damaged(damage) = &error {
-                    if let Some(found) = self.is_to_end_damaged(serial, (life, through), outside) {
+                    if let Some(found) = self.is_to_end_damaged(serial, (life, through), ending) {
                         return self.end_unread(&core, found, through);
                     }
                     tell_log(|| tracing::error!(serial, %damage, "a durable process is damaged, and stays on disk"));
@@ -206,7 +197,7 @@ impl StoreCore {
                 return;
             }
         };
-        found.outside = outside;
+        found.outside = ending;
         self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
         if self.carry_out(&core, &found, life) {
             return;
@@ -214,15 +205,16 @@ impl StoreCore {
         let Some(kind) = self.kinds.get(&*found.row.kind) else {
             let kind = &*found.row.kind;
             tell_log(|| tracing::warn!(serial, kind, "a durable process is of a kind that the program does not know"));
-            return if found.is_to_end(self.run) {
-                self.end_unread(&core, found, through)
-            } else {
-                self.unreadable(serial, Some((life, through)))
-            };
+            if found.is_to_end(self.run) {
+                return self.end_unread(&core, found, through);
+            }
+            self.follow_unread(&core, &found);
+            return self.unreadable(serial, Some((life, through)));
         };
         // One that is to end is loaded, so that it ends as any other.
         if found.head.parked.as_ref().is_some_and(|parked| parked.version == kind.version) && !found.is_to_end(self.run)
         {
+            self.follow_unread(&core, &found);
             return self.unreadable(serial, Some((life, through)));
         }
         let refused_mail = self.refuse_wrong_mail(&core, &mut found);
@@ -241,6 +233,7 @@ impl StoreCore {
                     Err(Refused::Rewound) => self.load_later(&core, serial),
                     Err(Refused::Closed) => self.unreadable(serial, None),
                     Ok(()) => {
+                        self.follow_unread(&core, &found);
                         self.unreadable(serial, Some((life, through)));
                         // If the record was lost before, its waiter has found nothing to load.
                         if self.tail.life() != life {
@@ -279,9 +272,6 @@ impl StoreCore {
                     refused = Some(body);
                     return;
                 }
-            }
-            if !residence.outside.is_empty() {
-                resident.note(Call::Outside);
             }
             if !residence.repairs.is_empty() {
                 // Before its first turn.
@@ -463,10 +453,10 @@ impl StoreCore {
     pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64) {
         let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
             residence.place = Place::Nobody;
-            let needless = std::mem::take(&mut residence.outside);
+            let needless = residence.outside.forget_all();
             (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests), needless)
         });
-        needless.into_iter().for_each(drop_contained);
+        drop_contained(needless);
         self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
         self.replies.give_up(serial, &[]);
         let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
@@ -487,20 +477,18 @@ impl StoreCore {
     /// A process stays on disk. `read` is the last record that its load has read, if it is to look at later ones.
     pub(super) fn unreadable(&self, serial: u64, read: Option<(Life, Position)>) {
         let is_end = |(_, _, request): &(u64, Life, StoredRequest)| *request == StoredRequest::End;
-        let (waiting, needless, is_ordered) = self.residency.enter(serial, |residence| {
+        let (waiting, is_ordered) = self.residency.enter(serial, |residence| {
             // A request to end may have come after the look at its rows.
             let is_to_end = std::mem::take(&mut residence.requests).iter().any(is_end);
             // So may the order of a parent that has ended.
             let is_later = |(life, through)| residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
-            let is_given = residence.outside.len() > residence.seen_outside;
+            let is_given = residence.outside.is_changed;
             let is_ordered = is_to_end || is_given || !residence.repairs.is_empty() || read.is_some_and(is_later);
             residence.place = if is_ordered { Place::Loading } else { Place::Unreadable };
             residence.left_behind = is_to_end.then(|| self.tail.end()).or(residence.left_behind);
             // Stored messages stay on disk. Questions are dropped, which tells their askers.
-            let needless = if is_ordered { Vec::new() } else { std::mem::take(&mut residence.outside) };
-            (residence.leave_on_disk(), needless, is_ordered)
+            (residence.leave_on_disk(), is_ordered)
         });
-        needless.into_iter().for_each(drop_contained);
         waiting.into_iter().for_each(|mail| drop_contained(mail.message));
         if let Some(core) = self.core().filter(|_| is_ordered) {
             self.start_load(&core, serial);

@@ -20,7 +20,7 @@ use super::journal::Position;
 use super::loaded::{Loaded, offer_events};
 use super::mail_tap::MailTap;
 use super::next_kind::NextKind;
-use super::outside::OutsideLinks;
+use super::outside::OutsideSeen;
 use super::residency::{Call, Kept, Resident, Taken};
 use super::rest::Sleeper;
 use super::results::is_shutdown;
@@ -122,7 +122,7 @@ pub(super) fn body_of<P: Durable>(
         next_kind: None,
         attempts: 0,
         offered: BTreeSet::new(),
-        outside: OutsideLinks::default(),
+        outside: OutsideSeen::default(),
         sleeper: None,
         sight: Sight::default(),
     };
@@ -165,7 +165,7 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) attempts: u32,
     /// The serial numbers of the linked processes whose ends are events in its mailbox.
     pub(super) offered: BTreeSet<u64>,
-    pub(super) outside: OutsideLinks,
+    pub(super) outside: OutsideSeen,
     /// Set when it leaves memory to sleep.
     pub(super) sleeper: Option<Sleeper>,
     /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.

@@ -1,18 +1,19 @@
-//! Links between processes of a store and ordinary ones.
+//! Links between processes of a store and ordinary ones. `docs/durable.md` has the protocol.
 //!
 //! Such a link is an entry of the durable process, with the PID of the other one. Its number is like no other. In the
 //! table of relations the link stands under the PID that others know. So it stays there when the process leaves memory,
 //! and its end is told by its last record, as all ends are told.
 //!
-//! *The durable process links.* The record of the step has the entry. When it is on disk, the link is performed. A load
-//! performs it again, which changes nothing, or tells that there is no such process any more.
+//! *The durable process links or unlinks.* The record of the step has the entry, or removes it. When it is on disk, the
+//! change is performed. Until then the residence has the change as *held*, and the last step decides. A process that
+//! was lost with held changes is loaded. The load performs those of which the record is on disk.
 //!
-//! *The ordinary process links, unlinks or ends.* That comes to the residence of the durable one, in order and under
-//! the locks of relations, and loads it if it sleeps. The durable process sees it in a turn of its own. So no other
-//! thread changes its entries. While changes of its own steps are held, the last step decides what the entry is.
+//! *The ordinary process links or unlinks.* The table of relations has the result. The durable process is called, and
+//! brings its entries in line with the table, in a turn of its own. A process that cannot be loaded has its load do so.
 //!
-//! *An exit* needs the entry: it is the right to be told. If the process traps exits, the exit is an event, and the
-//! record of the step that takes it removes the entry. Otherwise the process ends, unless the other one was done.
+//! *An exit* comes with the half that the durable process had in the table, so it comes once. The residence keeps it
+//! until the record that takes it is on disk. If the process traps exits, the exit is an event, and the record of the
+//! step that takes it removes the entry. Otherwise the process ends, unless the other one was done.
 //!
 //! *A kill.* An entry of an earlier run tells of a process that has ended with its runtime. It is due at once, so the
 //! start loads the process. A link that an ordinary process has made may be lost if the kill comes before it is stored.
@@ -23,10 +24,12 @@ use std::collections::{BTreeMap, HashSet};
 use super::coding::Run;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
+use super::journal::{Change, EncodedRecord, Position, Record};
 use super::machine::DurableMachine;
-use super::outside::Outside;
-use super::residency::{Call, Place, Resident, Taken};
+use super::outside::OutsideView;
+use super::residency::{Call, Place, Residence, Resident, Taken};
 use super::rows::{DownExit, FirstEnd};
+use super::tail::{Fate, Life};
 use super::ties::Ties;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
@@ -51,8 +54,9 @@ impl<P: Durable> DurableMachine<P> {
             let noted = self.store.run.note(*pid);
             if !*begins {
                 ties.outside.remove(&noted);
-            } else if let Entry::Vacant(new) = ties.outside.entry(noted) {
-                new.insert(self.store.number().map_err(|_| StepError::Rewound)?);
+            } else {
+                // A new number, so that a load knows which step has made the entry.
+                ties.outside.insert(noted, self.store.number().map_err(|_| StepError::Rewound)?);
             }
         }
         Ok(())
@@ -81,9 +85,23 @@ impl<P: Durable> DurableMachine<P> {
         }
         let gone = self.taken_outside(taken);
         self.outside.offered.retain(|noted| !gone.contains(noted));
-        for (pid, _) in links {
-            *self.outside.held.entry(*pid).or_default() += 1;
-            self.forget_outside(*pid);
+        links.iter().for_each(|(pid, _)| self.forget_outside(*pid));
+        // An exit before a change of the link concerns a link that is no more.
+        let changed = links.iter().map(|(pid, _)| *pid);
+        let over: Vec<Pid> = gone.iter().filter_map(|noted| self.store.run.read(*noted)).chain(changed).collect();
+        let (serial, record) = (self.resident.serial, (self.resident.life, self.rests_on));
+        let is_taken = self.store.residency.enter(serial, |residence| {
+            for (pid, _) in links {
+                residence.outside.hold(*pid, self.ties.outside.get(&self.store.run.note(*pid)).copied());
+            }
+            residence.outside.take(&over, record, |record| self.store.is_lost(record))
+        });
+        if is_taken {
+            self.store.tail.when_settled(record.0, record.1, self.store.when_taken(serial, record));
+        }
+        if let Some(core) = self.store.core().filter(|_| !gone.is_empty()) {
+            // One that has recovered may be linked again.
+            self.resident.call(&core.road, Call::Outside);
         }
     }
 
@@ -98,70 +116,38 @@ impl<P: Durable> DurableMachine<P> {
 
     /// Sees the changes of links to ordinary processes.
     pub(super) fn see_outside(&mut self) {
-        let (serial, run) = (self.resident.serial, self.store.run);
-        let changes = self.store.residency.enter(serial, |residence| {
-            residence.seen_outside = 0;
-            std::mem::take(&mut residence.outside)
-        });
+        let Some(core) = self.store.core() else { return };
+        let (serial, life, run) = (self.resident.serial, self.resident.life, self.store.run);
         let mut ties = self.ties.clone();
-        let over = |(noted, _): (&(u64, u64), &u64)| (noted.0 != run.number).then_some(*noted);
-        let over: Vec<(u64, u64)> = ties.outside.iter().filter_map(over).collect();
+        let is_over = |noted: &&(u64, u64)| noted.0 != run.number;
+        let over: Vec<(u64, u64)> = ties.outside.keys().filter(is_over).copied().collect();
         for noted in over {
             let Some(pid) = run.read(noted) else { continue };
             let exit = ExitSignal { pid, exit: Exit::Terminated(Reason::Shutdown) };
-            self.see_exit_outside(&mut ties, noted, (exit, LinkedBy::OTHER));
+            self.see_exit_outside(ties.traps, noted, (exit, LinkedBy::OTHER));
         }
-        for change in changes {
-            match change {
-                Outside::Link(change) => self.see_change_outside(&mut ties, change),
-                Outside::Exit(exit, by) => self.see_exit_outside(&mut ties, run.note(exit.pid), (exit, by)),
-            }
+        let (exits, done) = self.store.follow_links(&core, self.resident.pid, serial, &mut ties);
+        for (exit, by) in exits {
+            self.see_exit_outside(ties.traps, run.note(exit.pid), (exit, by));
         }
         // If this is refused, the process is loaded again, and finds what there is.
         if let Ok(changes) = ties.changes(&self.ties, serial) {
-            self.store.remove_in(self.resident.life, changes);
+            self.store.take_exits(serial, life, changes, &done);
         }
         self.ties = ties;
     }
 
-    fn see_change_outside(&mut self, ties: &mut Ties, LinkChange { other, begins, by_me }: LinkChange) {
-        if by_me && let Some(held) = self.outside.held.get_mut(&other) {
-            *held -= 1;
-            if *held == 0 {
-                self.outside.held.remove(&other);
-            }
-        }
-        if self.outside.held.contains_key(&other) {
-            return;
-        }
-        let noted = self.store.run.note(other);
-        if !begins {
-            ties.outside.remove(&noted);
-            self.forget_outside(other);
-        } else if !by_me
-            && !ties.outside.contains_key(&noted)
-            && let Ok(number) = self.store.number()
-        {
-            ties.outside.insert(noted, number);
-        }
-    }
-
-    fn see_exit_outside(&mut self, ties: &mut Ties, noted: (u64, u64), (exit, by): (ExitSignal, LinkedBy)) {
-        if !ties.outside.contains_key(&noted) || self.outside.offered.contains(&noted) {
+    fn see_exit_outside(&mut self, traps: bool, noted: (u64, u64), (exit, by): (ExitSignal, LinkedBy)) {
+        if self.outside.offered.contains(&noted) {
             return drop_contained(exit);
         }
-        if ties.traps {
+        if traps {
             self.outside.offered.push(noted);
             return self.typed.waiting().signal(Signal::Control(Control::Exit(exit, by)));
         }
-        match FirstEnd::of_ordinary(noted, &exit.exit, self.store.run) {
-            None => _ = ties.outside.remove(&noted),
-            end => {
-                // The first one counts: a load tells again that there is no such process.
-                self.outside.end = self.outside.end.take().or(end);
-                self.resident.note(Call::Terminate);
-            }
-        }
+        let end = FirstEnd::of_ordinary(noted, &exit.exit, self.store.run);
+        self.outside.end = self.outside.end.take().or(end);
+        self.resident.note(Call::Terminate);
         drop_contained(exit);
     }
 }
@@ -169,68 +155,185 @@ impl<P: Durable> DurableMachine<P> {
 impl Found {
     /// The cause, if the end of an ordinary process ends this one, which traps no exits.
     pub(super) fn ending_outside(&self, run: Run) -> Option<FirstEnd> {
-        let links = &self.ties.outside;
-        let given = self.outside.iter().find(|(noted, _)| links.contains_key(noted));
-        let over = || links.keys().find(|noted| noted.0 != run.number);
+        let over = || self.ties.outside.keys().find(|noted| noted.0 != run.number);
         let over = || over().map(|noted| FirstEnd::of(*noted, &DownExit::Runtime));
-        given.map(|(_, end)| end.clone()).or_else(over)
+        self.outside.clone().or_else(over)
+    }
+}
+
+impl Residence {
+    /// Calls the process to look at its links. Returns whether a load is to begin.
+    pub(super) fn call_outside(&mut self, core: &Core) -> bool {
+        match &self.place {
+            Place::Resident(resident) => resident.call(&core.road, Call::Outside),
+            Place::LeavingToSleep => self.place = Place::Leaving,
+            Place::Asleep | Place::Unreadable => {
+                self.place = Place::Loading;
+                return true;
+            }
+            Place::Loading | Place::Leaving | Place::Nobody | Place::Removed => {}
+        }
+        false
     }
 }
 
 impl StoreCore {
-    /// Gives a process the change of a link. Loads the process if it sleeps. An exit comes back if there is no
-    /// such process. The locks of relations are held.
-    pub(super) fn give_outside(&self, serial: u64, change: Outside) -> Result<(), Signal> {
-        let refused = |change| match change {
-            Outside::Exit(exit, by) => Err(Signal::Control(Control::Exit(exit, by))),
-            Outside::Link(_) => Ok(()),
-        };
-        // The end of the runtime ends no durable process. The next run tells of those that have ended with it.
-        let Some(core) = self.core().filter(|core| !core.road.door.is_closed()) else { return refused(change) };
-        let loads = self.residency.enter(serial, |residence| {
-            let ends = matches!(change, Outside::Exit(..));
-            match &residence.place {
-                Place::Nobody | Place::Removed => return Err(change),
-                Place::Resident(resident) => resident.call(&core.road, Call::Outside),
-                Place::LeavingToSleep => residence.place = Place::Leaving,
-                Place::Asleep | Place::Unreadable | Place::Loading | Place::Leaving => {}
-            }
-            residence.outside.push(change);
-            let loads =
-                matches!(residence.place, Place::Asleep) || ends && matches!(residence.place, Place::Unreadable);
-            if loads {
-                residence.place = Place::Loading;
-            }
-            Ok(loads)
-        });
-        match loads {
-            Ok(true) => self.start_load(&core, serial),
-            Ok(false) => {}
-            Err(change) => return refused(change),
-        }
-        Ok(())
+    /// The runtime, unless it shuts down. Its end ends no durable process. The next run tells of those that have ended
+    /// with it.
+    fn open_core(&self) -> Option<Arc<Core>> {
+        self.core().filter(|core| !core.road.door.is_closed())
     }
 
-    /// Performs the links of a process again that was loaded.
+    /// A link of a process has changed. The locks of relations are held.
+    pub(super) fn link_changed(&self, serial: u64, change: LinkChange) {
+        let Some(core) = self.open_core() else { return };
+        let loads = self.residency.enter(serial, |residence| {
+            residence.outside.changed(change);
+            residence.call_outside(&core)
+        });
+        if loads {
+            self.load_soon(&core, serial);
+        }
+    }
+
+    /// Gives a process the exit of one to which it is linked. Loads the process if it sleeps. An exit comes back that
+    /// is not needed. The locks of relations are held.
+    pub(super) fn give_exit(&self, serial: u64, exit: ExitSignal, by: LinkedBy) -> Result<(), Signal> {
+        let refused = |(exit, by)| Signal::Control(Control::Exit(exit, by));
+        let Some(core) = self.open_core() else { return Err(refused((exit, by))) };
+        let (needless, loads) = self.residency.enter(serial, |residence| {
+            // An end that is not on disk may be lost.
+            let is_lasting = |(_, end)| end <= self.tail.released();
+            if matches!(residence.place, Place::Nobody) && residence.left_behind.is_none_or(is_lasting) {
+                return (Some((exit, by)), false);
+            }
+            (residence.outside.ended(exit, by), residence.call_outside(&core))
+        });
+        if loads {
+            self.load_soon(&core, serial);
+        }
+        needless.map_or(Ok(()), |needless| Err(refused(needless)))
+    }
+
+    /// The links of a process as its residence shows them.
+    pub(super) fn view_outside(&self, residence: &Residence) -> OutsideView {
+        residence.outside.view(|record| self.is_lost(record))
+    }
+
+    fn is_lost(&self, (life, position): (Life, Position)) -> bool {
+        self.tail.is_lost(life, position)
+    }
+
+    /// Brings the entries of a process in line with the table of relations. Returns the exits that the process is to be
+    /// told, and the processes that were done and are told to nobody.
+    fn follow_links(
+        &self,
+        core: &Core,
+        pid: Pid,
+        serial: u64,
+        ties: &mut Ties,
+    ) -> (Vec<(ExitSignal, LinkedBy)>, Vec<Pid>) {
+        // First: an end takes the half, and then it gives the exit.
+        let links: BTreeMap<Pid, LinkedBy> = core.relations.links(pid).into_iter().collect();
+        let (OutsideView { held, exits }, needless) =
+            self.residency.enter(serial, |residence| (self.view_outside(residence), residence.outside.take_needless()));
+        needless.into_iter().for_each(drop_contained);
+        let held: HashSet<Pid> = held.into_iter().collect();
+        let is_nothing = |exit: &ExitSignal| !ties.traps && matches!(exit.exit, Exit::Done(()));
+        let (done, told): (Vec<_>, Vec<_>) = exits.into_iter().partition(|(exit, _)| is_nothing(exit));
+        let ended: HashSet<Pid> = told.iter().map(|(exit, _)| exit.pid).collect();
+        let stays = |pid: Pid| links.contains_key(&pid) || held.contains(&pid) || ended.contains(&pid);
+        ties.outside.retain(|noted, _| noted.0 != self.run.number || self.run.read(*noted).is_none_or(stays));
+        let by_others = links.iter().filter(|(other, by)| by.other && !held.contains(other)).map(|(other, _)| *other);
+        for other in by_others.chain(ended.iter().copied()) {
+            if let Entry::Vacant(new) = ties.outside.entry(self.run.note(other))
+                && let Ok(number) = self.number()
+            {
+                new.insert(number);
+            }
+        }
+        let done = done.into_iter().map(|(exit, _)| {
+            let pid = exit.pid;
+            drop_contained(exit);
+            pid
+        });
+        (told, done.collect())
+    }
+
+    /// Appends the changes that follow from the table of relations. The record takes the exits of these processes.
+    fn take_exits(&self, serial: u64, life: Life, changes: Vec<Change>, done: &[Pid]) {
+        if changes.is_empty() && done.is_empty() {
+            return;
+        }
+        let record = match changes.is_empty() {
+            true => None,
+            false => match EncodedRecord::new(&Record { changes }) {
+                Ok(record) => Some(record),
+                Err(_) => return,
+            },
+        };
+        let appended = record.map_or(Some(self.tail.end()), |record| {
+            self.tail.append(life, &record, None).ok().map(|position| (life, position))
+        });
+        self.keep_for_now();
+        let Some(record) = appended else { return };
+        if self.residency.enter(serial, |residence| residence.outside.take(done, record, |record| self.is_lost(record)))
+        {
+            self.tail.when_settled(record.0, record.1, self.when_taken(serial, record));
+        }
+    }
+
+    /// Told the fate of a record that has taken exits.
+    fn when_taken(&self, serial: u64, record: (Life, Position)) -> impl FnOnce(Fate) + Send + use<> {
+        let me = self.me.clone();
+        move |fate| {
+            let Some(me) = me.upgrade() else { return };
+            let Some(core) = me.open_core() else { return };
+            let (taken, loads) = me.residency.enter(serial, |residence| match fate {
+                Fate::Released => (residence.outside.forget(record), false),
+                // A process in memory leaves, and is loaded again.
+                Fate::Lost => {
+                    let is_out = matches!(residence.place, Place::Asleep | Place::Unreadable);
+                    (Vec::new(), residence.outside.give_back(record) && is_out && residence.call_outside(&core))
+                }
+                Fate::Unknown => (Vec::new(), false),
+            });
+            me.residency.forget_unknown(serial);
+            if !taken.is_empty() {
+                // Values of users are not dropped by the writer.
+                me.in_pool(&core, move || taken.into_iter().for_each(drop_contained));
+            }
+            if loads {
+                me.start_load(&core, serial);
+            }
+        }
+    }
+
+    /// As [`follow_links`](Self::follow_links), for a process that cannot be loaded.
+    pub(super) fn follow_unread(&self, core: &Core, found: &Found) {
+        let Some(pid) = self.ticket(found.serial) else { return };
+        let mut ties = found.ties.clone();
+        let (told, done) = self.follow_links(core, pid, found.serial, &mut ties);
+        told.into_iter().for_each(drop_contained);
+        if let Ok(changes) = ties.changes(&found.ties, found.serial) {
+            self.take_exits(found.serial, found.life, changes, &done);
+        }
+    }
+
+    /// Performs the changes of links that were held when the process left memory, and has it look at its links.
     pub(super) fn link_again(&self, core: &Arc<Core>, resident: &Resident, found: &Found, body: &mut Ready) {
-        let (run, links) = (self.run, &found.ties.outside);
-        for pid in links.keys().filter(|noted| noted.0 == run.number).filter_map(|noted| run.read(*noted)) {
-            let _ = core.relate(Relate::Link(pid), body, &mut core.executor());
+        let held = self.residency.enter(found.serial, |residence| residence.outside.take_held());
+        for (other, entries) in held {
+            let stored = found.ties.outside.get(&self.run.note(other)).copied();
+            // Otherwise the records of these steps are lost, or their changes were performed.
+            if entries.contains(&stored) {
+                let change = if stored.is_some() { Relate::Link(other) } else { Relate::Unlink(other) };
+                let _ = core.relate(change, body, &mut core.executor());
+            }
         }
-        if links.keys().any(|noted| noted.0 != run.number) {
+        let has_exits = || self.residency.enter(found.serial, |residence| !residence.outside.is_settled());
+        if !found.ties.outside.is_empty() || !core.relations.links(resident.pid).is_empty() || has_exits() {
             resident.note(Call::Outside);
-        }
-        // No record has these, after an error of the disk.
-        for (other, by) in core.relations.links(body.head.sender()) {
-            if links.contains_key(&run.note(other)) {
-                continue;
-            }
-            if by.other {
-                let change = LinkChange { other, begins: true, by_me: false };
-                let _ = self.give_outside(found.serial, Outside::Link(change));
-            } else {
-                let _ = core.relate(Relate::Unlink(other), body, &mut core.executor());
-            }
         }
     }
 }

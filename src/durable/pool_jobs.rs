@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::core::StoreCore;
+use super::core::{RELOAD, StoreCore};
 use super::simulated::StoreWork;
+use crate::primitives::Arc;
 use crate::random::random_at;
-use crate::runtime::Core;
+use crate::runtime::{Core, Timed};
 
 /// The stream of the numbers from which loaded processes draw on.
 const STREAM: u64 = 0x6472_6177;
@@ -32,5 +33,26 @@ impl StoreCore {
         };
         simulation.host.work(StoreWork::Job, Duration::ZERO, Box::new(job));
         true
+    }
+
+    /// As [`start_load`](StoreCore::start_load), after a pause.
+    pub(super) fn load_later(&self, core: &Arc<Core>, serial: u64) {
+        self.load_in(core, serial, RELOAD);
+    }
+
+    /// As [`start_load`](StoreCore::start_load), for a thread that holds locks. A pool that cannot start a thread calls
+    /// code of users.
+    pub(super) fn load_soon(&self, core: &Arc<Core>, serial: u64) {
+        self.load_in(core, serial, Duration::ZERO);
+    }
+
+    fn load_in(&self, core: &Arc<Core>, serial: u64, delay: Duration) {
+        let (me, weak) = (self.me.clone(), Arc::downgrade(core));
+        let again = move || {
+            if let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) {
+                me.start_load(&core, serial);
+            }
+        };
+        drop(core.timers.after(0, delay, Timed::Run(Box::new(again))).map(|key| key.map(drop)));
     }
 }

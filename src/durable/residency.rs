@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::coding::Format;
 use super::journal::Position;
 use super::open_questions::OpenQuestions;
-use super::outside::Outside;
+use super::outside::OutsideLinks;
 use super::repair::Repair;
 use super::rest::Rest;
 use super::rows::{FailedEvent, StoredEvent, StoredRequest};
@@ -52,10 +52,8 @@ pub(super) struct Residence {
     pub(super) repairs: Vec<Repair>,
     /// Requests that have come meanwhile.
     pub(super) requests: Vec<(u64, Life, StoredRequest)>,
-    /// Changes of links to ordinary processes, in order, until the process sees them.
-    pub(super) outside: Vec<Outside>,
-    /// How many of these the last load has seen.
-    pub(super) seen_outside: usize,
+    /// The links to ordinary processes, besides the table of relations.
+    pub(super) outside: OutsideLinks,
 }
 
 /// Where a process is.
@@ -392,13 +390,18 @@ impl Residency {
     /// Removes the residence of a process that does not exist, as the tables have shown. A residence that a sender has
     /// just made stays.
     pub(super) fn forget(&self, serial: u64) {
-        self.forget_if(serial, |residence| matches!(residence.place, Place::Nobody) && residence.waiting.is_empty());
+        self.forget_if(serial, |residence| {
+            matches!(residence.place, Place::Nobody) && residence.waiting.is_empty() && residence.outside.is_empty()
+        });
     }
 
     /// Removes the residence of a process of which nothing is known in memory.
     pub(super) fn forget_unknown(&self, serial: u64) {
         self.forget_if(serial, |residence| {
-            matches!(residence.place, Place::Asleep) && residence.is_empty() && residence.left_behind.is_none()
+            matches!(residence.place, Place::Asleep)
+                && residence.is_empty()
+                && residence.outside.is_empty()
+                && residence.left_behind.is_none()
         });
     }
 

@@ -73,7 +73,7 @@ impl StoreCore {
         &self,
         serial: u64,
         (life, through): (Life, Position),
-        outside: Vec<((u64, u64), FirstEnd)>,
+        outside: Option<FirstEnd>,
     ) -> Option<Found> {
         let found = self.with_tables(|tables, reader| {
             self.catch_up_to(tables, through)?;

@@ -3,7 +3,6 @@
 use std::any::TypeId;
 
 use super::core::{RELOAD, StoreCore};
-use super::outside::Outside;
 use super::residency::Place;
 use super::rows::{StoredHead, StoredRequest};
 use super::tail::Fate;
@@ -48,7 +47,7 @@ impl NonLocal for StoreCore {
                 return refused.map_err(|(why, request)| (why, Signal::Control(Control::Cancel(request))));
             }
             (Signal::Control(Control::Exit(exit, by)), Some(serial)) => {
-                let given = self.give_outside(serial, Outside::Exit(exit, by));
+                let given = self.give_exit(serial, exit, by);
                 return given.map_err(|refused| (Missing::Ended, refused));
             }
             (other, _) => other,
@@ -62,7 +61,7 @@ impl NonLocal for StoreCore {
 
     fn linked(&self, pid: Pid, change: LinkChange) {
         // One that has ended is told by its end.
-        self.number_of(pid).into_iter().for_each(|serial| _ = self.give_outside(serial, Outside::Link(change)));
+        self.number_of(pid).into_iter().for_each(|serial| self.link_changed(serial, change));
     }
 
     fn complete(&self, to: Pid, completion: Completion) -> Result<(), Completion> {

@@ -140,7 +140,7 @@ impl Resident {
 
 impl Residence {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.requests.is_empty() && self.repairs.is_empty() && self.outside.is_empty()
+        self.waiting.is_empty() && self.requests.is_empty() && self.repairs.is_empty() && self.outside.is_settled()
     }
 }
 
@@ -256,9 +256,9 @@ impl StoreCore {
         self.residency.enter(resident.serial, |residence| {
             let is_here = matches!(&residence.place, Place::Resident(one) if Arc::ptr_eq(one, resident));
             // It is called under this lock to read again what is on disk.
-            let is_ordered = !residence.repairs.is_empty() || resident.is_called(Call::Repair);
-            let leaves =
-                is_here && !is_ordered && residence.outside.is_empty() && !resident.is_wanted() && cell.is_quiet();
+            let is_ordered =
+                !residence.repairs.is_empty() || resident.is_called(Call::Repair) || resident.is_called(Call::Outside);
+            let leaves = is_here && !is_ordered && !resident.is_wanted() && cell.is_quiet();
             if leaves {
                 residence.place = Place::LeavingToSleep;
                 // The last load has counted others.

@@ -46,9 +46,10 @@ impl Ties {
         for (id, noted) in self.watches.iter().filter(|(id, _)| !before.watches.contains_key(id)) {
             changes.push(rows::watch(serial, *id, *noted)?);
         }
-        let gone = before.outside.iter().filter(|(noted, _)| !self.outside.contains_key(noted));
+        // A link that a step has made anew has another number.
+        let gone = before.outside.iter().filter(|(noted, number)| self.outside.get(noted) != Some(number));
         changes.extend(gone.map(|(_, number)| rows::answered(serial, OUTSIDE, *number)));
-        for (noted, number) in self.outside.iter().filter(|(noted, _)| !before.outside.contains_key(noted)) {
+        for (noted, number) in self.outside.iter().filter(|(noted, number)| before.outside.get(noted) != Some(number)) {
             changes.push(rows::outside(serial, *number, *noted)?);
         }
         changes.extend((self.traps != before.traps).then(|| rows::traps(serial, self.traps)));

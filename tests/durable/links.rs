@@ -1,125 +1,17 @@
 //! Links of durable processes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use procession::durable::journal::{Fault, Journal, MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, Store, StoreError};
-use procession::{Address, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
-use serde::{Deserialize, Serialize};
+use procession::Runtime;
+use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
+use procession::durable::{Store, StoreError};
 
 use crate::gate::{Gate, SlowLoads};
+use crate::knots::{Knot, KnotMessage, Knots, begin, is_terminated, look, open, start, tell};
 use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, until};
 use crate::worker::{Worker, asked, end, kill, stepped};
-
-/// Links itself to others, and notes what it gets.
-#[derive(Default, Serialize, Deserialize)]
-pub(crate) struct Knot {
-    notes: Vec<String>,
-    /// Those that it links to and ends, one after the other.
-    in_a_row: Vec<Pid>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub(crate) enum KnotMessage {
-    Trap(bool),
-    Link(Pid),
-    Unlink(Pid),
-    /// Links itself to these, one after the other, and ends each.
-    InARow(Vec<Pid>),
-    Look(Reply<Vec<String>>),
-    Over,
-    /// Its step fails.
-    Fail,
-    /// Links and removes links, and is done in the same step.
-    Last(Vec<KnotMessage>),
-}
-
-impl Knot {
-    fn next(&mut self, out: &mut StepOutput) {
-        if let Some(next) = self.in_a_row.pop() {
-            out.link(next);
-            out.terminate(next);
-        }
-    }
-}
-
-impl Process for Knot {
-    type Message = KnotMessage;
-    type Output = ();
-
-    fn step(&mut self, events: &mut Events<'_, KnotMessage>, out: &mut StepOutput) -> StepResult<()> {
-        for event in events {
-            match event {
-                Event::Message(KnotMessage::Trap(trap)) => out.trap_exits(trap),
-                Event::Message(KnotMessage::Link(pid)) => out.link(pid),
-                Event::Message(KnotMessage::Unlink(pid)) => out.unlink(pid),
-                Event::Message(KnotMessage::InARow(others)) => {
-                    self.in_a_row = others;
-                    out.trap_exits(true);
-                    self.next(out);
-                }
-                Event::Message(KnotMessage::Look(reply)) => out.reply(reply, self.notes.clone()),
-                Event::Message(KnotMessage::Over) => return Ok(Step::Done(())),
-                Event::Message(KnotMessage::Fail) => return Err("broken".into()),
-                Event::Message(KnotMessage::Last(all)) => {
-                    for one in all {
-                        match one {
-                            KnotMessage::Link(pid) => out.link(pid),
-                            KnotMessage::Unlink(pid) => out.unlink(pid),
-                            _ => {}
-                        }
-                    }
-                    return Ok(Step::Done(()));
-                }
-                Event::Exit(exit) => {
-                    self.notes.push(exit.exit.to_string());
-                    self.next(out);
-                }
-                Event::Completed(_) => {}
-                // An ordinary one ends with its runtime.
-                Event::Cancel(_) => return Ok(Step::Done(())),
-                _ => self.notes.push("something else".into()),
-            }
-        }
-        Ok(Step::Idle)
-    }
-}
-
-impl Durable for Knot {
-    const NAME: &str = "knot";
-}
-
-pub(crate) type Knots<const N: usize> = [Address<KnotMessage>; N];
-
-pub(crate) fn start(journal: impl Journal + 'static) -> (Store, Runtime) {
-    store_in(journal).kind::<Knot>().start(Runtime::builder().workers(2)).unwrap()
-}
-
-pub(crate) fn open(disk: &MemoryDisk) -> (Store, Runtime) {
-    start(MemoryJournal::new(disk))
-}
-
-pub(crate) fn begin<const N: usize>(store: &Store) -> Knots<N> {
-    std::array::from_fn(|n| {
-        let begun = store.begin(&n.to_string(), Knot::default()).unwrap();
-        begun.wait(LIMIT).unwrap();
-        begun.address()
-    })
-}
-
-pub(crate) fn tell(store: &Store, to: Address<KnotMessage>, message: KnotMessage) {
-    store.send(to, message).unwrap().wait(LIMIT).unwrap();
-}
-
-pub(crate) fn look(runtime: &Runtime, of: Address<KnotMessage>) -> Option<Vec<String>> {
-    runtime.ask(of, KnotMessage::Look, LIMIT).wait().ok()
-}
-
-pub(crate) fn is_terminated(store: &Store, id: &str) -> bool {
-    matches!(store.result::<Knot>(id).unwrap().wait(Duration::ZERO), Err(StoreError::Terminated))
-}
 
 /// A store in which the first process traps exits, and is linked to the second one. That one has linked itself to the
 /// third one, which traps none.

@@ -14,6 +14,7 @@ mod payer;
 mod commands;
 mod answers;
 mod limits;
+mod knots;
 mod links;
 mod full_mailboxes;
 mod promises;
@@ -38,6 +39,7 @@ mod sleeping;
 mod memory_faults;
 mod operating;
 mod outside_links;
+mod outside_changes;
 #[cfg(feature = "cluster")]
 mod other_nodes;
 mod orders;

@@ -7,7 +7,7 @@ use procession::durable::Store;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
 use procession::{Address, CommandError, Runtime};
 
-use crate::links::{Knot, KnotMessage, look as look_at_knot};
+use crate::knots::{Knot, KnotMessage, look as look_at_knot};
 use crate::places::store_in;
 use crate::wait::{LIMIT, until};
 use crate::worker::{Worker, WorkerMessage, end, kill, look, open, stepped};

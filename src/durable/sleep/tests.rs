@@ -63,12 +63,24 @@ fn end((store, runtime): (Store, Runtime)) {
 /// Otherwise it sleeps with an event on disk, and nothing loads it.
 #[test]
 fn a_process_that_is_to_be_read_again_does_not_begin_to_sleep() {
-    let (store, runtime, serial) = open(&ManualClock::new(), false);
-    let core = &store.inner.core;
-    let resident = core.residency.resident(serial).unwrap();
-    // As `read_again` does it, between the look of a turn at its calls and the end of this turn.
-    resident.note(Call::Repair);
-    assert!(!core.begins_to_sleep(&resident));
+    // As `read_again` does it, or a change of a link, between the look of a turn at its calls and the end of this turn.
+    for call in [Call::Repair, Call::Outside] {
+        let (store, runtime, serial) = open(&ManualClock::new(), false);
+        let core = &store.inner.core;
+        let resident = core.residency.resident(serial).unwrap();
+        resident.note(call);
+        assert!(!core.begins_to_sleep(&resident));
+        end((store, runtime));
+    }
+}
+
+/// Otherwise the change is seen when something else loads the process.
+#[test]
+fn a_process_that_falls_asleep_is_loaded_for_a_change_of_a_link() {
+    let (store, runtime, _) = open(&ManualClock::new(), false);
+    let mut residence = Residence { place: Place::LeavingToSleep, ..Residence::default() };
+    assert!(!residence.call_outside(runtime.core()), "it is loaded when it is out of memory");
+    assert!(matches!(residence.place, Place::Leaving));
     end((store, runtime));
 }
 
