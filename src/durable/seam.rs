@@ -1,6 +1,7 @@
 //! The seam of the runtime to the processes of a store: their PIDs have the node of the store.
 
 use std::any::TypeId;
+use std::time::Duration;
 
 use super::core::{RELOAD, StoreCore};
 use super::residency::Place;
@@ -103,7 +104,7 @@ impl NonLocal for StoreCore {
         let sleeps = self.number_of(pid).filter(|serial| lives && !self.residency.is_in_memory(*serial));
         if let (Some(serial), Some(core)) = (sleeps, self.core()) {
             // It may have ended in an earlier run. This thread has locks, so another one looks.
-            self.look_soon(&core, serial);
+            self.look_in(&core, serial, Duration::ZERO);
         }
         lives
     }
@@ -129,10 +130,18 @@ impl NonLocal for StoreCore {
 }
 
 impl StoreCore {
-    fn look_soon(&self, core: &Arc<Core>, serial: u64) {
-        let me = self.me.clone();
-        let look = move || me.upgrade().into_iter().for_each(|me| me.look_whether_it_lives(serial));
-        self.in_pool(core, look);
+    /// Has another thread look whether a process lives. The caller may hold locks, and a pool that cannot start a thread
+    /// calls code of users. So the thread of the timers asks the pool.
+    fn look_in(&self, core: &Arc<Core>, serial: u64, delay: Duration) {
+        let (me, weak) = (self.me.clone(), Arc::downgrade(core));
+        let look = move || {
+            if let (Some(store), Some(core)) = (me.upgrade(), weak.upgrade()) {
+                store.in_pool(&core, move || {
+                    me.upgrade().into_iter().for_each(|me| me.look_whether_it_lives(serial));
+                });
+            }
+        };
+        drop(core.timers.after(0, delay, Timed::Run(Box::new(look))).map(|key| key.map(drop)));
     }
 
     /// Tells the watchers of a process that sleeps, if it has ended in an earlier run.
@@ -155,13 +164,7 @@ impl StoreCore {
                 tell_log(
                     || tracing::warn!(serial, %error, "a process that is watched cannot be read, and is read again"),
                 );
-                let (me, weak) = (self.me.clone(), Arc::downgrade(&core));
-                let again = move || {
-                    if let (Some(me), Some(core)) = (me.upgrade(), weak.upgrade()) {
-                        me.look_soon(&core, serial);
-                    }
-                };
-                return drop(core.timers.after(0, RELOAD, Timed::Run(Box::new(again))).map(|key| key.map(drop)));
+                return self.look_in(&core, serial, RELOAD);
             }
         };
         if let Some(exit) = exit {

@@ -198,6 +198,8 @@ fn an_asker_that_waits_for_completions_is_answered_in_the_next_run() {
     let [asker, other] = begin(&store);
     tell(&store, asker, ClerkMessage::AskAndWait(other, How::Keep));
     stepped(&runtime);
+    // Its answer waits until the question is on disk.
+    assert!(look(&runtime, other).is_some());
     kill(&disk, (store, runtime));
     let (store, runtime) = open(&disk);
     let asked = runtime.ask(asker, ClerkMessage::Look, LIMIT);
