@@ -1,5 +1,7 @@
 //! A node's options, its start, and the handle of a program.
 
+mod group_calls;
+
 use std::fmt;
 use std::time::Duration;
 

@@ -43,6 +43,15 @@ impl Exports {
 }
 
 impl Encoded {
+    pub(crate) fn has_replies(&self) -> bool {
+        !self.scope.asks().is_empty()
+    }
+
+    /// The value is not sent. The replies in it answer again.
+    pub(crate) fn take_back(self) {
+        self.scope.take_back();
+    }
+
     pub(crate) fn into_parts(self) -> (Vec<u8>, Exports) {
         (self.bytes, Exports(self.scope))
     }

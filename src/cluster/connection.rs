@@ -13,7 +13,9 @@
 //! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. A later
 //! question is taken back at once, because the carrier of a broken connection takes no frame.
 
+mod broadcasting;
 mod relating;
+mod sharing;
 mod spawning;
 
 use std::any::Any;
@@ -25,6 +27,7 @@ use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
+use super::groups::Groups;
 use super::guarded;
 use super::lives::Lives;
 use super::output::Output;
@@ -34,7 +37,7 @@ use super::scope::Side;
 use super::wire::{NotEncoded, Taken, Takes, Wire};
 use crate::outcome::{BoxError, Failure, drop_contained, tell_log};
 use crate::pid::Pid;
-use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, Mutex, OnceLock, Weak, lock};
 use crate::process::command::why_dead;
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
@@ -56,9 +59,11 @@ pub(crate) struct Item {
 }
 
 /// The properties of a message that was sent, for its dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Letter {
     pub(crate) to: Pid,
+    /// The other receivers of a broadcast.
+    pub(crate) others: Option<Arc<[Pid]>>,
     pub(crate) from: Option<Pid>,
     pub(crate) type_name: &'static str,
 }
@@ -114,6 +119,8 @@ pub(crate) struct Connection {
     starting: Mutex<BTreeMap<Pid, Starting>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
+    /// The groups and names of this node, and the incarnation of the other one.
+    shared: OnceLock<(Weak<Groups<Connection>>, u64)>,
     me: Weak<Connection>,
 }
 
@@ -173,6 +180,7 @@ impl Connection {
                 imported,
                 starting,
                 relations: FarRelations::new(),
+                shared: OnceLock::new(),
                 me,
             }
         }))
@@ -207,7 +215,7 @@ impl Connection {
                 output.begin_value(outgoing.limit);
                 outgoing.encode(message, output)
             })?;
-            Ok((Letter { to, from, type_name: outgoing.type_name }, encoded))
+            Ok((Letter { to, others: None, from, type_name: outgoing.type_name }, encoded))
         };
         encode().map_err(why_not_sent)
     }
@@ -271,7 +279,7 @@ impl Connection {
     }
 
     /// Sends a frame without a value. Returns whether it was encoded.
-    fn send_head(&self, sender: u64, head: &Head) -> bool {
+    pub(in crate::cluster) fn send_head(&self, sender: u64, head: &Head) -> bool {
         let encoded = codec::encode(&self.side, (sender, MAX_BYTES), |output| put_head(head, output));
         encoded.map(|((), encoded)| _ = self.offer(encoded, sender, None)).is_ok()
     }
@@ -291,6 +299,7 @@ impl Connection {
         });
         match head.map_err(BadFrame)? {
             Head::Message { to, from, kind } => self.take_message(&opened, rest, (from, to), kind),
+            Head::Broadcast { to, from, kind } => self.take_broadcast(&opened, rest, (from, &to), kind),
             Head::Answer { number, from } => {
                 self.take_answer(&opened, rest, number, from);
                 Ok(())
@@ -427,8 +436,14 @@ impl Connection {
     /// has not confirmed.
     pub(crate) fn down(&self, unconfirmed: impl IntoIterator<Item = Letter>) {
         if let Some(core) = self.core.upgrade() {
-            for Letter { to, from, type_name } in unconfirmed {
-                core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) });
+            for Letter { to, others, from, type_name } in unconfirmed {
+                for to in std::iter::once(to).chain(others.iter().flat_map(|others| others.iter().copied())) {
+                    core.bury_unsent(&DeadLetter {
+                        from,
+                        type_name,
+                        ..DeadLetter::new(to, DeadLetterReason::NodeDown)
+                    });
+                }
             }
         }
         self.end_relations();

@@ -37,6 +37,9 @@ const ARRIVED: usize = 16 << 20;
 /// The memory that a frame takes beside its bytes, while it waits.
 const OVERHEAD: usize = 64;
 
+/// How often a node tells another one the digest of its members of groups and claims to names.
+const COMPARE: Duration = Duration::from_millis(500);
+
 /// An entry of the directory that nodes exchange.
 #[derive(Serialize, Deserialize)]
 struct Directory {
@@ -89,6 +92,8 @@ struct Machine {
     peer: Peer<Token>,
     /// Whether the link can reach the peer. Otherwise it is not dialled, and its frames are dropped.
     is_seen: bool,
+    /// When the peer is to be told the digest.
+    compare_at: Duration,
     arrived: VecDeque<Arrival>,
     /// The bytes of the frames among them.
     arrived_bytes: usize,
@@ -136,7 +141,14 @@ impl PeerDriver {
         let start = clock.now();
         let peer = Peer::new(Duration::ZERO, here, LIMIT);
         let (arrived, effects) = (VecDeque::new(), VecDeque::new());
-        let machine = Mutex::new(Machine { peer, is_seen: false, arrived, arrived_bytes: 0, effects });
+        let machine = Mutex::new(Machine {
+            peer,
+            is_seen: false,
+            compare_at: Duration::ZERO,
+            arrived,
+            arrived_bytes: 0,
+            effects,
+        });
         Arc::new_cyclic(|me| PeerDriver { node, name, watch, clock, start, machine, nonce, wake, me: me.clone() })
     }
 
@@ -230,6 +242,7 @@ impl PeerDriver {
     /// Writes the next frame for the link into a buffer, or says when to come again.
     pub(crate) fn turn_out(&self, frame: &mut Vec<u8>) -> Outward {
         let now = self.now();
+        self.compare(now);
         let mut effects = Vec::new();
         let mut guard = lock(&self.machine);
         let machine = &mut *guard;
@@ -246,6 +259,18 @@ impl PeerDriver {
         };
         self.keep(guard, effects, Vec::new());
         turned
+    }
+
+    /// Tells the peer the digest, if it is time. The machine wakes more often than that.
+    fn compare(&self, now: Duration) {
+        let peer = {
+            let machine = &mut *lock(&self.machine);
+            let peer = machine.peer.incarnation().filter(|_| machine.compare_at <= now);
+            peer.inspect(|_| machine.compare_at = now + COMPARE)
+        };
+        if let (Some(peer), Some(node)) = (peer, self.node.upgrade()) {
+            node.groups().compare(peer);
+        }
     }
 
     /// Takes a frame that has arrived, and carries out all effects that are there. Returns whether there was
@@ -297,7 +322,7 @@ impl PeerDriver {
                 Effect::Down(reason) => {
                     let mut letters = Vec::new();
                     while let Some(Effect::Undelivered(letter)) = effects.peek() {
-                        letters.extend(*letter);
+                        letters.extend(letter.clone());
                         effects.next();
                     }
                     self.down(reason, letters, inward);

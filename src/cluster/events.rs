@@ -1,21 +1,19 @@
 //! The ups and downs of nodes, and those who are told of them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 #[cfg(feature = "stream")]
 use std::{
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
+use super::event_queue::{EventQueue, Publisher, Woken};
 use super::peer::{DownReason, Refusal};
-use crate::clock::{Clock, Deadline};
-use crate::inside::{WaitError, refuse_step_timeout};
-use crate::latch::Latch;
-#[cfg(feature = "stream")]
-use crate::latch::LatchFuture;
-use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::clock::Clock;
+use crate::inside::WaitError;
+use crate::primitives::{Arc, Mutex, lock};
 
 /// A node of a cluster, from its start to its end.
 ///
@@ -74,16 +72,8 @@ pub(super) struct NodeWatch {
 #[derive(Default)]
 struct State {
     up: BTreeMap<Arc<str>, NodeIdentity>,
-    subscribers: Vec<Weak<Mutex<Queue>>>,
+    publisher: Publisher<NodeEvent>,
     is_closed: bool,
-}
-
-#[derive(Default)]
-struct Queue {
-    events: VecDeque<NodeEvent>,
-    is_closed: bool,
-    /// Set when something was added, and then replaced.
-    added: Latch<()>,
 }
 
 impl NodeWatch {
@@ -115,55 +105,35 @@ impl NodeWatch {
 
     /// Begins with an up for each node that is up.
     pub(super) fn subscribe(&self) -> NodeEvents {
-        let mut state = lock(&self.state);
+        let state = &mut *lock(&self.state);
         let events = state.up.values().cloned().map(NodeEvent::Up).collect();
-        let queue = Queue { events, is_closed: state.is_closed, added: Latch::new() };
-        let queue = Arc::new(Mutex::new(queue));
-        state.subscribers.retain(|subscriber| subscriber.strong_count() > 0);
-        state.subscribers.push(Arc::downgrade(&queue));
-        NodeEvents {
-            queue,
-            clock: self.clock.clone(),
-            #[cfg(feature = "stream")]
-            waiting: None,
-        }
+        NodeEvents(state.publisher.subscribe(&self.clock, events, state.is_closed))
     }
 
     /// There are no more events.
     pub(super) fn close(&self) {
-        self.add(|state| {
+        let mut woken = Woken::default();
+        {
+            let state = &mut *lock(&self.state);
             state.is_closed = true;
-            None
-        });
+            state.publisher.close(&mut woken);
+        }
+        woken.wake();
     }
 
+    /// Changes the state, and tells all subscribers, in one order.
     fn tell(&self, event: &NodeEvent) {
-        self.add(|state| {
+        let mut woken = Woken::default();
+        {
+            let state = &mut *lock(&self.state);
             match event {
                 NodeEvent::Up(node) => _ = state.up.insert(node.name.clone(), node.clone()),
                 NodeEvent::Down(node, _) => _ = state.up.remove(&node.name),
                 NodeEvent::Refused { .. } => {}
             }
-            Some(event.clone())
-        });
-    }
-
-    /// Changes the state, and tells all subscribers, in one order. They are woken with no lock.
-    fn add(&self, change: impl FnOnce(&mut State) -> Option<NodeEvent>) {
-        let mut state = lock(&self.state);
-        let event = change(&mut state);
-        let is_closed = state.is_closed;
-        let mut added = Vec::new();
-        state.subscribers.retain(|subscriber| {
-            let Some(queue) = subscriber.upgrade() else { return false };
-            let mut queue = lock(&queue);
-            queue.events.extend(event.clone());
-            queue.is_closed = is_closed;
-            added.push(std::mem::take(&mut queue.added));
-            true
-        });
-        drop(state);
-        added.into_iter().for_each(|latch| _ = latch.set(()));
+            state.publisher.tell(event, &mut woken);
+        }
+        woken.wake();
     }
 }
 
@@ -174,17 +144,11 @@ impl NodeWatch {
 ///
 /// With the feature `stream` it is a stream. So a process can take the events as messages: see
 /// [`StepOutput::stream`](crate::StepOutput::stream).
-pub struct NodeEvents {
-    queue: Arc<Mutex<Queue>>,
-    clock: Clock,
-    /// The latch of the poll that found nothing.
-    #[cfg(feature = "stream")]
-    waiting: Option<LatchFuture<()>>,
-}
+pub struct NodeEvents(EventQueue<NodeEvent>);
 
 impl fmt::Debug for NodeEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeEvents").field("waiting", &lock(&self.queue).events).finish_non_exhaustive()
+        self.0.fmt("NodeEvents", f)
     }
 }
 
@@ -202,42 +166,12 @@ impl NodeEvents {
     /// # Errors
     /// The limit is over, or the caller is a step.
     pub fn recv_timeout(&mut self, limit: Duration) -> Result<Option<NodeEvent>, WaitError> {
-        let deadline = self.clock.deadline(limit);
-        loop {
-            let added = match self.take() {
-                Ok(event) => return Ok(event),
-                Err(added) => added,
-            };
-            refuse_step_timeout(limit)?;
-            if !added.wait_until(&self.clock, deadline) {
-                return Err(WaitError::TimedOut);
-            }
-        }
-    }
-
-    /// Takes the next event. Otherwise returns the latch that is set when there is one.
-    fn take(&self) -> Result<Option<NodeEvent>, Latch<()>> {
-        let mut queue = lock(&self.queue);
-        match queue.events.pop_front() {
-            None if !queue.is_closed => Err(queue.added.clone()),
-            event => Ok(event),
-        }
+        self.0.recv_timeout(limit)
     }
 
     /// Waits until a node of this name is up.
-    pub(super) fn wait_for(mut self, name: &str, limit: Duration) -> Result<(), WaitError> {
-        let deadline = self.clock.deadline(limit);
-        loop {
-            let rest = match deadline {
-                Deadline(Some(at)) => at.saturating_duration_since(self.clock.now()),
-                Deadline::NEVER => Duration::MAX,
-            };
-            match self.recv_timeout(rest)? {
-                Some(NodeEvent::Up(node)) if node.name() == name => return Ok(()),
-                Some(_) => {}
-                None => return Err(WaitError::TimedOut),
-            }
-        }
+    pub(super) fn wait_for(self, name: &str, limit: Duration) -> Result<(), WaitError> {
+        self.0.wait_for(|event| matches!(event, NodeEvent::Up(node) if node.name() == name), limit)
     }
 }
 
@@ -246,15 +180,6 @@ impl futures_core::Stream for NodeEvents {
     type Item = NodeEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<NodeEvent>> {
-        loop {
-            match self.take() {
-                Ok(event) => return Poll::Ready(event),
-                Err(added) => {
-                    let waiting = self.waiting.get_or_insert_with(|| LatchFuture::new(added));
-                    ready!(Pin::new(waiting).poll(context));
-                    self.waiting = None;
-                }
-            }
-        }
+        self.0.poll_next(context)
     }
 }

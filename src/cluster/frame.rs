@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::failures::{FarCommandError, FarExit, FarReason};
+use super::groups::table::Share;
 use super::remote_spawn::FarOptions;
 use crate::pid::Pid;
 
@@ -48,4 +49,8 @@ pub(crate) enum Head {
     /// A process that the receiver has spawned has started. `to` is the process that spawned it, if the two are
     /// related. The value for the asker follows.
     Started { number: u64, child: Pid, to: Option<Pid>, link: bool, monitor: Option<u64> },
+    /// The sender tells of its members of groups and its claims to names.
+    Share(Share),
+    /// A message for each of these processes, of the type with this index in the receiver's list. The message follows.
+    Broadcast { to: Vec<Pid>, from: Option<Pid>, kind: u32 },
 }

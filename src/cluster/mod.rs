@@ -11,17 +11,19 @@
 //! With the feature `zenoh`, nodes of several programs are connected over TCP in a trusted network. The nodes of one
 //! program are connected by a [`MemoryNetwork`], or in a [simulation](crate::simulation::World::start_node).
 //!
-//! This part is being built: certificates, groups and names of the whole cluster are not there yet. The file
+//! This part is being built: names that never have two holders are not there yet. The file
 //! `docs/cluster.md` of the repository has the protocols.
 
 mod builder;
 mod codec;
 mod connection;
 mod driver;
+mod event_queue;
 mod events;
 mod failures;
 mod far_relations;
 mod frame;
+mod groups;
 mod guarded;
 pub(crate) mod link;
 mod lives;
@@ -46,6 +48,7 @@ mod zenoh_link;
 
 pub use self::builder::{Cluster, ClusterBuilder, ClusterError};
 pub use self::events::{NodeEvent, NodeEvents, NodeIdentity};
+pub use self::groups::{Claim, ClaimEnd, ClusterNameError, GroupMember, MemberEvent, MemberEvents};
 pub use self::link::LinkError;
 pub use self::memory_network::MemoryNetwork;
 pub use self::peer::DownReason;

@@ -1,10 +1,11 @@
 //! This node, as the seam of the runtime to the processes of others.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 
 use dashmap::DashMap;
 
 use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
+use super::groups::Groups;
 use super::lives::{Life, Lives};
 use super::remote_spawn::SpawnOrder;
 use super::wire::Wire;
@@ -50,6 +51,7 @@ pub(crate) struct Node {
     core: Weak<Core>,
     /// The connections that are up, by the numbers of the other nodes and of their stores.
     connections: DashMap<u32, Arc<Connection>>,
+    groups: Arc<Groups<Connection>>,
     /// Set when the connections can be made.
     leaves: OnceLock<Arc<dyn Leave>>,
 }
@@ -67,8 +69,9 @@ impl Node {
                 return Err(format!("the node and the store of the runtime have the same number, {number}").into());
             }
         }
+        let groups = Arc::new(Groups::new(incarnation(life), core.road.clock.clone()));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
-        Ok(Node { wire, lives, here, store, core, connections, leaves: OnceLock::new() })
+        Ok(Node { wire, lives, here, store, core, connections, groups, leaves: OnceLock::new() })
     }
 
     /// Has the connections end with the runtime.
@@ -123,6 +126,8 @@ impl Node {
         self.connections.insert(there, connection.clone());
         // A store may have moved from another node, whose silence was not found yet.
         store.into_iter().for_each(|store| _ = self.connections.insert(store, connection.clone()));
+        connection.share_with(&self.groups, incarnation(life));
+        self.groups.up(incarnation(life), &connection);
         Ok(connection)
     }
 
@@ -136,7 +141,25 @@ impl Node {
     /// This connection is down.
     pub(crate) fn down(&self, connection: &Arc<Connection>, unconfirmed: impl IntoIterator<Item = Letter>) {
         self.forget(connection);
+        self.groups.down(self.lives.life(connection.there().node).map_or(0, incarnation), connection);
         connection.down(unconfirmed);
+    }
+
+    /// The groups and shared names of the cluster.
+    pub(crate) fn groups(&self) -> &Arc<Groups<Connection>> {
+        &self.groups
+    }
+
+    pub(crate) fn core(&self) -> Option<Arc<Core>> {
+        self.core.upgrade()
+    }
+
+    /// The incarnation of the node of a process, which is `None` for a store. Returns `None` if neither is known.
+    pub(crate) fn owner(&self, pid: Pid) -> Option<Option<u64>> {
+        self.lives.life(pid.node()).map(|life| match life {
+            Life::Node(incarnation) => Some(incarnation),
+            Life::Store(_) => None,
+        })
     }
 
     /// A PID that stands for a node which is connected: its number, and no process.
@@ -151,6 +174,12 @@ impl Node {
             Some(connection) => connection.whereis(name, ask),
             None => ask.give_up(CommandError::Node { pid: node, why: NodeError::NodeDown }),
         }
+    }
+
+    /// Sends a message to processes of one other node. Returns to how many it was sent.
+    pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
+        let connection = to.first().and_then(|first| self.connection(*first));
+        connection.map_or(0, |connection| connection.broadcast(to, message))
     }
 
     fn connection(&self, pid: Pid) -> Option<Arc<Connection>> {
@@ -292,6 +321,7 @@ impl NonLocal for Node {
         if let Some(leaves) = self.leaves.get() {
             leaves.leave(clock, deadline);
         }
+        self.groups.left();
         Settled::default()
     }
 }
@@ -302,11 +332,21 @@ impl Drop for Node {
         if let Some(leaves) = self.leaves.get() {
             leaves.leave_at_once();
         }
+        self.groups.left();
+    }
+}
+
+/// The number that was drawn at the start of the life.
+fn incarnation(life: Life) -> u64 {
+    match life {
+        Life::Node(incarnation) | Life::Store(incarnation) => incarnation,
     }
 }
 
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod echo;
+#[cfg(all(test, not(loom)))]
+mod group_tests;
 #[cfg(all(test, not(loom)))]
 mod link_tests;
 #[cfg(all(test, not(loom)))]

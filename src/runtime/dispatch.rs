@@ -77,7 +77,7 @@ impl Core {
 
     /// The process at a target. It may have ended.
     #[inline]
-    pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
+    pub(crate) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
         target.named().find(|name| self.holder(name), |group| self.next_member(group))
     }
 

@@ -262,6 +262,8 @@ impl Shared {
 }
 
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod group_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod spawn_tests;

@@ -174,8 +174,10 @@ impl Connection {
                 let told = core.relations.recovered_elsewhere(&*core.road, recovered, to);
                 core.told(told, &mut core.executor());
             }
+            Head::Share(share) => self.take_share(share)?,
             // They have a value, or concern a question.
             Head::Message { .. }
+            | Head::Broadcast { .. }
             | Head::Answer { .. }
             | Head::NoAnswer { .. }
             | Head::Closed { .. }

@@ -54,7 +54,7 @@ impl Connection {
             return Err(NodeError::NotEncoded { why: "its reply has been used".into() });
         };
         let number = self.side.questions.export_as(ask, word(from), order.read);
-        let letter = Letter { to, from, type_name: order.type_name };
+        let letter = Letter { to, others: None, from, type_name: order.type_name };
         let sent = self.encode_spawn(from, number, order).map_err(|error| match error {
             NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
             other => why_not_sent(other),

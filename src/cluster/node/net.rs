@@ -17,10 +17,11 @@ use crate::wait::until;
 
 pub(super) type Job = Box<dyn FnOnce(&mut StepOutput) -> StepResult<()> + Send>;
 
-/// A message of the test. Only notes travel.
+/// A message of the test. Only notes and texts travel.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Order {
     Note(u64),
+    Text(String),
     #[serde(skip)]
     Do(Job),
 }
@@ -47,6 +48,7 @@ impl Process for Actor {
                     _ => continue,
                 },
                 Event::Message(Order::Note(number)) => format!("note {number}"),
+                Event::Message(Order::Text(text)) => format!("text of {}", text.len()),
                 Event::Down(down) => format!("down {}", down.exit),
                 Event::Exit(exit) => format!("exit {}", exit.exit),
                 Event::Recovered(recovered) => format!("recovered {}", recovered.exit),

@@ -61,7 +61,7 @@ pub(super) struct Connection<T> {
     pub(super) rival: Option<(u64, Duration)>,
 }
 
-impl<T: Copy> Connection<T> {
+impl<T: Clone> Connection<T> {
     pub(super) fn new(now: Duration, ends: Ends, peer: Identity, protocol: u16, limit: usize) -> Connection<T> {
         Connection {
             ends,

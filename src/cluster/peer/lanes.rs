@@ -125,7 +125,7 @@ pub(super) struct Lanes<T> {
     owes_fragment: bool,
 }
 
-impl<T: Copy> Lanes<T> {
+impl<T: Clone> Lanes<T> {
     pub(super) fn new(limit: usize) -> Lanes<T> {
         Lanes {
             limit,
@@ -221,18 +221,18 @@ impl<T: Copy> Lanes<T> {
 
     /// Returns the tokens of all items, those of each sender in the order of their offer.
     pub(super) fn into_tokens(mut self) -> Vec<T> {
-        let mut tokens: Vec<T> = self.control.iter().map(|item| item.token).collect();
+        let mut tokens: Vec<T> = self.control.iter().map(|item| item.token.clone()).collect();
         let open = self.open.into_iter().map(|large| large.waiting);
         for waiting in open.chain(self.unopened) {
-            tokens.push(waiting.item.token);
+            tokens.push(waiting.item.token.clone());
             let behind = self.behind.remove(&waiting.item.sender).unwrap_or_default();
-            tokens.extend(behind.iter().map(|waiting| waiting.item.token));
+            tokens.extend(behind.iter().map(|waiting| waiting.item.token.clone()));
         }
         for sender in self.released {
             let behind = self.behind.remove(&sender).unwrap_or_default();
-            tokens.extend(behind.iter().map(|waiting| waiting.item.token));
+            tokens.extend(behind.iter().map(|waiting| waiting.item.token.clone()));
         }
-        tokens.extend(self.queue.iter().map(|waiting| waiting.item.token));
+        tokens.extend(self.queue.iter().map(|waiting| waiting.item.token.clone()));
         tokens
     }
 
@@ -242,7 +242,7 @@ impl<T: Copy> Lanes<T> {
         self.fill_opening(batch, sent);
         while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len())) {
             put_item(batch, Part::Control, &item.payload);
-            sent.item(item.token, item.payload.len());
+            sent.item(item.token.clone(), item.payload.len());
             self.unrefused -= item.payload.len() + OVERHEAD;
             self.control.pop_front();
         }
@@ -284,7 +284,7 @@ impl<T: Copy> Lanes<T> {
             }
             let part = if waiting.class == Class::Control { Part::Control } else { Part::Message };
             put_item(batch, part, &waiting.item.payload);
-            sent.item(waiting.item.token, waiting.item.payload.len());
+            sent.item(waiting.item.token.clone(), waiting.item.payload.len());
             self.forget(&waiting);
         }
     }
@@ -385,7 +385,7 @@ impl<T: Copy> Lanes<T> {
             self.open.push_back(large);
             return true;
         }
-        sent.item(large.waiting.item.token, 0);
+        sent.item(large.waiting.item.token.clone(), 0);
         self.open_bytes -= payload.len();
         self.forget(&large.waiting);
         self.release(large.waiting.item.sender);

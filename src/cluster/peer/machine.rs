@@ -55,7 +55,7 @@ pub(crate) struct Peer<T = u64> {
     last_tick: Duration,
 }
 
-impl<T: Copy> Peer<T> {
+impl<T: Clone> Peer<T> {
     /// A machine without a connection. `limit` bounds the bytes of small messages that wait, and those of large ones.
     pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer<T> {
         let state = State::Idle { dial_at: Some(now) };

@@ -1,0 +1,60 @@
+//! One message for several processes of the other node.
+
+use std::any::Any;
+
+use super::{BadFrame, Connection, Letter, NotEncoded, put_head};
+use crate::cluster::codec::{self, Opened};
+use crate::cluster::frame::Head;
+use crate::cluster::remote::MAX_BYTES;
+use crate::outcome::BoxError;
+use crate::pid::Pid;
+
+impl Connection {
+    /// Sends a message to processes of the other node, from outside of processes. Returns to how many it
+    /// was sent.
+    ///
+    /// It is one frame, unless the copies that the other node makes have more bytes than the largest message.
+    pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
+        let Some((first, others)) = to.split_first() else { return 0 };
+        let encode = || {
+            let outgoing = self.wire.outgoing(message, &self.taken)?;
+            let ((), encoded) = codec::encode(&self.side, (0, MAX_BYTES), |output| {
+                put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
+                output.begin_value(outgoing.limit.min(MAX_BYTES / to.len()));
+                outgoing.encode(message, output)
+            })?;
+            Ok::<_, NotEncoded>((outgoing.type_name, encoded))
+        };
+        match encode() {
+            // Each copy would answer the same question.
+            Ok((_, encoded)) if encoded.has_replies() => {
+                encoded.take_back();
+                0
+            }
+            Ok((type_name, encoded)) => {
+                let others = Some(others).filter(|others| !others.is_empty()).map(Into::into);
+                let offered = self.offer(encoded, 0, Some(Letter { to: *first, others, from: None, type_name }));
+                if offered.is_ok() { to.len() } else { 0 }
+            }
+            Err(NotEncoded::TooLarge(error)) if !others.is_empty() && error.limit == MAX_BYTES / to.len() => {
+                let (some, rest) = to.split_at(to.len() / 2);
+                self.broadcast(some, message) + self.broadcast(rest, message)
+            }
+            Err(_) => 0,
+        }
+    }
+
+    /// Takes a message for several processes of this node.
+    pub(super) fn take_broadcast(
+        &self,
+        opened: &Opened<'_>,
+        bytes: &[u8],
+        (from, to): (Option<Pid>, &[Pid]),
+        kind: u32,
+    ) -> Result<(), BadFrame> {
+        if !opened.asks().is_empty() || bytes.len().saturating_mul(to.len()) > MAX_BYTES {
+            return Err(BadFrame(BoxError::from("a broadcast has replies, or is too large for its receivers")));
+        }
+        to.iter().try_for_each(|to| self.take_message(opened, bytes, (from, *to), kind))
+    }
+}
