@@ -8,11 +8,12 @@
 //!
 //! A process is spawned on another node by its type, which is a [`RemoteProcess`], and an argument.
 //!
-//! With the feature `zenoh`, nodes of several programs are connected over TCP in a trusted network. The nodes of one
-//! program are connected by a [`MemoryNetwork`], or in a [simulation](crate::simulation::World::start_node).
+//! With the feature `zenoh`, nodes of several programs are connected, over QUIC with certificates, or over TCP in a
+//! trusted network. The nodes of one program are connected by a [`MemoryNetwork`], or in a
+//! [simulation](crate::simulation::World::start_node).
 //!
-//! This part is being built: certificates, and names that never have two holders, are not there yet. The file
-//! `docs/cluster.md` of the repository has the protocols.
+//! This part is being built: names that never have two holders are not there yet. The file `docs/cluster.md` of the
+//! repository has the protocols.
 
 mod builder;
 mod codec;
