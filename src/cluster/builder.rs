@@ -7,7 +7,7 @@ use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::events::{NodeEvents, NodeIdentity};
-use super::link::{Link, LinkError};
+use super::link::{Link, LinkError, is_name};
 use super::lives::Life;
 use super::members::Members;
 use super::memory_network::MemoryNetwork;
@@ -26,9 +26,6 @@ use crate::runtime::{AskFuture, Runtime, WeakAccess, WeakRuntime};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
-
-/// The longest name of a node or a cluster, in bytes.
-const LONGEST_NAME: usize = 64;
 
 /// How long a peer may be silent before it is down.
 const DETECTION_TIME: Duration = Duration::from_millis(1_500);
@@ -300,8 +297,7 @@ impl ClusterBuilder {
         let far = self.endpoints()?;
         let ClusterBuilder { name, cluster, wire, network, .. } = self;
         for name in [&name, &cluster] {
-            let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_allowed) {
+            if !is_name(name) {
                 return Err(ClusterError::BadName(name.clone()));
             }
         }
@@ -318,11 +314,13 @@ impl ClusterBuilder {
         };
         let incarnation = draw()?;
         let link: Arc<dyn Link> = match (&world, network) {
-            (Some(world), _) => world.connect(&name, incarnation),
+            (Some(world), _) => world.connect((&cluster, &name), incarnation),
             (None, _) if core.simulation.is_some() => return Err(ClusterError::InSimulation),
-            (None, Some(network)) => Arc::new(network.link(&name, incarnation)),
+            (None, Some(network)) => Arc::new(network.link((&cluster, &name), incarnation)),
             #[cfg(feature = "zenoh")]
-            (None, None) if let Some(endpoints) = far => Arc::new(ZenohLink::new(&name, incarnation, endpoints)),
+            (None, None) if let Some(endpoints) = far => {
+                Arc::new(ZenohLink::new((&cluster, &name), incarnation, endpoints))
+            }
             (None, None) => return Err(ClusterError::NoLink),
         };
         let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;

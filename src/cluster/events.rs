@@ -129,35 +129,38 @@ impl NodeWatch {
         }
     }
 
+    /// This node has left. Nodes that are up still, because their connections could not be ended in time, are down.
     /// There are no more events.
     pub(super) fn close(&self) {
         self.add(|state| {
             state.is_closed = true;
-            None
+            let up = std::mem::take(&mut state.up);
+            up.into_values().map(|node| NodeEvent::Down(node, DownReason::Left)).collect()
         });
     }
 
     fn tell(&self, event: &NodeEvent) {
         self.add(|state| {
             match event {
+                _ if state.is_closed => return Vec::new(),
                 NodeEvent::Up(node) => _ = state.up.insert(node.name.clone(), node.clone()),
                 NodeEvent::Down(node, _) => _ = state.up.remove(&node.name),
                 NodeEvent::Refused { .. } => {}
             }
-            Some(event.clone())
+            vec![event.clone()]
         });
     }
 
     /// Changes the state, and tells all subscribers, in one order. They are woken with no lock.
-    fn add(&self, change: impl FnOnce(&mut State) -> Option<NodeEvent>) {
+    fn add(&self, change: impl FnOnce(&mut State) -> Vec<NodeEvent>) {
         let mut state = lock(&self.state);
-        let event = change(&mut state);
+        let events = change(&mut state);
         let is_closed = state.is_closed;
         let mut added = Vec::new();
         state.subscribers.retain(|subscriber| {
             let Some(queue) = subscriber.upgrade() else { return false };
             let mut queue = lock(&queue);
-            queue.events.extend(event.clone());
+            queue.events.extend(events.iter().cloned());
             queue.is_closed = is_closed;
             added.push(std::mem::take(&mut queue.added));
             true
@@ -258,3 +261,6 @@ impl futures_core::Stream for NodeEvents {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
