@@ -13,6 +13,8 @@
 //! cargo run --features zenoh --example cluster -- --node b --listen tcp/127.0.0.1:7002 --join tcp/127.0.0.1:7001
 //! ```
 //!
+//! With `--certificates tests/certificates --peer b`, and endpoints `quic/`, they have certificates.
+//!
 //! Each node asks the process of each other one, and prints how long an answer takes. Kill one of them, or stop it with
 //! Ctrl-C, and see what the others print. Ctrl-C leaves the cluster in order, and the exit code is 130. It is 1 after
 //! an error, and 2 for invalid options.
@@ -20,23 +22,27 @@
 #[path = "../arguments/mod.rs"]
 mod arguments;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Short};
 use lexopt::{Parser, ValueExt as _};
-use procession::cluster::{Cluster, NodeEvent, NodeIdentity, Security, Wire};
+use procession::cluster::{Certificates, Cluster, NodeEvent, NodeIdentity, Security, Wire};
 use procession::{Address, BoxError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, remote};
 use serde::{Deserialize, Serialize};
 
 const USAGE: &str = "\
 usage: cluster --node NAME --listen ENDPOINT [--join ENDPOINT]... [--questions N]
+               [--certificates DIR --peer NAME...]
 
   --node NAME         the name of this node
   --listen ENDPOINT   where it listens, as tcp/127.0.0.1:7001
   --join ENDPOINT     the endpoint of another node, which may start later
   --questions N       how often each other node is asked (default: 1000)
+  --certificates DIR  where authority.pem, NAME.pem and NAME.key are; endpoints are quic/127.0.0.1:7001 then
+  --peer NAME         another node that may connect with its certificate
 ";
 
 /// How long to wait for an answer.
@@ -74,31 +80,46 @@ struct Options {
     node: String,
     listen: String,
     join: Vec<String>,
+    /// The folder with `authority.pem`, and with `NAME.pem` and `NAME.key` of this node.
+    certificates: Option<PathBuf>,
+    /// The other nodes that may connect with certificates.
+    nodes: Vec<String>,
     questions: u32,
 }
 
 fn parse(parser: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
     let (mut node, mut listen, mut join, mut questions) = (None, None, Vec::new(), 1_000);
+    let (mut certificates, mut nodes) = (None, Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("node") => node = Some(parser.value()?.string()?),
             Long("listen") => listen = Some(parser.value()?.string()?),
             Long("join") => join.push(parser.value()?.string()?),
+            Long("certificates") => certificates = Some(PathBuf::from(parser.value()?)),
+            Long("peer") => nodes.push(parser.value()?.string()?),
             Long("questions") => questions = arguments::number(parser, "--questions", 1..=1_000_000)?,
             Long("help") | Short('h') => return Ok(None),
             _ => return Err(argument.unexpected()),
         }
     }
     let (node, listen) = (node.ok_or("--node is missing")?, listen.ok_or("--listen is missing")?);
-    Ok(Some(Options { node, listen, join, questions }))
+    Ok(Some(Options { node, listen, join, certificates, nodes, questions }))
 }
 
-fn run(Options { node, listen, join, questions }: Options) -> Result<ExitCode, BoxError> {
+fn run(Options { node, listen, join, certificates, nodes, questions }: Options) -> Result<ExitCode, BoxError> {
     let runtime = Runtime::start()?;
     let counter = runtime.spawn(Counter(0))?;
     runtime.register("counter", &counter)?;
     let wire = Wire::new().message::<Question>();
-    let builder = Cluster::named(node, wire).listen(listen).security(Security::TrustedNetwork);
+    let security = match certificates {
+        Some(folder) => {
+            let of = |end: &str| folder.join(format!("{node}.{end}"));
+            let certificates = Certificates::new(folder.join("authority.pem"), of("pem"), of("key"));
+            Security::Certificates(certificates.nodes(nodes))
+        }
+        None => Security::TrustedNetwork,
+    };
+    let builder = Cluster::named(node, wire).listen(listen).security(security);
     let cluster = join.into_iter().fold(builder, |builder, seed| builder.join(seed)).start(&runtime)?;
     println!("{} has started", cluster.here());
     let all = runtime.shutdown_node();

@@ -13,10 +13,12 @@ use super::members::Members;
 use super::memory_network::MemoryNetwork;
 use super::node::{Leave as _, Node};
 use super::peer::{ITEM_LIMIT, Identity};
+#[cfg(feature = "zenoh")]
+use super::security::{Endpoints, Security};
 use super::simulated::NodeHost;
 use super::wire::{Wire, WireError};
 #[cfg(feature = "zenoh")]
-use super::zenoh_link::{Endpoints, ZenohLink};
+use super::zenoh_link::ZenohLink;
 use crate::inside::WaitError;
 use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
@@ -58,18 +60,6 @@ pub struct ClusterBuilder {
     network: Option<MemoryNetwork>,
     #[cfg(feature = "zenoh")]
     endpoints: Endpoints,
-    #[cfg(feature = "zenoh")]
-    security: Option<Security>,
-}
-
-/// How the connections of a node are secured.
-#[cfg(feature = "zenoh")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Security {
-    /// They are not. All that can reach the endpoints of the node can send messages in the name of any node, and read
-    /// and change those of others. So only trusted programs of trusted machines may be on the network.
-    TrustedNetwork,
 }
 
 /// Why a node could not be started.
@@ -120,8 +110,6 @@ impl Cluster {
             network: None,
             #[cfg(feature = "zenoh")]
             endpoints: Endpoints::default(),
-            #[cfg(feature = "zenoh")]
-            security: None,
         }
     }
 
@@ -241,9 +229,9 @@ impl ClusterBuilder {
         self
     }
 
-    /// Adds an endpoint at which the node listens, as `tcp/127.0.0.1:7001`.
+    /// Adds an endpoint at which the node listens, as `quic/127.0.0.1:7001`.
     ///
-    /// An endpoint `tcp/` needs [`Security::TrustedNetwork`].
+    /// An endpoint `quic/` needs [`Security::Certificates`], and `tcp/` needs [`Security::TrustedNetwork`].
     #[cfg(feature = "zenoh")]
     pub fn listen(mut self, endpoint: impl Into<String>) -> ClusterBuilder {
         self.endpoints.listen.push(endpoint.into());
@@ -261,12 +249,12 @@ impl ClusterBuilder {
     /// Says how the connections are secured.
     #[cfg(feature = "zenoh")]
     pub fn security(mut self, security: Security) -> ClusterBuilder {
-        self.security = Some(security);
+        self.endpoints.security = Some(security);
         self
     }
 
-    /// Makes a runtime a node. If it has a [store](crate::durable), its durable processes are not reached from other
-    /// nodes yet.
+    /// Makes a runtime a node. If it has a [store](crate::durable), other nodes reach its durable processes, too. They
+    /// cannot link themselves to one.
     ///
     /// Each peer costs two threads.
     ///
@@ -279,16 +267,12 @@ impl ClusterBuilder {
     /// The endpoints, if there are any. They are checked.
     #[cfg(feature = "zenoh")]
     fn endpoints(&self) -> Result<Option<Endpoints>, ClusterError> {
-        let all = || self.endpoints.listen.iter().chain(&self.endpoints.join);
-        for endpoint in all() {
-            let why = match endpoint.split_once('/').map_or("", |(protocol, _)| protocol) {
-                "tcp" if self.security == Some(Security::TrustedNetwork) => continue,
-                "tcp" => "it has no protection, so it needs `Security::TrustedNetwork`",
-                _ => "only `tcp/` in a trusted network is there so far",
-            };
-            return Err(ClusterError::BadEndpoint(endpoint.clone(), why));
+        if let Some((endpoint, why)) = self.endpoints.problem() {
+            return Err(ClusterError::BadEndpoint(endpoint, why));
         }
-        Ok(all().next().is_some().then(|| self.endpoints.clone()))
+        let names = self.endpoints.certificates().into_iter().flat_map(|certificates| &certificates.nodes);
+        names.map(|name| check_name(name)).collect::<Result<(), _>>()?;
+        Ok((!self.endpoints.is_empty()).then(|| self.endpoints.clone()))
     }
 
     /// Makes a runtime a node. In a simulation, `world` has the network and the turns.
@@ -296,11 +280,8 @@ impl ClusterBuilder {
         #[cfg(feature = "zenoh")]
         let far = self.endpoints()?;
         let ClusterBuilder { name, cluster, wire, network, .. } = self;
-        for name in [&name, &cluster] {
-            if !is_name(name) {
-                return Err(ClusterError::BadName(name.clone()));
-            }
-        }
+        check_name(&name)?;
+        check_name(&cluster)?;
         wire.check()?;
         let listed = wire.list().map_err(ClusterError::NotStarted)?.len();
         if listed > ITEM_LIMIT - DIRECTORY {
@@ -351,6 +332,11 @@ impl ClusterBuilder {
         tell_log(|| tracing::info!(node = %here, number = node.number(), "the runtime is a node of a cluster"));
         Ok(Cluster { here, members, access: runtime.weak_access(), runtime: runtime.downgrade() })
     }
+}
+
+/// Checks the name of a node or a cluster.
+fn check_name(name: &str) -> Result<(), ClusterError> {
+    if is_name(name) { Ok(()) } else { Err(ClusterError::BadName(name.into())) }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -26,7 +26,7 @@ use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
 use super::guarded;
-use super::lives::{Life, Lives};
+use super::lives::Lives;
 use super::output::Output;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
@@ -85,8 +85,24 @@ pub(crate) trait Carrier: Send + Sync {
     fn offer(&self, item: Item) -> Result<(), Refused>;
 }
 
+/// The numbers of one of the two nodes: its own, and that of its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers {
+    pub(crate) node: u32,
+    pub(crate) store: Option<u32>,
+}
+
+impl Numbers {
+    /// Whether the process lives on the node.
+    fn has(self, pid: Pid) -> bool {
+        pid.node() == self.node || Some(pid.node()) == self.store
+    }
+}
+
 /// The connection to another node, from its up to its down.
 pub(crate) struct Connection {
+    here: Numbers,
+    there: Numbers,
     side: Arc<Side>,
     wire: Arc<Wire>,
     taken: Taken,
@@ -122,7 +138,7 @@ pub(crate) struct BadFrame(BoxError);
 impl Connection {
     /// Makes the connection to a node that has sent this list of types. `here` and `there` are the numbers of the two.
     pub(crate) fn new(
-        (lives, here, there): (Arc<Lives>, u32, u32),
+        (lives, here, there): (Arc<Lives>, Numbers, Numbers),
         (wire, list): (Arc<Wire>, &[u8]),
         carrier: Arc<dyn Carrier>,
         core: Weak<Core>,
@@ -137,8 +153,8 @@ impl Connection {
             };
             let side = Side {
                 lives,
-                here,
-                there,
+                here: here.node,
+                there: there.node,
                 questions: Questions::new(closed),
                 answers: Arc::new(AnswerTypes::default()),
                 desk: Arc::new(Desk(me.clone())),
@@ -146,7 +162,19 @@ impl Connection {
             };
             let (side, imported, me) = (Arc::new(side), Mutex::new(Some(BTreeMap::new())), me.clone());
             let starting = Mutex::default();
-            Connection { side, wire, taken, carrier, core, imported, starting, relations: FarRelations::new(), me }
+            Connection {
+                here,
+                there,
+                side,
+                wire,
+                taken,
+                carrier,
+                core,
+                imported,
+                starting,
+                relations: FarRelations::new(),
+                me,
+            }
         }))
     }
 
@@ -326,7 +354,7 @@ impl Connection {
         else {
             return Err(BadFrame(format!("this node has no type of messages with the index {kind}").into()));
         };
-        if !self.is_of(self.side.here, to) || from.is_some_and(|from| !self.is_of(self.side.there, from)) {
+        if !self.here.has(to) || from.is_some_and(|from| !self.there.has(from)) {
             return Err(BadFrame("a message has a sender or a receiver of another node".into()));
         }
         let mut outbox = Outbox::default();
@@ -350,9 +378,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a PID is one of this node, or of a store.
-    fn is_of(&self, node: u32, pid: Pid) -> bool {
-        pid.node() == node || matches!(self.side.lives.life(pid.node()), Some(Life::Store(_)))
+    /// The numbers of the other node.
+    pub(crate) fn there(&self) -> Numbers {
+        self.there
     }
 
     /// Reports a message that cannot be decoded. Returns the error for its askers.

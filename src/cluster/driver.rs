@@ -23,7 +23,7 @@ use super::connection::{Carrier, Connection, Item, Letter, Refused};
 use super::events::{NodeIdentity, NodeWatch};
 use super::guarded;
 use super::lives::Life;
-use super::node::Node;
+use super::node::{Announced, Node};
 use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
@@ -43,6 +43,8 @@ const OVERHEAD: usize = 64;
 struct Directory {
     /// The number that the node wishes to have at others, which is its own.
     number: u32,
+    /// Its store, with the number of that.
+    store: Option<(u64, u32)>,
 }
 
 /// The token of an item is the message in it, if there is one.
@@ -107,8 +109,6 @@ pub(crate) struct Inward {
 type Effects = Peekable<std::vec::IntoIter<Effect<Token>>>;
 
 struct Up {
-    /// The number of the peer here.
-    number: u32,
     connection: Arc<Connection>,
     peer: NodeIdentity,
 }
@@ -336,7 +336,7 @@ impl PeerDriver {
     fn greet(&self) {
         let Some(node) = self.node.upgrade() else { return };
         let ours = || -> Result<_, BoxError> {
-            Ok((node.list()?, postcard::to_stdvec(&Directory { number: node.number() })?))
+            Ok((node.list()?, postcard::to_stdvec(&Directory { number: node.number(), store: node.store() })?))
         };
         match ours() {
             Ok((types, directory)) => {
@@ -351,14 +351,14 @@ impl PeerDriver {
         let (Some(node), Some(me)) = (self.node.upgrade(), self.me.upgrade()) else { return };
         let up = guarded::decode::<Directory>(directory).map_err(BoxError::from).and_then(|directory| {
             let life = (Life::Node(peer.incarnation), directory.number);
-            node.up(life, types, Arc::new(Lane { driver: me, nonce }))
+            node.up(Announced { life, store: directory.store }, types, Arc::new(Lane { driver: me, nonce }))
         });
         match up {
-            Ok((number, connection)) => {
+            Ok(connection) => {
                 let peer = NodeIdentity::new(&self.name, peer.incarnation);
                 tell_log(|| tracing::info!(%peer, "a node is up"));
                 self.watch.up(&peer);
-                *slot = Some(Up { number, connection, peer });
+                *slot = Some(Up { connection, peer });
             }
             Err(error) => self.refuse(&*error),
         }
@@ -372,10 +372,10 @@ impl PeerDriver {
     }
 
     fn down(&self, reason: DownReason, letters: Vec<Letter>, up: &mut Option<Up>) {
-        let Some(Up { number, connection, peer }) = up.take() else { return };
+        let Some(Up { connection, peer }) = up.take() else { return };
         tell_log(|| tracing::info!(%peer, ?reason, unconfirmed = letters.len(), "a node is down"));
         if let Some(node) = self.node.upgrade() {
-            node.down((number, &connection), letters);
+            node.down(&connection, letters);
         }
         self.watch.down(&peer, reason);
     }

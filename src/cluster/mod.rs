@@ -40,15 +40,17 @@ pub(crate) mod simulated;
 mod spawn;
 mod wire;
 #[cfg(feature = "zenoh")]
+mod security;
+#[cfg(feature = "zenoh")]
 mod zenoh_link;
 
-#[cfg(feature = "zenoh")]
-pub use self::builder::Security;
 pub use self::builder::{Cluster, ClusterBuilder, ClusterError};
 pub use self::events::{NodeEvent, NodeEvents, NodeIdentity};
 pub use self::link::LinkError;
 pub use self::memory_network::MemoryNetwork;
 pub use self::peer::DownReason;
 pub use self::remote::{Remote, RemoteProcess};
+#[cfg(feature = "zenoh")]
+pub use self::security::{Certificates, Security};
 pub use self::wire::{Wire, WireError};
 pub use crate::process::NodeError;

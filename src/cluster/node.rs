@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use dashmap::DashMap;
 
-use super::connection::{Carrier, Connection, Letter, end_unreported};
+use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::lives::{Life, Lives};
 use super::remote_spawn::SpawnOrder;
 use super::wire::Wire;
@@ -28,15 +28,27 @@ pub(crate) trait Leave: Send + Sync {
     fn leave_at_once(&self);
 }
 
+/// The announcement of another node when it is up: its life and its store, each with the number that it wishes here.
+pub(crate) struct Announced {
+    pub(crate) life: (Life, u32),
+    pub(crate) store: Option<(u64, u32)>,
+}
+
+impl From<(Life, u32)> for Announced {
+    fn from(life: (Life, u32)) -> Announced {
+        Announced { life, store: None }
+    }
+}
+
 /// This node.
 pub(crate) struct Node {
     wire: Arc<Wire>,
     lives: Arc<Lives>,
     here: u32,
-    /// The store of the runtime.
-    store: Option<Life>,
+    /// The store of the runtime, and its number.
+    store: Option<(u64, u32)>,
     core: Weak<Core>,
-    /// The connections that are up, by the numbers of the other nodes.
+    /// The connections that are up, by the numbers of the other nodes and of their stores.
     connections: DashMap<u32, Arc<Connection>>,
     /// Set when the connections can be made.
     leaves: OnceLock<Arc<dyn Leave>>,
@@ -55,7 +67,6 @@ impl Node {
                 return Err(format!("the node and the store of the runtime have the same number, {number}").into());
             }
         }
-        let store = store.map(|(id, _)| Life::Store(id));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
         Ok(Node { wire, lives, here, store, core, connections, leaves: OnceLock::new() })
     }
@@ -81,35 +92,50 @@ impl Node {
         self.wire.list()
     }
 
-    /// A node is up, and has sent its list of types. It wishes this number here. Returns the connection and the number
-    /// of the node.
+    /// The store of the runtime, and its number, for other nodes.
+    pub(crate) fn store(&self) -> Option<(u64, u32)> {
+        self.store
+    }
+
+    /// A node is up, and has sent its list of types. Returns the connection.
     pub(crate) fn up(
         &self,
-        (life, wish): (Life, u32),
+        peer: impl Into<Announced>,
         list: &[u8],
         carrier: Arc<dyn Carrier>,
-    ) -> Result<(u32, Arc<Connection>), BoxError> {
+    ) -> Result<Arc<Connection>, BoxError> {
+        let Announced { life: (life, wish), store } = peer.into();
         let there = self.lives.number(life, wish)?;
         if there == self.here {
             return Err("a node cannot connect to itself".into());
         }
-        let numbers = (self.lives.clone(), self.here, there);
+        // A copy of this node's store is not reached: its PIDs are those of this one.
+        let store = store.filter(|(id, _)| self.store.is_none_or(|(own, _)| own != *id));
+        let store = store.map(|(id, wish)| self.lives.number(Life::Store(id), wish)).transpose()?;
+        let here = Numbers { node: self.here, store: self.store.map(|(_, number)| number) };
+        let numbers = (self.lives.clone(), here, Numbers { node: there, store });
         let connection = Connection::new(numbers, (self.wire.clone(), list), carrier, self.core.clone())?;
         // The down of the one before ends the halves of its links. No new one has begun by then.
         if let Some((_, before)) = self.connections.remove(&there) {
+            self.forget(&before);
             before.down([]);
         }
         self.connections.insert(there, connection.clone());
-        Ok((there, connection))
+        // A store may have moved from another node, whose silence was not found yet.
+        store.into_iter().for_each(|store| _ = self.connections.insert(store, connection.clone()));
+        Ok(connection)
     }
 
-    /// This connection to the node with this number is down.
-    pub(crate) fn down(
-        &self,
-        (there, connection): (u32, &Arc<Connection>),
-        unconfirmed: impl IntoIterator<Item = Letter>,
-    ) {
-        self.connections.remove_if(&there, |_, up| Arc::ptr_eq(up, connection));
+    fn forget(&self, connection: &Arc<Connection>) {
+        let Numbers { node, store } = connection.there();
+        for number in [Some(node), store].into_iter().flatten() {
+            self.connections.remove_if(&number, |_, up| Arc::ptr_eq(up, connection));
+        }
+    }
+
+    /// This connection is down.
+    pub(crate) fn down(&self, connection: &Arc<Connection>, unconfirmed: impl IntoIterator<Item = Letter>) {
+        self.forget(connection);
         connection.down(unconfirmed);
     }
 
@@ -142,7 +168,7 @@ impl Node {
 impl NonLocal for Node {
     fn has_node(&self, node: u32) -> bool {
         let life = self.lives.life(node);
-        life.is_some() && life != self.store
+        life.is_some() && life != self.store.map(|(id, _)| Life::Store(id))
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
@@ -235,8 +261,11 @@ impl NonLocal for Node {
     }
 
     fn link(&self, near: Pid, far: Pid) -> bool {
-        // The other node has no way to a durable process of this one.
-        near.node() == self.here && self.connection(far).is_some_and(|connection| connection.link(near, far))
+        // Links of durable processes do not reach over nodes.
+        near.node() == self.here
+            && self
+                .connection(far)
+                .is_some_and(|connection| connection.there().node == far.node() && connection.link(near, far))
     }
 
     fn unlink(&self, near: Pid, far: Pid) {

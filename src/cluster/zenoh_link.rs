@@ -16,6 +16,7 @@ use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
 use super::link::{Link, LinkError, Upward};
+use super::security::Endpoints;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, OnceLock, Weak};
 use crate::threads;
@@ -25,13 +26,6 @@ const LONGEST_SEND: u64 = 500_000;
 
 /// How long the end of a session may take.
 const CLOSE: Duration = Duration::from_millis(60);
-
-/// Where a node listens, and whom it looks for.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Endpoints {
-    pub(crate) listen: Vec<String>,
-    pub(crate) join: Vec<String>,
-}
 
 /// The link of one node over zenoh.
 pub(crate) struct ZenohLink {
@@ -47,9 +41,9 @@ impl ZenohLink {
         ZenohLink { cluster: cluster.into(), name: name.into(), incarnation, endpoints, session: OnceLock::new() }
     }
 
-    fn config(&self) -> Result<Config, BoxError> {
+    pub(super) fn config(&self) -> Result<Config, BoxError> {
         let mut config = Config::default();
-        let Endpoints { listen, join } = &self.endpoints;
+        let Endpoints { listen, join, .. } = &self.endpoints;
         let settings = [
             ("mode", json!("peer")),
             ("listen/endpoints", json!(listen)),
@@ -63,6 +57,14 @@ impl ZenohLink {
         ];
         for (key, value) in settings {
             config.insert_json5(key, &value.to_string())?;
+        }
+        if let Some(certificates) = self.endpoints.certificates() {
+            for file in certificates.files() {
+                // The error of the engine does not name the file.
+                std::fs::File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+            }
+            config.insert_json5("transport/link/tls", &certificates.transport().to_string())?;
+            config.insert_json5("access_control", &certificates.access_control().to_string())?;
         }
         Ok(config)
     }

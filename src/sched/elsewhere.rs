@@ -55,6 +55,9 @@ impl Road {
     ) {
         let executor = &mut OutsideExecutor { road: self };
         self.outside.add(&self.outside.accepted, 1);
+        if let Some(store) = self.elsewhere(to) {
+            return self.hand_over(store, &self.outside, (lane, 1), (from, to), dead);
+        }
         let cell = self.table.cell(to).ok_or(Missed::NoSuchProcess);
         let posted = cell.and_then(|cell| cell.post(to, |mailbox, bounds| lane.fill(1, from, mailbox, bounds)));
         let missed = match posted {

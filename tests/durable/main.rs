@@ -38,6 +38,8 @@ mod sleeping;
 mod memory_faults;
 mod operating;
 mod outside_links;
+#[cfg(feature = "cluster")]
+mod other_nodes;
 mod orders;
 mod moments;
 mod races;

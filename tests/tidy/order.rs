@@ -384,6 +384,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/spawn_tests",
     "cluster/link",
     "cluster/memory_network",
+    "cluster/security",
     "cluster/zenoh_link",
     "cluster/events",
     "cluster/events/tests",

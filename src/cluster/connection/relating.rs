@@ -191,18 +191,17 @@ impl Connection {
     }
 
     pub(super) fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
-        // Relations with durable processes of other nodes are not there yet.
-        let is_ours = pid.node() == self.side.here;
-        if is_ours { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
+        if self.here.has(pid) { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
     }
 
     pub(super) fn check_theirs(&self, pid: Pid) -> Result<(), BadFrame> {
-        let is_theirs = pid.node() == self.side.there;
-        if is_theirs { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
+        if self.there.has(pid) { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
     }
 
     fn check_pair(&self, from: Pid, to: Pid) -> Result<(), BadFrame> {
-        self.check_theirs(from).and_then(|()| self.check_ours(to))
+        // Links of durable processes do not reach over nodes.
+        let is_pair = from.node() == self.there.node && to.node() == self.here.node;
+        if is_pair { Ok(()) } else { Err(BadFrame("a link has a process of another node".into())) }
     }
 
     /// Answers a request of the other node: whether a process lived that was to end, or which one has a name.

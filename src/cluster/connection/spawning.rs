@@ -96,7 +96,7 @@ impl Connection {
                 if is_related {
                     from.node() == self.side.there
                 } else {
-                    self.is_of(self.side.there, from)
+                    self.there.has(from)
                 }
             }
             None => !is_related,

@@ -147,7 +147,7 @@ impl World {
 
     /// The address at the first node of a process of the other one.
     fn far<M>(&self, address: Address<M>) -> Address<M> {
-        let number = self.ends[0].inward.up.as_ref().unwrap().number;
+        let number = self.ends[0].inward.up.as_ref().unwrap().connection.there().node;
         let pid = address.pid();
         Pid::new(number, pid.slot(), pid.generation()).unwrap().typed()
     }

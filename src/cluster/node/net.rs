@@ -139,8 +139,8 @@ impl Net {
             let wires = Arc::<Wires>::default();
             let list = self.sides[there].1.list().unwrap();
             let life = Life::Node(there as u64 + 1);
-            let (number, connection) = self.sides[at].1.up((life, 7), &list, wires.clone()).unwrap();
-            self.ends.insert((at, there), End { wires, number, connection });
+            let connection = self.sides[at].1.up((life, 7), &list, wires.clone()).unwrap();
+            self.ends.insert((at, there), End { wires, number: connection.there().node, connection });
         }
     }
 
@@ -150,9 +150,9 @@ impl Net {
             *lock(&self.ends[&pair].wires.is_cut) = true;
         }
         for pair in [(one, other), (other, one)] {
-            let End { wires, number, connection } = &self.ends[&pair];
+            let End { wires, connection, .. } = &self.ends[&pair];
             let letters: Vec<Letter> = lock(&wires.items).drain(..).filter_map(|item| item.letter).collect();
-            self.sides[pair.0].1.down((*number, connection), letters);
+            self.sides[pair.0].1.down(connection, letters);
         }
     }
 

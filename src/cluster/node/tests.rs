@@ -99,10 +99,10 @@ impl Two {
         let Two { one, other } = self;
         (one.cable, other.cable) = (Arc::default(), Arc::default());
         let up = |side: &Side, life, list: Vec<u8>| side.node.up((life, 7), &list, side.cable.clone()).unwrap();
-        let (there, connection) = up(one, Life::Node(life), other.node.list().unwrap());
-        (one.there, one.connection) = (there, Some(connection));
-        let (there, connection) = up(other, Life::Node(1), one.node.list().unwrap());
-        (other.there, other.connection) = (there, Some(connection));
+        let connection = up(one, Life::Node(life), other.node.list().unwrap());
+        (one.there, one.connection) = (connection.there().node, Some(connection));
+        let connection = up(other, Life::Node(1), one.node.list().unwrap());
+        (other.there, other.connection) = (connection.there().node, Some(connection));
     }
 
     /// Carries all frames, until nothing moves any more.
@@ -123,7 +123,7 @@ impl Two {
         for side in [&self.one, &self.other] {
             let items = std::mem::take(&mut *lock(&side.cable.items));
             let connection = side.connection.as_ref().unwrap();
-            side.node.down((side.there, connection), items.into_iter().filter_map(|item| item.letter));
+            side.node.down(connection, items.into_iter().filter_map(|item| item.letter));
         }
     }
 
@@ -508,7 +508,7 @@ fn a_connection_that_is_replaced_answers_its_questions() {
     two.connect(2);
     assert_eq!(why_node(asked.wait()), NodeError::NodeDown);
     // The down of the first one does not touch the second one.
-    two.one.node.down((two.one.there, &before), []);
+    two.one.node.down(&before, []);
     let asked = two.one.runtime.ask(far, Message::Ask, LIMIT);
     two.carry();
     assert_eq!(asked.wait().unwrap(), 7);

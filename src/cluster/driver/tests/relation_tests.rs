@@ -94,7 +94,7 @@ fn in_bad_weather_each_relation_is_told_once_and_nothing_is_left() {
 fn relate_in_bad_weather(seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut world = world();
-    let numbers = [0, 1].map(|at: usize| world.ends[at].inward.up.as_ref().unwrap().number);
+    let numbers = [0, 1].map(|at: usize| world.ends[at].inward.up.as_ref().unwrap().connection.there().node);
     let mut targets: Vec<Vec<_>> = (0..2).map(|at| (0..4).map(|_| world.related(at, None).0).collect()).collect();
     let mut related: [Vec<Spawned>; 2] = Default::default();
     for round in 0..100_usize {
