@@ -9,7 +9,7 @@ use rand::rngs::{SysRng, Xoshiro256PlusPlus};
 use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::events::{NodeEvents, NodeIdentity};
-use super::link::{Link, LinkError};
+use super::link::{Link, LinkError, is_name};
 use super::lives::Life;
 use super::members::Members;
 use super::memory_network::MemoryNetwork;
@@ -30,9 +30,6 @@ use crate::runtime::{AskFuture, Runtime, WeakAccess, WeakRuntime};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
-
-/// The longest name of a node or a cluster, in bytes.
-const LONGEST_NAME: usize = 64;
 
 /// How long a peer may be silent before it is down.
 const DETECTION_TIME: Duration = Duration::from_millis(1_500);
@@ -275,8 +272,8 @@ impl ClusterBuilder {
         if let Some((endpoint, why)) = self.endpoints.problem() {
             return Err(ClusterError::BadEndpoint(endpoint, why));
         }
-        let names = self.endpoints.certificates().into_iter().flat_map(|certificates| &certificates.nodes);
-        names.map(|name| check_name(name)).collect::<Result<(), _>>()?;
+        let mut names = self.endpoints.certificates().into_iter().flat_map(|certificates| &certificates.nodes);
+        names.try_for_each(|name| check_name(name))?;
         Ok((!self.endpoints.is_empty()).then(|| self.endpoints.clone()))
     }
 
@@ -300,11 +297,13 @@ impl ClusterBuilder {
         };
         let incarnation = draw()?;
         let link: Arc<dyn Link> = match (&world, network) {
-            (Some(world), _) => world.connect(&name, incarnation),
+            (Some(world), _) => world.connect((&cluster, &name), incarnation),
             (None, _) if core.simulation.is_some() => return Err(ClusterError::InSimulation),
-            (None, Some(network)) => Arc::new(network.link(&name, incarnation)),
+            (None, Some(network)) => Arc::new(network.link((&cluster, &name), incarnation)),
             #[cfg(feature = "zenoh")]
-            (None, None) if let Some(endpoints) = far => Arc::new(ZenohLink::new(&name, incarnation, endpoints)),
+            (None, None) if let Some(endpoints) = far => {
+                Arc::new(ZenohLink::new((&cluster, &name), incarnation, endpoints))
+            }
             (None, None) => return Err(ClusterError::NoLink),
         };
         let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;
@@ -339,9 +338,7 @@ impl ClusterBuilder {
 
 /// Checks the name of a node or a cluster.
 fn check_name(name: &str) -> Result<(), ClusterError> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_allowed);
-    if is_name { Ok(()) } else { Err(ClusterError::BadName(name.into())) }
+    if is_name(name) { Ok(()) } else { Err(ClusterError::BadName(name.into())) }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -14,6 +14,7 @@
 //! carried out. In between, senders find a connection that refuses.
 
 use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,12 @@ struct Machine {
 #[derive(Default)]
 pub(crate) struct Inward {
     up: Option<Up>,
+    /// The effects that were taken from the machine and not carried out, with the frames of their payloads. A panic
+    /// leaves some behind.
+    left: VecDeque<(Effects, Vec<u8>)>,
 }
+
+type Effects = Peekable<std::vec::IntoIter<Effect<Token>>>;
 
 struct Up {
     connection: Arc<Connection>,
@@ -184,7 +190,10 @@ impl PeerDriver {
 
     /// The link can reach the peer now.
     pub(crate) fn seen(&self) {
-        lock(&self.machine).is_seen = true;
+        let now = self.now();
+        let machine = &mut *lock(&self.machine);
+        machine.is_seen = true;
+        machine.peer.found(now);
         (self.wake.outward)();
     }
 
@@ -223,7 +232,7 @@ impl PeerDriver {
         lock(&self.machine).peer.incarnation() == Some(incarnation)
     }
 
-    #[cfg(all(test, loom))]
+    #[cfg(test)]
     pub(crate) fn has_arrivals(&self) -> bool {
         !lock(&self.machine).arrived.is_empty()
     }
@@ -236,6 +245,13 @@ impl PeerDriver {
     /// Leaves the cluster. The frames that say so are left for `turn_out`.
     pub(crate) fn leave(&self) {
         self.call(Vec::new(), |peer, now, effects| peer.leave(now, effects));
+        {
+            // Frames mean nothing any more, and there may be no thread that takes them.
+            let machine = &mut *lock(&self.machine);
+            machine.is_seen = false;
+            machine.arrived.clear();
+            machine.arrived_bytes = 0;
+        }
         (self.wake.outward)();
     }
 
@@ -301,10 +317,9 @@ impl PeerDriver {
         if is_overrun {
             tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
         }
-        let is_idle = !has_arrived && effects.is_empty();
-        for (effects, frame) in effects {
-            self.carry_out(effects, &frame, inward);
-        }
+        inward.left.extend(effects.into_iter().map(|(effects, frame)| (effects.into_iter().peekable(), frame)));
+        let is_idle = !has_arrived && inward.left.is_empty();
+        self.carry_out(inward);
         if has_arrived {
             // There may be an acknowledgement to send, or room for what waits.
             (self.wake.outward)();
@@ -312,20 +327,25 @@ impl PeerDriver {
         !is_idle
     }
 
-    fn carry_out(&self, effects: Vec<Effect<Token>>, frame: &[u8], inward: &mut Inward) {
-        let mut effects = effects.into_iter().peekable();
-        while let Some(effect) = effects.next() {
+    /// Carries the effects out. Each is taken out of the list before. So if one panics, the next turn has the rest.
+    fn carry_out(&self, inward: &mut Inward) {
+        let Inward { up, left } = inward;
+        while let Some((effects, frame)) = left.front_mut() {
+            let Some(effect) = effects.next() else {
+                left.pop_front();
+                continue;
+            };
             match effect {
                 Effect::Greeted(_) => self.greet(),
-                Effect::Up { peer, nonce, types, directory, .. } => self.up(&peer, nonce, (&types, &directory), inward),
-                Effect::Deliver { payload, .. } => self.deliver(&payload, frame, inward),
+                Effect::Up { peer, nonce, types, directory, .. } => self.up(&peer, nonce, (&types, &directory), up),
+                Effect::Deliver { payload, .. } => self.deliver(&payload, frame, up),
                 Effect::Down(reason) => {
                     let mut letters = Vec::new();
                     while let Some(Effect::Undelivered(letter)) = effects.peek() {
                         letters.extend(letter.clone());
                         effects.next();
                     }
-                    self.down(reason, letters, inward);
+                    self.down(reason, letters, up);
                 }
                 Effect::Refused(refusal) => {
                     tell_log(|| tracing::warn!(peer = &*self.name, %refusal, "a connection was refused"));
@@ -352,7 +372,7 @@ impl PeerDriver {
         }
     }
 
-    fn up(&self, peer: &Identity, nonce: u64, (types, directory): (&[u8], &[u8]), inward: &mut Inward) {
+    fn up(&self, peer: &Identity, nonce: u64, (types, directory): (&[u8], &[u8]), slot: &mut Option<Up>) {
         let (Some(node), Some(me)) = (self.node.upgrade(), self.me.upgrade()) else { return };
         let up = guarded::decode::<Directory>(directory).map_err(BoxError::from).and_then(|directory| {
             let life = (Life::Node(peer.incarnation), directory.number);
@@ -363,21 +383,21 @@ impl PeerDriver {
                 let peer = NodeIdentity::new(&self.name, peer.incarnation);
                 tell_log(|| tracing::info!(%peer, "a node is up"));
                 self.watch.up(&peer);
-                inward.up = Some(Up { connection, peer });
+                *slot = Some(Up { connection, peer });
             }
             Err(error) => self.refuse(&*error),
         }
     }
 
-    fn deliver(&self, payload: &Payload, frame: &[u8], inward: &mut Inward) {
-        let Some(Up { connection, .. }) = &inward.up else { return };
+    fn deliver(&self, payload: &Payload, frame: &[u8], up: &Option<Up>) {
+        let Some(Up { connection, .. }) = up else { return };
         if let Err(error) = connection.receive(payload.bytes(frame)) {
             self.refuse(&error);
         }
     }
 
-    fn down(&self, reason: DownReason, letters: Vec<Letter>, inward: &mut Inward) {
-        let Some(Up { connection, peer }) = inward.up.take() else { return };
+    fn down(&self, reason: DownReason, letters: Vec<Letter>, up: &mut Option<Up>) {
+        let Some(Up { connection, peer }) = up.take() else { return };
         tell_log(|| tracing::info!(%peer, ?reason, unconfirmed = letters.len(), "a node is down"));
         if let Some(node) = self.node.upgrade() {
             node.down(&connection, letters);

@@ -110,12 +110,17 @@ impl NodeWatch {
         NodeEvents(state.publisher.subscribe(&self.clock, events, state.is_closed))
     }
 
+    /// This node has left. Nodes that are up still, because their connections could not be ended in time, are down.
     /// There are no more events.
     pub(super) fn close(&self) {
         let mut woken = Woken::default();
         {
             let state = &mut *lock(&self.state);
             state.is_closed = true;
+            let up = std::mem::take(&mut state.up);
+            for node in up.into_values() {
+                state.publisher.tell(&NodeEvent::Down(node, DownReason::Left), &mut woken);
+            }
             state.publisher.close(&mut woken);
         }
         woken.wake();
@@ -127,6 +132,7 @@ impl NodeWatch {
         {
             let state = &mut *lock(&self.state);
             match event {
+                _ if state.is_closed => return,
                 NodeEvent::Up(node) => _ = state.up.insert(node.name.clone(), node.clone()),
                 NodeEvent::Down(node, _) => _ = state.up.remove(&node.name),
                 NodeEvent::Refused { .. } => {}
@@ -183,3 +189,6 @@ impl futures_core::Stream for NodeEvents {
         self.0.poll_next(context)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

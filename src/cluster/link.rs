@@ -1,9 +1,18 @@
 //! A link: it carries frames between the nodes of a cluster.
 //!
-//! A link knows nodes by their names. It keeps the order of the frames from one node to another while both are seen. It
-//! may lose frames, and need not say so.
+//! A link knows nodes by their names. It carries frames between nodes of one cluster only. It keeps the order of the
+//! frames from one node to another while both are seen. It may lose frames, and need not say so.
 
 use crate::primitives::Arc;
+
+/// The longest name of a node or a cluster, in bytes.
+const LONGEST_NAME: usize = 64;
+
+/// Whether a node or a cluster can have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_allowed)
+}
 
 /// Carries frames between this node and others.
 pub(crate) trait Link: Send + Sync {
@@ -25,6 +34,9 @@ pub(crate) trait Upward: Send + Sync {
 
     /// This node cannot be reached any more.
     fn gone(&self, name: &str, incarnation: u64);
+
+    /// There is a node of another cluster: the names of the cluster and of the node.
+    fn foreign(&self, cluster: &str, name: &str);
 
     /// A frame of the node with this name.
     fn frame(&self, from: &str, frame: Vec<u8>);

@@ -3,21 +3,24 @@
 //! The *out thread* sends frames, and waits for the link. The *in thread* takes frames, and runs the decoders of users.
 //! They run while the link sees the peer. `docs/cluster.md` has the protocol.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::driver::{Inward, Outward, PeerDriver, Wakes};
 use super::link::Link;
 use super::simulated::{Turns, WorldBells};
 use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
-use crate::outcome::{contain, tell_log};
+use crate::outcome::{Panic, contain, tell_log};
 use crate::pool::Parker;
-use crate::primitives::{Arc, AtomicBool, Mutex, Ordering, Weak, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::threads;
 
 /// The most incarnations of one name that are known at once.
 const INCARNATIONS: usize = 16;
+
+/// How long it takes until something that has failed is tried again: the start of a thread, or a frame whose link has
+/// panicked.
+const AGAIN: Duration = Duration::from_millis(250);
 
 /// A peer, which is known by its name.
 pub(super) struct Member {
@@ -26,9 +29,11 @@ pub(super) struct Member {
     link: Arc<dyn Link>,
     clock: Clock,
     bells: Bells,
-    /// The connection that is up, between the turns of the in thread.
-    inward: Mutex<Inward>,
+    /// The connection that is up. It is not here during a turn inward.
+    inward: Mutex<Option<Inward>>,
     state: Mutex<State>,
+    /// Odd if the two threads are to exit. It grows with each change, which is made under the lock of the state.
+    phase: AtomicU64,
     /// Whether the node is about to leave.
     is_leaving: AtomicBool,
     /// The number of in threads.
@@ -54,17 +59,38 @@ pub(super) struct ThreadBells {
 
 #[derive(Default)]
 struct State {
-    /// The incarnations that the link sees.
-    seen: BTreeSet<u64>,
-    running: Option<Running>,
-    /// Set when the two threads that ran last have exited: the out thread, and the in thread.
-    left: [Option<Latch<()>>; 2],
+    /// The incarnations that the link sees, the earliest first.
+    seen: Vec<u64>,
+    /// The two threads, by their direction.
+    threads: [Running; 2],
+    /// A thread could not be started. A frame of the peer is another try from this moment on.
+    again_at: Option<Instant>,
     has_left: bool,
 }
 
-/// Two threads that run.
+/// A thread of the connection.
+#[derive(Default)]
 struct Running {
-    over: Arc<AtomicBool>,
+    /// Whether it has not decided to exit.
+    is_running: bool,
+    /// Set when it has exited. It is that of the last one that was started.
+    exited: Option<Latch<()>>,
+}
+
+/// Which of the two threads.
+#[derive(Clone, Copy)]
+enum Direction {
+    Out,
+    In,
+}
+
+/// Sets a latch when it is dropped, also by a panic.
+struct SetsWhenDropped(Latch<()>);
+
+impl Drop for SetsWhenDropped {
+    fn drop(&mut self) {
+        let _ = self.0.set(());
+    }
 }
 
 impl Bells {
@@ -97,8 +123,9 @@ impl Member {
             link,
             clock,
             bells,
-            inward: Mutex::default(),
+            inward: Mutex::new(Some(Inward::default())),
             state: Mutex::default(),
+            phase: AtomicU64::new(1),
             is_leaving: AtomicBool::new(false),
             #[cfg(all(test, loom))]
             inside: crate::primitives::AtomicUsize::new(0),
@@ -113,35 +140,40 @@ impl Member {
     /// Whether the link sees no node of this name, and its threads have exited.
     pub(super) fn is_over(&self) -> bool {
         let state = lock(&self.state);
-        state.seen.is_empty() && state.left.iter().flatten().all(Latch::is_set)
+        state.seen.is_empty() && state.exited().all(Latch::is_set)
     }
 
-    /// The link sees this incarnation of the peer.
-    pub(super) fn seen(self: &Arc<Self>, incarnation: u64) {
+    /// The link sees this incarnation of the peer. The error says why there is no thread for it.
+    pub(super) fn seen(self: &Arc<Self>, incarnation: u64) -> std::io::Result<()> {
         let mut state = lock(&self.state);
         if state.has_left {
-            return;
+            return Ok(());
         }
-        if state.seen.len() >= INCARNATIONS {
-            // The link reports the ends of old ones late. The newest one is likely to live, and so is the one that is
-            // connected.
-            let old = state.seen.iter().copied().find(|old| !self.driver.is_connected_to(*old));
-            old.into_iter().for_each(|old| _ = state.seen.remove(&old));
+        if !state.seen.contains(&incarnation) {
+            if state.seen.len() >= INCARNATIONS {
+                // The link reports the ends of old ones late. One that has come later is likelier to live, and the one
+                // that is connected lives.
+                let old = state.seen.iter().position(|old| !self.driver.is_connected_to(*old));
+                old.into_iter().for_each(|old| _ = state.seen.remove(old));
+            }
+            state.seen.push(incarnation);
         }
-        state.seen.insert(incarnation);
         self.driver.seen();
-        let begun = self.run(&mut state);
-        drop(state);
-        self.tell(begun);
+        // A name costs one thread until it has sent a frame.
+        self.run(&mut state, &[Direction::Out])
     }
 
     /// The link does not see this incarnation any more.
     pub(super) fn gone(&self, incarnation: u64) {
         let mut state = lock(&self.state);
-        state.seen.remove(&incarnation);
+        let before = state.seen.len();
+        state.seen.retain(|seen| *seen != incarnation);
+        if state.seen.len() == before {
+            return;
+        }
         if state.seen.is_empty() {
             self.driver.gone();
-            self.end(&mut state);
+            self.end();
         } else if self.driver.is_connected_to(incarnation) {
             self.driver.closed();
         }
@@ -151,16 +183,17 @@ impl Member {
     pub(super) fn frame(self: &Arc<Self>, frame: Vec<u8>) {
         self.driver.arrived(frame);
         let mut state = lock(&self.state);
-        if state.running.is_none() && !state.seen.is_empty() {
-            // There was no thread for it before. The peer says hello again and again, so each of its frames is a try.
-            let begun = self.run(&mut state);
+        let is_missing = !state.threads.iter().all(|thread| thread.is_running);
+        if is_missing && !state.seen.is_empty() && state.again_at.is_none_or(|at| at <= self.clock.now()) {
+            // The peer says hello again and again, so its frames are tries for a thread that could not be started.
+            let begun = self.run(&mut state, &[Direction::Out, Direction::In]);
             drop(state);
             self.tell(begun);
         }
     }
 
     /// Reports that there is no thread. User code may run, so no lock is held.
-    fn tell(&self, begun: std::io::Result<()>) {
+    pub(super) fn tell(&self, begun: std::io::Result<()>) {
         if let Err(error) = begun {
             tell_log(|| tracing::error!(peer = &*self.name, %error, "there is no thread for the connection"));
         }
@@ -176,122 +209,150 @@ impl Member {
         let mut state = lock(&self.state);
         state.has_left = true;
         self.driver.leave();
-        self.end(&mut state);
+        self.end();
         drop(state);
         self.left()
     }
 
     /// The latches that the two threads which ran last set when they exit.
     fn left(&self) -> Vec<Latch<()>> {
-        lock(&self.state).left.iter().flatten().cloned().collect()
+        lock(&self.state).exited().cloned().collect()
     }
 
-    /// Starts the two threads, unless they run or the node has left.
-    fn run(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+    /// Has the threads go on. Starts those of these directions that do not run, unless the node has left.
+    fn run(self: &Arc<Self>, state: &mut State, directions: &[Direction]) -> std::io::Result<()> {
         let Bells::Threads(bells) = &self.bells else { return Ok(()) };
-        if state.running.is_some() || state.has_left {
+        if state.has_left {
             return Ok(());
         }
-        let over = Arc::new(AtomicBool::new(false));
-        let [out_left, in_left] = &mut state.left;
-        let started = self.start("to", out_left, (bells, &over), Member::run_out);
-        let begun = started.and_then(|()| self.start("from", in_left, (bells, &over), Member::run_in));
-        match &begun {
-            Ok(()) => state.running = Some(Running { over }),
-            Err(_) => {
-                over.store(true, Ordering::SeqCst);
-                bells.outward.unpark();
-            }
+        if is_over(self.phase.load(Ordering::SeqCst)) {
+            self.phase.fetch_add(1, Ordering::SeqCst);
         }
+        let begun = directions.iter().try_for_each(|direction| self.start(state, bells, *direction));
+        state.again_at = begun.is_err().then(|| self.clock.now() + AGAIN);
         begun
     }
 
     /// Whether threads run that were not told to exit.
     #[cfg(all(test, not(loom)))]
     pub(super) fn is_running(&self) -> bool {
-        lock(&self.state).running.is_some()
+        !is_over(self.phase.load(Ordering::SeqCst))
     }
 
-    /// Starts a thread. `left` is set when it has exited.
+    /// Starts a thread, unless it runs.
     ///
-    /// It waits for the one before it. Otherwise two threads would send, or carry out effects, at once. And the new
-    /// thread could take the ring that has the old one exit.
-    fn start(
-        self: &Arc<Self>,
-        direction: &str,
-        left: &mut Option<Latch<()>>,
-        (bells, over): (&ThreadBells, &Arc<AtomicBool>),
-        run: fn(&Member, &ThreadBells, &AtomicBool),
-    ) -> std::io::Result<()> {
-        let (member, bells, over) = (self.clone(), bells.clone(), over.clone());
-        let (before, exited) = (left.clone(), Latch::new());
-        let exits = exited.clone();
+    /// The one before it has decided to exit. The new one waits until it has, so that the last one ends last.
+    fn start(self: &Arc<Self>, state: &mut State, bells: &ThreadBells, direction: Direction) -> std::io::Result<()> {
+        let thread = &mut state.threads[direction as usize];
+        if thread.is_running {
+            return Ok(());
+        }
+        let (member, bells) = (self.clone(), bells.clone());
+        let (before, exited) = (thread.exited.clone(), Latch::new());
+        let exits = SetsWhenDropped(exited.clone());
         let main = move || {
+            // A thread that waits for this one may end the program next. So it is set last.
+            let _exits = exits;
             before.into_iter().for_each(|before| before.wait());
-            if let Err(panic) = contain(|| run(&member, &bells, &over)) {
+            let run = || match direction {
+                Direction::Out => member.run_out(&bells),
+                Direction::In => member.run_in(&bells),
+            };
+            if let Err(panic) = contain(run) {
                 tell_log(|| tracing::error!(peer = &*member.name, %panic, "the thread of a connection panicked"));
+                lock(&member.state).threads[direction as usize].is_running = false;
                 member.driver.closed();
             }
-            // A thread that waits for this one may end the program next.
             drop(member);
-            let _ = exits.set(());
         };
-        threads::start(format!("procession-{direction}-{}", self.name), main)?;
-        *left = Some(exited);
+        let name = match direction {
+            Direction::Out => "to",
+            Direction::In => "from",
+        };
+        threads::start(format!("procession-{name}-{}", self.name), main)?;
+        *thread = Running { is_running: true, exited: Some(exited) };
         Ok(())
     }
 
-    /// Has the two threads exit when they have nothing more to do.
-    fn end(&self, state: &mut State) {
-        if let (Some(Running { over }), Bells::Threads(bells)) = (state.running.take(), &self.bells) {
-            over.store(true, Ordering::SeqCst);
+    /// Has the two threads exit when they have nothing more to do. The caller has the lock of the state.
+    fn end(&self) {
+        if let Bells::Threads(bells) = &self.bells
+            && !is_over(self.phase.load(Ordering::SeqCst))
+        {
+            self.phase.fetch_add(1, Ordering::SeqCst);
             bells.inward.unpark();
             bells.outward.unpark();
         }
     }
 
-    fn run_out(&self, bells: &ThreadBells, over: &AtomicBool) {
+    /// Whether a thread exits that has read this phase, and has then done everything that there was to do.
+    ///
+    /// It goes on if the phase is another one by now. If it is to exit again then, there may be something new to do.
+    fn exits(&self, direction: Direction, phase: u64) -> bool {
+        if !is_over(phase) {
+            return false;
+        }
+        let mut state = lock(&self.state);
+        let exits = self.phase.load(Ordering::SeqCst) == phase;
+        state.threads[direction as usize].is_running = !exits;
+        exits
+    }
+
+    fn run_out(&self, bells: &ThreadBells) {
         let _watch = bells.outward.watch(&self.clock);
         loop {
             // Read before the turn: all that was to be sent before it was set is sent.
-            let is_over = over.load(Ordering::SeqCst);
+            let phase = self.phase.load(Ordering::SeqCst);
             let due = self.turn_out();
-            if is_over {
+            if self.exits(Direction::Out, phase) {
                 return;
             }
             bells.outward.park(&self.clock, Deadline(due));
         }
     }
 
-    fn run_in(&self, bells: &ThreadBells, over: &AtomicBool) {
+    fn run_in(&self, bells: &ThreadBells) {
         #[cfg(all(test, loom))]
         assert_eq!(self.inside.fetch_add(1, Ordering::Relaxed), 0, "two threads decode at once");
         loop {
-            let is_over = over.load(Ordering::SeqCst);
+            let phase = self.phase.load(Ordering::SeqCst);
             if self.turn_in() {
                 if self.is_leaving.load(Ordering::SeqCst) {
                     bells.quiet.unpark();
                 }
-            } else if is_over {
-                break;
-            } else {
-                bells.inward.park(&self.clock, Deadline::NEVER);
+                continue;
             }
+            #[cfg(all(test, loom))]
+            self.inside.fetch_sub(1, Ordering::Relaxed);
+            if self.exits(Direction::In, phase) {
+                return;
+            }
+            #[cfg(all(test, loom))]
+            self.inside.fetch_add(1, Ordering::Relaxed);
+            bells.inward.park(&self.clock, Deadline::NEVER);
         }
-        #[cfg(all(test, loom))]
-        self.inside.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+impl State {
+    fn exited(&self) -> impl Iterator<Item = &Latch<()>> {
+        self.threads.iter().filter_map(|thread| thread.exited.as_ref())
+    }
+}
+
+fn is_over(phase: u64) -> bool {
+    phase % 2 == 1
 }
 
 impl Turns for Member {
     fn turn_in(&self) -> bool {
-        // Not locked while user code runs.
-        let mut inward = std::mem::take(&mut *lock(&self.inward));
+        // Not locked while user code runs. In a world, user code that waits may come back here. The turn around it
+        // then has the next one follow.
+        let Some(mut inward) = lock(&self.inward).take() else { return false };
         let turned = contain(|| self.driver.turn_in(&mut inward));
-        *lock(&self.inward) = inward;
+        *lock(&self.inward) = Some(inward);
         turned.unwrap_or_else(|panic| {
-            tell_log(|| tracing::error!(peer = &*self.name, %panic, "a connection is closed after a panic"));
-            self.driver.closed();
+            self.close_after(&panic);
             true
         })
     }
@@ -299,13 +360,33 @@ impl Turns for Member {
     fn turn_out(&self) -> Option<Instant> {
         let mut frame = Vec::new();
         loop {
-            match self.driver.turn_out(&mut frame) {
-                Outward::Frame => self.link.send(&self.name, &frame),
-                Outward::Until(due) => return due,
+            let turned = contain(|| match self.driver.turn_out(&mut frame) {
+                Outward::Frame => {
+                    self.link.send(&self.name, &frame);
+                    None
+                }
+                Outward::Until(due) => Some(due),
+            });
+            match turned {
+                Ok(None) => {}
+                Ok(Some(due)) => return due,
+                Err(panic) => {
+                    self.close_after(&panic);
+                    return Some(self.clock.now() + AGAIN);
+                }
             }
         }
     }
 }
 
+impl Member {
+    fn close_after(&self, panic: &Panic) {
+        tell_log(|| tracing::error!(peer = &*self.name, %panic, "a connection is closed after a panic"));
+        self.driver.closed();
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,14 +1,14 @@
 //! The peers of a node, as its link reports them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::driver::{Parts, PeerDriver};
 use super::events::NodeWatch;
-use super::link::{Link, Upward};
+use super::link::{Link, Upward, is_name};
 use super::member::{Bells, Member};
 use super::node::{Leave, Node};
-use super::peer::Identity;
+use super::peer::{Difference, Identity, Refusal};
 use super::simulated::{NodeHost, Turns as _, WorldBells};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::tell_log;
@@ -42,6 +42,10 @@ pub(super) struct Members {
 #[derive(Default)]
 struct Known {
     members: BTreeMap<Arc<str>, Arc<Member>>,
+    /// The nodes of other clusters that subscribers were told of: the names of the cluster and of the node.
+    foreign: BTreeSet<(String, String)>,
+    /// Whether the log says that there are too many nodes.
+    is_full: bool,
     has_left: bool,
 }
 
@@ -68,13 +72,18 @@ impl Members {
         self.member(name).is_some_and(|member| member.is_running())
     }
 
+    /// Whether there are more peers than these.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn has_more_than(&self, count: usize) -> bool {
+        lock(&self.known).members.len() > count
+    }
+
     fn member(&self, name: &str) -> Option<Arc<Member>> {
         lock(&self.known).members.get(name).cloned()
     }
 
-    /// The member of this name. It is made if there is none.
-    fn member_or_new(&self, name: &str) -> Option<Arc<Member>> {
-        let mut known = lock(&self.known);
+    /// The member of this name. It is made if there is none, and room for it.
+    fn member_or_new(&self, known: &mut Known, name: &str) -> Option<Arc<Member>> {
         if let Some(member) = known.members.get(name) {
             return Some(member.clone());
         }
@@ -83,14 +92,8 @@ impl Members {
         }
         if known.members.len() >= MOST {
             let gone = known.members.iter().find(|(_, member)| member.is_over()).map(|(name, _)| name.clone());
-            let Some(gone) = gone else {
-                drop(known);
-                tell_log(|| {
-                    tracing::error!(peer = name, limit = MOST, "there are too many nodes: one is not connected")
-                });
-                return None;
-            };
-            known.members.remove(&gone);
+            known.members.remove(&gone?);
+            known.is_full = false;
         }
         let name: Arc<str> = name.into();
         let bells = match &self.world {
@@ -118,10 +121,35 @@ impl Members {
 
 impl Upward for Members {
     fn seen(&self, name: &str, incarnation: u64) {
-        if incarnation != self.here.incarnation
-            && let Some(member) = self.member_or_new(name)
-        {
-            member.seen(incarnation);
+        if incarnation == self.here.incarnation || !is_name(name) {
+            return;
+        }
+        let mut known = lock(&self.known);
+        // Under the lock, so that the member is not removed in between.
+        let seen = self.member_or_new(&mut known, name).map(|member| (member.seen(incarnation), member));
+        let is_new_limit = seen.is_none() && !known.has_left && !std::mem::replace(&mut known.is_full, true);
+        drop(known);
+        match seen {
+            Some((begun, member)) => member.tell(begun),
+            None if is_new_limit => tell_log(|| {
+                tracing::error!(peer = name, limit = MOST, "there are too many nodes: no others are connected")
+            }),
+            None => {}
+        }
+    }
+
+    fn foreign(&self, cluster: &str, name: &str) {
+        if !is_name(cluster) || !is_name(name) {
+            return;
+        }
+        let is_new = {
+            let known = &mut *lock(&self.known);
+            !known.has_left && known.foreign.len() < MOST && known.foreign.insert((cluster.into(), name.into()))
+        };
+        if is_new {
+            let refusal = Refusal::new(Difference::Cluster, &self.here.cluster, cluster);
+            tell_log(|| tracing::warn!(peer = name, %refusal, "a connection was refused"));
+            self.watch.refused(name, &refusal);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The link between nodes of one program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
 use super::link::{Link, LinkError, Upward};
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, contain, tell_log};
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
 /// A network in memory, for several nodes of one program. Tests use it.
@@ -41,11 +41,36 @@ struct Network {
     ends: Vec<End>,
     /// The pairs of names between which frames are lost: from, to.
     cuts: BTreeSet<(String, String)>,
+    /// The reports that were not made, the earliest first.
+    reports: VecDeque<Report>,
+    /// Whether a thread makes them.
+    is_reporting: bool,
+}
+
+/// A report to a node.
+struct Report {
+    to: Weak<dyn Upward>,
+    of: Named,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Seen,
+    Gone,
+    Foreign,
+}
+
+/// A node, as others see it.
+#[derive(Clone)]
+struct Named {
+    cluster: Arc<str>,
+    name: Arc<str>,
+    incarnation: u64,
 }
 
 struct End {
-    name: Arc<str>,
-    incarnation: u64,
+    node: Named,
     upward: Weak<dyn Upward>,
 }
 
@@ -75,15 +100,16 @@ impl MemoryNetwork {
     }
 
     /// The link of a node of this network.
-    pub(crate) fn link(&self, name: &str, incarnation: u64) -> MemoryLink {
-        MemoryLink { network: self.shared.clone(), name: name.into(), incarnation }
+    pub(crate) fn link(&self, (cluster, name): (&str, &str), incarnation: u64) -> MemoryLink {
+        let here = Named { cluster: cluster.into(), name: name.into(), incarnation };
+        MemoryLink { network: self.shared.clone(), here }
     }
 }
 
 impl fmt::Debug for MemoryNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let network = lock(&self.shared);
-        let nodes: Vec<_> = network.ends.iter().map(|end| end.name.clone()).collect();
+        let nodes: Vec<_> = network.ends.iter().map(|end| end.node.name.clone()).collect();
         f.debug_struct("MemoryNetwork").field("nodes", &nodes).field("cuts", &network.cuts).finish()
     }
 }
@@ -91,49 +117,95 @@ impl fmt::Debug for MemoryNetwork {
 /// The link of one node.
 pub(crate) struct MemoryLink {
     network: Arc<Mutex<Network>>,
-    name: Arc<str>,
-    incarnation: u64,
+    here: Named,
+}
+
+impl Network {
+    fn report(&mut self, to: &Weak<dyn Upward>, of: &Named, what: What) {
+        self.reports.push_back(Report { to: to.clone(), of: of.clone(), what });
+    }
+}
+
+impl MemoryLink {
+    /// Makes all reports, in their order. They may run user code, so no lock is held. Another thread that reports, or a
+    /// call further down on this one, makes them all.
+    fn report(&self) {
+        if std::mem::replace(&mut lock(&self.network).is_reporting, true) {
+            return;
+        }
+        loop {
+            let Report { to, of, what } = {
+                let network = &mut *lock(&self.network);
+                let Some(report) = network.reports.pop_front() else {
+                    network.is_reporting = false;
+                    return;
+                };
+                report
+            };
+            let Some(to) = to.upgrade() else { continue };
+            let made = contain(|| match what {
+                What::Seen => to.seen(&of.name, of.incarnation),
+                What::Gone => to.gone(&of.name, of.incarnation),
+                What::Foreign => to.foreign(&of.cluster, &of.name),
+            });
+            if let Err(panic) = made {
+                tell_log(|| tracing::error!(peer = &*of.name, %panic, "a report of the network panicked"));
+            }
+        }
+    }
 }
 
 impl Link for MemoryLink {
     fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError> {
-        let mut network = lock(&self.network);
-        if network.ends.iter().any(|end| end.incarnation == self.incarnation) {
-            return Err(BoxError::from("a node of this incarnation is in the network already").into());
-        }
-        // Under the lock, so that each node gets the reports of all others in their order.
-        for end in &network.ends {
-            if let Some(other) = end.upward.upgrade() {
-                other.seen(&self.name, self.incarnation);
-                upward.seen(&end.name, end.incarnation);
+        {
+            let network = &mut *lock(&self.network);
+            if network.ends.iter().any(|end| end.node.incarnation == self.here.incarnation) {
+                return Err(BoxError::from("a node of this incarnation is in the network already").into());
             }
+            let upward = Arc::downgrade(&upward);
+            let ends = std::mem::take(&mut network.ends);
+            for End { node, upward: other } in &ends {
+                let what = if node.cluster == self.here.cluster { What::Seen } else { What::Foreign };
+                network.report(other, &self.here, what);
+                network.report(&upward, node, what);
+            }
+            network.ends = ends;
+            network.ends.push(End { node: self.here.clone(), upward });
         }
-        let (name, incarnation) = (self.name.clone(), self.incarnation);
-        network.ends.push(End { name, incarnation, upward: Arc::downgrade(&upward) });
+        self.report();
         Ok(())
     }
 
     fn send(&self, to: &str, frame: &[u8]) {
         let receivers: Vec<_> = {
             let network = lock(&self.network);
-            let is_cut = !network.cuts.is_empty() && network.cuts.contains(&(self.name.to_string(), to.to_string()));
-            let is_open = network.ends.iter().any(|end| end.incarnation == self.incarnation);
-            let named = |end: &&End| *end.name == *to && end.incarnation != self.incarnation && is_open && !is_cut;
+            let Named { cluster, name, incarnation } = &self.here;
+            let is_cut = !network.cuts.is_empty() && network.cuts.contains(&(name.to_string(), to.to_string()));
+            let is_open = network.ends.iter().any(|end| end.node.incarnation == *incarnation);
+            let is_other = |node: &Named| *node.name == *to && node.cluster == *cluster;
+            let named = |end: &&End| is_other(&end.node) && end.node.incarnation != *incarnation && is_open && !is_cut;
             network.ends.iter().filter(named).filter_map(|end| end.upward.upgrade()).collect()
         };
         for receiver in receivers {
-            receiver.frame(&self.name, frame.to_vec());
+            receiver.frame(&self.here.name, frame.to_vec());
         }
     }
 
     fn close(&self) {
-        let mut network = lock(&self.network);
-        let before = network.ends.len();
-        network.ends.retain(|end| end.incarnation != self.incarnation);
-        if network.ends.len() < before {
-            for other in network.ends.iter().filter_map(|end| end.upward.upgrade()) {
-                other.gone(&self.name, self.incarnation);
+        {
+            let network = &mut *lock(&self.network);
+            let before = network.ends.len();
+            network.ends.retain(|end| end.node.incarnation != self.here.incarnation);
+            let ends = std::mem::take(&mut network.ends);
+            if ends.len() < before {
+                let others = ends.iter().filter(|end| end.node.cluster == self.here.cluster);
+                others.for_each(|end| network.report(&end.upward, &self.here, What::Gone));
             }
+            network.ends = ends;
         }
+        self.report();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

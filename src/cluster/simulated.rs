@@ -16,8 +16,8 @@ pub(crate) trait NodeHost: Send + Sync {
     /// Does this later, after this delay at the earliest. It is a turn of a connection.
     fn work(&self, turn: ConnectionTurn, delay: Duration, job: Job);
 
-    /// The link of the node with this name and this incarnation.
-    fn connect(&self, name: &str, incarnation: u64) -> Arc<dyn Link>;
+    /// The link of the node with these names, its cluster's and its own, and this incarnation.
+    fn connect(&self, names: (&str, &str), incarnation: u64) -> Arc<dyn Link>;
 }
 
 /// A turn of a connection, which a thread would have.

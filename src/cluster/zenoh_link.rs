@@ -1,8 +1,9 @@
 //! The link between nodes of several programs, over zenoh.
 //!
 //! Each node has a session of its own, as a peer of the zenoh network. It says with a *liveliness token* that it is
-//! there: `procession/alive/NAME/INCARNATION`. The network removes the token when the session ends or its connection
-//! breaks. Frames for a node are published under `procession/to/NAME/FROM`, which the node has subscribed to.
+//! there: `procession/alive/CLUSTER/NAME/INCARNATION`. The network removes the token when the session ends or its
+//! connection breaks. Frames for a node are published under `procession/to/CLUSTER/NAME/FROM`, which the node has
+//! subscribed to. So nodes of different clusters see each other's tokens, and get no frames of each other.
 //!
 //! zenoh may drop what it cannot send for a while, and does not say so. The connection above finds that.
 
@@ -28,6 +29,7 @@ const CLOSE: Duration = Duration::from_millis(60);
 
 /// The link of one node over zenoh.
 pub(crate) struct ZenohLink {
+    cluster: Arc<str>,
     name: Arc<str>,
     incarnation: u64,
     endpoints: Endpoints,
@@ -35,8 +37,8 @@ pub(crate) struct ZenohLink {
 }
 
 impl ZenohLink {
-    pub(crate) fn new(name: &str, incarnation: u64, endpoints: Endpoints) -> ZenohLink {
-        ZenohLink { name: name.into(), incarnation, endpoints, session: OnceLock::new() }
+    pub(crate) fn new((cluster, name): (&str, &str), incarnation: u64, endpoints: Endpoints) -> ZenohLink {
+        ZenohLink { cluster: cluster.into(), name: name.into(), incarnation, endpoints, session: OnceLock::new() }
     }
 
     pub(super) fn config(&self) -> Result<Config, BoxError> {
@@ -75,21 +77,25 @@ impl ZenohLink {
                 receiver.frame(from, sample.payload().to_bytes().into_owned());
             }
         };
-        let frames = session.declare_subscriber(format!("procession/to/{}/*", self.name)).callback(frame);
+        let frames =
+            session.declare_subscriber(format!("procession/to/{}/{}/*", self.cluster, self.name)).callback(frame);
         frames.allowed_origin(Locality::Remote).background().wait()?;
+        let here = self.cluster.clone();
         let alive = move |sample: Sample| {
-            if let (Some(upward), Some((name, incarnation))) =
+            if let (Some(upward), Some((cluster, name, incarnation))) =
                 (upward.upgrade(), read_alive(sample.key_expr().as_str()))
             {
                 match sample.kind() {
+                    SampleKind::Put if *cluster != *here => upward.foreign(cluster, name),
                     SampleKind::Put => upward.seen(name, incarnation),
+                    SampleKind::Delete if *cluster != *here => {}
                     SampleKind::Delete => upward.gone(name, incarnation),
                 }
             }
         };
         let liveliness = session.liveliness();
-        liveliness.declare_subscriber("procession/alive/*/*").history(true).callback(alive).background().wait()?;
-        let token = format!("procession/alive/{}/{:016x}", self.name, self.incarnation);
+        liveliness.declare_subscriber("procession/alive/*/*/*").history(true).callback(alive).background().wait()?;
+        let token = format!("procession/alive/{}/{}/{:016x}", self.cluster, self.name, self.incarnation);
         // It lasts until the session is closed.
         std::mem::forget(liveliness.declare_token(token).wait()?);
         Ok(session)
@@ -97,9 +103,10 @@ impl ZenohLink {
 }
 
 /// Reads the key of a token.
-fn read_alive(key: &str) -> Option<(&str, u64)> {
-    let (name, incarnation) = key.strip_prefix("procession/alive/")?.split_once('/')?;
-    Some((name, u64::from_str_radix(incarnation, 16).ok()?))
+fn read_alive(key: &str) -> Option<(&str, &str, u64)> {
+    let (cluster, rest) = key.strip_prefix("procession/alive/")?.split_once('/')?;
+    let (name, incarnation) = rest.split_once('/')?;
+    Some((cluster, name, u64::from_str_radix(incarnation, 16).ok()?))
 }
 
 impl Link for ZenohLink {
@@ -107,6 +114,7 @@ impl Link for ZenohLink {
         // On a thread of its own, because zenoh refuses to wait on a thread of some async runtimes.
         let upward = Arc::downgrade(&upward);
         let session = std::thread::scope(|scope| {
+            // It ends before this call returns, so it is no thread of the runtime.
             let begun = std::thread::Builder::new()
                 .name(format!("procession-open-{}", self.name))
                 .spawn_scoped(scope, || self.begin(upward))?;
@@ -118,7 +126,7 @@ impl Link for ZenohLink {
 
     fn send(&self, to: &str, frame: &[u8]) {
         let Some(session) = self.session.get() else { return };
-        let put = session.put(format!("procession/to/{to}/{}", self.name), ZBytes::from(frame));
+        let put = session.put(format!("procession/to/{}/{to}/{}", self.cluster, self.name), ZBytes::from(frame));
         // The frames are batches already.
         if let Err(error) = put.congestion_control(CongestionControl::Block).express(true).wait() {
             tell_log(|| tracing::debug!(to, %error, "a frame was not sent"));

@@ -41,8 +41,8 @@ const DEEPEST: u32 = 2;
 const PAUSE: f64 = 0.1;
 
 /// A world with nodes rests when nothing but connections has done anything for so long. A peer that is silent is down
-/// by then.
-const QUIET: Duration = Duration::from_secs(3);
+/// by then, and one that was refused has tried again, which takes 5 s.
+const QUIET: Duration = Duration::from_secs(6);
 
 /// How often a wait may be given up after the failure of a run. A scenario that still waits is unwound.
 const MOST_GIVEN_UP: u32 = 1_000;
@@ -110,7 +110,7 @@ impl Shared {
     /// turn.
     fn happen_within(&self, (entry, candidate): (Entry, Candidate), is_outer: bool) -> Option<EndedTurn> {
         if !matches!(entry, Entry::Connection(..)) {
-            self.state().busy_at = self.clock.now();
+            self.state().is_busy_until(self.clock.now());
         }
         match entry {
             Entry::Turn(body, runtime) => return self.turn(body, runtime, candidate, (true, is_outer)),

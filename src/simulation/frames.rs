@@ -10,8 +10,8 @@ use crate::primitives::{Arc, Weak};
 #[derive(Default)]
 pub(super) struct Network {
     pub(super) ends: Vec<End>,
-    /// The names of nodes, in the order of their first start.
-    pub(super) names: Vec<Arc<str>>,
+    /// The nodes by the names of their cluster and their own, in the order of their first start.
+    pub(super) names: Vec<(Arc<str>, Arc<str>)>,
     /// The pairs of names between which frames are lost, from and to, and until when.
     pub(super) cuts: BTreeMap<(String, String), Option<Instant>>,
     /// The frames on their way, by the numbers of the names: from, to.
@@ -26,26 +26,27 @@ pub(super) struct OnTheWay {
     pub(super) last: Option<Instant>,
 }
 
+#[derive(Clone)]
 pub(super) struct End {
+    pub(super) cluster: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) incarnation: u64,
     pub(super) upward: Weak<dyn Upward>,
 }
 
 impl Network {
-    /// The number of a name.
-    pub(super) fn number(&mut self, name: &str) -> usize {
-        self.names.iter().position(|known| **known == *name).unwrap_or_else(|| {
-            self.names.push(name.into());
+    /// The number of a node.
+    pub(super) fn number(&mut self, cluster: &Arc<str>, name: &str) -> usize {
+        self.names.iter().position(|known| (&known.0, &*known.1) == (cluster, name)).unwrap_or_else(|| {
+            self.names.push((cluster.clone(), name.into()));
             self.names.len() - 1
         })
     }
 
-    /// Takes a node out. Returns the others.
+    /// Takes a node out. Returns the others of its cluster.
     pub(super) fn remove(&mut self, incarnation: u64) -> Vec<Weak<dyn Upward>> {
-        let before = self.ends.len();
-        self.ends.retain(|end| end.incarnation != incarnation);
-        let was_there = self.ends.len() < before;
-        self.ends.iter().filter(|_| was_there).map(|end| end.upward.clone()).collect()
+        let Some(at) = self.ends.iter().position(|end| end.incarnation == incarnation) else { return Vec::new() };
+        let gone = self.ends.remove(at);
+        self.ends.iter().filter(|end| end.cluster == gone.cluster).map(|end| end.upward.clone()).collect()
     }
 }

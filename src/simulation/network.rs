@@ -26,6 +26,12 @@ use crate::runtime::simulated::Job;
 /// The stream of random numbers of the nodes of a world.
 const STREAM: u64 = 0x6e_6f64_6573;
 
+/// The node number of the PIDs that stand for pairs of nodes. It is the last one that a node gives out.
+const PAIRS: u32 = Pid::MAX_NODE;
+
+/// A frame that is later than this keeps the world from resting. Earlier ones do not, because there may always be some.
+const LATE: Duration = Duration::from_secs(1);
+
 /// The time in which other nodes may learn that a node has crashed, without a silence.
 const CRASH: Duration = Duration::from_millis(50);
 
@@ -43,11 +49,22 @@ impl World {
     /// All nodes of a world are connected by its [network](Self::network), whatever links their builders have.
     ///
     /// Nodes send heartbeats for ever. So a world with nodes *rests* when nothing but connections has done anything
-    /// for 3 s, and no timer is set. By then a node that is silent is down.
+    /// for 6 s, and no timer is set. By then a node that is silent is down, and one that was refused has tried again.
+    /// A frame that is more than 1 s late, and the end of a cut by [`Faults`](super::Faults), count as things that are
+    /// done. So a world whose faults cut nodes for ever does not rest: see [`Faults::until`](super::Faults::until).
     ///
     /// # Errors
-    /// The errors of [`ClusterBuilder::start`].
+    /// The errors of [`ClusterBuilder::start`], or the runtime is not one of this world.
     pub fn start_node(&self, node: ClusterBuilder, runtime: &Runtime) -> Result<Cluster, ClusterError> {
+        let is_here = runtime
+            .core()
+            .road
+            .clock
+            .driver()
+            .is_some_and(|driver| std::ptr::addr_eq(Arc::as_ptr(&driver), Arc::as_ptr(&self.shared)));
+        if !is_here {
+            return Err(ClusterError::NotStarted("the runtime is not one of this world".into()));
+        }
         let host = WorldNodes { shared: Arc::downgrade(&self.shared), seed: self.seed() };
         node.start_in(runtime, Some(Arc::new(host)))
     }
@@ -57,7 +74,7 @@ impl World {
         WorldNetwork { shared: &self.shared }
     }
 
-    /// Ends a node and its runtime as a crash does: nothing of it reaches another node any more.
+    /// Ends a node and its runtime as a crash does: it sends nothing any more. Frames that are on their way arrive.
     ///
     /// The other nodes may learn of it within 50 ms, as they do if the operating system closes the connections. Or they
     /// see only silence, as they do if the machine has lost its power. The seed decides.
@@ -94,13 +111,13 @@ impl WorldNetwork<'_> {
 
     /// Loses all frames of one node to another from now on.
     pub fn cut_one_way(&self, from: &str, to: &str) {
-        self.shared.state().busy_at = self.shared.clock.now();
+        self.shared.state().is_busy_until(self.shared.clock.now());
         lock(&self.shared.network).cuts.insert((from.into(), to.into()), None);
     }
 
     /// Carries frames between two nodes again, in both directions.
     pub fn heal(&self, one: &str, other: &str) {
-        self.shared.state().busy_at = self.shared.clock.now();
+        self.shared.state().is_busy_until(self.shared.clock.now());
         let cuts = &mut lock(&self.shared.network).cuts;
         for (from, to) in [(one, other), (other, one)] {
             cuts.remove(&(from.to_string(), to.to_string()));
@@ -109,7 +126,7 @@ impl WorldNetwork<'_> {
 
     /// Ends all cuts, also those of [`Faults`](super::Faults).
     pub fn heal_all(&self) {
-        self.shared.state().busy_at = self.shared.clock.now();
+        self.shared.state().is_busy_until(self.shared.clock.now());
         lock(&self.shared.network).cuts.clear();
     }
 }
@@ -118,7 +135,7 @@ impl fmt::Debug for WorldNetwork<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let network = lock(&self.shared.network);
         f.debug_struct("WorldNetwork")
-            .field("nodes", &network.names)
+            .field("nodes", &network.names.iter().map(|(_, name)| name).collect::<Vec<_>>())
             .field("cuts", &network.cuts)
             .finish_non_exhaustive()
     }
@@ -148,14 +165,16 @@ impl NodeHost for WorldNodes {
         }
     }
 
-    fn connect(&self, name: &str, incarnation: u64) -> Arc<dyn Link> {
-        Arc::new(WorldEnd { shared: self.shared.clone(), name: name.into(), incarnation })
+    fn connect(&self, (cluster, name): (&str, &str), incarnation: u64) -> Arc<dyn Link> {
+        let (cluster, name) = (cluster.into(), name.into());
+        Arc::new(WorldEnd { shared: self.shared.clone(), cluster, name, incarnation })
     }
 }
 
 /// The link of one node of a world.
 struct WorldEnd {
     shared: Weak<Shared>,
+    cluster: Arc<str>,
     name: Arc<str>,
     incarnation: u64,
 }
@@ -167,15 +186,19 @@ impl Link for WorldEnd {
         let mut others = Vec::new();
         {
             let mut network = lock(&shared.network);
-            network.number(&self.name);
-            others.extend(network.ends.iter().map(|end| (end.name.clone(), end.incarnation, end.upward.clone())));
-            let (name, incarnation) = (self.name.clone(), self.incarnation);
-            network.ends.push(End { name, incarnation, upward: Arc::downgrade(&upward) });
+            network.number(&self.cluster, &self.name);
+            others.extend(network.ends.iter().cloned());
+            let (cluster, name, incarnation) = (self.cluster.clone(), self.name.clone(), self.incarnation);
+            network.ends.push(End { cluster, name, incarnation, upward: Arc::downgrade(&upward) });
         }
-        for (name, incarnation, other) in others {
-            if let Some(other) = other.upgrade() {
+        for End { cluster, name, incarnation, upward: other } in others {
+            let Some(other) = other.upgrade() else { continue };
+            if cluster == self.cluster {
                 other.seen(&self.name, self.incarnation);
                 upward.seen(&name, incarnation);
+            } else {
+                other.foreign(&self.cluster, &self.name);
+                upward.foreign(&cluster, &name);
             }
         }
         Ok(())
@@ -185,7 +208,7 @@ impl Link for WorldEnd {
         let Some(shared) = self.shared.upgrade() else { return };
         let is_open = lock(&shared.network).ends.iter().any(|end| end.incarnation == self.incarnation);
         if is_open {
-            shared.frame((&self.name, to), frame);
+            shared.frame(self, to, frame);
         }
     }
 
@@ -200,7 +223,8 @@ impl Link for WorldEnd {
 
 impl Shared {
     /// A node sends a frame.
-    fn frame(&self, (from, to): (&Arc<str>, &str), frame: &[u8]) {
+    fn frame(&self, end: &WorldEnd, to: &str, frame: &[u8]) {
+        let from = &end.name;
         let now = self.clock.now();
         let (pair, names) = {
             let network = &mut *lock(&self.network);
@@ -208,11 +232,11 @@ impl Shared {
             if network.cuts.contains_key(&(from.to_string(), to.to_string())) {
                 return;
             }
-            let pair = (network.number(from), network.number(to));
-            (pair, (network.names[pair.0].clone(), network.names[pair.1].clone()))
+            let pair = (network.number(&end.cluster, from), network.number(&end.cluster, to));
+            (pair, (network.names[pair.0].1.clone(), network.names[pair.1].1.clone()))
         };
         // Decisions about a pair are told apart by a PID that stands for it.
-        let of = Pid::new(0, (pair.0 as u32) << 12 | pair.1 as u32, 1).unwrap_or(Pid::FIRST);
+        let of = Pid::new(PAIRS, (pair.0 as u32) << 12 | pair.1 as u32, 1).unwrap_or(Pid::FIRST);
         let (mut copies, mut delay) = (1, Duration::ZERO);
         match self.inject(of, |rule| matches!(rule.whom, Whom::Network)) {
             Some(What::LoseFrame) => copies = 0,
@@ -221,6 +245,7 @@ impl Shared {
             Some(What::Cut(most)) => {
                 let until = now + self.draw_time(of, most);
                 lock(&self.network).cuts.insert((from.to_string(), to.to_string()), Some(until));
+                self.state().is_busy_until(until);
                 return;
             }
             _ => {}
@@ -234,11 +259,14 @@ impl Shared {
                 way.last = Some(arrives);
                 arrives - now
             };
+            if delay > LATE {
+                self.state().is_busy_until(now + delay);
+            }
             let turn = ConnectionWork::Arrives(names.0.clone(), names.1.clone());
             let (me, names) = (self.me.clone(), names.clone());
             let job = move || {
                 if let Some(shared) = me.upgrade() {
-                    shared.arrives(pair, (&names.0, &names.1));
+                    shared.arrives(pair, &names.0);
                 }
             };
             self.push_after(delay, Entry::Connection(turn, Box::new(job)));
@@ -246,11 +274,11 @@ impl Shared {
     }
 
     /// The oldest frame of a pair arrives.
-    fn arrives(&self, pair: (usize, usize), (from, to): (&str, &str)) {
+    fn arrives(&self, pair: (usize, usize), from: &str) {
         let (frame, receivers) = {
             let network = &mut *lock(&self.network);
             let frame = network.on_the_way.get_mut(&pair).and_then(|way| way.frames.pop_front());
-            let is_named = |end: &&End| *end.name == *to;
+            let is_named = |end: &&End| network.names[pair.1] == (end.cluster.clone(), end.name.clone());
             let receivers: Vec<_> = network.ends.iter().filter(is_named).map(|end| end.upward.clone()).collect();
             (frame, receivers)
         };

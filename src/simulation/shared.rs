@@ -109,7 +109,7 @@ pub(super) struct State {
     pub(super) injected: u32,
     /// When the last fault was injected.
     pub(super) last_fault: Instant,
-    /// When something else than a connection has last done anything.
+    /// When something else than a connection has last done anything, or is about to: a cut ends, or a late frame comes.
     pub(super) busy_at: Instant,
     /// Commands that handlers have not answered, with the names of their types.
     pub(super) open: BTreeMap<(Pid, u64), &'static str>,
@@ -129,6 +129,12 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Something else than a connection does something at this moment.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    pub(super) fn is_busy_until(&mut self, moment: Instant) {
+        self.busy_at = self.busy_at.max(moment);
+    }
+
     /// The number of the next decision of this rule about this process.
     pub(super) fn next_asked(&mut self, rule: u32, of: Pid) -> u32 {
         let asked = self.asked.entry((rule, of)).or_default();
@@ -243,7 +249,7 @@ impl Shared {
         let mut state = self.state();
         if state.in_hand.is_empty() && state.in_job == 0 {
             // The scenario has done something.
-            state.busy_at = self.clock.now();
+            state.is_busy_until(self.clock.now());
         }
         if delay.is_zero() { state.entries.push(entry) } else { state.entries.push_later(at, entry) }
     }

@@ -211,7 +211,7 @@ fn a_program_hears_and_says_only_what_its_certificate_allows() {
     let [one] = quic_endpoints();
     let security = Some(certificates("a", &["b", "c"]));
     let endpoints = Endpoints { listen: vec![one.clone()], join: Vec::new(), security };
-    let here = zenoh::open(ZenohLink::new("a", 7, endpoints).config().unwrap()).wait().unwrap();
+    let here = zenoh::open(ZenohLink::new(("x", "a"), 7, endpoints).config().unwrap()).wait().unwrap();
     let (frames, tokens) = (listen(&here, "procession/to/**", false), listen(&here, "procession/alive/**", true));
     // One without a certificate has no connection. One with that of `c` has.
     let sessions = [None, Some("c")].map(|certificate| intruder(certificate, &[&one]));
@@ -219,24 +219,24 @@ fn a_program_hears_and_says_only_what_its_certificate_allows() {
     let heard = sessions.each_ref().map(|session| {
         let all = listen(session, "procession/to/**", false);
         for name in ["b", "c"] {
-            let token = format!("procession/alive/{name}/0000000000000007");
+            let token = format!("procession/alive/x/{name}/0000000000000007");
             std::mem::forget(session.liveliness().declare_token(token).wait().unwrap());
-            session.put(format!("procession/to/a/{name}"), "a frame").wait().unwrap();
+            session.put(format!("procession/to/x/a/{name}"), "a frame").wait().unwrap();
         }
-        (all, listen(session, "procession/to/c/*", false))
+        (all, listen(session, "procession/to/x/c/*", false))
     });
     until("the allowed frame is there", || !lock(&frames).is_empty());
     until("the allowed token is there", || !lock(&tokens).is_empty());
-    assert_eq!(*lock(&frames), ["procession/to/a/c"]);
-    assert_eq!(*lock(&tokens), ["procession/alive/c/0000000000000007"]);
+    assert_eq!(*lock(&frames), ["procession/to/x/a/c"]);
+    assert_eq!(*lock(&tokens), ["procession/alive/x/c/0000000000000007"]);
     until("the allowed frame is heard", || {
-        here.put("procession/to/b/a", "a frame").wait().unwrap();
-        here.put("procession/to/c/a", "a frame").wait().unwrap();
+        here.put("procession/to/x/b/a", "a frame").wait().unwrap();
+        here.put("procession/to/x/c/a", "a frame").wait().unwrap();
         !lock(&heard[1].1).is_empty()
     });
-    assert!(lock(&heard[1].1).iter().all(|key| key == "procession/to/c/a"));
+    assert!(lock(&heard[1].1).iter().all(|key| key == "procession/to/x/c/a"));
     // A frame that is heard at all reaches the other subscriber of the session, too.
-    assert!(lock(&heard[1].0).iter().all(|key| key == "procession/to/c/a"), "{:?}", lock(&heard[1].0));
+    assert!(lock(&heard[1].0).iter().all(|key| key == "procession/to/x/c/a"), "{:?}", lock(&heard[1].0));
     assert!(lock(&heard[0].0).is_empty() && lock(&heard[0].1).is_empty());
 }
 

@@ -13,6 +13,9 @@ use super::refusal::{Difference, Refusal};
 /// How long nobody dials after a refusal.
 const REFUSED: Duration = Duration::from_secs(5);
 
+/// The longest time between two `Hello` to a peer that was never heard.
+const UNHEARD: Duration = Duration::from_secs(5);
+
 /// How long nobody dials after a break.
 const BROKEN: Duration = HEARTBEAT;
 
@@ -53,13 +56,26 @@ pub(crate) struct Peer<T = u64> {
     /// Until when nobody dials because of a refusal.
     refused_until: Option<Duration>,
     last_tick: Duration,
+    /// The time from one `Hello` to the next. It grows while the peer was never heard.
+    again: Duration,
+    /// Whether a frame of the peer has come, ever.
+    is_heard: bool,
 }
 
 impl<T: Clone> Peer<T> {
     /// A machine without a connection. `limit` bounds the bytes of small messages that wait, and those of large ones.
     pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer<T> {
         let state = State::Idle { dial_at: Some(now) };
-        Peer { identity, limit, state, answers: VecDeque::new(), refused_until: None, last_tick: now }
+        let (answers, refused_until, again) = (VecDeque::new(), None, HEARTBEAT);
+        Peer { identity, limit, state, answers, refused_until, last_tick: now, again, is_heard: false }
+    }
+
+    /// The link can reach the peer, perhaps another incarnation of it. So the next `Hello` need not wait.
+    pub(crate) fn found(&mut self, now: Duration) {
+        self.again = HEARTBEAT;
+        if let State::Calling { hello_at, .. } = &mut self.state {
+            *hello_at = (*hello_at).min(now);
+        }
     }
 
     /// Returns when the peer is to be dialled, if it is.
@@ -99,6 +115,8 @@ impl<T: Clone> Peer<T> {
     pub(crate) fn receive(&mut self, now: Duration, frame: &[u8], effects: &mut Vec<Effect<T>>) {
         let mut reader = Reader::new(frame);
         let Some((kind, ends)) = reader.begin() else { return };
+        self.is_heard = true;
+        self.again = HEARTBEAT;
         match kind {
             Kind::Hello => {
                 if let Some(hello) = read_hello(ends, &mut reader) {
@@ -210,7 +228,10 @@ impl<T: Clone> Peer<T> {
         }
         match &mut self.state {
             State::Calling { nonce, hello_at } if *hello_at <= now => {
-                *hello_at = now + HEARTBEAT;
+                *hello_at = now + self.again;
+                if !self.is_heard {
+                    self.again = (2 * self.again).min(UNHEARD);
+                }
                 put_hello(frame, Ends { to: 0, from: *nonce }, false, &self.identity);
                 true
             }

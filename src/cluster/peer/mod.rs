@@ -28,4 +28,4 @@ pub(crate) use frame::ITEM_LIMIT;
 pub(crate) use hello::Identity;
 pub(crate) use lanes::{Class, Item, NotOffered};
 pub(crate) use machine::Peer;
-pub(crate) use refusal::Refusal;
+pub(crate) use refusal::{Difference, Refusal};

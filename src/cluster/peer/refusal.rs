@@ -61,7 +61,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(super) fn new(difference: Difference, here: impl ToString, there: impl ToString) -> Refusal {
+    pub(crate) fn new(difference: Difference, here: impl ToString, there: impl ToString) -> Refusal {
         Refusal { difference, here: here.to_string(), there: there.to_string() }
     }
 

@@ -346,3 +346,34 @@ fn a_world_that_has_rested_goes_on_when_the_scenario_sends() {
     .seeds(0..5)
     .check();
 }
+
+#[test]
+fn a_world_does_not_rest_in_a_cut_that_ends() {
+    let is_cut = Faults::none().cut_nodes(1.0, 20 * SECOND).at_most(1);
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let start = |(name, number)| member(world, name, number, &history);
+        let members = [("a", 1), ("b", 2)].into_iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        world.run()?;
+        for member in &members {
+            assert_eq!(member.names().len(), 1, "the cut is over, and the nodes are up");
+        }
+        Ok(())
+    })
+    .faults(is_cut)
+    .seeds(0..20)
+    .check();
+}
+
+#[test]
+fn a_runtime_of_no_world_is_no_node_of_a_world() {
+    Simulation::new(|world| {
+        let elsewhere = Runtime::builder().workers(1).start()?;
+        let refused = world.start_node(Cluster::named("a", Wire::new()), &elsewhere);
+        assert!(matches!(refused, Err(ClusterError::NotStarted(_))), "{refused:?}");
+        elsewhere.shutdown(SECOND)?;
+        Ok(())
+    })
+    .seeds(0..1)
+    .check();
+}
