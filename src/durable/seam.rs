@@ -130,8 +130,8 @@ impl NonLocal for StoreCore {
 }
 
 impl StoreCore {
-    /// Has another thread look whether a process lives. The caller may hold locks, and a pool that cannot start a thread
-    /// calls code of users. So the thread of the timers asks the pool.
+    /// Has another thread look whether a process lives. The caller may hold locks, and a pool that cannot start a
+    /// thread calls code of users. So the thread of the timers asks the pool.
     fn look_in(&self, core: &Arc<Core>, serial: u64, delay: Duration) {
         let (me, weak) = (self.me.clone(), Arc::downgrade(core));
         let look = move || {
