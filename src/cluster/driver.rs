@@ -376,7 +376,11 @@ impl PeerDriver {
         let (Some(node), Some(me)) = (self.node.upgrade(), self.me.upgrade()) else { return };
         let up = guarded::decode::<Directory>(directory).map_err(BoxError::from).and_then(|directory| {
             let life = (Life::Node(peer.incarnation), directory.number);
-            node.up(Announced { life, store: directory.store }, types, Arc::new(Lane { driver: me, nonce }))
+            node.up(
+                Announced { name: self.name.clone(), life, store: directory.store },
+                types,
+                Arc::new(Lane { driver: me, nonce }),
+            )
         });
         match up {
             Ok(connection) => {

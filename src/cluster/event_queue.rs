@@ -69,7 +69,13 @@ impl<E: Clone> Publisher<E> {
 
     /// Tells all subscribers of an event.
     pub(super) fn tell(&self, event: &E, woken: &mut Woken) {
-        self.change(|queue| queue.events.push_back(event.clone()), woken);
+        let tell = |queue: &mut Queue<E>| {
+            // Behind the end nothing comes.
+            if !queue.is_closed {
+                queue.events.push_back(event.clone());
+            }
+        };
+        self.change(tell, woken);
     }
 
     /// There are no more events.
@@ -154,5 +160,23 @@ impl<E> EventQueue<E> {
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behind_the_end_nothing_comes() {
+        let mut publisher = Publisher::default();
+        let mut queue = publisher.subscribe(&Clock::system(), VecDeque::from([1]), false);
+        let mut woken = Woken::default();
+        publisher.tell(&2, &mut woken);
+        publisher.close(&mut woken);
+        publisher.tell(&3, &mut woken);
+        woken.wake();
+        let all = [(); 4].map(|()| queue.recv_timeout(Duration::ZERO));
+        assert_eq!(all, [Ok(Some(1)), Ok(Some(2)), Ok(None), Ok(None)]);
     }
 }

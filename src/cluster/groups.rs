@@ -81,8 +81,11 @@ pub enum ClusterNameError {
     /// The process is durable. Such a process is in no group of the whole cluster, and claims no shared name.
     #[error("{0} is a durable process: only others join groups of the whole cluster and claim shared names")]
     Durable(Pid),
-    /// The members and claims of this node take more than 4 MiB.
-    #[error("this node has too many members of groups and claims to names: they may take 4 MiB in all")]
+    /// The members and claims of this node take more than 8 MiB, as they are counted: some 16,000 short
+    /// ones.
+    #[error(
+        "this node has too many members of groups and claims to names: they may take 8 MiB in all, with 512 bytes for each"
+    )]
     TooMany,
     /// This node has left the cluster.
     #[error("this node has left the cluster")]

@@ -1,6 +1,8 @@
 //! This node, as the seam of the runtime to the processes of others.
 
 use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use dashmap::DashMap;
 
@@ -12,7 +14,7 @@ use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Reason, drop_contained};
 use crate::pid::Pid;
-use crate::primitives::{Arc, OnceLock, Weak};
+use crate::primitives::{Arc, Mutex, OnceLock, Weak, lock};
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::{Ask, CancelRequest, CommandError, Completion, ExitSignal, NodeError, SendError};
 use crate::runtime::Core;
@@ -29,15 +31,18 @@ pub(crate) trait Leave: Send + Sync {
     fn leave_at_once(&self);
 }
 
-/// The announcement of another node when it is up: its life and its store, each with the number that it wishes here.
+/// The announcement of another node when it is up: its name, as the link knows it, its life, and its store. The last two
+/// come with the numbers that they wish here.
 pub(crate) struct Announced {
+    pub(crate) name: Arc<str>,
     pub(crate) life: (Life, u32),
     pub(crate) store: Option<(u64, u32)>,
 }
 
+#[cfg(test)]
 impl From<(Life, u32)> for Announced {
     fn from(life: (Life, u32)) -> Announced {
-        Announced { life, store: None }
+        Announced { name: "".into(), life, store: None }
     }
 }
 
@@ -49,6 +54,8 @@ pub(crate) struct Node {
     /// The store of the runtime, and its number.
     store: Option<(u64, u32)>,
     core: Weak<Core>,
+    /// The names of the nodes that were up.
+    names: Mutex<HashMap<Life, Arc<str>>>,
     /// The connections that are up, by the numbers of the other nodes and of their stores.
     connections: DashMap<u32, Arc<Connection>>,
     groups: Arc<Groups<Connection>>,
@@ -71,7 +78,8 @@ impl Node {
         }
         let groups = Arc::new(Groups::new(incarnation(life), core.road.clock.clone()));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
-        Ok(Node { wire, lives, here, store, core, connections, groups, leaves: OnceLock::new() })
+        let (names, leaves) = (Mutex::default(), OnceLock::new());
+        Ok(Node { wire, lives, here, store, core, names, connections, groups, leaves })
     }
 
     /// Has the connections end with the runtime.
@@ -107,7 +115,14 @@ impl Node {
         list: &[u8],
         carrier: Arc<dyn Carrier>,
     ) -> Result<Arc<Connection>, BoxError> {
-        let Announced { life: (life, wish), store } = peer.into();
+        let Announced { name, life: (life, wish), store } = peer.into();
+        // An incarnation is no secret. Only the link knows that a node has its name.
+        match lock(&self.names).entry(life) {
+            Entry::Occupied(known) if *known.get() != name => {
+                return Err(format!("its incarnation is that of the node {:?}", known.get()).into());
+            }
+            known => _ = known.or_insert(name),
+        }
         let there = self.lives.number(life, wish)?;
         if there == self.here {
             return Err("a node cannot connect to itself".into());

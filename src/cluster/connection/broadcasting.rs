@@ -9,6 +9,17 @@ use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
 
+/// The memory that the copy of a message takes beside its bytes, as it is counted.
+const COPY: usize = 64;
+
+/// The most receivers of one frame.
+const MOST: usize = MAX_BYTES / COPY;
+
+/// The most bytes of a message with so many receivers.
+fn limit_for(receivers: usize) -> usize {
+    if receivers == 1 { MAX_BYTES } else { (MAX_BYTES / receivers).saturating_sub(COPY) }
+}
+
 impl Connection {
     /// Sends a message to processes of the other node, from outside of processes. Returns to how many it
     /// was sent.
@@ -16,11 +27,19 @@ impl Connection {
     /// It is one frame, unless the copies that the other node makes have more bytes than the largest message.
     pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
         let Some((first, others)) = to.split_first() else { return 0 };
+        let halves = || {
+            let (some, rest) = to.split_at(to.len() / 2);
+            self.broadcast(some, message) + self.broadcast(rest, message)
+        };
+        if to.len() > MOST {
+            return halves();
+        }
+        let limit = limit_for(to.len());
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
             let ((), encoded) = codec::encode(&self.side, (0, MAX_BYTES), |output| {
                 put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
-                output.begin_value(outgoing.limit.min(MAX_BYTES / to.len()));
+                output.begin_value(outgoing.limit.min(limit));
                 outgoing.encode(message, output)
             })?;
             Ok::<_, NotEncoded>((outgoing.type_name, encoded))
@@ -36,10 +55,7 @@ impl Connection {
                 let offered = self.offer(encoded, 0, Some(Letter { to: *first, others, from: None, type_name }));
                 if offered.is_ok() { to.len() } else { 0 }
             }
-            Err(NotEncoded::TooLarge(error)) if !others.is_empty() && error.limit == MAX_BYTES / to.len() => {
-                let (some, rest) = to.split_at(to.len() / 2);
-                self.broadcast(some, message) + self.broadcast(rest, message)
-            }
+            Err(NotEncoded::TooLarge(error)) if !others.is_empty() && error.limit == limit => halves(),
             Err(_) => 0,
         }
     }
@@ -52,7 +68,7 @@ impl Connection {
         (from, to): (Option<Pid>, &[Pid]),
         kind: u32,
     ) -> Result<(), BadFrame> {
-        if !opened.asks().is_empty() || bytes.len().saturating_mul(to.len()) > MAX_BYTES {
+        if !opened.asks().is_empty() || to.is_empty() || bytes.len() > limit_for(to.len()) || to.len() > MOST {
             return Err(BadFrame(BoxError::from("a broadcast has replies, or is too large for its receivers")));
         }
         to.iter().try_for_each(|to| self.take_message(opened, bytes, (from, *to), kind))

@@ -10,11 +10,11 @@ use crate::router::rendezvous::hash_of;
 /// The longest name of a group, label or shared name, in bytes.
 pub(crate) const LONGEST: usize = 255;
 
-/// The most bytes that the entries of one node may take, as they are counted: some 50,000 short ones.
-const LIMIT: usize = 4 << 20;
+/// The most bytes that the entries of one node may take, as they are counted: some 16,000 short ones.
+const LIMIT: usize = 8 << 20;
 
-/// The memory that an entry takes beside its texts, as it is counted.
-const OVERHEAD: usize = 64;
+/// The memory that an entry takes beside its texts, as it is counted. One with a name of its own has a set of its own.
+const OVERHEAD: usize = 512;
 
 /// The relation of a process to a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -136,18 +136,20 @@ fn a_broadcast_that_makes_too_many_copies_ends_the_connection() {
     let net = Net::new(2);
     let local = net.plain(1);
     let far = net.pid(&local, 0);
-    let receives = |to: Vec<Pid>| {
+    let receives = |to: Vec<Pid>, bytes: usize| {
         let connection = &net.ends[&(0, 1)].connection;
         connection.send_head(0, &Head::Broadcast { to, from: None, kind: 0 });
         let mut item = lock(&net.ends[&(0, 1)].wires.items).pop().unwrap();
         // The value is in front of the lengths of the two tables.
         let tables = item.bytes.split_off(item.bytes.len() - 4);
-        item.bytes.extend([0; 1_000]);
+        item.bytes.extend(vec![0; bytes]);
         item.bytes.extend(tables);
         net.ends[&(1, 0)].connection.receive(&item.bytes).is_ok()
     };
-    assert!(receives(vec![far]));
-    assert!(!receives(vec![far; 17_000]));
+    assert!(receives(vec![far], 1_000));
+    assert!(!receives(vec![far; 17_000], 1_000));
+    // Each copy costs more than its bytes.
+    assert!(!receives(vec![far; 270_000], 0));
 }
 
 #[test]

@@ -517,6 +517,18 @@ fn a_connection_that_is_replaced_answers_its_questions() {
 }
 
 #[test]
+fn a_node_with_the_incarnation_of_another_one_does_not_take_its_place() {
+    let two = two();
+    let (_echo, far, notes) = two.echo();
+    let impostor = Announced { name: "impostor".into(), life: (Life::Node(2), 7), store: None };
+    let refused = two.one.node.up(impostor, &two.other.node.list().unwrap(), Arc::<Cable>::default());
+    assert!(refused.err().unwrap().to_string().contains("is that of the node"));
+    two.one.runtime.send(far, Message::Note(1)).unwrap();
+    two.carry();
+    assert_eq!(*lock(&notes), [1]);
+}
+
+#[test]
 fn a_frame_that_nobody_understands_ends_the_connection_and_nothing_else() {
     let two = two();
     let connection = two.other.connection.as_ref().unwrap();
