@@ -31,8 +31,8 @@ pub(crate) trait Leave: Send + Sync {
     fn leave_at_once(&self);
 }
 
-/// The announcement of another node when it is up: its name, as the link knows it, its life, and its store. The last two
-/// come with the numbers that they wish here.
+/// The announcement of another node when it is up: its name, as the link knows it, its life, and its store. The last
+/// two come with the numbers that they wish here.
 pub(crate) struct Announced {
     pub(crate) name: Arc<str>,
     pub(crate) life: (Life, u32),
