@@ -83,9 +83,7 @@ pub enum ClusterNameError {
     Durable(Pid),
     /// The members and claims of this node take more than 8 MiB, as they are counted: some 16,000 short
     /// ones.
-    #[error(
-        "this node has too many members of groups and claims to names: they may take 8 MiB in all, with 512 bytes for each"
-    )]
+    #[error("this node has too many members of groups and claims to names: there is room for some 16,000")]
     TooMany,
     /// This node has left the cluster.
     #[error("this node has left the cluster")]
