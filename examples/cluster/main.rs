@@ -4,6 +4,7 @@
 //!
 //! - A runtime becomes a node with a name, an endpoint, and the endpoint of one other node.
 //! - A process is found by the name that it has on its node. After that, the calls are those for local processes.
+//! - A counter has many keys, which are spread over the nodes. They move when a node comes or goes: see `shards.rs`.
 //! - Events tell of nodes that come and go. A watched process of another node is told of, too.
 //!
 //! How to try it, in two or more terminals:
@@ -15,12 +16,14 @@
 //!
 //! With `--certificates tests/certificates --peer b`, and endpoints `quic/`, they have certificates.
 //!
-//! Each node asks the process of each other one, and prints how long an answer takes. Kill one of them, or stop it with
+//! Each node asks the process of each other one, and prints how long an answer takes. It also prints how many keys each
+//! shard has, and how many messages are in doubt. Kill one of them, or stop it with
 //! Ctrl-C, and see what the others print. Ctrl-C leaves the cluster in order, and the exit code is 130. It is 1 after
 //! an error, and 2 for invalid options.
 
 #[path = "../arguments/mod.rs"]
 mod arguments;
+mod shards;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,6 +35,8 @@ use lexopt::{Parser, ValueExt as _};
 use procession::cluster::{Certificates, Cluster, NodeEvent, NodeIdentity, Security, Wire};
 use procession::{Address, BoxError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, remote};
 use serde::{Deserialize, Serialize};
+
+use crate::shards::{Count, Doubts};
 
 const USAGE: &str = "\
 usage: cluster --node NAME --listen ENDPOINT [--join ENDPOINT]... [--questions N]
@@ -107,10 +112,11 @@ fn parse(parser: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
 }
 
 fn run(Options { node, listen, join, certificates, nodes, questions }: Options) -> Result<ExitCode, BoxError> {
-    let runtime = Runtime::start()?;
+    let doubts = Doubts::default();
+    let runtime = Runtime::builder().observer(doubts.clone()).start()?;
     let counter = runtime.spawn(Counter(0))?;
     runtime.register("counter", &counter)?;
-    let wire = Wire::new().message::<Question>();
+    let wire = Wire::new().message::<Question>().message::<Count>();
     let security = match certificates {
         Some(folder) => {
             let of = |end: &str| folder.join(format!("{node}.{end}"));
@@ -122,6 +128,7 @@ fn run(Options { node, listen, join, certificates, nodes, questions }: Options) 
     let builder = Cluster::named(node, wire).listen(listen).security(security);
     let cluster = join.into_iter().fold(builder, |builder, seed| builder.join(seed)).start(&runtime)?;
     println!("{} has started", cluster.here());
+    shards::start(&runtime, &cluster, &doubts)?;
     let all = runtime.shutdown_node();
     ctrlc::set_handler(move || all.request_shutdown())?;
     let mut events = cluster.events();

@@ -27,6 +27,32 @@ fn expect(node: &mut Running, mut starts: Vec<&str>) {
     }
 }
 
+/// Reads until the shards have been described with all of these texts.
+fn expect_shards(node: &mut Running, texts: &[&str]) {
+    loop {
+        let said = line(&mut node.out);
+        assert!(!said.is_empty(), "the program has ended, and the shards were not {texts:?}");
+        if said.starts_with("shards:") && texts.iter().all(|text| said.contains(text)) {
+            return;
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_keys_of_a_counter_move_when_a_node_comes_and_when_it_dies() {
+    let [one, two] = endpoints();
+    let mut a = node("a", &one, &two);
+    expect_shards(&mut a, &["a/0 has 100 keys"]);
+    let mut b = node("b", &two, &one);
+    // The labels and the keys decide which has which.
+    expect_shards(&mut a, &["a/0 has 52 keys", "b/0 has 48 keys"]);
+    expect_shards(&mut b, &["a/0 has 52 keys", "b/0 has 48 keys"]);
+    b.kill();
+    expect_shards(&mut a, &["shards: a/0 has 100 keys"]);
+    assert_eq!(a.interrupt().code, Some(130));
+}
+
 #[cfg(unix)]
 #[test]
 fn programs_find_each_other_answer_and_see_a_kill_and_an_end() {
