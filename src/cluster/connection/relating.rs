@@ -192,7 +192,7 @@ impl Connection {
         core.told(told, &mut core.executor());
     }
 
-    pub(super) fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
+    fn check_ours(&self, pid: Pid) -> Result<(), BadFrame> {
         if self.here.has(pid) { Ok(()) } else { Err(BadFrame("a request has a process of another node".into())) }
     }
 
@@ -200,7 +200,7 @@ impl Connection {
         if self.there.has(pid) { Ok(()) } else { Err(BadFrame("a report has a process of another node".into())) }
     }
 
-    fn check_pair(&self, from: Pid, to: Pid) -> Result<(), BadFrame> {
+    pub(super) fn check_pair(&self, from: Pid, to: Pid) -> Result<(), BadFrame> {
         // Links of durable processes do not reach over nodes.
         let is_pair = from.node() == self.there.node && to.node() == self.here.node;
         if is_pair { Ok(()) } else { Err(BadFrame("a link has a process of another node".into())) }

@@ -186,8 +186,8 @@ impl Connection {
         (number, child): (u64, Pid),
         Relations { of, link, monitor }: Relations,
     ) -> Result<(), BadFrame> {
-        self.check_theirs(child)?;
-        of.map_or(Ok(()), |of| self.check_ours(of))?;
+        // Links of durable processes do not reach over nodes.
+        of.map_or_else(|| self.check_theirs(child), |of| self.check_pair(child, of))?;
         let Some(core) = self.core.upgrade() else { return Ok(()) };
         let (road, monitor) = (&*core.road, monitor.map(|id| Monitor::new(id, child)));
         let is_known = self.side.questions.take(number, Some(child)).is_some_and(|question| {
