@@ -69,7 +69,7 @@ pub struct ClusterBuilder {
 #[non_exhaustive]
 pub enum ClusterError {
     /// A name is empty, longer than 64 bytes, or has other characters than ASCII letters, digits, `-`, `_` and `.`.
-    #[error("{0:?} is no name of a node or a cluster: it needs 1 to 64 ASCII letters, digits, `-`, `_` or `.`")]
+    #[error("{0:?} is not a valid name of a node or a cluster: use 1 to 64 ASCII letters, digits, `-`, `_` or `.`")]
     BadName(String),
     /// Two types of the wire have the same name, or one of them cannot travel.
     #[error(transparent)]
@@ -258,7 +258,7 @@ impl ClusterBuilder {
     /// Makes a runtime a node. If it has a [store](crate::durable), other nodes reach its durable processes, too. They
     /// cannot link themselves to one.
     ///
-    /// Each peer costs two threads.
+    /// Each peer takes at most two threads: one until its first frame arrives, then two.
     ///
     /// # Errors
     /// See [`ClusterError`].

@@ -71,19 +71,18 @@ pub enum ClusterNameError {
     #[error(transparent)]
     NoSuchProcess(#[from] NoSuchProcessError),
     /// The process lives on another node, and each node decides about its own processes.
-    #[error("{pid} lives on {node}: call this on that node")]
+    #[error("{pid} lives on {node}, not on this node: join and claim on that node")]
     OtherNode {
         /// The process.
         pid: Pid,
         /// Its node, by its name if it is connected.
         node: String,
     },
-    /// The process is durable. Such a process is in no group of the whole cluster, and claims no shared name.
-    #[error("{0} is a durable process: only others join groups of the whole cluster and claim shared names")]
+    /// The process is durable. A durable process cannot join a group of the whole cluster, or claim a shared name.
+    #[error("{0} is a durable process, which cannot join a group of the whole cluster or claim a shared name")]
     Durable(Pid),
-    /// The members and claims of this node take more than 8 MiB, as they are counted: some 16,000 short
-    /// ones.
-    #[error("this node has too many members of groups and claims to names: there is room for some 16,000")]
+    /// The group members and claims of this node would take more than 8 MiB. That is about 16,000 with short names.
+    #[error("this node has too many group members and claims: the limit is 8 MiB, about 16,000 with short names")]
     TooMany,
     /// This node has left the cluster.
     #[error("this node has left the cluster")]
@@ -106,9 +105,8 @@ pub enum ClaimEnd {
 
 /// A claim to a shared name. Made by [`Cluster::claim`](super::Cluster::claim).
 ///
-/// It is a future of the end of the claim. So a process can hand it to
-/// [`StepOutput::future`](crate::StepOutput::future), and is told if it has lost the name. If it is dropped, the claim
-/// stays.
+/// It is a future that resolves when the claim ends. A process that must know that it has lost the name passes it to
+/// [`StepOutput::future`](crate::StepOutput::future). Dropping this value does not release the name.
 #[derive(Debug)]
 pub struct Claim {
     end: LatchFuture<ClaimEnd>,
@@ -149,9 +147,10 @@ impl Future for Claim {
 /// The changes of a group of the whole cluster, from a snapshot on. Made by
 /// [`Cluster::group_events`](super::Cluster::group_events).
 ///
-/// It begins with a join of each member. Then come all joins and leaves, each once. Those of the processes of one node
-/// are in their order. They are kept until they are taken, so a program that does not want them any more drops this
-/// value.
+/// The first events are one join for each present member. Then each join and each leave follows, once. Events of
+/// processes of one node come in the order in which they happened.
+///
+/// Events are kept until they are taken. Drop this value if you no longer read it.
 ///
 /// With the feature `stream` it is a stream. So a process can take the events as messages: see
 /// [`StepOutput::stream`](crate::StepOutput::stream).
@@ -164,7 +163,7 @@ impl fmt::Debug for MemberEvents {
 }
 
 impl MemberEvents {
-    /// Those of a node that has left.
+    /// Makes the events of a node that has left: there are none.
     pub(super) fn none() -> MemberEvents {
         MemberEvents(Publisher::default().subscribe(&Clock::system(), VecDeque::new(), true))
     }
@@ -209,7 +208,7 @@ pub(crate) struct Groups<C> {
 
 struct State<C> {
     table: Table,
-    /// By incarnation. A node has one exactly if the table has it.
+    /// The connections, by incarnation. It has a node if and only if the table has it.
     connections: BTreeMap<u64, Arc<C>>,
     /// The processes of this node that have entries.
     watchers: BTreeMap<Pid, ExitWatcher>,

@@ -36,13 +36,16 @@ pub trait RemoteProcess: Process {
     /// The version of the argument. Increase it with each change of that type.
     const VERSION: u32;
 
-    /// The value of which the process is made.
+    /// The argument of [`begin`](Self::begin), which travels to the other node.
     type Argument: Serialize + DeserializeOwned + Send + 'static;
 
-    /// Makes the process. The call is a part of its `init`, so it is called on the other node, by a worker.
+    /// Makes the process from its argument.
+    ///
+    /// It is called as a part of `init`, on the node where the process runs. There a worker calls it. If
+    /// [`Cluster::spawn`](super::Cluster::spawn) names its own node, the caller's thread calls it.
     ///
     /// # Errors
-    /// The process ends with the error, and its spawner gets it.
+    /// If it returns an error, the process is not started. The spawner gets the error as its answer.
     fn begin(argument: Self::Argument) -> Result<Self, BoxError>;
 }
 

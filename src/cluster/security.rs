@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Security {
-    /// They are not. All that can reach the endpoints of the node can send messages in the name of any node, and read
-    /// and change those of others. So only trusted programs of trusted machines may be on the network.
+    /// The connections are not protected. Each program that can reach an endpoint of the node can send messages in the
+    /// name of any node. It can also read and change the messages of others. Use this only on a network on which all
+    /// programs and all machines are trusted.
     TrustedNetwork,
     /// Each node has a certificate. Endpoints are `quic/`.
     Certificates(Certificates),
@@ -17,9 +18,16 @@ pub enum Security {
 
 /// The certificates of a node.
 ///
-/// All nodes of a cluster have certificates of one authority. The common name of a certificate is the name of its node.
-/// Nothing comes through from a program without a certificate, or with one of another authority, one that has expired,
-/// or one of another node than it says to be. A program with a valid certificate is trusted otherwise.
+/// The authority of the cluster signs the certificate of each node. The common name of a certificate is the name of its
+/// node. It does not name a cluster, so use a separate authority for each cluster.
+///
+/// A node takes no frames from a program in any of these cases:
+///
+/// - The program has no certificate, or one of another authority.
+/// - Its certificate has expired.
+/// - The common name of its certificate is not the name of the node that it claims to be.
+///
+/// A node with a valid certificate is trusted. It can send any message of the [`Wire`](super::Wire) to any process.
 ///
 /// ```
 /// use procession::cluster::{Certificates, Security};
@@ -38,8 +46,9 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// The files with the certificate of the authority, with that of the node, and with the key of the node. Their
-    /// format is PEM.
+    /// Names the three PEM files: the certificate of the authority, the certificate of the node, and its private key.
+    ///
+    /// The files are opened by [`ClusterBuilder::start`](super::ClusterBuilder::start).
     pub fn new(
         authority: impl Into<PathBuf>,
         certificate: impl Into<PathBuf>,
@@ -49,8 +58,10 @@ impl Certificates {
         Certificates { authority, certificate, key, nodes: Vec::new() }
     }
 
-    /// Adds the names of other nodes that may connect. A node whose name is not among them is refused, whatever
-    /// certificate it has.
+    /// Adds the names of the nodes that may connect. A node that is not in this list is refused, even if its
+    /// certificate is valid.
+    ///
+    /// The name of this node is not needed, but does no harm. So all nodes can have the same list.
     pub fn nodes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Certificates {
         self.nodes.extend(names.into_iter().map(Into::into));
         self
@@ -76,7 +87,8 @@ impl Certificates {
         })
     }
 
-    /// The settings of the engine for the access control: each node may only say what is under its own name.
+    /// The settings of zenoh for the access control. A node may publish, subscribe and declare tokens only under its
+    /// name.
     pub(super) fn access_control(&self) -> Value {
         let subjects = self.nodes.iter().map(|name| json!({ "id": name, "cert_common_names": [name] }));
         let rule = |id: String, messages: &[&str], keys: [String; 1]| {
@@ -127,7 +139,7 @@ impl Certificates {
 const MESSAGES: [&str; 5] =
     ["put", "declare_subscriber", "liveliness_token", "liveliness_query", "declare_liveliness_subscriber"];
 
-/// Where a node listens, and whom it looks for.
+/// The endpoints of a node: its own, and those of other nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Endpoints {
     pub(crate) listen: Vec<String>,

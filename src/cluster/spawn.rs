@@ -13,21 +13,24 @@ use crate::runtime::AskFuture;
 use crate::sched::non_local::NonLocal as _;
 
 impl Cluster {
-    /// Spawns a process on the node of this name, which may be this node. The answer is its address, when its `init`
-    /// has returned there.
+    /// Spawns a process on the node with this name.
     ///
-    /// The type of the process is registered by [`Wire::process`](super::Wire::process) on both nodes. All errors are
-    /// answers:
+    /// The future resolves to the address of the process, after `init` has returned on that node. Register the type of
+    /// the process by [`Wire::process`](super::Wire::process) on both nodes.
+    ///
+    /// The name may be that of this node. Then `init` runs on the calling thread, and the limit has no effect.
+    ///
+    /// Errors are answers, too:
     ///
     /// - [`CommandError::Node`]: the node is not connected, the connection broke before the answer came, or one of the
     ///   nodes does not have the type. If the connection broke, the process may live.
-    /// - [`CommandError::Failed`] or [`CommandError::Panicked`]: the factory of the process or its `init` has failed,
-    ///   the other node has no room for it, or an option is refused. [`entry`](SpawnOptions::entry) and
-    ///   [`recover_with`](SpawnOptions::recover_with) do not travel. The options that relate the process to its spawner
-    ///   need a step: see [`StepOutput::spawn_on`].
+    /// - [`CommandError::Failed`] or [`CommandError::Panicked`]: [`RemoteProcess::begin`] or `init` has failed, the
+    ///   other node has reached its limit of processes, or an option is refused. [`entry`](SpawnOptions::entry) and
+    ///   [`recover_with`](SpawnOptions::recover_with) cannot be sent to another node. `link`, `monitor` and
+    ///   `report_started` need a step: see [`StepOutput::spawn_on`].
     /// - [`CommandError::TimedOut`]: the limit is over. A process that starts later is terminated.
     ///
-    /// The groups and the name of the options are those of the other node.
+    /// The name and the groups in the options are registered on the other node.
     ///
     /// ```
     /// # use procession::cluster::{Cluster, MemoryNetwork, Wire};
@@ -134,14 +137,15 @@ fn failed(why: SpawnError) -> CommandError {
 
 /// Processes on other nodes.
 impl StepOutput {
-    /// Spawns a process on a node of the cluster, which may be this node. The command is answered with its address,
-    /// when its `init` has returned there.
+    /// Spawns a process on a node of the cluster, which may be this node.
     ///
-    /// With [`SpawnOptions::link`] the two are linked from the start of the new process on, and with
-    /// [`SpawnOptions::monitor`] the answer has the monitor. The process does not begin its work before. If the
-    /// connection breaks, a linked process is told [`Reason::NodeDown`](crate::Reason::NodeDown), and ends unless it
-    /// traps exits. So no linked process outlives the node of its spawner by more than the time in which that is found
-    /// to be down. If the process fails before it has started, the answer is the error, and no event follows.
+    /// The command completes with the address of the process, after `init` has returned on that node. With
+    /// [`SpawnOptions::link`] the two processes are linked before the new one starts. With [`SpawnOptions::monitor`]
+    /// the answer has the monitor. A durable process cannot use these two options for another node.
+    ///
+    /// If the connection breaks, a linked process gets an exit with [`Reason::NodeDown`](crate::Reason::NodeDown). It
+    /// ends, unless it traps exits. If the process fails before it has started, the answer is the error, and no other
+    /// event follows.
     ///
     /// The errors and the other options are those of [`Cluster::spawn`]. On this node itself the limit has no effect.
     ///

@@ -11,9 +11,9 @@
 //! *The ordinary process links or unlinks.* The table of relations has the result. The durable process is called, and
 //! brings its entries in line with the table, in a turn of its own. A process that cannot be loaded has its load do so.
 //!
-//! *An exit* comes with the half that the durable process had in the table, so it comes once. The residence keeps it
-//! until the record that takes it is on disk. If the process traps exits, the exit is an event, and the record of the
-//! step that takes it removes the entry. Otherwise the process ends, unless the other one was done.
+//! *An exit* is sent when the half of the durable process is removed from the table, so it comes once. The residence
+//! keeps it until the record that takes it is on disk. If the process traps exits, the exit is an event, and the record
+//! of the step that takes it removes the entry. Otherwise the process ends, unless the exit is `Exit::Done`.
 //!
 //! *A kill.* An entry of an earlier run tells of a process that has ended with its runtime. It is due at once, so the
 //! start loads the process. A link that an ordinary process has made may be lost if the kill comes before it is stored.

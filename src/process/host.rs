@@ -149,9 +149,9 @@ pub enum SpawnError {
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
     OutsideStep,
-    /// The process is to be spawned on another node, and this option does not travel.
+    /// The process is to be spawned on another node, and this option cannot be sent there.
     #[cfg(feature = "cluster")]
-    #[error("`{option}` does not travel to another node: give the process what it needs in its argument")]
+    #[error("`{option}` cannot be sent to another node: put the values that the process needs into its argument")]
     StaysHere {
         /// The option.
         option: &'static str,

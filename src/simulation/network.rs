@@ -48,10 +48,10 @@ impl World {
     ///
     /// All nodes of a world are connected by its [network](Self::network), whatever links their builders have.
     ///
-    /// Nodes send heartbeats for ever. So a world with nodes *rests* when nothing but connections has done anything
-    /// for 6 s, and no timer is set. By then a node that is silent is down, and one that was refused has tried again.
-    /// A frame that is more than 1 s late, and the end of a cut by [`Faults`](super::Faults), count as things that are
-    /// done. So a world whose faults cut nodes for ever does not rest: see [`Faults::until`](super::Faults::until).
+    /// Nodes send heartbeats for ever. So a world with nodes *rests* when nothing but connections has done anything for
+    /// 6 s, and no timer is set. By then a node that is silent is down, and one that was refused has tried again. A
+    /// frame that is more than 1 s late, and the end of a cut by [`Faults`](super::Faults), count as activity. So a
+    /// world whose faults cut nodes for ever does not rest: see [`Faults::until`](super::Faults::until).
     ///
     /// # Errors
     /// The errors of [`ClusterBuilder::start`], or the runtime is not one of this world.

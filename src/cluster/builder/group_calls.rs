@@ -99,8 +99,8 @@ impl Cluster {
     /// The member of a group that has this key. `None` if the group has no members.
     ///
     /// Nodes that see the same members pick the same one. Each label has the same share of the keys, and it keeps its
-    /// keys when a process leaves and another one joins under it. When a label is gone, its keys move to the others,
-    /// and no others do.
+    /// keys when a process leaves and another one joins under it. When the last member with a label leaves, only the
+    /// keys of that label move.
     ///
     /// This is a look-up in a table of this node. Two nodes may differ for a moment after a change, and as long as they
     /// are not connected. The type of the messages is checked at delivery.
@@ -115,7 +115,7 @@ impl Cluster {
     /// It costs one frame for each node, unless the copies for the processes of a node have more than 16 MiB. The
     /// message is not sent to a node if 8 MiB of messages wait for it, if the node does not take its type, or if the
     /// message has a [`Reply`](crate::Reply). It is cloned for each process of this node. If a clone panics, this call
-    /// does.
+    /// panics.
     pub fn broadcast<M: Clone + Send + 'static>(&self, group: &str, message: M) -> usize {
         let Some((node, core)) = self.members.node().and_then(|node| node.core().map(|core| (node, core))) else {
             return 0;
@@ -149,7 +149,7 @@ impl Cluster {
         node.groups().claim(&core, name, (pid, since.as_micros() as u64))
     }
 
-    /// Releases a shared name that a process of this node has claimed. Returns whether it had.
+    /// Releases a shared name that a process of this node has claimed. Returns whether the process had claimed it.
     pub fn release(&self, name: &str, target: impl Target) -> bool {
         self.own_process(&target).is_ok_and(|(node, _, pid)| node.groups().release(name, pid))
     }

@@ -95,7 +95,9 @@ fn endpoints_are_checked() {
     let secured = |endpoint| node(endpoint).security(certificates("a", &["b"]));
     assert!(why(secured("tcp/127.0.0.1:0")).contains("TrustedNetwork"));
     assert!(why(secured("tls/127.0.0.1:0")).contains("use `quic/`"));
-    assert!(why(node("quic/127.0.0.1:0").security(certificates("a", &["b c"]))).contains("\"b c\" is no name"));
+    assert!(
+        why(node("quic/127.0.0.1:0").security(certificates("a", &["b c"]))).contains("\"b c\" is not a valid name")
+    );
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp/{}", taken.local_addr().unwrap());
     let error = node(&endpoint).security(Security::TrustedNetwork).start(&runtime).unwrap_err();

@@ -9,7 +9,7 @@ use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
 
-/// The memory that the copy of a message takes beside its bytes, as it is counted.
+/// The bytes that are counted for each copy of a message, in addition to its encoded bytes.
 const COPY: usize = 64;
 
 /// The most receivers of one frame.

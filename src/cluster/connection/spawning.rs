@@ -1,6 +1,7 @@
 //! Processes that one of the two nodes spawns on the other.
 //!
-//! `docs/cluster.md`, "Remote spawn", has the protocol and says why no process is left that nobody knows of.
+//! `docs/cluster.md`, "Remote spawn", has the protocol and says why each process is ended whose spawner does not get
+//! its PID.
 
 use super::{BadFrame, Connection, Letter, put_head, why_not_sent, word};
 use crate::cluster::codec::{self, Encoded, Opened};

@@ -13,7 +13,7 @@ use super::refusal::{Difference, Refusal};
 /// How long nobody dials after a refusal.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// The longest time between two `Hello` to a peer that was never heard.
+/// The longest time between two `Hello` frames to a peer that has never answered. Equal to the wait after a refusal.
 const UNHEARD: Duration = Duration::from_secs(5);
 
 /// How long nobody dials after a break.

@@ -208,7 +208,7 @@ fn a_step_spawns_on_a_node_with_a_link_and_a_monitor_also_on_its_own() {
             a.runtime.terminate(keeper.pid()).unwrap();
         }
     }
-    // A node that nobody has ever seen.
+    // A node that has never been connected.
     let (seen, cluster) = (Arc::default(), a.cluster.clone());
     let keeper = Keeper { cluster, node: "c", child: None, seen: Arc::clone(&seen), address: Latch::new() };
     let _keeper = a.runtime.spawn(keeper).unwrap();
