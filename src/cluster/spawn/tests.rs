@@ -130,9 +130,9 @@ fn a_spawn_that_cannot_be_says_why() {
         a.cluster.spawn::<Counter>(node, 1, options, LIMIT).wait().unwrap_err().to_string()
     };
     for node in ["a", "b"] {
-        assert!(refuse(node, SpawnOptions::new().entry("from", 7)).starts_with("failed: `entry` does not travel"));
+        assert!(refuse(node, SpawnOptions::new().entry("from", 7)).starts_with("failed: `entry` cannot be sent"));
         let recover = SpawnOptions::new().recover_with(|_| None::<Upgrade<()>>);
-        assert!(refuse(node, recover).starts_with("failed: `recover_with` does not travel"));
+        assert!(refuse(node, recover).starts_with("failed: `recover_with` cannot be sent"));
         assert!(refuse(node, SpawnOptions::new().link()).contains("need a process that spawns"));
     }
     assert!(refuse("c", SpawnOptions::new()).ends_with("its node is down"));
