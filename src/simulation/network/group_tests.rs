@@ -328,7 +328,10 @@ fn a_process_of_another_node_joins_and_claims_on_its_own_node() {
         world.run_for(MOMENT)?;
         let far = members[0].node.group_members("g")[0].pid;
         let refused = members[0].node.join_group("g", "label", far).unwrap_err();
-        assert_eq!(refused.to_string(), format!("{far} lives on the node \"b\": call this on that node"));
+        assert_eq!(
+            refused.to_string(),
+            format!("{far} lives on the node \"b\", not on this node: join and claim on that node")
+        );
         assert_eq!(members[0].node.claim("name", far).unwrap_err(), refused);
         assert!(!members[0].node.leave_group("g", far) && !members[0].node.release("name", far));
         let refused = members[1].node.join_group("", "label", &process).unwrap_err();
