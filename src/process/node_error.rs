@@ -23,6 +23,9 @@ pub enum NodeError {
         /// The type of the process.
         type_name: &'static str,
     },
+    /// A durable process has spawned a process on another node with a link or a monitor.
+    #[error("a durable process cannot be linked to a process of another node: spawn it without `link` and `monitor`")]
+    DurableSpawner,
     /// The receiving node did not register this version of the message type, or its definition there differs.
     #[error("its node does not take {type_name} as {name:?} in version {version}: {why}")]
     NotTaken {

@@ -236,6 +236,7 @@ fn put_node_error(error: &NodeError, to: &mut Vec<u8>) {
         }
         NodeError::Busy => to.push(6),
         NodeError::NotRemoteProcess { .. } => to.push(7),
+        NodeError::DurableSpawner => to.push(8),
     }
 }
 
@@ -253,6 +254,7 @@ fn take_node_error(from: &mut Input<'_>) -> Result<NodeError, DecodeError> {
         5 => NodeError::NotDecoded { why: from.take()? },
         6 => NodeError::Busy,
         7 => NodeError::NotRemoteProcess { type_name: RECORDED_TYPE },
+        8 => NodeError::DurableSpawner,
         _ => return Err(unknown()),
     })
 }

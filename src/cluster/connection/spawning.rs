@@ -48,8 +48,7 @@ impl Connection {
     pub(in crate::cluster) fn spawn(&self, from: Option<Pid>, to: Pid, order: &SpawnOrder) -> Result<(), NodeError> {
         let is_related = order.options.link || order.options.monitor.is_some();
         if is_related && from.is_none_or(|from| from.node() != self.side.here) {
-            let why = "a durable process cannot be linked to a process of another node, or monitor it".into();
-            return Err(NodeError::NotEncoded { why });
+            return Err(NodeError::DurableSpawner);
         }
         let Some(ask) = order.reply.ask() else {
             return Err(NodeError::NotEncoded { why: "its reply has been used".into() });
