@@ -311,7 +311,10 @@ impl Connection {
                 Ok(())
             }
             Head::Closed { number } => {
-                self.forget_imported(number).into_iter().for_each(|ask| ask.close());
+                match self.forget_imported(number) {
+                    Some(ask) => ask.close(),
+                    None => self.end_starting(number),
+                }
                 Ok(())
             }
             Head::Spawn { number, from, kind, options } => {

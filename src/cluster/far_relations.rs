@@ -85,6 +85,12 @@ impl<W> FarRelations<W> {
         });
     }
 
+    /// Takes out the processes with this number that are watched. Their watchers are told after this call.
+    pub(crate) fn take_watching(&self, number: u32) -> Vec<Pid> {
+        let take = |tables: &mut Tables<W>| tables.watching.extract_if(.., |pid| pid.node() == number).collect();
+        self.with(take).unwrap_or_default()
+    }
+
     /// A process of the other node has ended. Its watchers are told after this call.
     pub(crate) fn ended(&self, far: Pid) {
         self.with(|tables| tables.watching.remove(&far));

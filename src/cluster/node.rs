@@ -127,8 +127,12 @@ impl Node {
         if there == self.here {
             return Err("a node cannot connect to itself".into());
         }
-        // A copy of this node's store is not reached: its PIDs are those of this one.
-        let store = store.filter(|(id, _)| self.store.is_none_or(|(own, _)| own != *id));
+        if let (Some((own, _)), Some((other, _))) = (self.store, store)
+            && own == other
+        {
+            // PIDs of the two could not be told apart.
+            return Err("its store is a copy of this node's store".into());
+        }
         let store = store.map(|(id, wish)| self.lives.number(Life::Store(id), wish)).transpose()?;
         let here = Numbers { node: self.here, store: self.store.map(|(_, number)| number) };
         let numbers = (self.lives.clone(), here, Numbers { node: there, store });
@@ -139,8 +143,14 @@ impl Node {
             before.down([]);
         }
         self.connections.insert(there, connection.clone());
-        // A store may have moved from another node, whose silence was not found yet.
-        store.into_iter().for_each(|store| _ = self.connections.insert(store, connection.clone()));
+        if let Some(store) = store {
+            // It may have moved from another node, whose silence was not found yet. Monitors over that connection are
+            // told now, so that its down does not tell those over the new one.
+            if let Some((_, before)) = self.connections.remove(&store) {
+                before.store_has_gone(store);
+            }
+            self.connections.insert(store, connection.clone());
+        }
         connection.share_with(&self.groups, incarnation(life));
         self.groups.up(incarnation(life), &connection);
         Ok(connection)

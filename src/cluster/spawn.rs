@@ -28,7 +28,8 @@ impl Cluster {
     ///   other node has reached its limit of processes, or an option is refused. [`entry`](SpawnOptions::entry) and
     ///   [`recover_with`](SpawnOptions::recover_with) cannot be sent to another node. `link`, `monitor` and
     ///   `report_started` need a step: see [`StepOutput::spawn_on`].
-    /// - [`CommandError::TimedOut`]: the limit is over. A process that starts later is terminated.
+    /// - [`CommandError::TimedOut`]: the limit is over. A process that starts later is terminated, unless the
+    ///   connection breaks meanwhile.
     ///
     /// The name and the groups in the options are registered on the other node.
     ///
@@ -132,7 +133,12 @@ impl Cluster {
 }
 
 fn failed(why: SpawnError) -> CommandError {
-    CommandError::Failed(Failure::new(why))
+    match why {
+        // As another node says it.
+        SpawnError::Init(failure) => CommandError::Failed(failure),
+        SpawnError::InitPanicked(panic) => CommandError::Panicked(panic),
+        why => CommandError::Failed(Failure::new(why)),
+    }
 }
 
 /// Processes on other nodes.

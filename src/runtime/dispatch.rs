@@ -11,6 +11,8 @@ use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
+#[cfg(feature = "cluster")]
+use crate::outcome::drop_contained;
 use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, is_looking, lock, thread};
@@ -228,8 +230,13 @@ impl Core {
         make: impl FnOnce(Pid) -> Result<Ready, SpawnError>,
     ) -> Result<(), SpawnError> {
         let road = &self.road;
-        let Some(_visit) = road.door.enter() else { return Err(SpawnError::ShuttingDown) };
-        let Some(pid) = road.table.vacancy() else { return Err(SpawnError::Limit { limit: road.table.limit() }) };
+        let visit = road.door.enter();
+        let Some(pid) = visit.as_ref().and_then(|_| road.table.vacancy()) else {
+            // It has a value of the user.
+            drop_contained(make);
+            let limit = road.table.limit();
+            return Err(if visit.is_some() { SpawnError::Limit { limit } } else { SpawnError::ShuttingDown });
+        };
         match make(pid) {
             Ok(body) => {
                 begin(self, &mut self.executor(), body, 0);

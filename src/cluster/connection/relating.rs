@@ -247,6 +247,14 @@ impl Connection {
         drop(watcher);
     }
 
+    /// The store with this number, which was that of the other node, is one of a third node now.
+    pub(in crate::cluster) fn store_has_gone(&self, store: u32) {
+        let Some(core) = self.core.upgrade() else { return };
+        for pid in self.relations.take_watching(store) {
+            core.tell_related(pid, &Exit::Terminated(Reason::NodeDown), &mut core.executor());
+        }
+    }
+
     /// The connection is down. All that watch a process of the other node, or are linked to one, are told.
     pub(super) fn end_relations(&self) {
         let (far, watchers) = self.relations.down();

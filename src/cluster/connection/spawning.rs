@@ -9,7 +9,7 @@ use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::cluster::wire::{NotEncoded, Takes};
-use crate::outcome::Failure;
+use crate::outcome::{Failure, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::lock;
 use crate::process::no_such_process::NoSuchProcessError;
@@ -109,7 +109,10 @@ impl Connection {
         let imported = self.note_imported(opened);
         let decoded = match (self.core.upgrade(), decoded) {
             (Some(core), Ok(described)) => Ok((core, described)),
-            (None, Ok(_)) => Err(CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded)),
+            (None, Ok(described)) => {
+                drop_contained(described);
+                Err(CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded))
+            }
             (_, Err(error)) => Err(self.bury_spoilt((from, here), type_name, &*error)),
         };
         let (core, described) = match decoded {
@@ -134,6 +137,18 @@ impl Connection {
             self.send_no_answer(number, None, &CommandError::Failed(Failure::new(why)));
         }
         Ok(())
+    }
+
+    /// The asker of the question with this number waits no longer. If a process starts for it, that is ended.
+    pub(super) fn end_starting(&self, number: u64) {
+        let child = {
+            let mut starting = lock(&self.starting);
+            let child = starting.iter().find(|(_, starting)| starting.number == number).map(|(child, _)| *child);
+            child.inspect(|child| _ = starting.remove(child))
+        };
+        if let (Some(child), Some(core)) = (child, self.core.upgrade()) {
+            let _ = core.terminate(&mut core.executor(), child, false);
+        }
     }
 
     /// The `init` of a process that the other node has spawned has returned, or it has failed. The caller has its body.

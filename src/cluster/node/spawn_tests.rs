@@ -6,13 +6,15 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::net::{Local, Net, Order};
+use super::Announced;
+use super::net::{Local, Net, Order, Wires};
+use crate::cluster::lives::Life;
 use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
-use crate::primitives::{Mutex, lock};
+use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{
     EntryArgs, Event, Events, InitResult, Monitor, Overflow, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
 };
@@ -310,6 +312,51 @@ fn only_a_process_of_this_run_can_be_related_to_a_far_one() {
     let order = SpawnOrder::new::<Hatched>(Fate::Lives, far, Reply::spent());
     let refused = net.sides[0].1.post(None, node, Box::new(order)).unwrap_err().1;
     assert!(refused.to_string().contains("a durable process cannot be linked"), "{refused}");
+}
+
+#[test]
+fn a_spawner_that_gives_up_ends_the_process_before_it_has_started() {
+    let net = nets(2);
+    let one = net.plain(0);
+    let (number, waits, opens) = gate();
+    spawn_within::<Hatched>(&net, &one, Fate::InitWaits(number), |options| options, Duration::ZERO);
+    until("the limit is over", || lock(&one.seen).len() == 1);
+    assert!(net.step(0, 1, &mut |_| 0), "the order arrives");
+    wait(&waits);
+    while net.step(0, 1, &mut |_| 0) {}
+    let _ = opens.set(());
+    until("it has ended", || living(&net, 1) == 0);
+    assert_eq!(net.on_the_way(1, 0), 0, "no start is reported that a break could lose");
+}
+
+#[test]
+fn a_store_that_moves_ends_the_monitors_over_the_first_connection() {
+    let net = nets(2);
+    let one = net.plain(0);
+    let node = &net.sides[0].1;
+    let list = net.sides[1].1.list().unwrap();
+    let up = |life: u64| {
+        let life = (Life::Node(life), 7);
+        node.up(
+            Announced { name: format!("{life:?}").into(), life, store: Some((5, 900)) },
+            &list,
+            Arc::<Wires>::default(),
+        )
+    };
+    let durable = Pid::new(900, 3, 1).unwrap();
+    let first = up(77).unwrap();
+    net.does(&one, move |out| _ = out.monitor(durable));
+    let second = up(78).unwrap();
+    net.rests();
+    let down = "down terminated (the connection to its node has broken)";
+    assert_eq!(one.seen(), [down]);
+    net.does(&one, move |out| _ = out.monitor(durable));
+    node.down(&first, []);
+    net.rests();
+    assert_eq!(one.seen(), [""; 0], "it is monitored over the second connection");
+    node.down(&second, []);
+    net.rests();
+    assert_eq!(one.seen(), [down]);
 }
 
 #[test]

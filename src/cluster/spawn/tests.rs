@@ -31,6 +31,10 @@ impl RemoteProcess for Counter {
     type Argument = u64;
 
     fn begin(from: u64) -> Result<Counter, BoxError> {
+        assert!(from != 666, "on purpose");
+        if from == 13 {
+            return Err("unlucky".into());
+        }
         Ok(Counter(from))
     }
 }
@@ -112,6 +116,10 @@ fn a_process_is_spawned_by_the_name_of_a_node_which_may_be_this_one() {
         let options = SpawnOptions::new().name("counter");
         let refused = a.cluster.spawn::<Counter>(node, 0, options, LIMIT).wait().unwrap_err();
         assert!(refused.to_string().contains("is taken by"), "{refused}");
+        for (from, text) in [(13, "failed: unlucky"), (666, "panicked: on purpose")] {
+            let failed = a.cluster.spawn::<Counter>(node, from, SpawnOptions::new(), LIMIT).wait().unwrap_err();
+            assert_eq!(failed.to_string(), text, "{node}");
+        }
     }
 }
 
