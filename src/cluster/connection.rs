@@ -21,8 +21,8 @@ mod spawning;
 use std::any::Any;
 use std::collections::BTreeMap;
 
+use self::spawning::Starting;
 pub(crate) use self::spawning::end_unreported;
-use self::spawning::{Relations, Starting};
 use super::codec::{self, Encoded, Opened};
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
@@ -300,10 +300,7 @@ impl Connection {
         match head.map_err(BadFrame)? {
             Head::Message { to, from, kind } => self.take_message(&opened, rest, (from, to), kind),
             Head::Broadcast { to, from, kind } => self.take_broadcast(&opened, rest, (from, &to), kind),
-            Head::Answer { number, from } => {
-                self.take_answer(&opened, rest, number, from);
-                Ok(())
-            }
+            Head::Answer { number, from } => self.take_answer(&opened, rest, number, from),
             Head::NoAnswer { number, from, why } => {
                 if let Some(question) = self.side.questions.take(number, from) {
                     question.give_up(why.here());
@@ -320,16 +317,18 @@ impl Connection {
             Head::Spawn { number, from, kind, options } => {
                 self.take_spawn(&opened, rest, kind, (number, from, options))
             }
-            Head::Started { number, child, to, link, monitor } => {
-                self.take_started(&opened, rest, (number, child), Relations { of: to, link, monitor })
-            }
+            Head::Started { number, child } => self.take_started(&opened, rest, (number, child)),
             control => self.take_control(control),
         }
     }
 
-    fn take_answer(&self, opened: &Opened<'_>, bytes: &[u8], number: u64, from: Option<Pid>) {
+    fn take_answer(&self, opened: &Opened<'_>, bytes: &[u8], number: u64, from: Option<Pid>) -> Result<(), BadFrame> {
         // If the asker has given up, nobody takes the replies in the answer.
         let question = self.side.questions.take(number, from);
+        if question.as_ref().is_some_and(|question| question.spawned().is_some()) {
+            question.into_iter().for_each(|order| order.give_up(CommandError::Dropped));
+            return Err(BadFrame("the answer to the order for a process is a report of its start".into()));
+        }
         let decoded = question.map(|question| {
             let decoded = opened.decode(None, || question.decode(bytes));
             (question, decoded)
@@ -342,6 +341,7 @@ impl Connection {
             Some((question, Err(error))) => question.give_up(CommandError::Failed(Failure::from(error))),
             None => {}
         }
+        Ok(())
     }
 
     /// Answers the questions whose replies a value has, but which were not decoded.

@@ -46,9 +46,8 @@ pub(crate) enum Head {
     /// The sender spawns a process of the type with this index in the receiver's list. Its argument follows. `from` is
     /// the process that spawns it, if one does.
     Spawn { number: u64, from: Option<Pid>, kind: u32, options: FarOptions },
-    /// A process that the receiver has spawned has started. `to` is the process that spawned it, if the two are
-    /// related. The value for the asker follows.
-    Started { number: u64, child: Pid, to: Option<Pid>, link: bool, monitor: Option<u64> },
+    /// A process that the receiver has spawned has started. The value for the asker follows.
+    Started { number: u64, child: Pid },
     /// The sender tells of its members of groups and its claims to names.
     Share(Share),
     /// A message for each of these processes, of the type with this index in the receiver's list. The message follows.

@@ -22,6 +22,16 @@ use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, Weak, lock};
 use crate::process::far_asker::{ClosesElsewhere, Exported};
 use crate::process::{Ask, CommandError, Reply};
 
+/// The relations of a process, from its start on, to the process that spawns it on another node.
+#[derive(Clone, Copy)]
+pub(crate) struct Relations {
+    /// The process that spawns it. `None` if the two are not related.
+    pub(crate) of: Option<Pid>,
+    pub(crate) link: bool,
+    /// The number of the spawner's monitor.
+    pub(crate) monitor: Option<u64>,
+}
+
 /// Decodes the answer to a question. Refuses bytes that are not such an answer.
 pub(crate) type ReadAnswer = fn(&[u8]) -> Result<Answer, BoxError>;
 
@@ -47,6 +57,8 @@ pub(crate) struct Open {
     read: ReadAnswer,
     /// The packed PID of the process that has sent the reply, or 0.
     sender: u64,
+    /// If the question is the order for a process: how that process is related to the one that spawns it.
+    spawned: Option<Relations>,
 }
 
 impl Questions {
@@ -63,13 +75,17 @@ impl Questions {
     /// Gives a question a number. From now on the drop of its reply tells the asker nothing. `sender` is the packed PID
     /// of the process that sends the reply, or 0. `T` is the type of the answer.
     pub(crate) fn export<T: DeserializeOwned + Send + 'static>(&self, ask: &Arc<Ask>, sender: u64) -> u64 {
-        self.export_as(ask, sender, read_answer::<T>)
+        self.add(ask, Open { ask: ask.clone(), read: read_answer::<T>, sender, spawned: None })
     }
 
-    /// As `export`, for an answer that is read in this way.
-    pub(crate) fn export_as(&self, ask: &Arc<Ask>, sender: u64, read: ReadAnswer) -> u64 {
+    /// As `export`, for the order for a process. The report of its start is read in this way.
+    pub(crate) fn export_order(&self, ask: &Arc<Ask>, sender: u64, read: ReadAnswer, spawned: Relations) -> u64 {
+        self.add(ask, Open { ask: ask.clone(), read, sender, spawned: Some(spawned) })
+    }
+
+    fn add(&self, ask: &Arc<Ask>, open: Open) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.open).insert(number, Open { ask: ask.clone(), read, sender });
+        lock(&self.open).insert(number, open);
         ask.export(Exported { desk: self.me.clone(), number });
         number
     }
@@ -115,6 +131,11 @@ impl ClosesElsewhere for Questions {
 }
 
 impl Open {
+    /// The relations of the process that was ordered. `None` if the question is no order.
+    pub(crate) fn spawned(&self) -> Option<Relations> {
+        self.spawned
+    }
+
     /// Decodes the answer. It runs in the scope of the value.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<Answer, BoxError> {
         (self.read)(bytes)

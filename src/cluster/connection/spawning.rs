@@ -6,6 +6,7 @@
 use super::{BadFrame, Connection, Letter, put_head, why_not_sent, word};
 use crate::cluster::codec::{self, Encoded, Opened};
 use crate::cluster::frame::Head;
+use crate::cluster::questions::{Open, Relations};
 use crate::cluster::remote::MAX_BYTES;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::cluster::wire::{NotEncoded, Takes};
@@ -22,16 +23,6 @@ pub(super) struct Starting {
     /// The number of the question at the other node.
     number: u64,
     relations: Relations,
-}
-
-/// The relations of a process, from its start on, to the process that spawns it on another node.
-#[derive(Clone, Copy)]
-pub(super) struct Relations {
-    /// The process that spawns it. `None` if the two are not related.
-    pub(super) of: Option<Pid>,
-    pub(super) link: bool,
-    /// The number of the spawner's monitor.
-    pub(super) monitor: Option<u64>,
 }
 
 /// Ends a process whose start cannot be reported.
@@ -53,7 +44,9 @@ impl Connection {
         let Some(ask) = order.reply.ask() else {
             return Err(NodeError::NotEncoded { why: "its reply has been used".into() });
         };
-        let number = self.side.questions.export_as(ask, word(from), order.read);
+        let FarOptions { link, monitor, .. } = order.options;
+        let relations = Relations { of: from.filter(|_| is_related), link, monitor };
+        let number = self.side.questions.export_order(ask, word(from), order.read, relations);
         let letter = Letter { to, others: None, from, type_name: order.type_name };
         let sent = self.encode_spawn(from, number, order).map_err(|error| match error {
             NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
@@ -171,7 +164,7 @@ impl Connection {
     /// Returns whether the start was reported.
     fn relate_and_report(&self, core: &Core, child: Pid, number: u64, relations: Relations) -> bool {
         let Relations { of, link, monitor } = relations;
-        let report = || self.send_started(child, number, relations);
+        let report = || self.send_started(child, number, monitor);
         if monitor.is_some() {
             self.watch_here(core, child);
         }
@@ -184,46 +177,68 @@ impl Connection {
         is_linked
     }
 
-    fn send_started(&self, child: Pid, number: u64, relations: Relations) -> bool {
-        let Relations { of: to, link, monitor } = relations;
+    fn send_started(&self, child: Pid, number: u64, monitor: Option<u64>) -> bool {
         let encoded = codec::encode(&self.side, (child.to_word(), MAX_BYTES), |output| {
-            put_head(&Head::Started { number, child, to, link, monitor }, output)?;
+            put_head(&Head::Started { number, child }, output)?;
             output.encode(&(child, monitor)).map_err(NotEncoded::Failed)
         });
         encoded.is_ok_and(|((), encoded)| self.offer_control(encoded, child.to_word()).is_ok())
     }
 
-    /// A process that this node has spawned has started there.
+    /// A process that this node has spawned has started there. Its relations are those that were ordered.
     pub(super) fn take_started(
         &self,
         opened: &Opened<'_>,
         bytes: &[u8],
         (number, child): (u64, Pid),
-        Relations { of, link, monitor }: Relations,
     ) -> Result<(), BadFrame> {
-        // Links of durable processes do not reach over nodes.
-        of.map_or_else(|| self.check_theirs(child), |of| self.check_pair(child, of))?;
+        if child.node() != self.there.node {
+            return Err(BadFrame("a report has a process of another node".into()));
+        }
         let Some(core) = self.core.upgrade() else { return Ok(()) };
-        let (road, monitor) = (&*core.road, monitor.map(|id| Monitor::new(id, child)));
-        let is_known = self.side.questions.take(number, Some(child)).is_some_and(|question| {
-            // The relations are there before the asker knows of the process. Until it does, no other thread ends them.
-            let is_related = of.is_none_or(|of| core.relations.spawned_elsewhere(road, (of, child), (link, monitor)));
-            let is_known = match opened.decode(None, || question.decode(bytes)) {
-                Ok(answer) if is_related => question.answer(answer),
-                _ => {
-                    question.give_up(CommandError::Dropped);
-                    false
+        let is_known = match self.side.questions.take(number, Some(child)) {
+            Some(order) => match order.spawned() {
+                Some(relations) => self.tell_started(&core, opened, bytes, (order, child, relations)),
+                None => {
+                    order.give_up(CommandError::Dropped);
+                    return Err(BadFrame("the start of a process is no answer to this question".into()));
                 }
-            };
-            if let Some(of) = of.filter(|_| !is_known) {
-                core.relations.unlink(road, of, child);
-                monitor.into_iter().for_each(|monitor| _ = core.relations.demonitor(road, of, monitor));
-            }
-            is_known
-        });
+            },
+            None => false,
+        };
         if !is_known {
             self.send_control(0, &Head::Terminate { to: child, number: None });
         }
         Ok(())
+    }
+
+    /// Returns whether the spawner knows of the process now.
+    fn tell_started(
+        &self,
+        core: &Core,
+        opened: &Opened<'_>,
+        bytes: &[u8],
+        (order, child, relations): (Open, Pid, Relations),
+    ) -> bool {
+        let Relations { of, link, monitor } = relations;
+        let (road, monitor) = (&*core.road, monitor.map(|id| Monitor::new(id, child)));
+        // The relations are there before the asker knows of the process. Until it does, no other thread ends them.
+        if of.is_some_and(|of| !core.relations.spawned_elsewhere(road, (of, child), (link, monitor))) {
+            // The spawner has ended.
+            order.give_up(CommandError::Dropped);
+            return false;
+        }
+        let is_known = match opened.decode(None, || order.decode(bytes)) {
+            Ok(answer) => order.answer(answer),
+            Err(error) => {
+                order.give_up(CommandError::Failed(Failure::from(error)));
+                false
+            }
+        };
+        if let Some(of) = of.filter(|_| !is_known) {
+            core.relations.unlink(road, of, child);
+            monitor.into_iter().for_each(|monitor| _ = core.relations.demonitor(road, of, monitor));
+        }
+        is_known
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Announced;
 use super::net::{Local, Net, Order, Wires};
+use crate::cluster::frame::Head;
 use crate::cluster::lives::Life;
 use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
@@ -299,9 +300,36 @@ fn a_report_that_cannot_be_read_leaves_no_process_and_no_link() {
         out.ask(node.typed::<SpawnOrder>(), order, Duration::MAX);
     });
     net.carry();
-    assert_eq!((one.seen(), living(&net, 1)), (vec!["answer dropped without an answer".to_string()], 0));
+    assert_eq!((one.seen(), living(&net, 1)), (vec!["answer failed: on purpose".to_string()], 0));
     assert!(net.sides[0].0.is_alive(one.handle.pid()));
     net.nothing_is_left("unread");
+}
+
+/// A node that mixes up the two kinds of answers would give a process relations that nobody ordered, or none.
+#[test]
+fn an_order_is_answered_by_a_report_and_a_question_is_not() {
+    for is_order in [true, false] {
+        let net = nets(2);
+        let (one, other) = (net.plain(0), net.plain(1));
+        if is_order {
+            spawn(&net, &one, Fate::Lives, SpawnOptions::link);
+        } else {
+            let far = net.pid(&other, 0);
+            net.does(&one, move |out| _ = out.terminate(far));
+        }
+        let child = net.plain(1).handle.pid();
+        let back = &net.ends[&(1, 0)].connection;
+        let sent = match is_order {
+            true => back.send_head(0, &Head::Answer { number: 0, from: Some(child) }),
+            false => back.send_head(0, &Head::Started { number: 0, child }),
+        };
+        assert!(sent);
+        let frame = lock(&net.ends[&(1, 0)].wires.items).remove(0);
+        assert!(net.ends[&(0, 1)].connection.receive(&frame.bytes).is_err(), "order: {is_order}");
+        net.rests();
+        assert_eq!(one.seen(), ["answer dropped without an answer"]);
+        assert_eq!(net.sides[0].0.core().relations.len(), 0);
+    }
 }
 
 #[test]
