@@ -194,6 +194,12 @@ impl Cluster {
         self.members.node().unwrap().number_of(incarnation)
     }
 
+    /// How many entries about relations are left, and how many open questions, over all connections.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn left(&self) -> (usize, usize) {
+        self.members.node().unwrap().left()
+    }
+
     /// Waits until the node of this name is connected.
     ///
     /// # Errors

@@ -98,6 +98,15 @@ impl Node {
         self.lives.number(Life::Node(incarnation), 0).unwrap()
     }
 
+    /// How many entries about relations are left, and how many open questions, over all connections.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::cluster) fn left(&self) -> (usize, usize) {
+        self.connections.iter().fold((0, 0), |(relations, questions), connection| {
+            let ((watched, watching, links), (mine, theirs)) = (connection.relations(), connection.open_questions());
+            (relations + watched + watching + links, questions + mine + theirs)
+        })
+    }
+
     /// The list of the types that this node takes, for other nodes.
     pub(crate) fn list(&self) -> Result<Vec<u8>, BoxError> {
         self.wire.list()

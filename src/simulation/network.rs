@@ -295,3 +295,5 @@ mod group_tests;
 mod tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod spawn_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod torture_tests;
