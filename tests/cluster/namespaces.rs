@@ -1,7 +1,7 @@
 //! Three programs in network namespaces, with real cuts: `docs/guarantees/cluster.md`, 50.
 //!
-//! The test program starts itself: `child_program` is a node. The test cuts, stops and kills nodes by a seed, reads what
-//! they print, and checks it at the end.
+//! The test program starts itself: `child_program` is a node. The test cuts, stops and kills nodes by a seed. It reads
+//! the lines that they print, and checks them at the end.
 
 mod place;
 mod program;
@@ -30,7 +30,7 @@ fn child_program() {
 /// A node that runs.
 struct Node {
     child: Child,
-    /// What it has printed, and when.
+    /// The lines that it has printed, with their times.
     said: Arc<Mutex<Vec<(Instant, String)>>>,
 }
 

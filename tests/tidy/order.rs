@@ -506,5 +506,6 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/network/group_tests",
     "simulation/network/tests",
     "simulation/network/spawn_tests",
+    "simulation/network/torture_tests",
     "simulation/mod",
 ];

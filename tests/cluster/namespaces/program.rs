@@ -1,7 +1,7 @@
 //! The program that runs in each namespace. It is the test program, which starts itself.
 //!
-//! Each node has a `Book`. For each node that is up, it has a `Writer` that writes numbered notes to the book there. All
-//! that happens is printed, a line for each event, and the test reads it.
+//! Each node has a `Book`. For each node that is up, it has a `Writer` that writes numbered notes to the book there. It
+//! prints a line for each event.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
