@@ -189,8 +189,9 @@ impl FarCommandError {
             CommandError::Node { pid, why: NodeError::NotDecoded { why } } => {
                 FarCommandError::NotDecoded(*pid, cut(why.clone()))
             }
-            // Their texts name types and threads of that node.
-            CommandError::Unknown { .. }
+            // Their texts name types and threads of that node. The other node may see another holder of a name.
+            CommandError::NoSuchProcess(NoSuchProcessError::SharedName(_))
+            | CommandError::Unknown { .. }
             | CommandError::WrongType { .. }
             | CommandError::Cycle(_)
             | CommandError::Node { .. }

@@ -57,4 +57,4 @@ pub use self::remote::{Remote, RemoteProcess};
 #[cfg(feature = "zenoh")]
 pub use self::security::{Certificates, Security};
 pub use self::wire::{Wire, WireError};
-pub use crate::process::NodeError;
+pub use crate::process::{NodeError, Shared};

@@ -347,8 +347,9 @@ impl NonLocal for Node {
         false
     }
 
-    fn whereis(&self, _: &str) -> Option<Pid> {
-        None
+    /// The process that has this shared name.
+    fn whereis(&self, name: &str) -> Option<Pid> {
+        self.groups.holder(name)
     }
 
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {

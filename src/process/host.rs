@@ -73,6 +73,12 @@ pub(crate) trait Host: Send + Sync {
     /// The process that has this name.
     fn holder(&self, name: &str) -> Option<Pid>;
 
+    /// The process that has this shared name of a cluster.
+    fn shared_holder(&self, name: &str) -> Option<Pid> {
+        let _ = name;
+        None
+    }
+
     /// The member of this group whose turn it is.
     fn next_member(&self, group: &str) -> Option<Pid>;
 

@@ -71,6 +71,8 @@ pub use self::reply::{Completion, Reply};
 pub use self::retry::Retry;
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
+#[cfg(feature = "cluster")]
+pub use self::target::Shared;
 pub use self::target::{Accepts, Member, Target};
 pub use crate::pid::{Address, ParsePidError, Pid};
 pub use crate::sched::body::StepOutput;

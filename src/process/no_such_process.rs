@@ -13,6 +13,9 @@ pub enum NoSuchProcessError {
     /// No process has the name.
     #[error("no process has the name {0:?}")]
     Name(Arc<str>),
+    /// No process has the shared name, as this node of the cluster sees it.
+    #[error("no process has the shared name {0:?}")]
+    SharedName(Arc<str>),
     /// The group has no members.
     #[error("the group {0:?} has no members")]
     Group(Arc<str>),
@@ -36,7 +39,9 @@ impl NoSuchProcessError {
             | NoSuchProcessError::NotNow(_)
             | NoSuchProcessError::NodeDown(_)
             | NoSuchProcessError::RuntimeEnded => None,
-            NoSuchProcessError::Name(name) | NoSuchProcessError::Group(name) => Some(name),
+            NoSuchProcessError::Name(name) | NoSuchProcessError::SharedName(name) | NoSuchProcessError::Group(name) => {
+                Some(name)
+            }
         }
     }
 }

@@ -215,7 +215,11 @@ impl StepOutput {
 
     #[inline]
     pub(super) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
-        target.named().find(|name| self.whereis(name), |group| self.reads.next_member(group))
+        target.named().find(
+            |name| self.whereis(name),
+            |group| self.reads.next_member(group),
+            |name| self.reads.shared_holder(name),
+        )
     }
 
     /// The PID of the process at a target. If there is none, a PID that no process has.

@@ -14,7 +14,8 @@ use crate::primitives::Arc;
 /// - an [`Address`];
 /// - a reference to a [`Handle`](crate::Handle), a [`ProcessRef`](crate::ProcessRef) or a [`Recipient`];
 /// - a name, as `&str`, `String`, `&String`, `Arc<str>` or `&Arc<str>`;
-/// - a [`Member`] of a group.
+/// - a [`Member`] of a group;
+/// - with the feature `cluster`, a `cluster::Shared` name.
 ///
 /// Each call looks up a name or a group again. In a step, the look-up happens when the yield is written. The look-up
 /// finds a name that the same step has registered, or has given to a child. It does not find a membership that the
@@ -56,6 +57,23 @@ pub trait Accepts<M>: Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member<'a>(pub &'a str);
 
+/// A [`Target`]: the process that has this shared name, on any node of the cluster, as this node sees it.
+///
+/// A process gets such a name by [`Cluster::claim`](crate::cluster::Cluster::claim).
+///
+/// ```
+/// use procession::Runtime;
+/// use procession::cluster::Shared;
+///
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let error = runtime.send(Shared("ledger"), "a line").unwrap_err();
+/// assert_eq!(error.to_string(), "no process has the shared name \"ledger\"");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shared<'a>(pub &'a str);
+
 pub(crate) mod sealed {
     use super::Pid;
 
@@ -65,6 +83,8 @@ pub(crate) mod sealed {
         Process(Pid),
         Name(&'a str),
         Group(&'a str),
+        #[cfg(feature = "cluster")]
+        Shared(&'a str),
     }
 
     pub trait Resolve {
@@ -78,6 +98,8 @@ pub(crate) enum OwnedTarget {
     Process(Pid),
     Name(Arc<str>),
     Group(Arc<str>),
+    #[cfg(feature = "cluster")]
+    Shared(Arc<str>),
 }
 
 impl OwnedTarget {
@@ -86,6 +108,8 @@ impl OwnedTarget {
             OwnedTarget::Process(pid) => Named::Process(*pid),
             OwnedTarget::Name(name) => Named::Name(name),
             OwnedTarget::Group(group) => Named::Group(group),
+            #[cfg(feature = "cluster")]
+            OwnedTarget::Shared(name) => Named::Shared(name),
         }
     }
 }
@@ -96,20 +120,28 @@ impl Named<'_> {
             Named::Process(pid) => OwnedTarget::Process(pid),
             Named::Name(name) => OwnedTarget::Name(Arc::from(name)),
             Named::Group(group) => OwnedTarget::Group(Arc::from(group)),
+            #[cfg(feature = "cluster")]
+            Named::Shared(name) => OwnedTarget::Shared(Arc::from(name)),
         }
     }
 
-    /// The process at the target. It may have ended. `holder` looks up names, and `next_member` looks up groups.
+    /// The process at the target. It may have ended. `holder` looks up names, `next_member` groups, and `shared`
+    /// the shared names of a cluster.
     #[inline]
     pub(crate) fn find(
         self,
         holder: impl FnOnce(&str) -> Option<Pid>,
         next_member: impl FnOnce(&str) -> Option<Pid>,
+        shared: impl FnOnce(&str) -> Option<Pid>,
     ) -> Result<Pid, NoSuchProcessError> {
+        #[cfg(not(feature = "cluster"))]
+        let _ = shared;
         match self {
             Named::Process(pid) => Ok(pid),
             Named::Name(name) => holder(name).ok_or_else(|| NoSuchProcessError::Name(Arc::from(name))),
             Named::Group(group) => next_member(group).ok_or_else(|| NoSuchProcessError::Group(Arc::from(group))),
+            #[cfg(feature = "cluster")]
+            Named::Shared(name) => shared(name).ok_or_else(|| NoSuchProcessError::SharedName(Arc::from(name))),
         }
     }
 }
@@ -164,3 +196,6 @@ targets!(
     &Arc<str>: |name| Named::Name(name),
     Arc<str>: |name| Named::Name(name),
 );
+
+#[cfg(feature = "cluster")]
+targets!(Shared<'_>: |shared| Named::Shared(shared.0));

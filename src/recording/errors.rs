@@ -165,6 +165,10 @@ fn put_no_such_process(error: &NoSuchProcessError, to: &mut Vec<u8>) {
             to.push(5);
             pid.encode(to);
         }
+        NoSuchProcessError::SharedName(name) => {
+            to.push(6);
+            name.encode(to);
+        }
     }
 }
 
@@ -176,6 +180,7 @@ fn take_no_such_process(from: &mut Input<'_>) -> Result<NoSuchProcessError, Deco
         3 => NoSuchProcessError::RuntimeEnded,
         4 => NoSuchProcessError::NotNow(from.take()?),
         5 => NoSuchProcessError::NodeDown(from.take()?),
+        6 => NoSuchProcessError::SharedName(from.take()?),
         _ => return Err(unknown()),
     })
 }

@@ -198,6 +198,10 @@ impl Host for ReplayHost {
         self.named("the holder of the name", name, wanted).flatten()
     }
 
+    fn shared_holder(&self, name: &str) -> Option<Pid> {
+        self.holder(name)
+    }
+
     fn next_member(&self, group: &str) -> Option<Pid> {
         let wanted = |item: &Item| if let Item::Member(of, pid) = item { Some((*of, *pid)) } else { None };
         self.named("a member of the group", group, wanted).flatten()

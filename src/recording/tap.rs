@@ -132,6 +132,12 @@ impl Host for RecordHost {
         holder
     }
 
+    fn shared_holder(&self, name: &str) -> Option<Pid> {
+        let holder = self.host.shared_holder(name);
+        add(|to| put_named_pid(kinds::HOLDER, name, holder, to));
+        holder
+    }
+
     fn next_member(&self, group: &str) -> Option<Pid> {
         let member = self.host.next_member(group);
         add(|to| put_named_pid(kinds::MEMBER, group, member, to));

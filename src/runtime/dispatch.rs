@@ -80,7 +80,7 @@ impl Core {
     /// The process at a target. It may have ended.
     #[inline]
     pub(crate) fn resolve(&self, target: &impl Target) -> Result<Pid, NoSuchProcessError> {
-        target.named().find(|name| self.holder(name), |group| self.next_member(group))
+        target.named().find(|name| self.holder(name), |group| self.next_member(group), |name| self.shared_holder(name))
     }
 
     /// Sends a cancel request. Returns whether the process lived.
@@ -530,6 +530,10 @@ impl Host for Core {
 
     fn holder(&self, name: &str) -> Option<Pid> {
         self.names.holder(name).or_else(|| self.road.named_elsewhere(name))
+    }
+
+    fn shared_holder(&self, name: &str) -> Option<Pid> {
+        self.road.nodes.get()?.whereis(name)
     }
 
     fn next_member(&self, group: &str) -> Option<Pid> {

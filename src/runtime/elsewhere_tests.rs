@@ -49,6 +49,12 @@ impl Elsewhere {
 }
 
 impl NonLocal for Elsewhere {
+    #[cfg(feature = "cluster")]
+    fn has_node(&self, node: u32) -> bool {
+        self.note(format!("whether it has the node {node}"));
+        node == far().node()
+    }
+
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
         if to != far() {
             return Err((message, NoSuchProcessError::Pid(to).into()));
@@ -221,6 +227,29 @@ fn messages_elsewhere_are_handed_over_in_order_and_counted_there() {
     );
     let messages = here.runtime.stats().messages;
     assert_eq!((messages.accepted, messages.stepped), (3, 0), "those that were handed over are counted there");
+}
+
+/// The local road has no branch for other nodes: 100,000 messages, questions and ends ask for none.
+#[cfg(feature = "cluster")]
+#[test]
+fn calls_between_local_processes_ask_no_other_node() {
+    let here = here();
+    assert!(here.runtime.core().road.nodes.set(here.other.clone()).is_ok());
+    let (receiver, seen) = here.local(|_| ());
+    let to = receiver.address();
+    here.local(move |out| {
+        (FAIL..FAIL + 100_000).rev().for_each(|number| out.send(to, number));
+        out.monitor(to);
+        out.cancel(to, "enough");
+    });
+    here.rests();
+    let (ended, to) = (here.runtime.spawn(Local { begin: None, seen }).unwrap(), receiver.address());
+    here.runtime.terminate(&ended).unwrap();
+    until("it has ended", || here.runtime.send(&ended, 1).is_err());
+    let _ = (here.runtime.send(to, 1), here.runtime.ask(to.pid().typed(), Ask::Number, LIMIT).wait());
+    assert_eq!(here.other.noted(), Vec::<String>::new());
+    assert!(here.runtime.send(far().typed(), 1_u32).is_ok());
+    assert_eq!(here.other.noted().len(), 2, "the double is asked, and gets it");
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl WeakAccess {
         }
         let pid = match target.named() {
             Named::Process(pid) => pid,
-            Named::Name(_) | Named::Group(_) => Pid::nobody(0).unwrap_or(Pid::FIRST),
+            _ => Pid::nobody(0).unwrap_or(Pid::FIRST),
         };
         let (monitor, down) = (Monitor::new(0, pid), Latch::new());
         let _ = down.set(Down::nobody(monitor));

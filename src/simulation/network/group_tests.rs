@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::cluster::{Claim, ClaimEnd, GroupMember, MemberEvent, MemberEvents, Wire};
+use crate::cluster::{Claim, ClaimEnd, GroupMember, MemberEvent, MemberEvents, Shared, Wire};
 use crate::primitives::{AtomicUsize, Ordering};
 use crate::process::{DeadLetter, DeadLetterReason, Event, Events, Observer, Process, Step, StepOutput, StepResult};
 use crate::runtime::Handle;
@@ -317,6 +317,51 @@ fn both_sides_of_a_cut_have_a_holder_and_the_earliest_claim_stays() {
         Ok(())
     })
     .seeds(0..50)
+    .check();
+}
+
+/// Sends to the holder of a name in its first step, and asks it to end in the next one.
+struct Sender(Arc<AtomicUsize>);
+
+impl Process for Sender {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        out.send(Shared("reader"), News(vec![0; 10]));
+        out.send(Shared("nobody"), News(Vec::new()));
+        out.cancel(Shared("reader"), "read");
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let answers = events.filter(|event| matches!(event, Event::Completed(_))).count();
+        self.0.fetch_add(answers, Ordering::Relaxed);
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_shared_name_is_a_target_on_every_node() {
+    Simulation::new(|world| {
+        let members = three(world)?;
+        let (read, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let reader = members[0].runtime.spawn(Reader(read.clone()))?;
+        let _claim = members[0].node.claim("reader", &reader)?;
+        world.run_for(MOMENT)?;
+        for member in &members {
+            member.runtime.send(Shared("reader"), News(vec![0; 100]))?;
+            let address = member.runtime.address::<News>(Shared("reader"))?;
+            assert_eq!(member.node.holder("reader"), Some(address.pid()));
+        }
+        members[1].runtime.spawn(Sender(answers.clone()))?;
+        world.run_for(MOMENT)?;
+        assert_eq!((read.load(Ordering::Relaxed), answers.load(Ordering::Relaxed)), (310, 1));
+        let refused = members[2].runtime.send(Shared("nobody"), News(Vec::new())).unwrap_err();
+        assert_eq!(refused.to_string(), "no process has the shared name \"nobody\"");
+        Ok(())
+    })
+    .seeds(0..20)
     .check();
 }
 
