@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::{Parser, ValueExt as _};
 
-use super::measure::{Outcome, Setting, Workload};
+use super::measure::{Beside, Outcome, Setting, Workload};
 use super::table;
 
 /// The exit code if the result of a workload was wrong.
@@ -37,7 +37,7 @@ struct Options<'a> {
     json: bool,
     smoke: bool,
     bare: bool,
-    store: bool,
+    beside: Beside,
 }
 
 /// Runs the workloads that the command line requests.
@@ -79,7 +79,7 @@ impl Options<'_> {
 
     /// Runs a workload in this process, and prints its line.
     fn here(&self, workload: &Workload) -> Outcome<()> {
-        let setting = Setting { n: self.count(workload), workers: self.workers, store: self.store };
+        let setting = Setting { n: self.count(workload), workers: self.workers, beside: self.beside };
         let measured = (workload.run)(&setting)?;
         let line = if self.json {
             measured.json("procession", workload.name, &setting)
@@ -98,9 +98,7 @@ impl Options<'_> {
         if self.json {
             command.arg("--json");
         }
-        if self.store {
-            command.arg("--store");
-        }
+        command.args(self.beside.option());
         let status = command.status()?;
         if status.success() { Ok(()) } else { Err(format!("its process ended with {status}").into()) }
     }
@@ -117,7 +115,7 @@ impl Suite {
             // A build without optimisation, as under `cargo test --benches`, can only show that the workload works.
             smoke: cfg!(debug_assertions),
             bare: false,
-            store: false,
+            beside: Beside::Nothing,
         };
         while let Some(argument) = arguments.next()? {
             match argument {
@@ -125,8 +123,10 @@ impl Suite {
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
-                Long("store") if cfg!(feature = "durable") => options.store = true,
+                Long("store") if cfg!(feature = "durable") => options.beside = Beside::Store,
                 Long("store") => return Err("--store needs a build with `--features durable`".into()),
+                Long("node") if cfg!(feature = "cluster") => options.beside = Beside::Node,
+                Long("node") => return Err("--node needs a build with `--features cluster`".into()),
                 // Cargo passes this option to every benchmark.
                 Long("bench") => {}
                 Long("n") => options.n = Some(arguments::number(arguments, "--n", 1..=u64::MAX)?),
@@ -165,6 +165,7 @@ impl Suite {
              --smoke      small counts, to see that everything works\n  \
              --bare       no head above the table\n  \
              --store      with a store open that nobody uses (a build with `--features durable`)\n  \
+             --node       as a node that is connected with another one (a build with `--features cluster`)\n  \
              --help       this\n\n\
              Workloads, with what is counted, how much of it without --n (with --smoke), and what an operation is:\n"
         );

@@ -33,9 +33,30 @@ pub(crate) struct Workload {
 pub(crate) struct Setting {
     pub(crate) n: u64,
     pub(crate) workers: usize,
-    /// Is a store of durable processes open, which nobody uses?
-    #[cfg_attr(not(feature = "durable"), allow(dead_code))]
-    pub(crate) store: bool,
+    pub(crate) beside: Beside,
+}
+
+/// What the runtime of a workload has, and the workload does not use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+// Each build has those of its features.
+#[allow(dead_code)]
+pub(crate) enum Beside {
+    Nothing,
+    /// A store of durable processes, which is open.
+    Store,
+    /// A connection to another node, in this program.
+    Node,
+}
+
+impl Beside {
+    /// The option of the command line.
+    pub(crate) fn option(self) -> Option<&'static str> {
+        match self {
+            Beside::Nothing => None,
+            Beside::Store => Some("--store"),
+            Beside::Node => Some("--node"),
+        }
+    }
 }
 
 impl Setting {

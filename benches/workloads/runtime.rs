@@ -4,20 +4,43 @@ use std::fmt::Debug;
 
 use procession::{Exit, Handle, Process, Runtime};
 
-use super::measure::{Outcome, PATIENCE, Setting, check};
+use super::measure::{Beside, Outcome, PATIENCE, Setting, check};
 
 impl Setting {
     pub(crate) fn runtime(&self) -> Outcome<Runtime> {
         let builder = Runtime::builder().workers(self.workers);
-        #[cfg(feature = "durable")]
-        if self.store {
-            use procession::durable::Store;
-            use procession::durable::journal::{MemoryDisk, MemoryJournal};
+        match self.beside {
+            Beside::Nothing => Ok(builder.start()?),
+            #[cfg(feature = "durable")]
+            Beside::Store => {
+                use procession::durable::Store;
+                use procession::durable::journal::{MemoryDisk, MemoryJournal};
 
-            return Ok(Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).start(builder)?.1);
+                Ok(Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).start(builder)?.1)
+            }
+            #[cfg(feature = "cluster")]
+            Beside::Node => connected(builder.start()?),
+            #[allow(unreachable_patterns)]
+            beside => Err(format!("{:?} needs a feature that this build does not have", beside.option()).into()),
         }
-        Ok(builder.start()?)
     }
+}
+
+/// Has a runtime be a node that is connected with another one.
+#[cfg(feature = "cluster")]
+fn connected(runtime: Runtime) -> Outcome<Runtime> {
+    use std::sync::Mutex;
+
+    use procession::cluster::{Cluster, MemoryNetwork, Wire};
+
+    /// The other nodes live as long as the program.
+    static OTHERS: Mutex<Vec<Runtime>> = Mutex::new(Vec::new());
+    let (network, other) = (MemoryNetwork::new(), Runtime::builder().workers(1).start()?);
+    let node = |name, runtime| Cluster::named(name, Wire::new()).memory(&network).start(runtime);
+    let (here, _) = (node("a", &runtime)?, node("b", &other)?);
+    here.wait_for("b", PATIENCE)?;
+    OTHERS.lock().map_err(|_| "another start has panicked")?.push(other);
+    Ok(runtime)
 }
 
 /// Waits for a process that must end with `Done`, and returns its output.

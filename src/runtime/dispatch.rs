@@ -532,6 +532,7 @@ impl Host for Core {
         self.names.holder(name).or_else(|| self.road.named_elsewhere(name))
     }
 
+    #[cfg(feature = "cluster")]
     fn shared_holder(&self, name: &str) -> Option<Pid> {
         self.road.nodes.get()?.whereis(name)
     }

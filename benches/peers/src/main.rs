@@ -24,7 +24,7 @@ mod chart;
 use std::process::ExitCode;
 
 use self::arguments::{Asked, Options, Single, command_line};
-use self::ours::measure::{Outcome, Setting};
+use self::ours::measure::{Beside, Outcome, Setting};
 use self::registry::Programs;
 use self::rounds::Ending;
 
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 /// Runs one program in this process, and prints its line.
 fn one(single: &Single) -> Outcome<()> {
-    let setting = Setting { n: single.n, workers: single.workers, store: false };
+    let setting = Setting { n: single.n, workers: single.workers, beside: Beside::Nothing };
     for peer in registry::peers() {
         let Programs::Here(programs) = &peer.programs else { continue };
         let program = programs.iter().find(|program| program.workload == single.workload);

@@ -155,17 +155,13 @@ impl Process for Peer {
                     self.count(|history| *history.monitors.entry(number).or_default() += 1);
                 }
                 // One link of a pair at a time, so that each has one end.
-                Event::Message(Letter::Link(to)) => {
-                    if self.links.insert(to.pid()) {
-                        out.link(to);
-                        self.count(|history| *history.links.entry(number).or_default() += 1);
-                    }
+                Event::Message(Letter::Link(to)) if self.links.insert(to.pid()) => {
+                    out.link(to);
+                    self.count(|history| *history.links.entry(number).or_default() += 1);
                 }
-                Event::Message(Letter::Unlink(to)) => {
-                    if self.links.remove(&to.pid()) {
-                        out.unlink(to);
-                        self.count(|history| *history.links.entry(number).or_default() -= 1);
-                    }
+                Event::Message(Letter::Unlink(to)) if self.links.remove(&to.pid()) => {
+                    out.unlink(to);
+                    self.count(|history| *history.links.entry(number).or_default() -= 1);
                 }
                 Event::Completed(done) => self.answered(&done),
                 Event::Down(down) => {
@@ -173,10 +169,8 @@ impl Process for Peer {
                     self.count(|history| *history.monitors.entry(number).or_default() -= 1);
                 }
                 // Others link themselves to this one, too.
-                Event::Exit(exit) => {
-                    if self.links.remove(&exit.pid) {
-                        self.count(|history| *history.links.entry(number).or_default() -= 1);
-                    }
+                Event::Exit(exit) if self.links.remove(&exit.pid) => {
+                    self.count(|history| *history.links.entry(number).or_default() -= 1);
                 }
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}
@@ -267,7 +261,7 @@ impl Member {
 }
 
 /// One thing happens.
-fn happens(world: &World, members: &mut Vec<Member>, history: &Shelf, next: &mut u64) -> Result<(), BoxError> {
+fn happens(world: &World, members: &mut [Member], history: &Shelf, next: &mut u64) -> Result<(), BoxError> {
     let at = world.random(0..5) as usize;
     let other = (at + world.random(1..5) as usize) % 5;
     let [far, answers] = members[at].far(&members[other], history);
