@@ -36,7 +36,7 @@ pub(crate) struct Setting {
     pub(crate) beside: Beside,
 }
 
-/// What the runtime of a workload has, and the workload does not use.
+/// A part of the runtime that the workload does not use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 // Each build has those of its features.
 #[allow(dead_code)]
