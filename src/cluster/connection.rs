@@ -56,6 +56,8 @@ pub(crate) struct Item {
     pub(crate) letter: Option<Letter>,
     /// Whether it passes the frames of other senders.
     pub(crate) is_control: bool,
+    /// Whether it is a message of a process that is held from now on. Then it is not refused for want of room.
+    pub(crate) is_held: bool,
 }
 
 /// The properties of a message that was sent, for its dead letter.
@@ -88,6 +90,11 @@ impl From<Refused> for NodeError {
 pub(crate) trait Carrier: Send + Sync {
     /// Takes a frame. It never waits.
     fn offer(&self, item: Item) -> Result<(), Refused>;
+
+    /// Whether there is room, or no connection any more. If not, the node is told when there is.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// The numbers of one of the two nodes: its own, and that of its store.
@@ -186,13 +193,19 @@ impl Connection {
         }))
     }
 
-    /// Sends a message. If it is not sent, it comes back with the reason.
-    pub(crate) fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, NodeError)> {
+    /// Sends a message. If it is not sent, it comes back with the reason. That of a process that `is_held` from now on
+    /// needs no room.
+    pub(crate) fn post(
+        &self,
+        (from, to): (Option<Pid>, Pid),
+        message: AnyMessage,
+        is_held: bool,
+    ) -> Result<(), (AnyMessage, NodeError)> {
         let (letter, encoded) = match self.encode(from, to, &*message) {
             Ok(encoded) => encoded,
             Err(why) => return Err((message, why)),
         };
-        match self.offer(encoded, word(from), Some(letter)) {
+        match self.offer_message(encoded, word(from), (Some(letter), is_held)) {
             Ok(()) => {
                 // The replies in it belong to the connection now.
                 drop_contained(message);
@@ -220,9 +233,23 @@ impl Connection {
         encode().map_err(why_not_sent)
     }
 
+    /// Whether there is room for messages. If not, the node is told when there is.
+    pub(crate) fn has_room(&self) -> bool {
+        self.carrier.has_room()
+    }
+
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
+        self.offer_message(encoded, sender, (letter, false))
+    }
+
+    fn offer_message(
+        &self,
+        encoded: Encoded,
+        sender: u64,
+        (letter, is_held): (Option<Letter>, bool),
+    ) -> Result<(), Refused> {
         let (bytes, exports) = encoded.into_parts();
-        match self.carrier.offer(Item { bytes, sender, letter, is_control: false }) {
+        match self.carrier.offer(Item { bytes, sender, letter, is_control: false, is_held }) {
             Ok(()) => {
                 // Their askers have given up since they were exported. If that was said, it was said too early.
                 let given_up = exports.numbers().into_iter().filter(|number| !self.side.questions.is_open(*number));
@@ -239,7 +266,7 @@ impl Connection {
     /// Offers a frame that passes the frames of other senders.
     fn offer_control(&self, encoded: Encoded, sender: u64) -> Result<(), Refused> {
         let (bytes, _) = encoded.into_parts();
-        self.carrier.offer(Item { bytes, sender, letter: None, is_control: true })
+        self.carrier.offer(Item { bytes, sender, letter: None, is_control: true, is_held: false })
     }
 
     fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {

@@ -352,8 +352,12 @@ impl PeerDriver {
                     tell_log(|| tracing::warn!(peer = &*self.name, %refusal, "a connection was refused"));
                     self.watch.refused(&self.name, &refusal);
                 }
-                // Senders try again by themselves.
-                Effect::Undelivered(_) | Effect::Room => {}
+                Effect::Room => {
+                    if let (Some(node), Some(up)) = (self.node.upgrade(), up.as_ref()) {
+                        node.has_room(&up.connection);
+                    }
+                }
+                Effect::Undelivered(_) => {}
             }
         }
     }
@@ -428,13 +432,20 @@ impl Carrier for Lane {
     fn offer(&self, item: Item) -> Result<(), Refused> {
         self.driver.offer(self.nonce, item)
     }
+
+    fn has_room(&self) -> bool {
+        let machine = &mut *lock(&self.driver.machine);
+        machine.peer.up() != Some(self.nonce) || machine.peer.has_room()
+    }
 }
 
 impl PeerDriver {
     /// Takes a frame for the up with this nonce.
     fn offer(&self, nonce: u64, item: Item) -> Result<(), Refused> {
-        let Item { bytes, sender, letter, is_control } = item;
-        let class = if letter.is_some() {
+        let Item { bytes, sender, letter, is_control, is_held } = item;
+        let class = if is_held {
+            Class::Held
+        } else if letter.is_some() {
             Class::Message
         } else if is_control {
             Class::Control

@@ -37,6 +37,7 @@ mod peer;
 mod questions;
 mod remote;
 mod remote_spawn;
+mod room;
 pub(crate) mod scope;
 mod shape;
 pub(crate) mod simulated;

@@ -10,6 +10,7 @@ use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::groups::Groups;
 use super::lives::{Life, Lives};
 use super::remote_spawn::SpawnOrder;
+use super::room::Waiting;
 use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Reason, drop_contained};
@@ -20,7 +21,7 @@ use crate::process::{Ask, CancelRequest, CommandError, Completion, ExitSignal, N
 use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::{Control, Signal};
-use crate::sched::non_local::{AnyMessage, NonLocal, Settled, Stop};
+use crate::sched::non_local::{AnyMessage, NonLocal, Settled, Stop, Waiter};
 
 /// Ends the connections of a node.
 pub(crate) trait Leave: Send + Sync {
@@ -59,6 +60,8 @@ pub(crate) struct Node {
     /// The connections that are up, by the numbers of the other nodes and of their stores.
     connections: DashMap<u32, Arc<Connection>>,
     groups: Arc<Groups<Connection>>,
+    /// The senders that wait for room.
+    waiting: Waiting,
     /// Set when the connections can be made.
     leaves: OnceLock<Arc<dyn Leave>>,
 }
@@ -78,8 +81,8 @@ impl Node {
         }
         let groups = Arc::new(Groups::new(incarnation(life), core.road.clock.clone()));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
-        let (names, leaves) = (Mutex::default(), OnceLock::new());
-        Ok(Node { wire, lives, here, store, core, names, connections, groups, leaves })
+        let (names, waiting, leaves) = (Mutex::default(), Waiting::default(), OnceLock::new());
+        Ok(Node { wire, lives, here, store, core, names, connections, groups, waiting, leaves })
     }
 
     /// Has the connections end with the runtime.
@@ -170,6 +173,48 @@ impl Node {
         for number in [Some(node), store].into_iter().flatten() {
             self.connections.remove_if(&number, |_, up| Arc::ptr_eq(up, connection));
         }
+        // Those that begin to wait from now on find that the connection is down.
+        self.waiting.take_outside(node).iter().filter_map(Weak::upgrade).for_each(|sender| sender.try_again());
+        self.let_processes_go(node);
+    }
+
+    /// There may be room at the node of this connection again, so those that wait for it go on.
+    pub(crate) fn has_room(&self, connection: &Connection) {
+        let node = connection.there().node;
+        loop {
+            let is_busy = self.waiting.offer_outside(node, |sender| sender.offer(self));
+            // If not, this is called again.
+            if !connection.has_room() {
+                return;
+            }
+            self.let_processes_go(node);
+            if !is_busy {
+                return;
+            }
+        }
+    }
+
+    fn let_processes_go(&self, node: u32) {
+        let processes = self.waiting.take_processes(node);
+        if let Some(core) = self.core.upgrade() {
+            processes.into_iter().for_each(|pid| core.road.let_go(pid));
+        }
+    }
+
+    /// Sends a message. If it is not sent, it comes back with the reason. That of a process that `is_held` from now on
+    /// needs no room.
+    fn send(
+        &self,
+        (from, to): (Option<Pid>, Pid),
+        message: AnyMessage,
+        is_held: bool,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        match self.connection(to) {
+            Some(connection) => connection
+                .post((from, to), message, is_held)
+                .map_err(|(message, why)| (message, SendError::Node { pid: to, why })),
+            None => Err((message, self.why_none(to))),
+        }
     }
 
     /// This connection is down.
@@ -235,8 +280,9 @@ impl NonLocal for Node {
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        let connection = self.connection(to);
-        if let (Some(connection), Some(order)) = (&connection, message.downcast_ref::<SpawnOrder>()) {
+        if let Some(order) = message.downcast_ref::<SpawnOrder>()
+            && let Some(connection) = self.connection(to)
+        {
             return match connection.spawn(from, to, order) {
                 Ok(()) => {
                     drop_contained(message);
@@ -245,11 +291,29 @@ impl NonLocal for Node {
                 Err(why) => Err((message, SendError::Node { pid: to, why })),
             };
         }
-        match connection {
-            Some(connection) => {
-                connection.post(from, to, message).map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
+        match self.connection(to) {
+            Some(connection) if from.is_none() && self.waiting.has_outside(connection.there().node) => {
+                Err((message, SendError::Node { pid: to, why: NodeError::Busy }))
             }
-            None => Err((message, self.why_none(to))),
+            _ => self.send((from, to), message, false),
+        }
+    }
+
+    fn post_in_turn(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        self.send((from, to), message, from.is_some())
+    }
+
+    fn wait_for_room(&self, to: Pid, waiter: Waiter) {
+        match (self.connection(to), waiter) {
+            (Some(connection), waiter) => {
+                self.waiting.push(connection.there().node, waiter);
+                // There may have been room in between. Otherwise it is told of from now on.
+                if connection.has_room() {
+                    self.has_room(&connection);
+                }
+            }
+            (None, Waiter::Process(pid)) => self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid)),
+            (None, Waiter::Outside(sender)) => sender.upgrade().into_iter().for_each(|sender| sender.try_again()),
         }
     }
 
@@ -388,6 +452,8 @@ mod link_tests;
 mod net;
 #[cfg(all(test, not(loom)))]
 mod relation_tests;
+#[cfg(all(test, not(loom)))]
+mod room_tests;
 #[cfg(all(test, not(loom)))]
 mod spawn_tests;
 #[cfg(all(test, not(loom)))]

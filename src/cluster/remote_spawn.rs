@@ -72,6 +72,7 @@ pub(crate) struct FarOptions {
     mailbox: Option<(u64, FarOverflow)>,
     step_events: Option<u64>,
     traps: bool,
+    never_held: bool,
     groups: Vec<String>,
     /// Whether the spawner is linked to the process.
     pub(crate) link: bool,
@@ -101,6 +102,7 @@ impl FarOptions {
             mailbox: options.bound.map(|bound| (bound.limit as u64, overflow(bound.overflow))),
             step_events: travelling.step_events.map(|events| events as u64),
             traps: options.traps,
+            never_held: options.never_held,
             groups: travelling.groups.iter().map(|group| String::from(&**group)).collect(),
             link: travelling.bonds.link,
             monitor: travelling.bonds.monitor.then(number),
@@ -127,6 +129,9 @@ impl FarOptions {
         }
         if self.traps {
             options = options.trap_exits();
+        }
+        if self.never_held {
+            options = options.never_held();
         }
         self.groups.into_iter().fold(options, SpawnOptions::group)
     }

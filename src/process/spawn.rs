@@ -36,6 +36,7 @@ pub struct SpawnOptions {
     pub(crate) entry: Option<Box<EntryPoint>>,
     pub(crate) bound: Option<Bound>,
     pub(crate) traps: bool,
+    pub(crate) never_held: bool,
     pub(super) parent_end: ParentEndPolicy,
     step_events: Option<usize>,
     given: Option<Box<Given>>,
@@ -98,6 +99,16 @@ impl SpawnOptions {
     /// [`StepOutput::link`](super::StepOutput::link).
     pub fn trap_exits(mut self) -> SpawnOptions {
         self.traps = true;
+        self
+    }
+
+    /// Never holds the process. A process is held when it has sent a message to another node, and too many messages
+    /// wait for that node: it is not stepped until there is room, the node is down, or a signal comes that is no
+    /// answer. With this option it goes on, and such a message is a dead letter with
+    /// [`NodeError::Busy`](crate::process::NodeError::Busy).
+    #[cfg(feature = "cluster")]
+    pub fn never_held(mut self) -> SpawnOptions {
+        self.never_held = true;
         self
     }
 
@@ -252,6 +263,7 @@ impl std::fmt::Debug for SpawnOptions {
             .field("mailbox", &self.bound)
             .field("step_events", &self.step_events)
             .field("traps_exits", &self.traps)
+            .field("never_held", &self.never_held)
             .field("bonds", &self.bonds)
             .field("parent_end", &self.parent_end)
             .field("groups", &self.groups())
@@ -267,13 +279,13 @@ pub(crate) fn described_body<P: Process>(
     options: SpawnOptions,
     exit: Option<ExitLatch<P::Output>>,
 ) -> Box<Body<Typed<P>>> {
-    let SpawnOptions { name, entry, bound, traps, step_events, given, parent_end: _, bonds: _ } = options;
+    let SpawnOptions { name, entry, bound, traps, never_held, step_events, given, parent_end: _, bonds: _ } = options;
     let mut body = new_body(process, pid, entry, exit);
-    if name.is_some() || bound.is_some() || traps || step_events.is_some() || given.is_some() {
+    if name.is_some() || bound.is_some() || traps || never_held || step_events.is_some() || given.is_some() {
         let rare = body.head.rare();
         rare.is_prepared = bound.is_some() || step_events.is_some();
         rare.step_events = step_events.map_or(0, |events| u32::try_from(events).unwrap_or(u32::MAX));
-        (rare.name, rare.bound, rare.traps, rare.given) = (name, bound, traps, given);
+        (rare.name, rare.bound, rare.traps, rare.never_held, rare.given) = (name, bound, traps, never_held, given);
     }
     body
 }

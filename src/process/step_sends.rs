@@ -39,6 +39,10 @@ impl StepOutput {
     /// **End.** If this process ends, or if its state machine fails, its messages that still wait become dead letters.
     /// To be sure that a message is accepted, wait for the answer before [`Step::Done`](super::Step::Done).
     ///
+    /// **Other nodes.** A message to another node does not wait. If too many messages wait for that node, this one is
+    /// taken, and this process is not stepped until there is room. With [`Duration::ZERO`], or if the process is never
+    /// held, the message is handed back.
+    ///
     /// **Cycles.** A process that returns [`Step::Wait`](super::Step::Wait) takes no messages meanwhile. If processes
     /// wait in this way for room in each other's full mailboxes, no message is accepted until a limit is over. So give
     /// each send a limit, or return [`Step::Idle`](super::Step::Idle) and go on taking messages.

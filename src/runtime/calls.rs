@@ -33,12 +33,16 @@ impl Runtime {
     /// then. So messages of one thread to one receiver are stepped in the order of the calls, in whatever order the
     /// futures are awaited. If the future is dropped before there is room, the message is not sent.
     ///
+    /// A message to another node waits in the same way if too many messages wait for that node. It does not wait for
+    /// room in a mailbox there.
+    ///
     /// The limit runs from this call, by the runtime's clock. It is enforced only from the first poll or wait on. A
     /// limit of zero does not wait.
     ///
     /// # Errors
     /// The future gives the message back with the errors of [`send`](Self::send). If there was no room in time, the
-    /// error is [`SendError::Full`]. If the process ends while the message waits, the message comes back at once.
+    /// error is [`SendError::Full`], or says that the other node is busy. If the process ends while the message waits,
+    /// the message comes back at once.
     ///
     /// ```
     /// # use procession::prelude::*;

@@ -14,9 +14,13 @@ use crate::inside::is_step;
 use crate::latch::LatchFuture;
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Weak, thread};
+#[cfg(feature = "cluster")]
+use crate::process::NodeError;
 use crate::process::recipient::Route;
 use crate::process::{Accepts, NoSuchProcessError, Pid, SendError};
 use crate::sched::bounded_mailbox::WaitingSender;
+#[cfg(feature = "cluster")]
+use crate::sched::non_local::{Waiter, WaitingOutside};
 use crate::sched::waiting_send::{LimitedSend, Told, WaitingSend};
 use crate::timer::TimerId;
 
@@ -95,16 +99,29 @@ fn begin<M: Send + 'static>(
     let (message, full) = match core.send_by(to, message, route.as_deref()) {
         Ok(()) => return State::Decided(Some(Ok(()))),
         Err(refused) => match refused.into_parts() {
-            // There is no place to wait for room elsewhere.
+            // There is no place to wait for room in a store.
             (message, full @ SendError::Full { .. }) if core.road.elsewhere(to).is_none() => (message, full),
+            #[cfg(feature = "cluster")]
+            (message, full @ SendError::Node { why: NodeError::Busy, .. }) => (message, full),
             (message, why) => return State::Decided(Some(Err(Rejected::new(message, why)))),
         },
     };
     let send = Arc::new(WaitingSend::new(to, message, route));
-    let sender: Arc<dyn WaitingSender> = send.clone();
-    let number = core.road.wait_for_room(to, &sender);
+    let number = wait_for_room(core, to, &send);
     let told = LatchFuture::new(send.told().clone());
     State::Waiting(Waiting { core: core.clone(), to, send, told, number, full, deadline, timer: None })
+}
+
+/// Has a message wait for room. Returns the number of its registration in the mailbox.
+fn wait_for_room<M: Send + 'static>(core: &Core, to: Pid, send: &Arc<WaitingSend<M>>) -> Option<u64> {
+    #[cfg(feature = "cluster")]
+    if let Some(nodes) = core.road.node_of(to) {
+        let sender: Arc<dyn WaitingOutside> = send.clone();
+        nodes.wait_for_room(to, Waiter::Outside(Arc::downgrade(&sender)));
+        return None;
+    }
+    let sender: Arc<dyn WaitingSender> = send.clone();
+    core.road.wait_for_room(to, &sender)
 }
 
 impl<M: Send + 'static> SendFuture<M> {

@@ -18,6 +18,16 @@ impl Core {
             Err(why) => return self.road.answer_in_hand(executor, body, tag, send.handed_back(why.into())),
         };
         let may_wait = !limit.is_zero();
+        if let Some(elsewhere) = self.road.elsewhere(to) {
+            executor.let_go();
+            let senders = (body.head.sender(), to);
+            if let Some((_, tag, answer)) =
+                self.road.send_elsewhere(executor.counters(), elsewhere, senders, send, may_wait)
+            {
+                self.road.answer_in_hand(executor, body, tag, answer);
+            }
+            return;
+        }
         match self.road.offer_to_wait(executor, (from, to), send, may_wait) {
             Some((send, end)) => {
                 if let Some((_, tag, answer)) = send.end(to, end, &mut |_| ()) {

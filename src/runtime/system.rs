@@ -14,7 +14,7 @@ use crate::outcome::{Exit, Rejected, drop_contained};
 use crate::primitives::Arc;
 use crate::process::{DeadLetterReason, Process, SpawnError, SpawnOptions, StuckStep, described_body};
 use crate::sched::body::{Machine, Ready, Stage};
-use crate::sched::cell::{Birth, TRAPS};
+use crate::sched::cell::{Birth, NEVER_HELD, TRAPS};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::stuck_steps::{FoundStep, StuckSteps};
 use crate::sched::turn::{Engine, told_of_spawn};
@@ -76,7 +76,7 @@ impl Runtime {
         let Some(pid) = road.table.vacancy() else {
             return Err(Rejected::new(process, SpawnError::Limit { limit: road.table.limit() }));
         };
-        let marks = if options.traps { TRAPS } else { 0 };
+        let marks = if options.traps { TRAPS } else { 0 } | if options.never_held { NEVER_HELD } else { 0 };
         let birth = Birth { bound: options.bound, marks, ..Birth::default() };
         let exit = Latch::new();
         let mut body = described_body(process, pid, options, Some(exit.clone()));

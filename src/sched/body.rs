@@ -105,6 +105,10 @@ pub(crate) struct Rare {
     pub(crate) known_as: Option<Pid>,
     pub(crate) timers: TimerRecords,
     pub(crate) bound: Option<Bound>,
+    /// The step after which the process was held, until that is settled.
+    pub(crate) held_after: Option<Stepped>,
+    /// Whether the process is never held.
+    pub(crate) never_held: bool,
     /// Whether a warning was logged about a step that took none of the events it was given.
     pub(crate) warned: bool,
     /// Whether exits of linked processes are events from the beginning.

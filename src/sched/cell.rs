@@ -38,6 +38,7 @@
 //! No user code runs under the lock, and no user value is dropped under it.
 
 mod asking;
+mod holding;
 mod polling;
 mod related;
 mod replacing;
@@ -46,9 +47,10 @@ pub(crate) mod view;
 mod waiting;
 
 pub(crate) use self::asking::AskWait;
+use self::holding::Held;
 pub(crate) use self::waiting::Filled;
-use super::marks::{BOUNDED, FLAGS, HAS_FAILED, POLLS, WAITS, doom};
-pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NO_THREAD, RELATED, TRAPS, WATCHED};
+use super::marks::{BOUNDED, FLAGS, HAS_FAILED, HELD, POLLS, WAITS, doom};
+pub(crate) use super::marks::{BY_SHUTDOWN, Birth, DOOMED, NEVER_HELD, NO_THREAD, RELATED, TRAPS, WATCHED};
 use crate::outcome::{LinkedExit, Reason};
 use crate::primitives::{Arc, Brief, BriefGuard, enter};
 use crate::process::{CancelRequest, Completion, Pid};
@@ -159,7 +161,7 @@ pub(crate) struct Look {
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
     pub(crate) queued: u32,
-    /// The birth of the process: microseconds since the start of the runtime, to within 1,024 of them.
+    /// The birth of the process: microseconds since the start of the runtime, to within 4,096 of them.
     pub(crate) born: u64,
 }
 
@@ -183,7 +185,7 @@ struct Inner {
     steps: u64,
     /// The flags, the incarnation and the birth of the process.
     ///
-    /// The lower 10 bits are the flags, the next 16 the incarnation, and the others the time of the spawn.
+    /// The lower 12 bits are the flags, the next 16 the incarnation, and the others the time of the spawn.
     stamp: u64,
     generation: u32,
     /// Messages that were accepted and not yet taken by a step.
@@ -197,13 +199,16 @@ enum BodyState {
     Out(Option<Box<dyn AnyMailbox>>),
     /// As `Out`, for a process whose mailbox has a bound. It is in the body only while that rests.
     OutBounded(Box<BoundedMailbox>),
+    /// The process is held. Only a signal wakes it.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    Held(Box<Held>),
 }
 
-const INCARNATION_SHIFT: u32 = 10;
+const INCARNATION_SHIFT: u32 = 12;
 
-/// In units of 1,024 microseconds since the start of the runtime. 38 bits reach for nine years.
-const BORN_SHIFT: u32 = 26;
-const BORN_UNIT: u32 = 10;
+/// In units of 4,096 microseconds since the start of the runtime. 36 bits reach for eight years.
+const BORN_SHIFT: u32 = 28;
+const BORN_UNIT: u32 = 12;
 
 impl Cell {
     pub(crate) fn new() -> Cell {
@@ -272,6 +277,7 @@ impl Cell {
             BodyState::Resting(body) => (body.machine.mailbox(), None),
             BodyState::Out(inbox) => (&mut **inbox.get_or_insert_with(kind.new_mailbox), None),
             BodyState::OutBounded(bounded) => bounded.open(),
+            BodyState::Held(held) => held.open(kind.new_mailbox).ok_or(Missed::NoSuchProcess)?,
             BodyState::Vacant => return Err(Missed::NoSuchProcess),
         };
         let Some(more) = fill(mailbox, bounds) else { return Err(Missed::WrongType(kind.message_name)) };
@@ -332,7 +338,7 @@ impl Cell {
             && !stepped.signals
             && !body.head.is_answered
             && stepped.taken <= 1
-            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | WAITS | POLLS | HELD) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = false;
@@ -351,7 +357,7 @@ impl Cell {
             && !body.head.is_answered
             && stepped.taken <= 1
             && body.head.outstanding > 0
-            && inner.stamp & (DOOMED | BOUNDED | POLLS) == 0
+            && inner.stamp & (DOOMED | BOUNDED | POLLS | HELD) == 0
             && matches!(inner.body, BodyState::Out(None))
         {
             body.head.waits = true;
@@ -362,6 +368,10 @@ impl Cell {
         }
         if inner.stamp & DOOMED != 0 {
             return Settled::Ends(body);
+        }
+        if inner.stamp & HELD != 0 {
+            let Some(back) = inner.hold_body(body, stepped) else { return Settled::Resting };
+            body = back;
         }
         // An answer that is in the body already is news, too.
         let mut news = std::mem::take(&mut body.head.is_answered);
@@ -469,7 +479,7 @@ impl Cell {
             return Err(missing);
         }
         inner.stamp |= DOOMED | why;
-        Ok(inner.wake())
+        Ok(inner.wake_even_if_held())
     }
 
     /// Whether something urgent has arrived: a signal, or the decision to end the process.
@@ -508,7 +518,7 @@ impl Cell {
     pub(crate) fn vacate_lost(&self, pid: Pid) -> Option<Vacated> {
         let is_out = {
             let inner = enter(&self.inner);
-            inner.is_live(pid) && !matches!(inner.body, BodyState::Resting(_))
+            inner.is_live(pid) && !matches!(inner.body, BodyState::Resting(_) | BodyState::Held(_))
         };
         // No thread has the body, so nothing can have changed.
         is_out.then(|| self.vacate())
@@ -539,25 +549,6 @@ impl Cell {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn waiting(&self) -> usize {
         enter(&self.inner).body.bounded().map_or(0, |bounded| bounded.bounds.waiting())
-    }
-
-    /// Returns the state of the process that lives here, if there is one.
-    pub(crate) fn look(&self) -> Option<Look> {
-        let inner = enter(&self.inner);
-        let rest = match inner.body {
-            BodyState::Vacant => return None,
-            BodyState::Out(_) | BodyState::OutBounded(_) => Rest::Out,
-            BodyState::Resting(_) if inner.stamp & WAITS != 0 => Rest::Waiting,
-            BodyState::Resting(_) => Rest::Idle,
-        };
-        Some(Look {
-            generation: inner.generation,
-            kind: inner.kind?,
-            rest,
-            steps: inner.steps,
-            queued: inner.queued,
-            born: inner.stamp >> BORN_SHIFT << BORN_UNIT,
-        })
     }
 }
 
@@ -622,14 +613,14 @@ impl Inner {
                 if let Some(inbox) = self.make_inbox() {
                     inbox.signal(signal);
                 }
-                None
+                self.take_held()
             }
         }
     }
 
     /// Returns the inbox, and makes it if there is none.
     fn make_inbox(&mut self) -> Option<&mut dyn AnyMailbox> {
-        if let (BodyState::Out(inbox @ None), Some(kind)) = (&mut self.body, self.kind) {
+        if let (BodyState::Out(inbox @ None), Some(kind)) = (self.body.unheld(), self.kind) {
             *inbox = Some((kind.new_mailbox)());
         }
         Some(self.body.inbox()?.0)
@@ -647,19 +638,19 @@ impl BodyState {
 
     /// Returns the inbox, with its bounds if it has any.
     fn inbox(&mut self) -> Option<(&mut dyn AnyMailbox, Option<&mut Bounds>)> {
-        match self {
+        match self.unheld() {
             BodyState::Out(Some(inbox)) => Some((&mut **inbox, None)),
             BodyState::OutBounded(bounded) => Some(bounded.open()),
-            BodyState::Out(None) | BodyState::Resting(_) | BodyState::Vacant => None,
+            BodyState::Out(None) | BodyState::Resting(_) | BodyState::Vacant | BodyState::Held(_) => None,
         }
     }
 
     /// Returns the bounded mailbox, if there is one.
     fn bounded(&mut self) -> Option<&mut BoundedMailbox> {
-        match self {
+        match self.unheld() {
             BodyState::Resting(body) => body.head.rare.as_mut()?.bounded.as_deref_mut(),
             BodyState::OutBounded(bounded) => Some(bounded),
-            BodyState::Out(_) | BodyState::Vacant => None,
+            BodyState::Out(_) | BodyState::Vacant | BodyState::Held(_) => None,
         }
     }
 
@@ -671,7 +662,7 @@ impl BodyState {
             BodyState::OutBounded(mut bounded) => {
                 Some(Inbox { waiting: bounded.bounds.waiting.take(), mailbox: bounded.mailbox })
             }
-            BodyState::Resting(_) | BodyState::Vacant => None,
+            BodyState::Resting(_) | BodyState::Vacant | BodyState::Held(_) => None,
         }
     }
 }

@@ -4,17 +4,20 @@ use std::any::{Any, type_name};
 
 use super::cell::Missed;
 use super::counters::Counters;
-use super::non_local::{NonLocal, Settled};
+#[cfg(feature = "cluster")]
+use super::non_local::Waiter;
+use super::non_local::{AnyMessage, NonLocal, Settled};
 use super::outbox::Lane;
 #[cfg(feature = "cluster")]
 use super::road::OutsideExecutor;
 use super::road::Road;
+use super::room_queue::{QueuedSend, SendEnd};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
 #[cfg(feature = "cluster")]
 use crate::process::NodeError;
 use crate::process::recipient::Route;
-use crate::process::{DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
+use crate::process::{Answer, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::outbox::Outbox;
 
 impl Road {
@@ -103,22 +106,109 @@ impl Road {
     ) {
         for _ in 0..count {
             let Some((message, type_name)) = lane.pop() else { break };
-            match elsewhere.post(from, to, message) {
+            match self.post_elsewhere(elsewhere, (from, to), message) {
                 // It was counted as accepted, and is counted where it has gone.
                 Ok(()) => counters.take_back(&counters.accepted, 1),
-                Err((message, why)) => {
-                    let why = with_type(why, type_name);
-                    let (reason, takes) = why_refused(&why);
-                    let shown = Some(&*message as &dyn Any);
-                    let dead_letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
-                    let letter = DeadLetter { type_name, takes, message: shown, refused: Some(&why), ..dead_letter };
-                    dead(&letter);
-                    self.dead_letter(counters, &letter);
-                    drop_contained(message);
-                }
+                Err(refused) => self.bury_refused(counters, (from, to), refused, type_name, &mut dead),
             }
         }
         lane.settle();
+    }
+
+    /// Reports a message that was refused when it was handed over.
+    fn bury_refused(
+        &self,
+        counters: &Counters,
+        (from, to): (Option<Pid>, Pid),
+        (message, why): (AnyMessage, SendError),
+        type_name: &'static str,
+        mut dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        let why = with_type(why, type_name);
+        let (reason, takes) = why_refused(&why);
+        let shown = Some(&*message as &dyn Any);
+        let dead_letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
+        let letter = DeadLetter { type_name, takes, message: shown, refused: Some(&why), ..dead_letter };
+        dead(&letter);
+        self.dead_letter(counters, &letter);
+        drop_contained(message);
+    }
+
+    /// Hands one message over. If there is no room, and a process of this runtime has sent it, it is taken, and the
+    /// process is held.
+    fn post_elsewhere(
+        &self,
+        elsewhere: &dyn NonLocal,
+        (from, to): (Option<Pid>, Pid),
+        message: AnyMessage,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        let posted = elsewhere.post(from, to, message);
+        #[cfg(feature = "cluster")]
+        if let (Err((_, SendError::Node { why: NodeError::Busy, .. })), Some(from)) = (&posted, from) {
+            return posted.or_else(|(message, why)| self.hold_sender(elsewhere, (from, to), message, why));
+        }
+        posted
+    }
+
+    #[cfg(feature = "cluster")]
+    fn hold_sender(
+        &self,
+        elsewhere: &dyn NonLocal,
+        (from, to): (Pid, Pid),
+        message: AnyMessage,
+        why: SendError,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        let Some(cell) = self.table.cell(from).filter(|cell| cell.may_be_held(from)) else {
+            return Err((message, why));
+        };
+        elsewhere.post_in_turn(Some(from), to, message)?;
+        // Before it is among those that wait, so that nobody lets it go in between.
+        cell.hold_after_step(from);
+        elsewhere.wait_for_room(to, Waiter::Process(from));
+        Ok(())
+    }
+
+    /// A process is held no longer, because there is room.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn let_go(&self, pid: Pid) {
+        let ready = self.table.cell(pid).and_then(|cell| cell.let_go(pid));
+        ready.into_iter().for_each(|ready| self.inject(ready));
+    }
+
+    /// Sends a message of a process that may wait for room to one elsewhere. Returns the answer. If there is no room,
+    /// the message is taken and the process is held, so the message never waits. One that must not wait comes back.
+    #[cold]
+    pub(crate) fn send_elsewhere(
+        &self,
+        counters: &Counters,
+        elsewhere: &dyn NonLocal,
+        (from, to): (Pid, Pid),
+        mut send: QueuedSend,
+        may_wait: bool,
+    ) -> Option<(Pid, u64, Answer)> {
+        let post = |message| match may_wait {
+            true => self.post_elsewhere(elsewhere, (Some(from), to), message),
+            false => elsewhere.post(Some(from), to, message),
+        };
+        if let Some((message, type_name)) = send.take_boxed() {
+            return match post(message) {
+                Ok(()) => send.end(to, SendEnd::Accepted, &mut |_| ()),
+                Err((message, why)) => send.come_back(message, with_type(why, type_name)),
+            };
+        }
+        let panic = match send.convert().map(|mut converted| converted.take_boxed()) {
+            Ok(converted) => {
+                if let Some((message, type_name)) = converted
+                    && let Err(refused) = post(message)
+                {
+                    counters.add(&counters.accepted, 1);
+                    self.bury_refused(counters, (Some(from), to), refused, type_name, |_| ());
+                }
+                None
+            }
+            Err(panic) => Some(panic),
+        };
+        send.answer_converted(panic, to)
     }
 
     /// As `send_converted`, for a process elsewhere. The message was converted, so one that is refused only when it is

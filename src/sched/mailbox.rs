@@ -138,6 +138,11 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Returns the signals.
     fn signals(&mut self) -> &mut Option<Box<Signals>>;
 
+    /// Whether a signal waits that is no answer.
+    fn has_control(&mut self) -> bool {
+        self.signals().as_ref().is_some_and(|signals| signals.has_control())
+    }
+
     /// Takes the link through which the process was ended, if it was recorded here.
     fn take_killer(&mut self) -> Option<LinkedExit> {
         self.signals().as_mut()?.take_killer()

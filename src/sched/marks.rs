@@ -10,7 +10,7 @@ pub(crate) struct Birth {
     pub(crate) bound: Option<Bound>,
     /// The number of messages that are in its mailbox already.
     pub(crate) queued: u32,
-    /// [`TRAPS`] and [`RELATED`], if they hold.
+    /// [`TRAPS`], [`RELATED`] and [`NEVER_HELD`], if they hold.
     pub(crate) marks: u64,
 }
 
@@ -34,8 +34,12 @@ pub(crate) const RELATED: u64 = 1 << 7;
 pub(super) const HAS_FAILED: u64 = 1 << 8;
 /// A future of the process was woken while the body was out, and is to be polled.
 pub(super) const POLLS: u64 = 1 << 9;
+/// The process is to be held when its step is over.
+pub(super) const HELD: u64 = 1 << 10;
+/// The process is never held, or is in its last step.
+pub(crate) const NEVER_HELD: u64 = 1 << 11;
 /// The bits of a word that are marks.
-pub(super) const FLAGS: u64 = 0x3ff;
+pub(super) const FLAGS: u64 = 0xfff;
 
 /// The reason why a process with these marks is to be ended, if it is.
 pub(super) fn doom(marks: u64) -> Option<Reason> {

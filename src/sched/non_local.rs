@@ -25,7 +25,7 @@ use super::mailbox::Signal;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::Reason;
 #[cfg(feature = "cluster")]
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Weak};
 #[cfg(feature = "cluster")]
 use crate::process::{Ask, CommandError};
 use crate::process::{Completion, Pid, SendError};
@@ -47,6 +47,25 @@ pub(crate) type AnyMessage = Box<dyn Any + Send>;
 pub(crate) enum Stop {
     Cancel { reason: Reason, limit: Option<Duration> },
     Terminate,
+}
+
+/// A sender that waits for room at another node.
+#[cfg(feature = "cluster")]
+pub(crate) enum Waiter {
+    /// A process that is held.
+    Process(Pid),
+    /// A message from outside. It is dropped with its sender's future.
+    Outside(Weak<dyn WaitingOutside>),
+}
+
+/// A message from outside that waits for room at another node.
+#[cfg(feature = "cluster")]
+pub(crate) trait WaitingOutside: Send + Sync {
+    /// Offers the message again. Returns whether it waits still, because there is no room.
+    fn offer(&self, to: &dyn NonLocal) -> bool;
+
+    /// Tells the sender to try again, because the node is down.
+    fn try_again(&self);
 }
 
 /// The other side when the processes of this runtime have ended.
@@ -75,6 +94,20 @@ pub(crate) trait NonLocal: Send + Sync {
 
     /// Takes a message. Messages of one sender to one receiver keep their order. A refusal hands the message back.
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)>;
+
+    /// As `post`, for a sender whose turn it is: a message from outside that has waited, or that of a process which is
+    /// held from now on. The latter is taken even if there is no room.
+    #[cfg(feature = "cluster")]
+    fn post_in_turn(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        self.post(from, to, message)
+    }
+
+    /// Has a sender wait for room at the node of this PID. It is told when there is room, or when the node is down. It
+    /// may be told sooner.
+    #[cfg(feature = "cluster")]
+    fn wait_for_room(&self, to: Pid, waiter: Waiter) {
+        let _ = (to, waiter);
+    }
 
     /// Whether a process takes messages of this type, as far as that is known here.
     fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed>;

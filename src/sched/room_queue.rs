@@ -354,6 +354,17 @@ impl QueuedSend {
         self.message.handed_back(why)
     }
 
+    /// Takes the message out, with the name of its type, unless it is to be converted.
+    pub(super) fn take_boxed(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+        self.message.take_boxed()
+    }
+
+    /// The answer to a process whose message was taken out and is handed back.
+    pub(super) fn come_back(mut self, message: Box<dyn Any + Send>, why: SendError) -> Option<(Pid, u64, Answer)> {
+        let (number, from) = (self.number, self.message.put_back(message)?);
+        Some((from, number, self.handed_back(why)))
+    }
+
     /// Whether the end runs user code: an observer of dead letters.
     pub(crate) fn tells_user_code(&self, end: SendEnd) -> bool {
         match end {
@@ -409,6 +420,17 @@ pub(super) trait AnyMessage: Send {
     ) -> Option<(Pid, u64, Answer)>;
 
     fn handed_back(self: Box<Self>, why: SendError) -> Answer;
+
+    /// Takes the message, unless it is to be converted.
+    fn take_boxed(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+        None
+    }
+
+    /// Puts a message back that was taken. Returns its sender.
+    fn put_back(&mut self, message: Box<dyn Any + Send>) -> Option<Pid> {
+        drop_contained(message);
+        None
+    }
 
     /// The message, which is an `Option`, and the name of its type.
     fn message(&mut self) -> (&mut dyn Any, &'static str);
@@ -509,6 +531,15 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
 
     fn handed_back(self: Box<Self>, why: SendError) -> Answer {
         result(self.message, why)
+    }
+
+    fn take_boxed(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+        Some((Box::new(self.message.take()?), type_name::<M>()))
+    }
+
+    fn put_back(&mut self, message: Box<dyn Any + Send>) -> Option<Pid> {
+        self.message = message.downcast().ok().map(|message| *message);
+        self.from
     }
 
     fn message(&mut self) -> (&mut dyn Any, &'static str) {

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::beginning::{end_initialised, enter, entered, start};
-use super::cell::{Birth, Cell, Freed, RELATED, Settled, TRAPS};
+use super::cell::{Birth, Cell, Freed, NEVER_HELD, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
 pub(crate) use super::engine::Engine;
@@ -96,6 +96,10 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 // Closed first: its resources are released before its last messages have effects elsewhere.
                 close(executor, &mut body);
                 body.head.stage = Stage::Done;
+                #[cfg(feature = "cluster")]
+                if !out.orders.is_empty() && road.nodes.get().is_some() {
+                    cell.note_last_step();
+                }
                 perform(engine, executor, out, &mut body);
                 end(engine, executor, out, body, Exit::Done(()));
                 return After::Nothing;
@@ -166,19 +170,27 @@ pub(crate) fn turn<E: Engine, H: Executor>(
     }
 }
 
-/// Puts a process to rest that was polled and is not to be stepped.
+/// Puts a process to rest that was polled, or held, and is not to be stepped.
 #[inline(never)]
 fn rest_again<E: Engine, H: Executor>(
     engine: &E,
     executor: &mut H,
     out: &mut StepOutput,
     cell: &Cell,
-    body: Ready,
+    mut body: Ready,
 ) -> After {
     let pid = body.head.pid;
-    match cell.settle_polled(body) {
+    let held_after = body.head.rare.as_mut().and_then(|rare| rare.held_after.take());
+    let settled = match held_after {
+        Some(stepped) => cell.settle_held(body, stepped),
+        None => cell.settle_polled(body),
+    };
+    match settled {
         Settled::Resting => {}
         Settled::Asking(asked) => engine.road().came_to_rest(executor, pid, asked),
+        Settled::Again(body) if held_after.is_some_and(|stepped| stepped.verdict == Verdict::Blocking) => {
+            engine.to_pool(body);
+        }
         Settled::Again(body) => return After::Ready(body),
         Settled::Ends(body) => {
             let waits_for_nothing = || Exit::Failed(Failure::new(WaitedForNothing));
@@ -258,6 +270,9 @@ fn prepare_more<E: Engine, H: Executor>(
     begins_turn: bool,
 ) -> Option<u32> {
     if begins_turn {
+        if body.head.rare.as_ref().is_some_and(|rare| rare.held_after.is_some()) {
+            return None;
+        }
         if polls_are_due(cell, body) {
             while body.machine.release(out) {
                 perform_all(engine, executor, out, body);
@@ -495,7 +510,8 @@ pub(crate) fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut ch
     if let Some(rare) = &mut child.head.rare {
         has_name = rare.name.is_some();
         birth.bound = rare.bound;
-        birth.marks = if rare.traps { TRAPS } else { 0 } | if rare.bond.is_some() { RELATED } else { 0 };
+        let marks = [(TRAPS, rare.traps), (RELATED, rare.bond.is_some()), (NEVER_HELD, rare.never_held)];
+        birth.marks = marks.iter().filter(|(_, holds)| *holds).map(|(mark, _)| mark).sum();
         // Before any thread can end it, so that its end is always noticed.
         rare.bond.into_iter().for_each(|bond| engine.bond(pid, bond));
         if let Some(answer) = rare.given.as_mut().and_then(|given| given.answer.as_mut()) {

@@ -9,6 +9,9 @@
 //! | **sent**, or gone | the place stays free | — | — |
 //! | **back** | the place stays free | — | it is dropped |
 //!
+//! A message to another node waits in the same way, at the connection. It is taken out while it is *offered* to the
+//! connection again, without the lock. If there is no room, it waits as before, or goes back if the limit is over.
+//!
 //! A sender that is told to try again (its process has ended, or the mailbox was replaced) takes the message out in
 //! the same way. So a message is in one place: in the mailbox, or in its sender's hands.
 
@@ -16,6 +19,8 @@ use std::any::Any;
 
 use super::bounded_mailbox::{Bounds, WaitingSender};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
+#[cfg(feature = "cluster")]
+use super::non_local::{NonLocal, WaitingOutside};
 use super::outbox::Outbox;
 use crate::latch::Latch;
 use crate::outcome::{Panic, contain};
@@ -23,6 +28,8 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
 use crate::process::recipient::Route;
+#[cfg(feature = "cluster")]
+use crate::process::{NodeError, SendError};
 
 /// A message that waits for room, shared by its sender and the mailbox.
 pub(crate) struct WaitingSend<T> {
@@ -37,6 +44,9 @@ enum Slot<T> {
     Waiting(T),
     /// The sender has given up, and has not taken the message yet.
     Back(T),
+    /// The message is offered to another node at this moment. If the sender has given up meanwhile, this is why.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    Offered(Option<Told>),
     /// The message has a place and was converted, and is on this lane.
     Converted(Outbox, u32),
     /// The conversion panicked.
@@ -107,6 +117,11 @@ impl<T: Send + 'static> LimitedSend for WaitingSend<T> {
             let mut slot = lock(&self.slot);
             *slot = match std::mem::replace(&mut *slot, Slot::Gone) {
                 Slot::Waiting(message) => Slot::Back(message),
+                Slot::Offered(None) => {
+                    // The thread that offers it says so, if it is not taken.
+                    *slot = Slot::Offered(Some(why));
+                    return;
+                }
                 other => {
                     *slot = other;
                     return;
@@ -166,6 +181,43 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
             outbox.lane(lane).bury(1, &DeadLetter::new(self.to, DeadLetterReason::Ended), grave);
         }
         let _ = self.told.set(told);
+    }
+
+    fn try_again(&self) {
+        let _ = self.told.set(Told::TryAgain);
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
+    fn offer(&self, to: &dyn NonLocal) -> bool {
+        let message = {
+            let mut slot = lock(&self.slot);
+            match std::mem::replace(&mut *slot, Slot::Offered(None)) {
+                Slot::Waiting(message) => message,
+                other => {
+                    *slot = other;
+                    return false;
+                }
+            }
+        };
+        // Without the lock, because an encoder is user code.
+        let (told, waits) = match to.post_in_turn(None, self.to, Box::new(message)) {
+            Ok(()) => {
+                *lock(&self.slot) = Slot::Gone;
+                (Some(Told::Sent), false)
+            }
+            Err((message, why)) => {
+                let Ok(message) = message.downcast::<T>() else { return false };
+                let is_busy = matches!(why, SendError::Node { why: NodeError::Busy, .. });
+                let slot = &mut *lock(&self.slot);
+                let given_up = if let Slot::Offered(given_up) = slot { *given_up } else { None };
+                *slot = if given_up.is_some() { Slot::Back(*message) } else { Slot::Waiting(*message) };
+                (given_up.or((!is_busy).then_some(Told::TryAgain)), is_busy && given_up.is_none())
+            }
+        };
+        told.into_iter().for_each(|told| _ = self.told.set(told));
+        waits
     }
 
     fn try_again(&self) {

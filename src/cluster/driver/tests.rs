@@ -1,6 +1,7 @@
 //! Two nodes with their drivers, on one manual clock. The test is the link between them.
 
 mod relation_tests;
+mod room_tests;
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ struct World {
 }
 
 fn end(name: &str, life: u64, clock: &ManualClock) -> End {
-    let wire = Wire::new().message::<Message>().message::<Large>();
+    let wire = Wire::new().message::<Message>().message::<Large>().message::<room_tests::Text>();
     let side = side_with(life, wire, clock.clone());
     let identity = Identity {
         cluster: "test".into(),
@@ -298,7 +299,7 @@ fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
 fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
     let mut world = world();
     world.ends[1].is_stopped = true;
-    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, is_control: false };
+    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, is_control: false, is_held: false };
     let up = lock(&world.ends[0].driver.machine).peer.up().unwrap();
     let mut taken = 0;
     let refused = loop {
@@ -330,7 +331,7 @@ fn a_connection_that_is_over_sends_nothing_in_the_next_one() {
     world.pass(Duration::from_secs(2), &mut || false);
     assert_eq!(world.is_up(), [false; 2]);
     world.connect();
-    let (back, why) = connection.post(None, far.pid(), Box::new(Message::Note(1))).unwrap_err();
+    let (back, why) = connection.post((None, far.pid()), Box::new(Message::Note(1)), false).unwrap_err();
     assert!(back.is::<Message>() && why == NodeError::NodeDown, "{why}");
     world.run();
     assert!(lock(&notes).is_empty());

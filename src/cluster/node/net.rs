@@ -84,6 +84,8 @@ impl Process for Actor {
 pub(super) struct Wires {
     pub(super) items: Mutex<Vec<Item>>,
     pub(super) is_cut: Mutex<bool>,
+    /// Whether there is no room for messages.
+    pub(super) is_full: Mutex<bool>,
 }
 
 impl Carrier for Wires {
@@ -91,8 +93,15 @@ impl Carrier for Wires {
         if *lock(&self.is_cut) {
             return Err(Refused::Down);
         }
+        if item.letter.is_some() && !item.is_held && *lock(&self.is_full) {
+            return Err(Refused::Busy);
+        }
         lock(&self.items).push(item);
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        *lock(&self.is_cut) || !*lock(&self.is_full)
     }
 }
 
@@ -155,6 +164,15 @@ impl Net {
             let End { wires, connection, .. } = &self.ends[&pair];
             let letters: Vec<Letter> = lock(&wires.items).drain(..).filter_map(|item| item.letter).collect();
             self.sides[pair.0].1.down(connection, letters);
+        }
+    }
+
+    /// Says that there is no room in one direction, or that there is.
+    pub(super) fn fill(&self, from: usize, to: usize, is_full: bool) {
+        let End { wires, connection, .. } = &self.ends[&(from, to)];
+        *lock(&wires.is_full) = is_full;
+        if !is_full {
+            self.sides[from].1.has_room(connection);
         }
     }
 

@@ -25,10 +25,19 @@ const CLASSES: usize = 4096;
 pub(crate) enum Class {
     /// It waits for room, and in order.
     Message,
+    /// It is a message that needs no room, because its sender is held then.
+    Held,
     /// It is never refused, and waits in order.
     Answer,
     /// It is never refused, and passes items of other senders.
     Control,
+}
+
+impl Class {
+    /// Whether it counts among those that are never refused.
+    fn is_unrefused(self) -> bool {
+        matches!(self, Class::Answer | Class::Control)
+    }
 }
 
 /// Something that is to be sent to the peer.
@@ -157,7 +166,7 @@ impl<T: Clone> Lanes<T> {
             return Err(NotOffered::TooLarge(item));
         }
         let is_small = item.payload.len() <= FRAGMENT;
-        if class != Class::Message {
+        if class.is_unrefused() {
             if self.unrefused > UNREFUSED {
                 return Err(NotOffered::TooMuch(item));
             }
@@ -203,6 +212,16 @@ impl<T: Clone> Lanes<T> {
     pub(super) fn is_empty(&self) -> bool {
         let has_large = !(self.open.is_empty() && self.unopened.is_empty() && self.released.is_empty());
         self.opening.is_empty() && self.control.is_empty() && self.queue.is_empty() && !has_large
+    }
+
+    /// Returns whether there is room. If not, the caller is told of it as after a refusal.
+    pub(super) fn has_room(&mut self) -> bool {
+        let is_full = [&mut self.small, &mut self.aside].map(|budget| {
+            let is_full = budget.bytes >= self.limit;
+            budget.has_refused |= is_full;
+            is_full
+        });
+        !is_full.contains(&true)
     }
 
     /// Returns whether there is room again since an item was refused.
@@ -407,7 +426,7 @@ impl<T: Clone> Lanes<T> {
         self.classes[class_of(waiting.item.sender)] -= 1;
         let budget = if waiting.is_aside { &mut self.aside } else { &mut self.small };
         budget.bytes -= waiting.cost();
-        if waiting.class != Class::Message {
+        if waiting.class.is_unrefused() {
             self.unrefused -= waiting.cost();
         }
     }

@@ -189,6 +189,14 @@ impl<T: Clone> Peer<T> {
         }
     }
 
+    /// Whether there is room for messages, or no connection that is up. If not, `Effect::Room` follows, or the down.
+    pub(crate) fn has_room(&mut self) -> bool {
+        match &mut self.state {
+            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room(),
+            _ => true,
+        }
+    }
+
     /// The nonce of this node in the connection that is up.
     pub(crate) fn up(&self) -> Option<u64> {
         match &self.state {

@@ -60,7 +60,7 @@ impl Cell {
         let Some(killer) = killer else { return LinkTold::Refused(event) };
         inner.stamp |= DOOMED;
         inner.kill(killer);
-        LinkTold::Doomed(inner.wake())
+        LinkTold::Doomed(inner.wake_even_if_held())
     }
 
     /// Returns the event that others may have got about the process with this PID: that it has ended, or that it has

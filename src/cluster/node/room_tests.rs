@@ -1,0 +1,348 @@
+//! Senders that wait for room at another node.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::net::{Local, Net, Order};
+use crate::Rejected;
+use crate::pid::{Address, Pid};
+use crate::primitives::{Arc, Mutex, lock};
+use crate::process::{
+    DeadLetterReason, Event, Events, NodeError, Overflow, Process, Reply, SendError, SpawnOptions, Step, StepOutput,
+    StepResult,
+};
+use crate::runtime::SendFuture;
+use crate::sched::non_local::WaitingOutside as _;
+use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
+use crate::wait::{until, wait};
+
+const LONG: Duration = Duration::from_secs(600);
+
+fn note(number: u64) -> Order {
+    Order::Note(number)
+}
+
+impl Net {
+    fn far(&self, of: &Local, at: usize) -> Address<Order> {
+        self.pid(of, at).typed()
+    }
+
+    /// The numbers of senders outside and of processes that wait on a node.
+    fn waiting(&self, at: usize) -> (usize, usize) {
+        self.sides[at].1.waiting.len()
+    }
+
+    fn from_outside(&self, to: Address<Order>, number: u64, limit: Duration) -> SendFuture<Order> {
+        self.sides[0].0.send_timeout(to, note(number), limit)
+    }
+
+    /// Has a process of the first node send a number to another one.
+    fn sends(&self, who: &Local, to: Address<Order>, number: u64) {
+        self.does(who, move |out| out.send(to, note(number)));
+    }
+
+    /// The processes that are dead letters on the first node because of their nodes.
+    fn not_sent(&self) -> u64 {
+        let dead = self.sides[0].0.stats().messages.dead_by_reason;
+        dead.get(&DeadLetterReason::NotSent).copied().unwrap_or(0)
+    }
+}
+
+fn back(result: Result<(), Rejected<Order, SendError>>) -> (u64, NodeError) {
+    let (message, why) = result.unwrap_err().into_parts();
+    match (message, why) {
+        (Order::Note(number), SendError::Node { why, .. }) => (number, why),
+        (_, why) => panic!("another error: {why}"),
+    }
+}
+
+#[test]
+fn a_message_from_outside_waits_for_room_and_nobody_need_poll_it() {
+    let net = Net::new(2);
+    let reader = net.plain(1);
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    let three = [1, 2, 3].map(|number| net.from_outside(far, number, LONG));
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (3, 0)));
+    let [one, two, three] = three;
+    drop(two);
+    net.fill(0, 1, false);
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (2, (0, 0)));
+    one.wait().unwrap();
+    three.wait().unwrap();
+    net.carry();
+    assert_eq!(reader.seen(), ["note 1", "note 3"]);
+    net.nothing_is_left("after all were sent");
+}
+
+#[test]
+fn messages_from_outside_do_not_overtake_those_that_wait() {
+    let net = Net::new(2);
+    let reader = net.plain(1);
+    let (far, end) = (net.far(&reader, 0), &net.ends[&(0, 1)]);
+    net.fill(0, 1, true);
+    let one = net.from_outside(far, 1, LONG);
+    // There is room, but nobody was told of it yet.
+    *lock(&end.wires.is_full) = false;
+    assert_eq!(back(net.from_outside(far, 2, Duration::ZERO).wait()), (2, NodeError::Busy));
+    let three = net.from_outside(far, 3, LONG);
+    one.wait().unwrap();
+    three.wait().unwrap();
+    net.carry();
+    assert_eq!((reader.seen(), net.waiting(0)), (vec!["note 1".into(), "note 3".into()], (0, 0)));
+    net.from_outside(far, 4, Duration::ZERO).wait().unwrap();
+}
+
+#[test]
+fn a_message_from_outside_comes_back_at_its_limit_or_if_its_node_is_down() {
+    let net = Net::new(2);
+    let far = net.far(&net.plain(1), 0);
+    net.fill(0, 1, true);
+    assert_eq!(back(net.from_outside(far, 1, Duration::ZERO).wait()), (1, NodeError::Busy));
+    assert_eq!(back(net.from_outside(far, 2, Duration::from_millis(1)).wait()), (2, NodeError::Busy));
+    let waits = net.from_outside(far, 3, LONG);
+    assert_eq!(net.waiting(0), (1, 0), "the one before is forgotten");
+    net.cut(0, 1);
+    assert_eq!(back(waits.wait()), (3, NodeError::NodeDown));
+    assert_eq!(back(net.from_outside(far, 4, LONG).wait()), (4, NodeError::NodeDown));
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (0, 0)));
+}
+
+#[test]
+fn a_process_that_has_sent_to_a_node_without_room_is_held() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    net.does(&sender, move |out| {
+        out.send(far, note(1));
+        out.send(far, note(2));
+    });
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (2, (0, 1)), "what the step has sent is taken");
+    for number in 3..6 {
+        net.sends(&sender, far, number);
+        assert_eq!(net.on_the_way(0, 1), 2, "it is not stepped");
+    }
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!(reader.seen(), [1, 2, 3, 4, 5].map(|number| format!("note {number}")));
+    assert_eq!((net.waiting(0), net.not_sent()), ((0, 0), 0));
+    net.sends(&sender, far, 6);
+    net.carry();
+    assert_eq!(reader.seen(), ["note 6"]);
+}
+
+#[test]
+fn a_process_that_is_held_goes_on_when_the_node_is_down() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    net.sends(&sender, far, 1);
+    net.does(&sender, |out| _ = out.monitor(Pid::FIRST));
+    assert_eq!(sender.seen(), [""; 0]);
+    net.cut(0, 1);
+    net.rests();
+    assert_eq!(sender.seen().len(), 1);
+    assert_eq!(net.waiting(0), (0, 0));
+}
+
+#[test]
+fn a_process_that_is_held_is_stepped_for_a_signal_and_ended_at_once() {
+    let net = Net::new(2);
+    let (reader, other) = (net.plain(1), net.plain(0));
+    let senders: [Local; 3] = std::array::from_fn(|_| net.plain(0));
+    let far = net.far(&reader, 0);
+    net.link(&senders[2], &other);
+    net.fill(0, 1, true);
+    for sender in &senders {
+        net.sends(sender, far, 1);
+        net.sends(sender, far, 2);
+    }
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (3, (0, 3)));
+    net.sides[0].0.cancel(senders[0].handle.pid(), "enough").unwrap();
+    net.rests();
+    assert_eq!(senders[0].seen(), ["cancel enough"]);
+    assert_eq!(net.on_the_way(0, 1), 4, "with the signal it got the message that waited");
+    net.sends(&senders[0], far, 3);
+    assert_eq!(net.on_the_way(0, 1), 4, "and is held again");
+    net.sides[0].0.terminate(senders[1].handle.pid()).unwrap();
+    assert!(!wait(&senders[1].handle).is_done());
+    net.sides[0].0.terminate(other.handle.pid()).unwrap();
+    assert!(!wait(&senders[2].handle).is_done(), "its link has ended it");
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((reader.seen().len(), net.waiting(0)), (5, (0, 0)));
+}
+
+#[test]
+fn an_answer_does_not_step_a_process_that_is_held() {
+    let net = Net::new(2);
+    let (reader, sender, dies) = (net.plain(1), net.plain(0), net.plain(0));
+    let (far, dies) = (net.far(&reader, 0), dies.handle.pid());
+    net.fill(0, 1, true);
+    net.does(&sender, move |out| {
+        out.send(far, note(1));
+        out.terminate(dies);
+    });
+    assert_eq!(sender.seen(), [""; 0]);
+    net.fill(0, 1, false);
+    net.rests();
+    assert_eq!(sender.seen(), ["lived Some(true)"]);
+}
+
+#[test]
+fn a_process_is_held_as_long_as_one_of_two_nodes_has_no_room() {
+    let net = Net::new(3);
+    let sender = net.plain(0);
+    let far = [1, 2].map(|at| net.far(&net.plain(at), 0));
+    net.fill(0, 1, true);
+    net.fill(0, 2, true);
+    net.does(&sender, move |out| far.iter().for_each(|far| out.send(*far, note(1))));
+    net.sends(&sender, far[1], 2);
+    for _ in 0..2 {
+        net.fill(0, 1, false);
+        net.rests();
+        assert_eq!(net.on_the_way(0, 2), 1, "the other one has no room");
+    }
+    net.fill(0, 2, false);
+    net.rests();
+    assert_eq!((net.on_the_way(0, 2), net.waiting(0)), (2, (0, 0)));
+}
+
+#[test]
+fn a_process_that_is_never_held_goes_on_and_its_messages_are_dead() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.spawn(0, false, SpawnOptions::new().never_held()));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    for number in 0..3 {
+        net.sends(&sender, far, number);
+        assert_eq!(net.not_sent(), number + 1);
+    }
+    net.does(&sender, move |out| {
+        out.ask(far, |_: Reply<()>| note(3), LONG);
+        out.send_timeout(far, note(4), LONG);
+    });
+    let seen = sender.seen();
+    assert_eq!(seen.len(), 2, "the question and the message have come back: {seen:?}");
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (0, 0)));
+}
+
+#[test]
+fn the_last_step_of_a_process_takes_no_more_room_than_there_is() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    net.tell(&sender, move |out| {
+        out.send(far, note(1));
+        Ok(Step::Done(()))
+    });
+    assert!(wait(&sender.handle).is_done());
+    assert_eq!((net.not_sent(), net.on_the_way(0, 1), net.waiting(0)), (1, 0, (0, 0)));
+}
+
+/// Says what it is told, and counts its other events.
+struct Obeys(Arc<Mutex<u64>>);
+
+impl Process for Obeys {
+    type Message = Order;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Order>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(Order::Do(job)) = event {
+                return job(out);
+            }
+            *lock(&self.0) += 1;
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_process_that_is_held_goes_on_as_its_step_has_said() {
+    let net = Net::new(2);
+    let reader = net.plain(1);
+    let far = net.far(&reader, 0);
+    let says: [fn() -> Step<()>; 4] = [|| Step::Idle, || Step::Continue, || Step::Wait, || Step::Blocking];
+    let options = [SpawnOptions::new, || SpawnOptions::new().mailbox(10, Overflow::Refuse)];
+    for (says, options) in says.iter().flat_map(|says| options.iter().map(move |options| (*says, options))) {
+        let (count, runtime) = (Arc::default(), &net.sides[0].0);
+        let sender = runtime.spawn_with(Obeys(Arc::clone(&count)), options()).unwrap();
+        net.fill(0, 1, true);
+        let job = move |out: &mut StepOutput| {
+            out.send(far, note(1));
+            out.ask(Pid::FIRST.typed::<Order>(), |_: Reply<()>| note(2), LONG);
+            Ok(says())
+        };
+        runtime.send(sender.address(), Order::Do(Box::new(job))).unwrap();
+        net.rests();
+        runtime.send(sender.address(), note(3)).unwrap();
+        net.rests();
+        assert_eq!((*lock(&count), net.waiting(0)), (0, (0, 1)));
+        net.fill(0, 1, false);
+        net.rests();
+        until("it has taken the answer and the message", || *lock(&count) == 2);
+    }
+    net.carry();
+    assert_eq!(reader.seen().len(), 8);
+}
+
+#[test]
+fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    let sends = |number, limit| net.does(&sender, move |out| _ = out.send_timeout(far, note(number), limit));
+    sends(1, LONG);
+    assert_eq!(sender.seen().len(), 1, "it is accepted at once");
+    net.fill(0, 1, true);
+    sends(2, Duration::ZERO);
+    assert_eq!((sender.seen().len(), net.waiting(0)), (1, (0, 0)), "it is handed back");
+    sends(3, LONG);
+    assert_eq!((sender.seen().len(), net.waiting(0)), (0, (0, 1)));
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((sender.seen().len(), reader.seen()), (1, vec!["note 1".into(), "note 3".into()]));
+    net.cut(0, 1);
+    sends(4, LONG);
+    assert_eq!(sender.seen().len(), 1);
+}
+
+/// Gives a send up while it is encoded.
+#[derive(Debug, PartialEq, Deserialize)]
+struct GivesUp(u64);
+
+static GIVEN_UP: Mutex<Option<Arc<WaitingSend<GivesUp>>>> = Mutex::new(None);
+
+impl Serialize for GivesUp {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        lock(&GIVEN_UP).take().into_iter().for_each(|send| send.give_up(Told::TimedOut));
+        to.serialize_newtype_struct("GivesUp", &self.0)
+    }
+}
+
+crate::remote!(GivesUp, "test::GivesUp", 1);
+
+#[test]
+fn a_limit_that_is_over_while_its_message_is_offered_is_not_forgotten() {
+    let net = Net::with(2, |wire| wire.message::<GivesUp>());
+    let (far, node) = (net.pid(&net.plain(1), 0), &net.sides[0].1);
+    let send = || Arc::new(WaitingSend::new(far, GivesUp(1), None));
+    for (is_full, told, back) in [(true, Told::TimedOut, Some(GivesUp(1))), (false, Told::Sent, None)] {
+        net.fill(0, 1, is_full);
+        let send = send();
+        *lock(&GIVEN_UP) = Some(send.clone());
+        assert!(!send.offer(&**node), "it waits no longer");
+        assert_eq!((send.told().get(), send.take_back()), (Some(told), back));
+    }
+    net.fill(0, 1, true);
+    let send = send();
+    assert!(send.offer(&**node), "there is no room");
+    net.cut(0, 1);
+    assert!(!send.offer(&**node));
+    assert_eq!((send.told().get(), send.take_back()), (Some(Told::TryAgain), Some(GivesUp(1))));
+}

@@ -1,0 +1,131 @@
+//! The senders that wait for room at other nodes. `docs/cluster.md` has the protocol.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::pid::Pid;
+use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::sched::non_local::{Waiter, WaitingOutside};
+
+/// Those that wait, by the number of the node.
+#[derive(Default)]
+pub(super) struct Waiting {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    outside: HashMap<u32, Outside>,
+    processes: HashMap<u32, Vec<Pid>>,
+    /// The nodes that hold a process.
+    holders: HashMap<Pid, Vec<u32>>,
+}
+
+/// The senders outside that wait for one node.
+#[derive(Default)]
+struct Outside {
+    /// In the order in which they began to wait. A message stays here while it is offered, so that no later one is
+    /// before it.
+    queue: VecDeque<Weak<dyn WaitingOutside>>,
+    offers: Offers,
+}
+
+/// Whether a thread offers the messages of a queue.
+#[derive(Default, PartialEq, Eq)]
+enum Offers {
+    #[default]
+    No,
+    Yes,
+    /// It is to offer them once more, because there may be more room.
+    Again,
+}
+
+impl Waiting {
+    /// Has a sender wait for a node. A process waits once for each.
+    pub(super) fn push(&self, node: u32, waiter: Waiter) {
+        let Inner { outside, processes, holders } = &mut *lock(&self.inner);
+        match waiter {
+            Waiter::Process(pid) => {
+                let holders = holders.entry(pid).or_default();
+                if !holders.contains(&node) {
+                    holders.push(node);
+                    processes.entry(node).or_default().push(pid);
+                }
+            }
+            Waiter::Outside(sender) => {
+                let queue = &mut outside.entry(node).or_default().queue;
+                // Those whose futures were dropped, for example because a limit was over. The oldest come first.
+                while queue.pop_front_if(|sender| sender.strong_count() == 0).is_some() {}
+                queue.push_back(sender);
+            }
+        }
+    }
+
+    /// Takes out the processes that wait for a node. Returns those that wait for no other node.
+    pub(super) fn take_processes(&self, node: u32) -> Vec<Pid> {
+        let Inner { processes, holders, .. } = &mut *lock(&self.inner);
+        let mut taken = processes.remove(&node).unwrap_or_default();
+        taken.retain(|pid| {
+            let Some(others) = holders.get_mut(pid) else { return true };
+            others.retain(|other| *other != node);
+            let is_free = others.is_empty();
+            if is_free {
+                holders.remove(pid);
+            }
+            is_free
+        });
+        taken
+    }
+
+    /// Whether senders outside wait for a node. Until they have had their turn, there is no room for others.
+    pub(super) fn has_outside(&self, node: u32) -> bool {
+        lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
+    }
+
+    /// Takes out the senders outside that wait for a node.
+    pub(super) fn take_outside(&self, node: u32) -> VecDeque<Weak<dyn WaitingOutside>> {
+        let mut inner = lock(&self.inner);
+        inner.outside.get_mut(&node).map(|outside| std::mem::take(&mut outside.queue)).unwrap_or_default()
+    }
+
+    /// Offers the messages from outside that wait for a node, until `offer` says that one waits still. Returns whether
+    /// it has said so. If another thread offers them, that one does all this.
+    pub(super) fn offer_outside(&self, node: u32, mut offer: impl FnMut(&Arc<dyn WaitingOutside>) -> bool) -> bool {
+        match lock(&self.inner).outside.get_mut(&node) {
+            None => return false,
+            Some(outside) if outside.offers != Offers::No => {
+                outside.offers = Offers::Again;
+                return false;
+            }
+            Some(outside) => outside.offers = Offers::Yes,
+        }
+        loop {
+            let front = lock(&self.inner).outside.get(&node).and_then(|outside| outside.queue.front().cloned());
+            // Without the lock, because an encoder is user code.
+            let waits = front.as_ref().and_then(Weak::upgrade).is_some_and(|sender| offer(&sender));
+            let outsides = &mut lock(&self.inner).outside;
+            let Some(outside) = outsides.get_mut(&node) else { return waits };
+            match front {
+                // A down may have taken it out.
+                Some(front) if !waits => _ = outside.queue.pop_front_if(|first| first.ptr_eq(&front)),
+                _ if outside.offers == Offers::Again => outside.offers = Offers::Yes,
+                _ => {
+                    outside.offers = Offers::No;
+                    if outside.queue.is_empty() {
+                        outsides.remove(&node);
+                    }
+                    return waits;
+                }
+            }
+        }
+    }
+
+    /// The numbers of senders outside and of processes that wait.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn len(&self) -> (usize, usize) {
+        let inner = &*lock(&self.inner);
+        (inner.outside.values().map(|outside| outside.queue.len()).sum(), inner.holders.len())
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;
