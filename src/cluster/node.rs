@@ -174,46 +174,24 @@ impl Node {
             self.connections.remove_if(&number, |_, up| Arc::ptr_eq(up, connection));
         }
         // Those that begin to wait from now on find that the connection is down.
-        self.waiting.take_outside(node).iter().filter_map(Weak::upgrade).for_each(|sender| sender.try_again());
+        self.waiting.take_outside(node).iter().filter_map(Weak::upgrade).for_each(|sender| sender.node_down());
         self.let_processes_go(node);
     }
 
     /// There may be room at the node of this connection again, so those that wait for it go on.
     pub(crate) fn has_room(&self, connection: &Connection) {
         let node = connection.there().node;
-        loop {
-            let is_busy = self.waiting.offer_outside(node, |sender| sender.offer(self));
-            // If not, this is called again.
-            if !connection.has_room() {
-                return;
-            }
-            self.let_processes_go(node);
-            if !is_busy {
-                return;
-            }
-        }
+        // First, because messages from outside may fill the room again and again.
+        self.let_processes_go(node);
+        let is_up = || self.connections.get(&node).is_some_and(|up| std::ptr::eq(&**up, connection));
+        // If there is no room, this is called again. After a down, others have told them.
+        while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && connection.has_room() {}
     }
 
     fn let_processes_go(&self, node: u32) {
         let processes = self.waiting.take_processes(node);
         if let Some(core) = self.core.upgrade() {
             processes.into_iter().for_each(|pid| core.road.let_go(pid));
-        }
-    }
-
-    /// Sends a message. If it is not sent, it comes back with the reason. That of a process that `is_held` from now on
-    /// needs no room.
-    fn send(
-        &self,
-        (from, to): (Option<Pid>, Pid),
-        message: AnyMessage,
-        is_held: bool,
-    ) -> Result<(), (AnyMessage, SendError)> {
-        match self.connection(to) {
-            Some(connection) => connection
-                .post((from, to), message, is_held)
-                .map_err(|(message, why)| (message, SendError::Node { pid: to, why })),
-            None => Err((message, self.why_none(to))),
         }
     }
 
@@ -258,6 +236,8 @@ impl Node {
     /// Sends a message to processes of one other node. Returns to how many it was sent.
     pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
         let connection = to.first().and_then(|first| self.connection(*first));
+        // It overtakes no message from outside that waits.
+        let connection = connection.filter(|connection| !self.waiting.has_outside(connection.there().node));
         connection.map_or(0, |connection| connection.broadcast(to, message))
     }
 
@@ -280,27 +260,27 @@ impl NonLocal for Node {
     }
 
     fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        if let Some(order) = message.downcast_ref::<SpawnOrder>()
-            && let Some(connection) = self.connection(to)
-        {
+        let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
+        let refused = |(message, why)| (message, SendError::Node { pid: to, why });
+        if let Some(order) = message.downcast_ref::<SpawnOrder>() {
             return match connection.spawn(from, to, order) {
                 Ok(()) => {
                     drop_contained(message);
                     Ok(())
                 }
-                Err(why) => Err((message, SendError::Node { pid: to, why })),
+                Err(why) => Err(refused((message, why))),
             };
         }
-        match self.connection(to) {
-            Some(connection) if from.is_none() && self.waiting.has_outside(connection.there().node) => {
-                Err((message, SendError::Node { pid: to, why: NodeError::Busy }))
-            }
-            _ => self.send((from, to), message, false),
+        if from.is_none() && self.waiting.has_outside(connection.there().node) {
+            return Err(refused((message, NodeError::Busy)));
         }
+        connection.post((from, to), message, false).map_err(refused)
     }
 
     fn post_in_turn(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        self.send((from, to), message, from.is_some())
+        let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
+        let posted = connection.post((from, to), message, from.is_some());
+        posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
     fn wait_for_room(&self, to: Pid, waiter: Waiter) {
@@ -313,7 +293,7 @@ impl NonLocal for Node {
                 }
             }
             (None, Waiter::Process(pid)) => self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid)),
-            (None, Waiter::Outside(sender)) => sender.upgrade().into_iter().for_each(|sender| sender.try_again()),
+            (None, Waiter::Outside(sender)) => sender.upgrade().into_iter().for_each(|sender| sender.node_down()),
         }
     }
 

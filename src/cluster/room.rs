@@ -3,13 +3,15 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::pid::Pid;
-use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::sched::non_local::{Waiter, WaitingOutside};
 
 /// Those that wait, by the number of the node.
 #[derive(Default)]
 pub(super) struct Waiting {
     inner: Mutex<Inner>,
+    /// The number of nodes for which senders outside wait, so that others need no lock.
+    nodes: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -53,9 +55,13 @@ impl Waiting {
             }
             Waiter::Outside(sender) => {
                 let queue = &mut outside.entry(node).or_default().queue;
-                // Those whose futures were dropped, for example because a limit was over. The oldest come first.
-                while queue.pop_front_if(|sender| sender.strong_count() == 0).is_some() {}
+                // Without those whose futures were dropped, for example because a limit was over.
+                if queue.len().is_power_of_two() {
+                    queue.retain(|sender| sender.strong_count() > 0);
+                }
                 queue.push_back(sender);
+                // Ordering: Relaxed: only messages of this thread must not overtake this one.
+                self.nodes.store(outside.len(), Ordering::Relaxed);
             }
         }
     }
@@ -78,7 +84,8 @@ impl Waiting {
 
     /// Whether senders outside wait for a node. Until they have had their turn, there is no room for others.
     pub(super) fn has_outside(&self, node: u32) -> bool {
-        lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
+        self.nodes.load(Ordering::Relaxed) > 0
+            && lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
     }
 
     /// Takes out the senders outside that wait for a node.
@@ -112,6 +119,7 @@ impl Waiting {
                     outside.offers = Offers::No;
                     if outside.queue.is_empty() {
                         outsides.remove(&node);
+                        self.nodes.store(outsides.len(), Ordering::Relaxed);
                     }
                     return waits;
                 }

@@ -170,6 +170,11 @@ impl<M: Send + 'static> SendFuture<M> {
             (Told::TimedOut | Told::Panicked, Some(message)) => {
                 State::Decided(Some(Err(Rejected::new(message, waiting.full.clone()))))
             }
+            #[cfg(feature = "cluster")]
+            (Told::NodeDown, Some(message)) => {
+                let why = SendError::Node { pid: waiting.to, why: NodeError::NodeDown };
+                State::Decided(Some(Err(Rejected::new(message, why))))
+            }
             (Told::RuntimeEnded, Some(message)) => {
                 State::Decided(Some(Err(Rejected::new(message, NoSuchProcessError::RuntimeEnded.into()))))
             }

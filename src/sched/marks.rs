@@ -36,7 +36,7 @@ pub(super) const HAS_FAILED: u64 = 1 << 8;
 pub(super) const POLLS: u64 = 1 << 9;
 /// The process is to be held when its step is over.
 pub(super) const HELD: u64 = 1 << 10;
-/// The process is never held, or is in its last step.
+/// The process is never held.
 pub(crate) const NEVER_HELD: u64 = 1 << 11;
 /// The bits of a word that are marks.
 pub(super) const FLAGS: u64 = 0xfff;

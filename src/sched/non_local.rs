@@ -64,8 +64,8 @@ pub(crate) trait WaitingOutside: Send + Sync {
     /// Offers the message again. Returns whether it waits still, because there is no room.
     fn offer(&self, to: &dyn NonLocal) -> bool;
 
-    /// Tells the sender to try again, because the node is down.
-    fn try_again(&self);
+    /// The node is down. The message goes back to its sender.
+    fn node_down(&self);
 }
 
 /// The other side when the processes of this runtime have ended.

@@ -96,10 +96,6 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 // Closed first: its resources are released before its last messages have effects elsewhere.
                 close(executor, &mut body);
                 body.head.stage = Stage::Done;
-                #[cfg(feature = "cluster")]
-                if !out.orders.is_empty() && road.nodes.get().is_some() {
-                    cell.note_last_step();
-                }
                 perform(engine, executor, out, &mut body);
                 end(engine, executor, out, body, Exit::Done(()));
                 return After::Nothing;

@@ -62,6 +62,9 @@ pub(crate) enum Told {
     /// The process has ended, or its mailbox was replaced.
     TryAgain,
     TimedOut,
+    /// The node of the receiver is down.
+    #[cfg(feature = "cluster")]
+    NodeDown,
     /// The conversion of the message panicked.
     Panicked,
     /// No timer can end the wait, because the runtime has ended.
@@ -220,8 +223,20 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
         waits
     }
 
-    fn try_again(&self) {
-        let _ = self.told.set(Told::TryAgain);
+    fn node_down(&self) {
+        {
+            let slot = &mut *lock(&self.slot);
+            match std::mem::replace(slot, Slot::Gone) {
+                Slot::Waiting(message) => *slot = Slot::Back(message),
+                // The thread that offers it says so, if it is not taken.
+                Slot::Offered(given_up) => {
+                    *slot = Slot::Offered(given_up.or(Some(Told::NodeDown)));
+                    return;
+                }
+                other => *slot = other,
+            }
+        }
+        let _ = self.told.set(Told::NodeDown);
     }
 }
 

@@ -86,6 +86,8 @@ pub(super) struct Wires {
     pub(super) is_cut: Mutex<bool>,
     /// Whether there is no room for messages.
     pub(super) is_full: Mutex<bool>,
+    /// How many messages there is room for, if not for any number.
+    pub(super) room: Mutex<Option<u32>>,
 }
 
 impl Carrier for Wires {
@@ -93,15 +95,18 @@ impl Carrier for Wires {
         if *lock(&self.is_cut) {
             return Err(Refused::Down);
         }
-        if item.letter.is_some() && !item.is_held && *lock(&self.is_full) {
-            return Err(Refused::Busy);
+        if item.letter.is_some() && !item.is_held {
+            if !self.has_room() {
+                return Err(Refused::Busy);
+            }
+            lock(&self.room).iter_mut().for_each(|room| *room -= 1);
         }
         lock(&self.items).push(item);
         Ok(())
     }
 
     fn has_room(&self) -> bool {
-        *lock(&self.is_cut) || !*lock(&self.is_full)
+        *lock(&self.is_cut) || !*lock(&self.is_full) && *lock(&self.room) != Some(0)
     }
 }
 

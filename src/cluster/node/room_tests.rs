@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
+use crate::latch::Latch;
 use crate::pid::{Address, Pid};
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{
@@ -231,7 +232,7 @@ fn a_process_that_is_never_held_goes_on_and_its_messages_are_dead() {
 }
 
 #[test]
-fn the_last_step_of_a_process_takes_no_more_room_than_there_is() {
+fn what_the_last_step_of_a_process_has_sent_is_taken() {
     let net = Net::new(2);
     let (reader, sender) = (net.plain(1), net.plain(0));
     let far = net.far(&reader, 0);
@@ -241,7 +242,83 @@ fn the_last_step_of_a_process_takes_no_more_room_than_there_is() {
         Ok(Step::Done(()))
     });
     assert!(wait(&sender.handle).is_done());
-    assert_eq!((net.not_sent(), net.on_the_way(0, 1), net.waiting(0)), (1, 0, (0, 0)));
+    assert_eq!((net.not_sent(), net.on_the_way(0, 1)), (0, 1));
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((reader.seen(), net.waiting(0)), (vec!["note 1".into()], (0, 0)));
+}
+
+#[test]
+fn processes_go_on_though_messages_from_outside_take_all_room() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    net.sends(&sender, far, 1);
+    net.sends(&sender, far, 2);
+    let outside: Vec<_> = (0..20).map(|number| net.from_outside(far, number, LONG)).collect();
+    assert_eq!(net.waiting(0), (20, 1));
+    // Room for one message at a time.
+    for _ in 0..2 {
+        *lock(&net.ends[&(0, 1)].wires.room) = Some(1);
+        net.fill(0, 1, false);
+        net.fill(0, 1, true);
+        net.rests();
+    }
+    let notes = net.on_the_way(0, 1);
+    net.carry();
+    assert!(reader.seen().contains(&"note 2".to_string()), "the process was stepped again: {notes}");
+    drop(outside);
+}
+
+/// Takes one event in each step, and sends a note for it.
+struct OneByOne(Address<Order>, Latch<()>, Latch<()>);
+
+impl Process for OneByOne {
+    type Message = Order;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Order>, out: &mut StepOutput) -> StepResult<()> {
+        let Some(event) = events.next() else { return Ok(Step::Idle) };
+        if let Event::Message(_) = event {
+            let _ = self.1.set(());
+            wait(&self.2);
+        }
+        out.send(self.0, note(1));
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_process_that_has_a_signal_to_take_is_not_held() {
+    let net = Net::new(2);
+    let (far, runtime) = (net.far(&net.plain(1), 0), &net.sides[0].0);
+    let (steps, goes_on) = (Latch::new(), Latch::new());
+    let sender = runtime.spawn(OneByOne(far, steps.clone(), goes_on.clone())).unwrap();
+    net.fill(0, 1, true);
+    runtime.send(sender.address(), note(0)).unwrap();
+    wait(&steps);
+    for _ in 0..3 {
+        runtime.cancel(sender.pid(), "enough").unwrap();
+    }
+    let _ = goes_on.set(());
+    until("each signal has its step", || net.on_the_way(0, 1) == 4);
+    net.rests();
+    assert_eq!(net.waiting(0), (0, 1), "then it is held");
+}
+
+#[test]
+fn messages_that_waited_at_a_down_come_back_though_the_node_is_up_again() {
+    let mut net = Net::new(2);
+    let far = net.far(&net.plain(1), 0);
+    net.fill(0, 1, true);
+    let [one, two] = [1, 2].map(|number| net.from_outside(far, number, LONG));
+    net.cut(0, 1);
+    net.connect(0, 1);
+    net.from_outside(far, 3, LONG).wait().unwrap();
+    for (number, waits) in [(2, two), (1, one)] {
+        assert_eq!(back(waits.wait()), (number, NodeError::NodeDown), "it is not sent behind a later one");
+    }
 }
 
 /// Says what it is told, and counts its other events.
@@ -317,10 +394,15 @@ fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
 struct GivesUp(u64);
 
 static GIVEN_UP: Mutex<Option<Arc<WaitingSend<GivesUp>>>> = Mutex::new(None);
+static DOWN: Mutex<Option<Arc<WaitingSend<GivesUp>>>> = Mutex::new(None);
 
 impl Serialize for GivesUp {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         lock(&GIVEN_UP).take().into_iter().for_each(|send| send.give_up(Told::TimedOut));
+        if let Some(send) = lock(&DOWN).take() {
+            send.node_down();
+            assert_eq!((send.told().get(), send.take_back()), (None, None), "it is not said while it is offered");
+        }
         to.serialize_newtype_struct("GivesUp", &self.0)
     }
 }
@@ -342,7 +424,8 @@ fn a_limit_that_is_over_while_its_message_is_offered_is_not_forgotten() {
     net.fill(0, 1, true);
     let send = send();
     assert!(send.offer(&**node), "there is no room");
-    net.cut(0, 1);
+    // The down comes while it is offered.
+    *lock(&DOWN) = Some(send.clone());
     assert!(!send.offer(&**node));
-    assert_eq!((send.told().get(), send.take_back()), (Some(Told::TryAgain), Some(GivesUp(1))));
+    assert_eq!((send.told().get(), send.take_back()), (Some(Told::NodeDown), Some(GivesUp(1))));
 }

@@ -7,6 +7,10 @@ use crate::random::mix;
 use super::frame::{FRAGMENT, ITEM_LIMIT, LONGEST_FRAME, PART_HEAD, Part, put_varint};
 use super::unacknowledged::Unacknowledged;
 
+/// How many times the room may be filled by messages of processes that are held: steps without end could follow
+/// signals, or be the last ones of processes.
+const HELD: usize = 8;
+
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
 pub(super) const OPEN_LIMIT: usize = 24 << 20;
 
@@ -25,7 +29,8 @@ const CLASSES: usize = 4096;
 pub(crate) enum Class {
     /// It waits for room, and in order.
     Message,
-    /// It is a message that needs no room, because its sender is held then.
+    /// It is a message that needs no room, because its sender is held then. It is refused if [`HELD`] times as much
+    /// waits as there is room for.
     Held,
     /// It is never refused, and waits in order.
     Answer,
@@ -179,7 +184,8 @@ impl<T: Clone> Lanes<T> {
         let is_aside = !is_small || !self.behind.is_empty() && self.behind.contains_key(&item.sender);
         let limit = self.limit;
         let budget = if is_aside { &mut self.aside } else { &mut self.small };
-        if class == Class::Message && budget.bytes >= limit {
+        let limit = if class == Class::Held { HELD.saturating_mul(limit) } else { limit };
+        if !class.is_unrefused() && budget.bytes >= limit {
             budget.has_refused = true;
             return Err(NotOffered::Busy(item));
         }

@@ -219,3 +219,14 @@ fn each_item_is_told_once_and_in_order_at_a_down() {
     in_order.sort_unstable();
     assert_eq!(in_order, sent);
 }
+
+#[test]
+fn messages_of_processes_that_are_held_have_a_bound_of_their_own() {
+    let mut world = World::up(1);
+    let held = (0..1_000).take_while(|_| world.offer(0, Class::Held, 7, 1 << 20).is_some()).count();
+    assert!((64..=65).contains(&held), "{held} MiB wait");
+    assert!(world.offer(0, Class::Answer, 7, 100).is_some(), "an answer is never refused");
+    world.run_for(60 * SECOND);
+    assert_eq!(world.nodes[1].delivered.len(), held + 1);
+    assert!(world.offer(0, Class::Held, 7, 1 << 20).is_some());
+}

@@ -44,14 +44,18 @@ impl Held {
     pub(super) fn out(&self) -> &BodyState {
         &self.out
     }
+
+    pub(super) fn body(&self) -> &Ready {
+        &self.body
+    }
 }
 
 impl Cell {
-    /// Whether the process may be held. One in its last step may not.
+    /// Whether the process may be held. One that is in its last step, or is to be ended, ends instead.
     #[cfg(feature = "cluster")]
     pub(crate) fn may_be_held(&self, pid: Pid) -> bool {
         let inner = enter(&self.inner);
-        inner.missing(pid).is_none() && inner.stamp & NEVER_HELD == 0
+        inner.is_live(pid) && inner.stamp & NEVER_HELD == 0
     }
 
     /// Has the process held when its step is over.
@@ -61,12 +65,6 @@ impl Cell {
         if inner.missing(pid).is_none() {
             inner.stamp |= HELD;
         }
-    }
-
-    /// The step that ends now is the last one of the process, so it is not held after it.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn note_last_step(&self) {
-        enter(&self.inner).stamp |= NEVER_HELD;
     }
 
     /// Holds the process no longer. A returned body was held.
@@ -87,11 +85,12 @@ impl Cell {
 }
 
 impl Inner {
-    /// Holds a process whose step is over. Returns its body if a control signal has come meanwhile.
+    /// Holds a process whose step is over. Returns its body if it has a control signal to take.
     #[cold]
-    pub(super) fn hold_body(&mut self, body: Ready, stepped: Stepped) -> Option<Ready> {
+    pub(super) fn hold_body(&mut self, mut body: Ready, stepped: Stepped) -> Option<Ready> {
         self.stamp &= !HELD;
-        if self.body.inbox().is_some_and(|(inbox, _)| inbox.has_control()) {
+        let is_left = stepped.signals && body.machine.mailbox().has_control();
+        if is_left || self.body.inbox().is_some_and(|(inbox, _)| inbox.has_control()) {
             return Some(body);
         }
         let out = std::mem::replace(&mut self.body, BodyState::Vacant);

@@ -43,10 +43,11 @@ impl CellView<'_> {
         self.0.generation
     }
 
-    /// The body, if the process is at rest.
+    /// The body, if the process is at rest or is held.
     pub(crate) fn body(&self) -> Option<&Ready> {
         match &self.0.body {
             BodyState::Resting(body) => Some(body),
+            BodyState::Held(held) => Some(held.body()),
             _ => None,
         }
     }

@@ -66,7 +66,8 @@ impl Cell {
     pub(crate) fn commands_at_work(&self, now: Instant) -> usize {
         match &enter(&self.inner).body {
             BodyState::Resting(body) => body.head.commands_at_work(now),
-            BodyState::Out(_) | BodyState::OutBounded(_) | BodyState::Held(_) => 1,
+            BodyState::Held(held) => held.body().head.commands_at_work(now),
+            BodyState::Out(_) | BodyState::OutBounded(_) => 1,
             BodyState::Vacant => 0,
         }
     }
