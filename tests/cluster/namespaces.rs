@@ -267,9 +267,12 @@ fn programs_in_namespaces_account_for_all_in_cuts_stops_and_kills() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(20);
     (0..rounds).for_each(|kind| all.weather(kind, &mut random));
     all.check();
-    let longest = |times: &[Duration]| times.iter().max().copied().unwrap_or_default();
-    for (what, times) in &all.times.down {
-        println!("{what}: {} downs, within {:?}", times.len(), longest(times));
-    }
-    println!("{} ups, within {:?} of the heal", all.times.up.len(), longest(&all.times.up));
+    let shown = |what: &str, times: &[Duration]| {
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        let (median, longest) = (times.get(times.len() / 2), times.last());
+        println!("{what}: {} times, median {median:?}, longest {longest:?}", times.len());
+    };
+    all.times.down.iter().for_each(|(what, times)| shown(&format!("down after {what}"), times));
+    shown("up after the heal", &all.times.up);
 }
