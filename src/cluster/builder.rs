@@ -14,7 +14,7 @@ use super::lives::Life;
 use super::members::Members;
 use super::memory_network::MemoryNetwork;
 use super::node::{Leave as _, Node};
-use super::peer::{ITEM_LIMIT, Identity};
+use super::peer::{ITEM_LIMIT, Identity, PROTOCOL, spoken};
 #[cfg(feature = "zenoh")]
 use super::security::{Endpoints, Security};
 use super::simulated::NodeHost;
@@ -33,9 +33,6 @@ const CLUSTER: &str = "procession";
 
 /// How long a peer may be silent before it is down.
 const DETECTION_TIME: Duration = Duration::from_millis(1_500);
-
-/// The versions of the protocol that this node speaks.
-const PROTOCOLS: std::ops::RangeInclusive<u16> = 1..=1;
 
 /// The room for the directory in the opening of a connection, in bytes.
 const DIRECTORY: usize = 64 << 10;
@@ -321,7 +318,7 @@ impl ClusterBuilder {
             cluster,
             name: name.clone(),
             incarnation,
-            protocols: PROTOCOLS,
+            protocols: spoken(PROTOCOL),
             voters: Vec::new(),
             detection_time: DETECTION_TIME,
         };

@@ -119,6 +119,8 @@ pub(crate) struct Connection {
     wire: Arc<Wire>,
     taken: Taken,
     carrier: Arc<dyn Carrier>,
+    /// The version of the protocol in which frames are written and read.
+    protocol: u16,
     core: Weak<Core>,
     /// The questions of the other node whose replies are here. `None` when the connection is down.
     imported: Mutex<Option<BTreeMap<u64, Weak<Ask>>>>,
@@ -154,7 +156,7 @@ impl Connection {
     pub(crate) fn new(
         (lives, here, there): (Arc<Lives>, Numbers, Numbers),
         (wire, list): (Arc<Wire>, &[u8]),
-        carrier: Arc<dyn Carrier>,
+        (carrier, protocol): (Arc<dyn Carrier>, u16),
         core: Weak<Core>,
     ) -> Result<Arc<Connection>, BoxError> {
         let taken = wire.taken_by(list)?;
@@ -183,6 +185,7 @@ impl Connection {
                 wire,
                 taken,
                 carrier,
+                protocol,
                 core,
                 imported,
                 starting,
@@ -415,6 +418,11 @@ impl Connection {
             imported.iter().for_each(|(_, ask)| why_dead(letter).into_iter().for_each(|why| ask.refuse(why)));
         });
         Ok(())
+    }
+
+    /// The version of the protocol that both nodes speak.
+    pub(crate) fn protocol(&self) -> u16 {
+        self.protocol
     }
 
     /// The numbers of the other node.

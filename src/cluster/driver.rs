@@ -338,7 +338,9 @@ impl PeerDriver {
             };
             match effect {
                 Effect::Greeted(_) => self.greet(),
-                Effect::Up { peer, nonce, types, directory, .. } => self.up(&peer, nonce, (&types, &directory), up),
+                Effect::Up { peer, protocol, nonce, types, directory } => {
+                    self.up((&peer, protocol), nonce, (&types, &directory), up);
+                }
                 Effect::Deliver { payload, .. } => self.deliver(&payload, frame, up),
                 Effect::Down(reason) => {
                     let mut letters = Vec::new();
@@ -377,12 +379,18 @@ impl PeerDriver {
         }
     }
 
-    fn up(&self, peer: &Identity, nonce: u64, (types, directory): (&[u8], &[u8]), slot: &mut Option<Up>) {
+    fn up(
+        &self,
+        (peer, protocol): (&Identity, u16),
+        nonce: u64,
+        (types, directory): (&[u8], &[u8]),
+        slot: &mut Option<Up>,
+    ) {
         let (Some(node), Some(me)) = (self.node.upgrade(), self.me.upgrade()) else { return };
         let up = guarded::decode::<Directory>(directory).map_err(BoxError::from).and_then(|directory| {
             let life = (Life::Node(peer.incarnation), directory.number);
             node.up(
-                Announced { name: self.name.clone(), life, store: directory.store },
+                Announced { name: self.name.clone(), life, store: directory.store, protocol },
                 types,
                 Arc::new(Lane { driver: me, nonce }),
             )
@@ -390,7 +398,7 @@ impl PeerDriver {
         match up {
             Ok(connection) => {
                 let peer = NodeIdentity::new(&self.name, peer.incarnation);
-                tell_log(|| tracing::info!(%peer, "a node is up"));
+                tell_log(|| tracing::info!(%peer, protocol = connection.protocol(), "a node is up"));
                 self.watch.up(&peer);
                 *slot = Some(Up { connection, peer });
             }

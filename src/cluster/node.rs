@@ -38,12 +38,14 @@ pub(crate) struct Announced {
     pub(crate) name: Arc<str>,
     pub(crate) life: (Life, u32),
     pub(crate) store: Option<(u64, u32)>,
+    /// The version of the protocol that both nodes speak.
+    pub(crate) protocol: u16,
 }
 
 #[cfg(test)]
 impl From<(Life, u32)> for Announced {
     fn from(life: (Life, u32)) -> Announced {
-        Announced { name: "".into(), life, store: None }
+        Announced { name: "".into(), life, store: None, protocol: 1 }
     }
 }
 
@@ -127,7 +129,7 @@ impl Node {
         list: &[u8],
         carrier: Arc<dyn Carrier>,
     ) -> Result<Arc<Connection>, BoxError> {
-        let Announced { name, life: (life, wish), store } = peer.into();
+        let Announced { name, life: (life, wish), store, protocol } = peer.into();
         // An incarnation is no secret. Only the link knows that a node has its name.
         match lock(&self.names).entry(life) {
             Entry::Occupied(known) if *known.get() != name => {
@@ -148,7 +150,7 @@ impl Node {
         let store = store.map(|(id, wish)| self.lives.number(Life::Store(id), wish)).transpose()?;
         let here = Numbers { node: self.here, store: self.store.map(|(_, number)| number) };
         let numbers = (self.lives.clone(), here, Numbers { node: there, store });
-        let connection = Connection::new(numbers, (self.wire.clone(), list), carrier, self.core.clone())?;
+        let connection = Connection::new(numbers, (self.wire.clone(), list), (carrier, protocol), self.core.clone())?;
         // The down of the one before ends the halves of its links. No new one has begun by then.
         if let Some((_, before)) = self.connections.remove(&there) {
             self.forget(&before);

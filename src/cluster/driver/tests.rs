@@ -2,8 +2,10 @@
 
 mod relation_tests;
 mod room_tests;
+mod version_tests;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -47,16 +49,18 @@ type Weather<'w> = &'w mut dyn FnMut() -> bool;
 struct World {
     ends: [End; 2],
     clock: ManualClock,
+    /// The frames that were sent, each with the place of its sender.
+    sent: Vec<(usize, Vec<u8>)>,
 }
 
-fn end(name: &str, life: u64, clock: &ManualClock) -> End {
+fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16>) -> End {
     let wire = Wire::new().message::<Message>().message::<Large>().message::<room_tests::Text>();
     let side = side_with(life, wire, clock.clone());
     let identity = Identity {
         cluster: "test".into(),
         name: name.into(),
         incarnation: life,
-        protocols: 1..=1,
+        protocols,
         voters: Vec::new(),
         detection_time: Duration::from_millis(1_500),
     };
@@ -73,11 +77,16 @@ fn end(name: &str, life: u64, clock: &ManualClock) -> End {
 
 /// Two nodes that are connected.
 fn world() -> World {
-    let clock = ManualClock::new();
-    let ends = [end("one", 1, &clock), end("other", 2, &clock)];
-    let mut world = World { ends, clock };
+    let mut world = apart([1..=1, 1..=1]);
     world.connect();
     world
+}
+
+/// Two nodes that speak these versions of the protocol, and are not connected yet.
+fn apart([one, other]: [RangeInclusive<u16>; 2]) -> World {
+    let clock = ManualClock::new();
+    let ends = [end("one", 1, &clock, one), end("other", 2, &clock, other)];
+    World { ends, clock, sent: Vec::new() }
 }
 
 impl World {
@@ -99,11 +108,13 @@ impl World {
     /// Moves frames and messages until nothing moves. The weather says which frames arrive.
     fn run_in(&mut self, weather: Weather<'_>) {
         until("nothing moves", || {
+            // Before the turns, so that they carry all that the processes have done.
+            let is_idle = self.ends.iter().all(|end| end.side.runtime.is_idle());
             let mut has_moved = false;
             while self.turn(weather) {
                 has_moved = true;
             }
-            !has_moved && self.ends.iter().all(|end| end.side.runtime.is_idle())
+            !has_moved && is_idle
         });
     }
 
@@ -118,6 +129,7 @@ impl World {
             let mut frame = Vec::new();
             while end.driver.turn_out(&mut frame) == Outward::Frame {
                 has_moved = true;
+                self.sent.push((at, frame.clone()));
                 if weather() {
                     end.on_the_way.push_back(frame.clone());
                 }
@@ -401,7 +413,7 @@ fn a_node_that_is_started_again_is_another_one() {
     let mut world = world();
     let (_echo, far, _) = world.echo();
     let clock = world.clock.clone();
-    world.ends[1] = end("other", 3, &clock);
+    world.ends[1] = end("other", 3, &clock, 1..=1);
     // A process with the same slot and generation.
     let (_other, address, notes) = {
         let ((echo, address), notes) = world.ends[1].side.echo(vec![]);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
+use crate::cluster::room::Waiting;
 use crate::latch::Latch;
 use crate::pid::{Address, Pid};
 use crate::primitives::{Arc, Mutex, lock};
@@ -14,7 +15,7 @@ use crate::process::{
     StepResult,
 };
 use crate::runtime::SendFuture;
-use crate::sched::non_local::WaitingOutside as _;
+use crate::sched::non_local::{Waiter, WaitingOutside as _};
 use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
 use crate::wait::{until, wait};
 
@@ -347,18 +348,19 @@ fn a_process_that_is_held_goes_on_as_its_step_has_said() {
     let says: [fn() -> Step<()>; 4] = [|| Step::Idle, || Step::Continue, || Step::Wait, || Step::Blocking];
     let options = [SpawnOptions::new, || SpawnOptions::new().mailbox(10, Overflow::Refuse)];
     for (says, options) in says.iter().flat_map(|says| options.iter().map(move |options| (*says, options))) {
-        let (count, runtime) = (Arc::default(), &net.sides[0].0);
+        let (count, runtime, dies) = (Arc::default(), &net.sides[0].0, net.far(&net.plain(1), 0));
         let sender = runtime.spawn_with(Obeys(Arc::clone(&count)), options()).unwrap();
         net.fill(0, 1, true);
         let job = move |out: &mut StepOutput| {
             out.send(far, note(1));
-            out.ask(Pid::FIRST.typed::<Order>(), |_: Reply<()>| note(2), LONG);
+            out.terminate(dies);
             Ok(says())
         };
         runtime.send(sender.address(), Order::Do(Box::new(job))).unwrap();
         net.rests();
         runtime.send(sender.address(), note(3)).unwrap();
-        net.rests();
+        // The answer comes, too.
+        net.carry();
         assert_eq!((*lock(&count), net.waiting(0)), (0, (0, 1)));
         net.fill(0, 1, false);
         net.rests();
@@ -387,6 +389,17 @@ fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
     net.cut(0, 1);
     sends(4, LONG);
     assert_eq!(sender.seen().len(), 1);
+}
+
+#[test]
+fn a_process_waits_once_for_each_node() {
+    let waiting = Waiting::default();
+    for node in [1, 1, 2, 1, 2] {
+        waiting.push(node, Waiter::Process(Pid::FIRST));
+    }
+    assert_eq!((waiting.take_processes(1), waiting.len()), (vec![], (0, 1)));
+    assert_eq!((waiting.take_processes(2), waiting.len()), (vec![Pid::FIRST], (0, 0)));
+    assert!(waiting.take_processes(1).is_empty());
 }
 
 /// Gives a send up while it is encoded.

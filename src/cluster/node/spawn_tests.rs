@@ -366,7 +366,7 @@ fn a_store_that_moves_ends_the_monitors_over_the_first_connection() {
     let up = |life: u64| {
         let life = (Life::Node(life), 7);
         node.up(
-            Announced { name: format!("{life:?}").into(), life, store: Some((5, 900)) },
+            Announced { name: format!("{life:?}").into(), life, store: Some((5, 900)), protocol: 1 },
             &list,
             Arc::<Wires>::default(),
         )

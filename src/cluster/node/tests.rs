@@ -520,7 +520,7 @@ fn a_connection_that_is_replaced_answers_its_questions() {
 fn a_node_with_the_incarnation_of_another_one_does_not_take_its_place() {
     let two = two();
     let (_echo, far, notes) = two.echo();
-    let impostor = Announced { name: "impostor".into(), life: (Life::Node(2), 7), store: None };
+    let impostor = Announced { name: "impostor".into(), life: (Life::Node(2), 7), store: None, protocol: 1 };
     let refused = two.one.node.up(impostor, &two.other.node.list().unwrap(), Arc::<Cable>::default());
     assert!(refused.err().unwrap().to_string().contains("is that of the node"));
     two.one.runtime.send(far, Message::Note(1)).unwrap();

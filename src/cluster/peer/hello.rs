@@ -9,6 +9,14 @@ use super::refusal::{Difference, Refusal};
 /// The most voters of a cluster that a `Hello` may name.
 const MOST_VOTERS: usize = 64;
 
+/// The newest version of the protocol that this node speaks. `tests/protocol/` has the frames of each version.
+pub(crate) const PROTOCOL: u16 = 1;
+
+/// The versions that a node speaks whose newest one is this: it speaks the one before, too.
+pub(crate) fn spoken(newest: u16) -> RangeInclusive<u16> {
+    newest.saturating_sub(1).max(1)..=newest
+}
+
 /// A node, as its peers know it. All texts together must fit into a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {

@@ -1,0 +1,149 @@
+//! The versions of the protocol: their frames, and nodes of different versions.
+
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use super::*;
+use crate::cluster::frame::Head;
+use crate::cluster::peer::{PROTOCOL, spoken};
+use crate::cluster::scope::{Scope, within};
+use crate::cluster::shape::Shape;
+use crate::process::Reply;
+
+/// The frames of version 1. They must never change: nodes of the next version read and write them, too. A change that
+/// breaks this test needs a new version, and both ways to read and write.
+const VERSION_1: &str = include_str!("../../../../tests/protocol/version_1.txt");
+
+/// The bytes of a frame, in hexadecimal digits. A byte that is repeated is written once, with its number.
+fn shown(frame: &[u8]) -> String {
+    let mut text = String::new();
+    for run in frame.chunk_by(|one, next| one == next) {
+        match run.len() {
+            count @ ..8 => (0..count).for_each(|_| _ = write!(text, "{:02x}", run[0])),
+            count => _ = write!(text, "({:02x}*{count})", run[0]),
+        }
+    }
+    text
+}
+
+impl World {
+    /// Does one thing, and carries what follows. Then nothing is left to be acknowledged.
+    fn record(&mut self, text: &mut String, what: &str, does: impl FnOnce(&mut World)) {
+        self.sent.clear();
+        does(self);
+        self.run();
+        self.pass(20 * MILLIS, &mut || true);
+        let _ = writeln!(text, "# {what}");
+        for (from, frame) in self.sent.drain(..) {
+            let _ = writeln!(text, "{}: {}", ["one", "other"][from], shown(&frame));
+        }
+    }
+}
+
+/// Two nodes that speak this version only, and all that they send.
+fn conversation(version: u16) -> String {
+    let mut world = apart([version..=version, version..=version]);
+    let mut text = String::from("# The heads of items have this shape.\n");
+    let _ = writeln!(text, "{:016x}", within(&Rc::new(Scope::Probing), Shape::of::<Head>).hash);
+    world.record(&mut text, "The nodes connect.", World::connect);
+    let (echo, far, notes) = world.echo();
+    world.record(&mut text, "A message from outside.", |world| {
+        world.ends[0].side.runtime.send(far, Message::Note(300)).unwrap();
+    });
+    world.record(&mut text, "A question, and its answer.", |world| {
+        let asked = world.ends[0].side.runtime.ask(far, Message::Ask, LIMIT);
+        world.run();
+        assert_eq!(asked.wait().unwrap(), 7);
+    });
+    world.record(&mut text, "A question without an answer.", |world| {
+        let asked = world.ends[0].side.runtime.ask(far, Message::Drop, LIMIT);
+        world.run();
+        assert!(matches!(asked.wait(), Err(CommandError::Dropped)));
+    });
+    world.record(&mut text, "A question whose asker gives up.", |world| {
+        let asked = world.ends[0].side.runtime.ask(far, Message::Keep, LIMIT);
+        world.run();
+        world.pass(20 * MILLIS, &mut || true);
+        drop(asked);
+    });
+    world.record(&mut text, "A message of a process, with its address, and one back.", |world| {
+        world.ends[0].side.begins(move |out| {
+            let me = out.pid().typed();
+            out.send(far, Message::Ball(1, me));
+        });
+    });
+    world.record(&mut text, "A large message.", |world| {
+        let sink = world.ends[1].side.runtime.spawn(Sink(notes.clone())).unwrap();
+        let sink = world.far(sink.address());
+        world.ends[0].side.runtime.send(sink, Large(9, vec![9; 33_000])).unwrap();
+    });
+    world.record(&mut text, "A monitor.", |world| {
+        world.ends[0].side.begins(move |out| _ = out.monitor(far.pid()));
+    });
+    world.record(&mut text, "The end of the process.", |world| {
+        world.ends[0].side.runtime.send(far, Message::Stop).unwrap();
+    });
+    let (_linked, linked, _) = world.echo();
+    world.record(&mut text, "A link.", |world| {
+        world.ends[0].side.begins(move |out| out.link(linked.pid()));
+    });
+    world.record(&mut text, "The end of the process.", |world| {
+        world.ends[0].side.runtime.send(linked, Message::Stop).unwrap();
+    });
+    let (_cancelled, cancelled, _) = world.echo();
+    world.record(&mut text, "A request to cancel.", |world| {
+        world.ends[0].side.begins(move |out| _ = out.cancel(cancelled.pid(), "enough"));
+    });
+    let (_terminated, terminated, _) = world.echo();
+    world.record(&mut text, "A request to terminate.", |world| {
+        world.ends[0].side.begins(move |out| _ = out.terminate(terminated.pid()));
+    });
+    assert_eq!(*lock(&notes), [300, 1, 9]);
+    drop(echo);
+    world.record(&mut text, "A frame is lost, and the nodes connect again.", |world| {
+        world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
+        world.run_in(&mut || false);
+        world.pass(Duration::from_secs(1), &mut || true);
+        world.connect();
+    });
+    world.record(&mut text, "A node leaves.", |world| world.ends[1].driver.leave());
+    let mut world = apart([version..=version, version + 1..=version + 1]);
+    world.record(&mut text, "A node refuses another one.", |world| world.pass(300 * MILLIS, &mut || true));
+    text
+}
+
+#[test]
+fn the_frames_of_each_version_are_as_they_were_recorded() {
+    let now = conversation(1);
+    // Shown if it fails. This is how a new version is recorded.
+    println!("{now}");
+    for (line, (recorded, now)) in VERSION_1.lines().zip(now.lines()).enumerate() {
+        assert_eq!(recorded, now, "line {line}");
+    }
+    assert_eq!(VERSION_1.lines().count(), now.lines().count());
+}
+
+#[test]
+fn nodes_of_different_versions_speak_the_newest_that_both_know() {
+    let ranges = [(spoken(PROTOCOL), spoken(PROTOCOL), PROTOCOL), (spoken(2), spoken(3), 2), (spoken(1), spoken(2), 1)];
+    for (one, other, common) in
+        ranges.into_iter().flat_map(|(one, other, common)| [(one.clone(), other.clone(), common), (other, one, common)])
+    {
+        let mut world = apart([one, other]);
+        world.connect();
+        let versions = world.ends.each_ref().map(|end| end.inward.up.as_ref().unwrap().connection.protocol());
+        assert_eq!(versions, [common; 2]);
+        let (_echo, far, _) = world.echo();
+        let asked: AskFuture<u64> = world.ends[0].side.runtime.ask(far, |reply: Reply<u64>| Message::Ask(reply), LIMIT);
+        world.run();
+        assert_eq!(asked.wait().unwrap(), 7);
+    }
+    let mut world = apart([spoken(1), spoken(3)]);
+    world.pass(Duration::from_secs(2), &mut || true);
+    assert_eq!(world.is_up(), [false; 2], "two versions apart");
+}
+
+#[test]
+fn a_node_speaks_its_version_and_the_one_before() {
+    assert_eq!((spoken(1), spoken(2), spoken(7)), (1..=1, 1..=2, 6..=7));
+}
