@@ -34,6 +34,7 @@ use super::output::Output;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
 use super::scope::Side;
+use super::unique::UniqueNames;
 use super::wire::{NotEncoded, Taken, Takes, Wire};
 use crate::outcome::{BoxError, Failure, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -120,7 +121,7 @@ pub(crate) struct Connection {
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
     /// The groups and names of this node, and the incarnation of the other one.
-    shared: OnceLock<(Weak<Groups<Connection>>, u64)>,
+    shared: OnceLock<(Weak<Groups<Connection>>, Weak<UniqueNames<Connection>>, u64)>,
     me: Weak<Connection>,
 }
 

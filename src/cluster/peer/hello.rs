@@ -7,7 +7,7 @@ use super::frame::{Ends, Kind, Reader, begin, put_text, put_varint};
 use super::refusal::{Difference, Refusal};
 
 /// The most voters of a cluster that a `Hello` may name.
-const MOST_VOTERS: usize = 64;
+pub(crate) const MOST_VOTERS: usize = 64;
 
 /// A node, as its peers know it. All texts together must fit into a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
