@@ -120,9 +120,16 @@ pub(crate) struct Connection {
     starting: Mutex<BTreeMap<Pid, Starting>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
-    /// The groups and names of this node, and the incarnation of the other one.
-    shared: OnceLock<(Weak<Groups<Connection>>, Weak<UniqueNames<Connection>>, u64)>,
+    /// Set before the first frame is taken.
+    shared: OnceLock<Shared>,
     me: Weak<Connection>,
+}
+
+/// The groups and names of this node, and the incarnation of the other one.
+struct Shared {
+    groups: Weak<Groups<Connection>>,
+    unique: Weak<UniqueNames<Connection>>,
+    peer: u64,
 }
 
 /// Takes the answers to questions of the other node.

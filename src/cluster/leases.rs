@@ -191,7 +191,7 @@ impl Leases {
     /// Ends a claim.
     pub(crate) fn release(&mut self, now: Duration, number: u64, effects: &mut Vec<Effect>) {
         if let Some(Claim { name, since, .. }) = self.claims.remove(&number) {
-            self.to_voters(&LeaseFrame::Release { name, number, since }, effects);
+            self.send_to_voters(&LeaseFrame::Release { name, number, since }, effects);
         }
         self.settle(now, effects);
     }
@@ -263,7 +263,7 @@ impl Leases {
     }
 
     /// Sends a frame to all voters that are connected.
-    fn to_voters(&mut self, frame: &LeaseFrame, effects: &mut Vec<Effect>) {
+    fn send_to_voters(&mut self, frame: &LeaseFrame, effects: &mut Vec<Effect>) {
         let voters = self.places.iter().filter(|(_, place)| place.is_some()).map(|(peer, _)| *peer);
         for peer in voters {
             if peer == self.here {
@@ -373,7 +373,7 @@ impl Leases {
                 claim.token = claim.votes.iter().map(|vote| vote.token).max().unwrap_or_default().saturating_add(1);
                 let frame = claim.request(now, number);
                 (claim.confirmed_from, claim.renew_at) = (claim.sent, now + RENEW);
-                return self.to_voters(&frame, effects);
+                return self.send_to_voters(&frame, effects);
             } else if claim.held_until() > now + MARGIN {
                 claim.is_held = true;
                 effects.push(Effect::Held { number, token: claim.token, until: claim.held_until() });
@@ -383,7 +383,7 @@ impl Leases {
         if claim.renew_at <= now {
             claim.renew_at = now + RENEW;
             let frame = claim.request(now, number);
-            self.to_voters(&frame, effects);
+            self.send_to_voters(&frame, effects);
         }
     }
 
@@ -398,7 +398,7 @@ impl Leases {
                 let void_before = claim.send(now) + 1;
                 claim.votes.fill(Vote { void_before, ..Vote::default() });
                 let (name, since) = (claim.name.clone(), claim.since);
-                self.to_voters(&LeaseFrame::Release { name, number, since }, effects);
+                self.send_to_voters(&LeaseFrame::Release { name, number, since }, effects);
             }
             Some(since) if since + NO_MAJORITY_AFTER <= now => {
                 self.claims.remove(&number);

@@ -1,6 +1,6 @@
 //! Groups, and shared and unique names, over a connection.
 
-use super::{BadFrame, Connection};
+use super::{BadFrame, Connection, Shared};
 use crate::cluster::frame::Head;
 use crate::cluster::groups::table::Share;
 use crate::cluster::groups::{Groups, Shares};
@@ -16,12 +16,12 @@ impl Connection {
         unique: &Arc<UniqueNames<Connection>>,
         peer: u64,
     ) {
-        let _ = self.shared.set((Arc::downgrade(groups), Arc::downgrade(unique), peer));
+        let _ = self.shared.set(Shared { groups: Arc::downgrade(groups), unique: Arc::downgrade(unique), peer });
     }
 
     /// Takes a share of the other node, which owns its processes only.
     pub(super) fn take_share(&self, share: Share) -> Result<(), BadFrame> {
-        let Some((groups, _, peer)) = self.shared.get() else { return Ok(()) };
+        let Some(Shared { groups, peer, .. }) = self.shared.get() else { return Ok(()) };
         // Durable processes have no entries.
         if share.entries().iter().any(|entry| entry.pid.node() != self.there.node) {
             return Err(BadFrame("a node tells of a process of another one".into()));
@@ -32,7 +32,7 @@ impl Connection {
 
     /// Takes a frame about unique names.
     pub(super) fn take_lease_frame(&self, frame: LeaseFrame) -> Result<(), BadFrame> {
-        let Some((_, unique, peer)) = self.shared.get() else { return Ok(()) };
+        let Some(Shared { unique, peer, .. }) = self.shared.get() else { return Ok(()) };
         let unique = unique.upgrade();
         unique.map_or(Ok(()), |unique| unique.receive(*peer, self, frame).map_err(BadFrame))
     }
