@@ -264,13 +264,17 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
     /// The owner of the body has the lease of a claim.
     fn taken(&self, number: u64) {
         self.change(|state, now, _, later| {
-            // The process may have been busy for longer than the lease. Then the claim is about to end.
-            if state.leases.holds(now, number)
-                && let Some(own) = state.claims.get_mut(&number)
-            {
-                own.is_held = true;
-                self.groups.holds(&own.name, own.pid, own.token);
-                later.held.push((own.held.clone(), own.token));
+            let holds = state.leases.holds(now, number);
+            match state.claims.get_mut(&number) {
+                Some(own) if holds => {
+                    own.is_held = true;
+                    self.groups.holds(&own.name, own.pid, own.token);
+                    later.held.push((own.held.clone(), own.token));
+                }
+                // The process was busy for longer than the lease. It has not held the name, and the claim is about to
+                // end.
+                Some(own) => own.lease.release(),
+                None => {}
             }
         });
     }

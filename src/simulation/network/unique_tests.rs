@@ -6,7 +6,7 @@ use crate::outcome::{Exit, Reason};
 use crate::primitives::Mutex;
 use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
 use crate::runtime::Handle;
-use crate::simulation::{Faults, Simulation};
+use crate::simulation::{Faults, Simulation, StepFault};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_millis(10);
@@ -142,11 +142,12 @@ fn the_next_claimant_has_the_name_soon_and_all_nodes_see_the_holder() {
         }
         nodes.runtimes[0].cancel(&first, "done")?;
         nodes.until_stepped(world, 1, SECOND / 2)?;
-        // It goes on, but not as the holder.
         assert!(nodes.nodes[1].release_unique("name", &second) && !nodes.nodes[1].release_unique("name", &second));
-        nodes.runtimes[1].terminate(&second)?;
         nodes.until_stepped(world, 2, SECOND / 2)?;
-        nodes.check();
+        // It goes on without the name.
+        world.run_for(LEASE + SECOND)?;
+        assert!(!second.is_finished());
+        nodes.runtimes[1].terminate(&second)?;
         assert_eq!(nodes.nodes[2].unique_holder("name"), Some(third.pid()));
         nodes.runtimes[2].terminate(&third)?;
         world.run_for(MOMENT)?;
@@ -209,12 +210,40 @@ fn a_node_that_was_stopped_and_goes_on_steps_no_stale_holder() {
 }
 
 #[test]
+fn a_lease_that_is_over_before_the_process_has_it_counts_for_nothing() {
+    Simulation::new(|world| {
+        let nodes = Nodes::new(world)?;
+        // Its first step is held up, and with it the lease.
+        let first = nodes.claim(0)?;
+        world.run_for(SECOND)?;
+        assert!(nodes.nodes[0].unique_holder("name").is_none());
+        nodes.nodes[0].stop_names(true);
+        nodes.cut(world, 0);
+        world.run_for(8 * SECOND)?;
+        assert!(!first.is_finished() && !nodes.has_stepped(0));
+        nodes.nodes[0].stop_names(false);
+        world.network().heal_all();
+        world.run_for(10 * SECOND)?;
+        assert!(!first.is_finished() && !nodes.has_stepped(0));
+        // It may claim the name again.
+        let again = nodes.nodes[0].claim_unique("name", &first)?;
+        world.run_for(SECOND)?;
+        assert!(again.token().is_some());
+        Ok(())
+    })
+    .faults(Faults::none().at::<Holder>(1, StepFault::Stall(8 * SECOND)))
+    .seeds(0..20)
+    .check();
+}
+
+#[test]
 fn in_bad_weather_a_name_has_at_most_one_holder_and_always_one_again() {
     let faults = Faults::none()
         .lose_frames(0.01)
         .repeat_frames(0.01)
         .delay_frames(0.05, Duration::from_millis(400))
         .cut_nodes(0.003, 8 * SECOND)
+        .stall::<Holder>(0.002, 10 * SECOND)
         .until(60 * SECOND);
     Simulation::new(|world| {
         let mut nodes = Nodes::new(world)?;
@@ -233,7 +262,11 @@ fn in_bad_weather_a_name_has_at_most_one_holder_and_always_one_again() {
             nodes.check();
             claims.retain(|(_, process)| !process.is_finished());
         }
-        world.run_for(10 * SECOND)?;
+        // The faults are over.
+        while world.now() < 72 * SECOND {
+            world.run_for(SECOND)?;
+        }
+        nodes.check();
         claims.into_iter().for_each(|(at, process)| _ = nodes.runtimes[at].terminate(&process));
         world.run_for(LEASE + SECOND)?;
         nodes.steps = Steps::default();
