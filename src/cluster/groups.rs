@@ -48,7 +48,7 @@ pub enum MemberEvent {
     Left(GroupMember),
 }
 
-/// Why a process is not a member of a group of the whole cluster, or has not claimed a shared name.
+/// Why a process is not a member of a group of the whole cluster, or has not claimed a shared or unique name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterNameError {

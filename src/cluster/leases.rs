@@ -184,7 +184,8 @@ impl Leases {
             votes: vec![Vote::default(); self.voters.len()],
         };
         self.claims.insert(number, claim);
-        self.tick(now, effects);
+        self.review(now, number, effects);
+        self.settle(now, effects);
         number
     }
 

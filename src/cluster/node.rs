@@ -407,4 +407,6 @@ mod relation_tests;
 #[cfg(all(test, not(loom)))]
 mod spawn_tests;
 #[cfg(all(test, not(loom)))]
+mod unique_tests;
+#[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

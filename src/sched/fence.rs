@@ -1,23 +1,16 @@
 //! How a lease gets to a process, and the look before its steps. `lease.rs` has the protocol.
 
-use super::lease::{Lease, NewLeases};
+use super::lease::Lease;
 use super::resident_waker::PollRequests as _;
 use super::road::{Executor, Road};
 use crate::pid::Pid;
-use crate::primitives::{Arc, Ordering, lock};
+use crate::primitives::Arc;
 use crate::sched::body::Ready;
 
 impl Road {
     /// Gives a lease to a process.
     pub(crate) fn give_lease(&self, pid: Pid, lease: Arc<Lease>) {
-        let NewLeases { waiting, count } = &self.new_leases;
-        {
-            let waiting = &mut *lock(waiting);
-            // Processes that have ended take nothing.
-            waiting.retain(|pid, _| self.is_alive(*pid));
-            waiting.entry(pid).or_default().push(lease);
-            count.store(waiting.len(), Ordering::Relaxed);
-        }
+        self.new_leases.add(pid, lease, |pid| self.is_alive(pid));
         self.request_poll(pid);
     }
 

@@ -60,12 +60,20 @@ impl Lease {
 /// The leases that wait for the owners of the bodies.
 #[derive(Default)]
 pub(crate) struct NewLeases {
-    pub(super) waiting: Mutex<BTreeMap<Pid, Vec<Arc<Lease>>>>,
+    waiting: Mutex<BTreeMap<Pid, Vec<Arc<Lease>>>>,
     /// The number of their processes, so that few turns look.
-    pub(super) count: AtomicUsize,
+    count: AtomicUsize,
 }
 
 impl NewLeases {
+    /// Adds the lease of a process, which is asked to look afterwards. Those of processes that have ended are dropped.
+    pub(super) fn add(&self, pid: Pid, lease: Arc<Lease>, is_alive: impl Fn(Pid) -> bool) {
+        let waiting = &mut *lock(&self.waiting);
+        waiting.retain(|pid, _| is_alive(*pid));
+        waiting.entry(pid).or_default().push(lease);
+        self.count.store(waiting.len(), Ordering::Relaxed);
+    }
+
     /// Takes the leases of a process.
     pub(super) fn take(&self, pid: Pid) -> Vec<Arc<Lease>> {
         // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.

@@ -399,6 +399,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/link_tests",
     "cluster/node/group_tests",
     "cluster/node/spawn_tests",
+    "cluster/node/unique_tests",
     "cluster/link",
     "cluster/memory_network",
     "cluster/security",

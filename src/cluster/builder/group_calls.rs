@@ -1,4 +1,4 @@
-//! The calls of a program about groups and shared names of the whole cluster.
+//! The calls of a program about groups and names of the whole cluster.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -165,9 +165,9 @@ impl Cluster {
     /// A majority of the [voters](super::ClusterBuilder::voters) decides. The process waits until the name is free, and
     /// those that have claimed it before have had it. Then it holds the name until it is released, the process ends, or
     /// the node loses the majority of the voters. In the last case the process is terminated with
-    /// [`Reason::NameLost`](crate::Reason::NameLost) after 4 to 4.5 s, and no step of it begins later: this is also
-    /// true if its program was stopped, and goes on. Another process can have the name after 5 s. So supervise the
-    /// process, and claim the name in each of its starts.
+    /// [`Reason::NameLost`](crate::Reason::NameLost) within 4.5 s, and no step of it begins later. This is also true if
+    /// its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
+    /// claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
     ///
     /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
     /// not interrupted when the name is lost. So send the token along with what must not be done twice, and let the
@@ -217,8 +217,8 @@ impl Cluster {
         self.own_process(&target).is_ok_and(|(node, _, pid)| node.unique().release(name, pid))
     }
 
-    /// The process that holds a unique name. It may have lost it less than 2 s ago. `None` if no process holds it, and
-    /// if this node is not connected to that of the holder.
+    /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago.
+    /// `None` if no process holds it, and if this node is not connected to that of the holder.
     pub fn unique_holder(&self, name: &str) -> Option<Pid> {
         self.groups()?.unique_holder(name)
     }
