@@ -214,6 +214,7 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
 fn a_lease_is_taken_in_this_turn_or_the_next_one() {
     use super::lease::{Lease, NewLeases};
     use super::polling::polls_are_due;
+    use crate::clock::Clock;
     loom::model(|| {
         let (cell, mut body) = in_hand();
         body.head.request_poll(true);
@@ -221,7 +222,7 @@ fn a_lease_is_taken_in_this_turn_or_the_next_one() {
         let giver = loom::thread::spawn({
             let (cell, leases) = (cell.clone(), leases.clone());
             move || {
-                leases.add(Pid::FIRST, Lease::new(std::time::Instant::now(), || {}), |_| true);
+                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_| true);
                 cell.request_poll(Pid::FIRST)
             }
         });

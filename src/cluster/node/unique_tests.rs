@@ -67,7 +67,7 @@ fn a_process_has_the_name_when_the_step_that_it_is_in_is_over() {
 }
 
 #[test]
-fn a_process_that_has_lost_its_name_is_not_stepped_though_nobody_has_told_it() {
+fn a_process_that_has_lost_its_name_is_not_stepped_though_not_told() {
     let alone = Alone::new();
     let Alone { clock, runtime, node } = &alone;
     let (process, seen) = alone.spawn();
