@@ -40,6 +40,9 @@ pub enum Reason {
     /// It is on another node, and there is no connection to that node. It may live.
     #[error("the connection to its node has broken")]
     NodeDown,
+    /// It had a unique name of its cluster, and has lost it.
+    #[error("it has lost its unique name")]
+    NameLost,
     /// A process to which it was linked has ended.
     #[error("{0}")]
     Linked(LinkedExit),

@@ -14,7 +14,7 @@ use super::lives::Life;
 use super::members::Members;
 use super::memory_network::MemoryNetwork;
 use super::node::{Leave as _, Node};
-use super::peer::{ITEM_LIMIT, Identity, PROTOCOL, spoken};
+use super::peer::{ITEM_LIMIT, Identity, MOST_VOTERS, PROTOCOL, spoken};
 #[cfg(feature = "zenoh")]
 use super::security::{Endpoints, Security};
 use super::simulated::NodeHost;
@@ -56,6 +56,7 @@ pub struct ClusterBuilder {
     name: String,
     cluster: String,
     wire: Wire,
+    voters: Vec<String>,
     network: Option<MemoryNetwork>,
     #[cfg(feature = "zenoh")]
     endpoints: Endpoints,
@@ -74,6 +75,9 @@ pub enum ClusterError {
     /// The list of types is too long for the opening of a connection. This many bytes were needed, and allowed.
     #[error("the list of the types that travel has {0} bytes, but only {1} are allowed: register fewer types")]
     TooManyTypes(usize, usize),
+    /// There are more than 64 voters.
+    #[error("the cluster has {0} voters, but only {MOST_VOTERS} are allowed: three or five are enough")]
+    TooManyVoters(usize),
     /// No link was chosen.
     #[error("the node has no link to others: call `listen` or `join`, with the feature `zenoh`, or `memory`")]
     NoLink,
@@ -106,6 +110,7 @@ impl Cluster {
             name: name.into(),
             cluster: CLUSTER.into(),
             wire,
+            voters: Vec::new(),
             network: None,
             #[cfg(feature = "zenoh")]
             endpoints: Endpoints::default(),
@@ -228,6 +233,21 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the names of the voters: the nodes a majority of which decides about
+    /// [unique names](Cluster::claim_unique). By default there are none.
+    ///
+    /// All nodes of a cluster must have the same list, in any order. Nodes with other lists are refused. The list
+    /// cannot change while nodes run. Three voters go on if one is lost, and five if two are lost. They may do other
+    /// work, too.
+    ///
+    /// A voter stores nothing. A voter that has just started votes after 5 s.
+    pub fn voters<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> ClusterBuilder {
+        self.voters = names.into_iter().map(Into::into).collect();
+        self.voters.sort_unstable();
+        self.voters.dedup();
+        self
+    }
+
     /// Connects the node with the other nodes of this network, which are in the same program.
     pub fn memory(mut self, network: &MemoryNetwork) -> ClusterBuilder {
         self.network = Some(network.clone());
@@ -284,9 +304,13 @@ impl ClusterBuilder {
     pub(crate) fn start_in(self, runtime: &Runtime, world: Option<Arc<dyn NodeHost>>) -> Result<Cluster, ClusterError> {
         #[cfg(feature = "zenoh")]
         let far = self.endpoints()?;
-        let ClusterBuilder { name, cluster, wire, network, .. } = self;
+        let ClusterBuilder { name, cluster, wire, voters, network, .. } = self;
         check_name(&name)?;
         check_name(&cluster)?;
+        voters.iter().try_for_each(|voter| check_name(voter))?;
+        if voters.len() > MOST_VOTERS {
+            return Err(ClusterError::TooManyVoters(voters.len()));
+        }
         wire.check()?;
         let listed = wire.list().map_err(ClusterError::NotStarted)?.len();
         if listed > ITEM_LIMIT - DIRECTORY {
@@ -309,7 +333,8 @@ impl ClusterBuilder {
             }
             (None, None) => return Err(ClusterError::NoLink),
         };
-        let node = Node::new(Life::Node(incarnation), wire, core).map_err(ClusterError::NotStarted)?;
+        let node = Node::with_voters(Life::Node(incarnation), (&name, &voters), wire, core)
+            .map_err(ClusterError::NotStarted)?;
         let node = Arc::new(node);
         if road.nodes.set(node.clone()).is_err() {
             return Err(ClusterError::IsNode);
@@ -319,7 +344,7 @@ impl ClusterBuilder {
             name: name.clone(),
             incarnation,
             protocols: spoken(PROTOCOL),
-            voters: Vec::new(),
+            voters,
             detection_time: DETECTION_TIME,
         };
         let random = Mutex::new(Xoshiro256PlusPlus::seed_from_u64(draw()?));

@@ -34,6 +34,7 @@ use super::output::Output;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
 use super::scope::Side;
+use super::unique::UniqueNames;
 use super::wire::{NotEncoded, Taken, Takes, Wire};
 use crate::outcome::{BoxError, Failure, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -128,9 +129,16 @@ pub(crate) struct Connection {
     starting: Mutex<BTreeMap<Pid, Starting>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
-    /// The groups and names of this node, and the incarnation of the other one.
-    shared: OnceLock<(Weak<Groups<Connection>>, u64)>,
+    /// Set before the first frame is taken.
+    shared: OnceLock<Shared>,
     me: Weak<Connection>,
+}
+
+/// The groups and names of this node, and the incarnation of the other one.
+struct Shared {
+    groups: Weak<Groups<Connection>>,
+    unique: Weak<UniqueNames<Connection>>,
+    peer: u64,
 }
 
 /// Takes the answers to questions of the other node.

@@ -70,6 +70,7 @@ pub(crate) enum FarReason {
     NoThread,
     NoSuchProcess,
     NodeDown,
+    NameLost,
     Linked(Pid, Box<FarExit>),
     Other(String),
 }
@@ -85,6 +86,7 @@ impl FarReason {
             Reason::NoThread => FarReason::NoThread,
             Reason::NoSuchProcess => FarReason::NoSuchProcess,
             Reason::NodeDown => FarReason::NodeDown,
+            Reason::NameLost => FarReason::NameLost,
             Reason::Linked(linked) => FarReason::Linked(linked.pid(), Box::new(FarExit::of(linked.exit()))),
             Reason::Other(text) => FarReason::Other(cut(text.to_string())),
         }
@@ -100,6 +102,7 @@ impl FarReason {
             FarReason::NoThread => Reason::NoThread,
             FarReason::NoSuchProcess => Reason::NoSuchProcess,
             FarReason::NodeDown => Reason::NodeDown,
+            FarReason::NameLost => Reason::NameLost,
             FarReason::Linked(pid, exit) => Reason::Linked(LinkedExit::new(pid, exit.here())),
             FarReason::Other(text) => Reason::from(text),
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failures::{FarCommandError, FarExit, FarReason};
 use super::groups::table::Share;
+use super::leases::LeaseFrame;
 use super::remote_spawn::FarOptions;
 use crate::pid::Pid;
 
@@ -50,6 +51,8 @@ pub(crate) enum Head {
     Started { number: u64, child: Pid },
     /// The sender tells of its members of groups and its claims to names.
     Share(Share),
+    /// The sender claims unique names, or votes.
+    Lease(LeaseFrame),
     /// A message for each of these processes, of the type with this index in the receiver's list. The message follows.
     Broadcast { to: Vec<Pid>, from: Option<Pid>, kind: u32 },
 }

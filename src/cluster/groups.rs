@@ -18,10 +18,11 @@ use std::time::Duration;
 use self::entries::{Entry, LONGEST, Role};
 use self::table::{Change, Effects, Loss, Share, Table, To};
 use super::event_queue::{EventQueue, Publisher, Woken};
+use super::leases::MOST;
 use crate::clock::Clock;
 use crate::inside::WaitError;
 use crate::latch::{Latch, LatchFuture};
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::NoSuchProcessError;
@@ -47,7 +48,7 @@ pub enum MemberEvent {
     Left(GroupMember),
 }
 
-/// Why a process is not a member of a group of the whole cluster, or has not claimed a shared name.
+/// Why a process is not a member of a group of the whole cluster, or has not claimed a shared or unique name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterNameError {
@@ -84,6 +85,12 @@ pub enum ClusterNameError {
     /// The group members and claims of this node would take more than 8 MiB. That is about 16,000 with short names.
     #[error("this node has too many group members and claims: the limit is 8 MiB, about 16,000 with short names")]
     TooMany,
+    /// There are no voters, so there is never a majority that grants a unique name.
+    #[error("no majority can grant a unique name, because the cluster has no voters: see `ClusterBuilder::voters`")]
+    NoMajority,
+    /// This node has as many claims to unique names as it may have.
+    #[error("this node has {MOST} claims to unique names, and may not have more")]
+    TooManyClaims,
     /// This node has left the cluster.
     #[error("this node has left the cluster")]
     Left,
@@ -274,7 +281,7 @@ impl<C: Shares> State<C> {
                     let claim = self.claims.remove(&(name, pid));
                     later.ended.extend(claim.map(|claim| (claim, ClaimEnd::Released)));
                 }
-                Role::Claimant { .. } => {}
+                Role::Claimant { .. } | Role::Holder { .. } => {}
             }
         }
     }
@@ -386,6 +393,26 @@ impl<C: Shares + 'static> Groups<C> {
         lock(&self.state).table.holder(name)
     }
 
+    /// A process of this node holds a unique name now.
+    pub(super) fn holds(&self, name: &str, pid: Pid, token: u64) {
+        let entry = Entry { name: name.into(), role: Role::Holder { token }, pid };
+        self.change(|state, effects, _| {
+            if !state.has_left && state.table.insert(entry, effects).is_err() {
+                tell_log(|| tracing::error!(name, %pid, "there is no room to tell others of the holder of a name"));
+            }
+        });
+    }
+
+    /// A process of this node does not hold a unique name any more.
+    pub(super) fn holds_no_more(&self, name: &str, pid: Pid) {
+        self.remove(pid, |entry| entry.name == name && matches!(entry.role, Role::Holder { .. }));
+    }
+
+    /// The process that holds a unique name.
+    pub(crate) fn unique_holder(&self, name: &str) -> Option<Pid> {
+        lock(&self.state).table.unique_holder(name)
+    }
+
     /// Subscribes to the changes of a group.
     pub(crate) fn subscribe(&self, group: &str) -> MemberEvents {
         let state = &mut *lock(&self.state);
@@ -447,12 +474,12 @@ impl<C: Shares> Groups<C> {
         assert!(entries.remove(&dropped) && entries.insert(&Entry { role, ..dropped.clone() }).unwrap());
         match dropped.role {
             Role::Member { label } => label,
-            Role::Claimant { .. } => String::new(),
+            Role::Claimant { .. } | Role::Holder { .. } => String::new(),
         }
     }
 }
 
-fn check_length(what: &'static str, text: &str) -> Result<(), ClusterNameError> {
+pub(super) fn check_length(what: &'static str, text: &str) -> Result<(), ClusterNameError> {
     let is_valid = (1..=LONGEST).contains(&text.len());
     if is_valid { Ok(()) } else { Err(ClusterNameError::Length { what, length: text.len() }) }
 }

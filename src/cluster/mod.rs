@@ -12,8 +12,10 @@
 //! trusted network. The nodes of one program are connected by a [`MemoryNetwork`], or in a
 //! [simulation](crate::simulation::World::start_node).
 //!
-//! This part is being built: names that never have two holders are not there yet. The file `docs/cluster.md` of the
-//! repository has the protocols.
+//! A process can have a name that all nodes see: a [shared](Cluster::claim) one, which is always available, or a
+//! [unique](Cluster::claim_unique) one, which never has two holders.
+//!
+//! The file `docs/cluster.md` of the repository has the protocols.
 
 mod builder;
 mod codec;
@@ -26,6 +28,7 @@ mod far_relations;
 mod frame;
 mod groups;
 mod guarded;
+mod leases;
 pub(crate) mod link;
 mod lives;
 mod member;
@@ -42,6 +45,7 @@ pub(crate) mod scope;
 mod shape;
 pub(crate) mod simulated;
 mod spawn;
+mod unique;
 mod wire;
 #[cfg(feature = "zenoh")]
 mod security;
@@ -57,5 +61,6 @@ pub use self::peer::DownReason;
 pub use self::remote::{Remote, RemoteProcess};
 #[cfg(feature = "zenoh")]
 pub use self::security::{Certificates, Security};
+pub use self::unique::{UniqueClaim, UniqueClaimEnd};
 pub use self::wire::{Wire, WireError};
 pub use crate::process::{NodeError, Shared};

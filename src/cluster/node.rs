@@ -11,6 +11,7 @@ use super::groups::Groups;
 use super::lives::{Life, Lives};
 use super::remote_spawn::SpawnOrder;
 use super::room::Waiting;
+use super::unique::UniqueNames;
 use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{BoxError, Reason, drop_contained};
@@ -64,13 +65,26 @@ pub(crate) struct Node {
     groups: Arc<Groups<Connection>>,
     /// The senders that wait for room.
     waiting: Waiting,
+    unique: Arc<UniqueNames<Connection>>,
     /// Set when the connections can be made.
     leaves: OnceLock<Arc<dyn Leave>>,
 }
 
 impl Node {
-    /// Makes the node of a runtime. If the runtime has a store, that is open already.
+    /// Makes a node without a name and without voters.
+    #[cfg(test)]
     pub(crate) fn new(life: Life, wire: Wire, core: &Arc<Core>) -> Result<Node, BoxError> {
+        Node::with_voters(life, ("", &[]), wire, core)
+    }
+
+    /// Makes the node of a runtime, with its name and the names of the voters. If the runtime has a store, that is open
+    /// already.
+    pub(crate) fn with_voters(
+        life: Life,
+        (name, voters): (&str, &[String]),
+        wire: Wire,
+        core: &Arc<Core>,
+    ) -> Result<Node, BoxError> {
         let here = core.road.table.node();
         let lives = Arc::new(Lives::new(life, here));
         let store = core.road.non_local.get().and_then(|store| store.store());
@@ -82,9 +96,10 @@ impl Node {
             }
         }
         let groups = Arc::new(Groups::new(incarnation(life), core.road.clock.clone()));
+        let unique = UniqueNames::new((incarnation(life), name), voters, core, &groups);
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
         let (names, waiting, leaves) = (Mutex::default(), Waiting::default(), OnceLock::new());
-        Ok(Node { wire, lives, here, store, core, names, connections, groups, waiting, leaves })
+        Ok(Node { wire, lives, here, store, core, names, connections, groups, unique, waiting, leaves })
     }
 
     /// Has the connections end with the runtime.
@@ -135,7 +150,7 @@ impl Node {
             Entry::Occupied(known) if *known.get() != name => {
                 return Err(format!("its incarnation is that of the node {:?}", known.get()).into());
             }
-            known => _ = known.or_insert(name),
+            known => _ = known.or_insert(name.clone()),
         }
         let there = self.lives.number(life, wish)?;
         if there == self.here {
@@ -165,8 +180,9 @@ impl Node {
             }
             self.connections.insert(store, connection.clone());
         }
-        connection.share_with(&self.groups, incarnation(life));
+        connection.share_with(&self.groups, &self.unique, incarnation(life));
         self.groups.up(incarnation(life), &connection);
+        self.unique.up((incarnation(life), &name), &connection);
         Ok(connection)
     }
 
@@ -200,13 +216,20 @@ impl Node {
     /// This connection is down.
     pub(crate) fn down(&self, connection: &Arc<Connection>, unconfirmed: impl IntoIterator<Item = Letter>) {
         self.forget(connection);
-        self.groups.down(self.lives.life(connection.there().node).map_or(0, incarnation), connection);
+        let peer = self.lives.life(connection.there().node).map_or(0, incarnation);
+        self.groups.down(peer, connection);
+        self.unique.down(peer, connection);
         connection.down(unconfirmed);
     }
 
     /// The groups and shared names of the cluster.
     pub(crate) fn groups(&self) -> &Arc<Groups<Connection>> {
         &self.groups
+    }
+
+    /// The unique names of the cluster.
+    pub(crate) fn unique(&self) -> &Arc<UniqueNames<Connection>> {
+        &self.unique
     }
 
     pub(crate) fn core(&self) -> Option<Arc<Core>> {
@@ -399,6 +422,8 @@ impl NonLocal for Node {
     }
 
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {
+        // First, so that the names are free at once.
+        self.unique.left();
         if let Some(leaves) = self.leaves.get() {
             leaves.leave(clock, deadline);
         }
@@ -410,6 +435,7 @@ impl NonLocal for Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // The runtime may have ended without a shutdown in order.
+        self.unique.left();
         if let Some(leaves) = self.leaves.get() {
             leaves.leave_at_once();
         }
@@ -438,5 +464,7 @@ mod relation_tests;
 mod room_tests;
 #[cfg(all(test, not(loom)))]
 mod spawn_tests;
+#[cfg(all(test, not(loom)))]
+mod unique_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

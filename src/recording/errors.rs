@@ -75,6 +75,7 @@ fn put_reason(reason: &Reason, to: &mut Vec<u8>, chain: usize) {
         Reason::NoThread => to.push(5),
         Reason::NoSuchProcess => to.push(6),
         Reason::NodeDown => to.push(9),
+        Reason::NameLost => to.push(10),
         Reason::Linked(linked) if chain > 0 => {
             to.push(7);
             linked.pid().encode(to);
@@ -103,6 +104,7 @@ fn take_reason(from: &mut Input<'_>, chain: usize) -> Result<Reason, DecodeError
         }
         8 => Reason::Other(Cow::Owned(from.take()?)),
         9 => Reason::NodeDown,
+        10 => Reason::NameLost,
         _ => return Err(unknown()),
     })
 }

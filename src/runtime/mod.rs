@@ -1,6 +1,6 @@
 //! The runtime: processes, workers, the pool, timers, and the program's handle to them.
 
-mod timed;
+pub(crate) mod timed;
 pub(crate) mod simulated;
 pub(crate) mod dispatch;
 mod command_work;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::bounded_mailbox::BoundedMailbox;
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
+#[cfg(feature = "cluster")]
+use super::lease::Lease;
 use super::mailbox::{AnyMailbox, Bound, Control};
 use super::open_asks::{OpenAsks, SpareAsks};
 use super::open_work::OpenWork;
@@ -121,6 +123,9 @@ pub(crate) struct Rare {
     pub(crate) bond: Option<Bond>,
     /// The command to answer when `init` has returned.
     pub(crate) begun: Option<StartReport>,
+    /// The leases of the unique names that the process holds.
+    #[cfg(feature = "cluster")]
+    pub(crate) leases: Vec<Arc<Lease>>,
     /// The number of random numbers that the process has drawn.
     pub(crate) draws: u64,
 }

@@ -118,6 +118,10 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
     let marks = vacated.marks;
+    #[cfg(feature = "cluster")]
+    if matches!(exit, Exit::Terminated(Reason::Terminated)) && road.has_lost_name(&body) {
+        exit = Exit::Terminated(Reason::NameLost);
+    }
     if road.observer.is_some() || body.head.rare.as_ref().is_some_and(|rare| rare.work.is_some()) {
         // The observer and the exit callbacks may take long.
         executor.let_go();

@@ -7,6 +7,8 @@
 
 mod marks;
 pub(crate) mod resident_waker;
+#[cfg(feature = "cluster")]
+pub(crate) mod lease;
 mod small_queue;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
@@ -35,6 +37,8 @@ pub(crate) mod non_local;
 pub(crate) mod road;
 mod elsewhere;
 pub(crate) mod router;
+#[cfg(feature = "cluster")]
+mod fence;
 pub(crate) mod backpressure;
 mod ask_cycles;
 pub(crate) mod engine;

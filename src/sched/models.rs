@@ -207,6 +207,40 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
     });
 }
 
+/// A lease comes while a turn that began with polls ends. Fails if `take_poll_request` is called after the leases are
+/// taken, or if the lease is added after the process is asked to look.
+#[cfg(feature = "cluster")]
+#[test]
+fn a_lease_is_taken_in_this_turn_or_the_next_one() {
+    use super::lease::{Lease, NewLeases};
+    use super::polling::polls_are_due;
+    use crate::clock::Clock;
+    loom::model(|| {
+        let (cell, mut body) = in_hand();
+        body.head.request_poll(true);
+        let leases = Arc::new(NewLeases::default());
+        let giver = loom::thread::spawn({
+            let (cell, leases) = (cell.clone(), leases.clone());
+            move || {
+                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_| true);
+                cell.request_poll(Pid::FIRST)
+            }
+        });
+        assert!(polls_are_due(&cell, &body));
+        body.head.rare().poll_requested = false;
+        let first = leases.take(Pid::FIRST).len();
+        let kept = settle(&cell, body, Verdict::Idle);
+        let woken = giver.join().unwrap();
+        let mut awake: Vec<Ready> = kept.into_iter().chain(woken).collect();
+        if first == 0 {
+            let body = awake.pop().expect("there is another turn");
+            assert!(polls_are_due(&cell, &body));
+            assert_eq!(leases.take(Pid::FIRST).len(), 1);
+        }
+        assert!(awake.len() <= first);
+    });
+}
+
 /// Processes that ask each other.
 struct Ring {
     cells: Vec<Cell>,

@@ -44,6 +44,9 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     if !std::mem::take(&mut rare.poll_requested) && !rare.has_feeds {
         return true;
     }
+    #[cfg(feature = "cluster")]
+    engine.road().take_leases(executor, body);
+    let Some(rare) = &mut body.head.rare else { return true };
     if let Some(residents) = &mut rare.residents {
         residents.take_woken();
         poll_due(engine, executor, cell, body);

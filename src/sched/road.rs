@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
+#[cfg(feature = "cluster")]
+use super::lease::NewLeases;
 use super::non_local::NonLocal;
 use super::queue::Queues;
 use super::sleep::Sleep;
@@ -56,6 +58,9 @@ pub(crate) struct Road {
     /// Reaches the processes of other nodes.
     #[cfg(feature = "cluster")]
     pub(crate) nodes: OnceLock<Arc<dyn NonLocal>>,
+    /// The leases that processes have not taken yet.
+    #[cfg(feature = "cluster")]
+    pub(crate) new_leases: NewLeases,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -191,6 +196,8 @@ impl Road {
             non_local: OnceLock::new(),
             #[cfg(feature = "cluster")]
             nodes: OnceLock::new(),
+            #[cfg(feature = "cluster")]
+            new_leases: NewLeases::default(),
             budget,
             stock: 0,
             exact_times: false,

@@ -61,6 +61,11 @@ pub(crate) fn turn<E: Engine, H: Executor>(
         executor.begins(pid);
         let is_first = body.head.stage != Stage::Open;
         if is_first {
+            // A state machine that replaces another has its leases.
+            #[cfg(feature = "cluster")]
+            if road.is_fenced(executor, &body) {
+                continue;
+            }
             let is_new = body.head.stage == Stage::New;
             let begun = enter(engine, executor, out, &mut body);
             if begun != Begun::Plain {
@@ -265,6 +270,11 @@ fn prepare_more<E: Engine, H: Executor>(
     out: &mut StepOutput,
     begins_turn: bool,
 ) -> Option<u32> {
+    // Before the polls, which are code of the process, too.
+    #[cfg(feature = "cluster")]
+    if engine.road().is_fenced(executor, body) {
+        return None;
+    }
     if begins_turn {
         if body.head.rare.as_ref().is_some_and(|rare| rare.held_after.is_some()) {
             return None;
@@ -277,6 +287,11 @@ fn prepare_more<E: Engine, H: Executor>(
         if !begin_turn(engine, executor, cell, body) {
             return None;
         }
+    }
+    // After the polls, which may have taken long.
+    #[cfg(feature = "cluster")]
+    if engine.road().is_fenced(executor, body) {
+        return None;
     }
     let mut budget = engine.road().budget;
     if let Some(rare) = &body.head.rare

@@ -51,7 +51,8 @@ impl World {
     /// Nodes send heartbeats for ever. So a world with nodes *rests* when nothing but connections has done anything for
     /// 6 s, and no timer is set. By then a node that is silent is down, and one that was refused has tried again. A
     /// frame that is more than 1 s late, and the end of a cut by [`Faults`](super::Faults), count as activity. So a
-    /// world whose faults cut nodes for ever does not rest: see [`Faults::until`](super::Faults::until).
+    /// world whose faults cut nodes for ever does not rest: see [`Faults::until`](super::Faults::until). Claims to
+    /// unique names have timers, so a world with such a claim does not rest either.
     ///
     /// # Errors
     /// The errors of [`ClusterBuilder::start`], or the runtime is not one of this world.
@@ -299,3 +300,5 @@ mod tests;
 mod spawn_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod torture_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod unique_tests;

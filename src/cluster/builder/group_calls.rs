@@ -1,4 +1,4 @@
-//! The calls of a program about groups and shared names of the whole cluster.
+//! The calls of a program about groups and names of the whole cluster.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -8,6 +8,7 @@ use super::Cluster;
 use crate::cluster::connection::Connection;
 use crate::cluster::groups::{Claim, ClusterNameError, GroupMember, Groups, MemberEvents};
 use crate::cluster::node::Node;
+use crate::cluster::unique::UniqueClaim;
 use crate::pid::{Address, Pid};
 use crate::primitives::Arc;
 use crate::process::host::Host as _;
@@ -159,6 +160,69 @@ impl Cluster {
         self.groups()?.holder(name)
     }
 
+    /// Claims a unique name for a process of this node. The name has at most one holder, also while the network is cut.
+    ///
+    /// A majority of the [voters](super::ClusterBuilder::voters) decides. The process waits until the name is free, and
+    /// those that have claimed it before have had it. Then it holds the name until it is released, the process ends, or
+    /// the node loses the majority of the voters. In the last case the process is terminated with
+    /// [`Reason::NameLost`](crate::Reason::NameLost) within 4.5 s, and no step of it begins later. This is also true if
+    /// its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
+    /// claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
+    ///
+    /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
+    /// not interrupted when the name is lost. So send the token along with what must not be done twice, and let the
+    /// receiver refuse a token that is smaller than one that it has seen.
+    ///
+    /// `docs/cluster.md` of the repository has the conditions: the clocks of all nodes run at rates that differ by less
+    /// than 5 %, and go on while a program is stopped. This is not so for a machine that is suspended.
+    ///
+    /// A claim that cannot reach a majority for 5 s ends with
+    /// [`UniqueClaimEnd::NoMajority`](super::UniqueClaimEnd::NoMajority). A process has one claim to a name: a second
+    /// call returns the first claim.
+    ///
+    /// # Errors
+    /// See [`ClusterNameError`]. A process of another node claims names on its own node.
+    ///
+    /// ```no_run
+    /// # use procession::cluster::{Cluster, MemoryNetwork, Wire};
+    /// # use procession::{Events, Process, Runtime, Step, StepOutput, StepResult};
+    /// # use std::time::Duration;
+    /// # struct Ledger;
+    /// # impl Process for Ledger {
+    /// #     type Message = ();
+    /// #     type Output = ();
+    /// #     fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+    /// #         events.for_each(drop);
+    /// #         Ok(Step::Idle)
+    /// #     }
+    /// # }
+    /// # let (network, limit) = (MemoryNetwork::new(), Duration::from_secs(60));
+    /// let runtime = Runtime::start()?;
+    /// let node = Cluster::named("a", Wire::new()).memory(&network).voters(["a"]).start(&runtime)?;
+    /// let ledger = runtime.spawn(Ledger)?;
+    ///
+    /// let claim = node.claim_unique("ledger", &ledger)?;
+    /// let token = claim.wait_timeout(limit)??;
+    /// assert!(token > 0);
+    /// assert_eq!(node.unique_holder("ledger"), Some(ledger.pid()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn claim_unique(&self, name: &str, target: impl Target) -> Result<UniqueClaim, ClusterNameError> {
+        let (node, core, pid) = self.own_process(&target)?;
+        node.unique().claim(&core, name, pid)
+    }
+
+    /// Releases a unique name that a process of this node has claimed, or holds. Returns whether it had claimed it.
+    pub fn release_unique(&self, name: &str, target: impl Target) -> bool {
+        self.own_process(&target).is_ok_and(|(node, _, pid)| node.unique().release(name, pid))
+    }
+
+    /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago.
+    /// `None` if no process holds it, and if this node is not connected to that of the holder.
+    pub fn unique_holder(&self, name: &str) -> Option<Pid> {
+        self.groups()?.unique_holder(name)
+    }
+
     fn groups(&self) -> Option<Arc<Groups<Connection>>> {
         Some(self.members.node()?.groups().clone())
     }
@@ -180,6 +244,12 @@ impl Cluster {
             Some(None) => ClusterNameError::Durable(pid),
             None => NoSuchProcessError::Pid(pid).into(),
         })
+    }
+
+    /// Stops the work of this node on unique names, or has it go on, as if its program was stopped.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn stop_names(&self, is_stopped: bool) {
+        self.members.node().unwrap().unique().stop(is_stopped);
     }
 
     /// Spoils the table of this node: a member of another node is dropped, and one is invented. Returns the label of

@@ -175,6 +175,7 @@ impl Connection {
                 core.told(told, &mut core.executor());
             }
             Head::Share(share) => self.take_share(share)?,
+            Head::Lease(frame) => self.take_lease_frame(frame)?,
             // They have a value, or concern a question.
             Head::Message { .. }
             | Head::Broadcast { .. }

@@ -1,4 +1,4 @@
-//! The entries of one node: its members of groups, and its claims to shared names.
+//! The entries of one node: its members of groups, its claims to shared names, and its holders of unique names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +23,14 @@ pub(crate) enum Role {
     Claimant { since: u64 },
     /// It is a member of the group, under this label.
     Member { label: String },
+    /// It holds the unique name, with this token.
+    Holder { token: u64 },
 }
 
 /// A fact about a process that its node owns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// The name of the group, or the shared name.
+    /// The name of the group, or the shared or unique name.
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) pid: Pid,
@@ -61,7 +63,7 @@ impl Entry {
         let is_valid = |text: &String| (1..=LONGEST).contains(&text.len());
         is_valid(&self.name)
             && match &self.role {
-                Role::Claimant { .. } => true,
+                Role::Claimant { .. } | Role::Holder { .. } => true,
                 Role::Member { label } => is_valid(label),
             }
     }
@@ -69,7 +71,7 @@ impl Entry {
     /// The memory that it takes, as it is counted.
     pub(crate) fn cost(&self) -> usize {
         let label = match &self.role {
-            Role::Claimant { .. } => 0,
+            Role::Claimant { .. } | Role::Holder { .. } => 0,
             Role::Member { label } => label.len(),
         };
         OVERHEAD + self.name.len() + label
@@ -133,7 +135,7 @@ impl Entries {
     pub(crate) fn members(&self, group: &str) -> impl Iterator<Item = (&str, Pid)> {
         self.by_name.get(group).into_iter().flatten().filter_map(|(role, pid)| match role {
             Role::Member { label } => Some((label.as_str(), *pid)),
-            Role::Claimant { .. } => None,
+            Role::Claimant { .. } | Role::Holder { .. } => None,
         })
     }
 
@@ -141,7 +143,15 @@ impl Entries {
     pub(crate) fn claim(&self, name: &str) -> Option<(u64, Pid)> {
         match self.by_name.get(name)?.first()? {
             (Role::Claimant { since }, pid) => Some((*since, *pid)),
-            (Role::Member { .. }, _) => None,
+            (Role::Member { .. } | Role::Holder { .. }, _) => None,
+        }
+    }
+
+    /// The holding of a unique name with the greatest token: the token and the process.
+    pub(crate) fn holding(&self, name: &str) -> Option<(u64, Pid)> {
+        match self.by_name.get(name)?.last()? {
+            (Role::Holder { token }, pid) => Some((*token, *pid)),
+            (Role::Member { .. } | Role::Claimant { .. }, _) => None,
         }
     }
 }

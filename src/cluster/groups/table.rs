@@ -264,6 +264,11 @@ impl Table {
         claims.min().map(|(.., pid)| pid)
     }
 
+    /// The process that holds a unique name. If two nodes say so, the greater token is right.
+    pub(crate) fn unique_holder(&self, name: &str) -> Option<Pid> {
+        self.all().filter_map(|(_, entries)| entries.holding(name)).max().map(|(_, pid)| pid)
+    }
+
     /// The digests of the entries of all nodes.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn digests(&self) -> Vec<(u64, Digest)> {

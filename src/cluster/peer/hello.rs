@@ -7,7 +7,7 @@ use super::frame::{Ends, Kind, Reader, begin, put_text, put_varint};
 use super::refusal::{Difference, Refusal};
 
 /// The most voters of a cluster that a `Hello` may name.
-const MOST_VOTERS: usize = 64;
+pub(crate) const MOST_VOTERS: usize = 64;
 
 /// The newest version of the protocol that this node speaks. `tests/protocol/` has the frames of each version.
 pub(crate) const PROTOCOL: u16 = 1;
