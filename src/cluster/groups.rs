@@ -22,7 +22,7 @@ use super::leases::MOST;
 use crate::clock::Clock;
 use crate::inside::WaitError;
 use crate::latch::{Latch, LatchFuture};
-use crate::outcome::{BoxError, tell_log};
+use crate::outcome::BoxError;
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::NoSuchProcessError;
@@ -393,14 +393,10 @@ impl<C: Shares + 'static> Groups<C> {
         lock(&self.state).table.holder(name)
     }
 
-    /// A process of this node holds a unique name now.
-    pub(super) fn holds(&self, name: &str, pid: Pid, token: u64) {
+    /// A process of this node holds a unique name now. Returns whether there is room to tell others.
+    pub(super) fn holds(&self, name: &str, pid: Pid, token: u64) -> bool {
         let entry = Entry { name: name.into(), role: Role::Holder { token }, pid };
-        self.change(|state, effects, _| {
-            if !state.has_left && state.table.insert(entry, effects).is_err() {
-                tell_log(|| tracing::error!(name, %pid, "there is no room to tell others of the holder of a name"));
-            }
-        });
+        self.change(|state, effects, _| state.has_left || state.table.insert(entry, effects).is_ok())
     }
 
     /// A process of this node does not hold a unique name any more.

@@ -22,8 +22,13 @@ const HOLD: Duration = Duration::from_millis(4_500);
 /// A holder gives up this long before its lease ends.
 const MARGIN: Duration = Duration::from_millis(250);
 
-/// The time between two requests of a claim to its voters.
+/// The time between two requests of a claim to its voters, at most. The requests of many claims come together, at
+/// multiples of `BEAT`.
 const RENEW: Duration = Duration::from_millis(1_500);
+const BEAT: Duration = Duration::from_millis(50);
+
+/// Tokens begin with the time by the wall clock, in microseconds. No honest node is so far ahead.
+const CENTURY: u64 = 100 * 365 * 24 * 60 * 60 * 1_000_000;
 
 /// In a split vote, a claim gives its votes back to an earlier one after this time.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,6 +53,8 @@ pub(crate) enum LeaseFrame {
     Yield { name: String, number: u64, since: u64, sent: u64 },
     /// A claim has ended.
     Release { name: String, number: u64, since: u64 },
+    /// A claim is over that may have counted on its leases. They last, but it does not wait any more.
+    Lost { name: String, number: u64, since: u64 },
     /// A voter has granted the name, or has renewed the lease. `sent` is that of the last request that it has got. An
     /// earlier claim waits if the name is wanted.
     Granted { number: u64, sent: u64, token: u64, is_wanted: bool },
@@ -80,6 +87,10 @@ pub(crate) struct Leases {
     voter: Option<Voter>,
     claims: BTreeMap<u64, Claim>,
     next: u64,
+    /// No claim is due before. `None` if nothing is due at all.
+    due: Option<Duration>,
+    /// The time of the start by the wall clock.
+    start: u64,
     /// Frames of this node to itself.
     local: VecDeque<LeaseFrame>,
 }
@@ -156,7 +167,7 @@ impl Leases {
         let places = BTreeMap::from([(here.0, place)]);
         let voter = place.map(|_| Voter::new(now, start));
         let (voters, claims, local) = (voters.to_vec(), BTreeMap::new(), VecDeque::new());
-        Leases { here: here.0, voters, places, voter, claims, next: 1, local }
+        Leases { here: here.0, voters, places, voter, claims, next: 1, due: None, start, local }
     }
 
     pub(crate) fn has_voters(&self) -> bool {
@@ -197,6 +208,22 @@ impl Leases {
         self.settle(now, effects);
     }
 
+    /// A claim of a process that may go on for a while has ended. If it may count on leases, the voters keep them.
+    pub(crate) fn abandon(&mut self, now: Duration, number: u64, effects: &mut Vec<Effect>) {
+        match self.claims.get(&number) {
+            Some(claim) if claim.token > 0 => self.lose(number, effects),
+            _ => self.release(now, number, effects),
+        }
+        self.settle(now, effects);
+    }
+
+    /// A claim is over, and its leases may last.
+    fn lose(&mut self, number: u64, effects: &mut Vec<Effect>) {
+        if let Some(Claim { name, since, .. }) = self.claims.remove(&number) {
+            self.send_to_voters(&LeaseFrame::Lost { name, number, since }, effects);
+        }
+    }
+
     /// A node is connected.
     pub(crate) fn up(&mut self, now: Duration, peer: (u64, &str), effects: &mut Vec<Effect>) {
         let place = self.voters.iter().position(|voter| voter == peer.1);
@@ -210,7 +237,10 @@ impl Leases {
 
     /// A node is not connected any more.
     pub(crate) fn down(&mut self, now: Duration, peer: u64, effects: &mut Vec<Effect>) {
-        self.places.remove(&peer);
+        if let Some(Some(place)) = self.places.remove(&peer) {
+            // A vote cannot be given back to it. When it is up again, it says anew that the vote is wanted.
+            self.claims.values_mut().for_each(|claim| claim.votes[place].wanted_since = None);
+        }
         self.voter.iter_mut().for_each(|voter| voter.down(peer));
         self.tick(now, effects);
     }
@@ -236,18 +266,23 @@ impl Leases {
         let mut answers = Vec::new();
         self.voter.iter_mut().for_each(|voter| voter.tick(now, &mut answers));
         self.answer(answers, effects);
+        self.due = None;
         let numbers: Vec<u64> = self.claims.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.review(now, number, effects));
         self.settle(now, effects);
     }
 
-    /// When `tick` is to be called.
+    /// When `tick` is to be called. Nothing may be due then any more, because leases were renewed.
     pub(crate) fn due(&self) -> Option<Duration> {
-        let voter = self.voter.as_ref().and_then(Voter::due);
-        self.claims.values().map(|claim| self.claim_due(claim)).chain(voter).min()
+        self.voter.as_ref().and_then(Voter::due).into_iter().chain(self.due).min()
     }
 
-    fn claim_due(&self, claim: &Claim) -> Duration {
+    fn note_due(&mut self, number: u64) {
+        let due = self.claims.get(&number).map(Leases::claim_due);
+        self.due = self.due.into_iter().chain(due).min();
+    }
+
+    fn claim_due(claim: &Claim) -> Duration {
         if claim.is_held {
             return claim.renew_at.min(claim.held_until().saturating_sub(MARGIN));
         }
@@ -296,6 +331,11 @@ impl Leases {
     fn take(&mut self, now: Duration, peer: u64, frame: LeaseFrame, effects: &mut Vec<Effect>) -> Result<(), BoxError> {
         let key = |since, number| ClaimKey { since, node: peer, number };
         let mut answers = Vec::new();
+        if let LeaseFrame::Granted { token, .. } | LeaseFrame::Request { token, .. } = &frame
+            && *token > self.start.saturating_add(CENTURY)
+        {
+            return Err("a token of another node is far too great".into());
+        }
         match (frame, &mut self.voter) {
             (LeaseFrame::Granted { number, sent, token, is_wanted }, _) => {
                 let place = self.places.get(&peer).copied().flatten().ok_or("a node that is no voter has voted")?;
@@ -312,6 +352,7 @@ impl Leases {
             (LeaseFrame::Yield { name, number, since, sent }, Some(voter)) => {
                 voter.yielded(now, (&name, key(since, number)), sent, &mut answers);
             }
+            (LeaseFrame::Lost { name, number, since }, Some(voter)) => voter.lost(&name, key(since, number)),
             (LeaseFrame::Release { name, number, since }, Some(voter)) => {
                 voter.released(now, &name, key(since, number), &mut answers);
             }
@@ -330,7 +371,7 @@ impl Leases {
     ) -> Result<(), BoxError> {
         // First, so that a majority that has ended in the meantime does not go on.
         self.review(now, number, effects);
-        // A claim that has ended has told its voters.
+        // A claim that has ended has told its voters. Its leases may last.
         let Some(claim) = self.claims.get_mut(&number) else { return Ok(()) };
         if sent > claim.sent {
             return Err("a voter has granted a request that was not sent".into());
@@ -350,14 +391,18 @@ impl Leases {
 
     /// Draws the conclusions from the votes for a claim, and from the time.
     fn review(&mut self, now: Duration, number: u64, effects: &mut Vec<Effect>) {
+        self.conclude(now, number, effects);
+        self.note_due(number);
+    }
+
+    fn conclude(&mut self, now: Duration, number: u64, effects: &mut Vec<Effect>) {
         let has_majority = self.has_majority();
         let Some(claim) = self.claims.get_mut(&number) else { return };
         if claim.is_held {
             let until = claim.held_until();
             if until.saturating_sub(MARGIN) <= now {
-                // The voters are not told. So nobody has the name before their leases have ended, whatever the process
-                // does in the meantime.
-                self.claims.remove(&number);
+                // Nobody has the name before the leases have ended, whatever the process does in the meantime.
+                self.lose(number, effects);
                 return effects.push(Effect::Lost { number });
             }
         } else {
@@ -373,7 +418,7 @@ impl Leases {
             } else if claim.token == 0 {
                 claim.token = claim.votes.iter().map(|vote| vote.token).max().unwrap_or_default().saturating_add(1);
                 let frame = claim.request(now, number);
-                (claim.confirmed_from, claim.renew_at) = (claim.sent, now + RENEW);
+                (claim.confirmed_from, claim.renew_at) = (claim.sent, next_request(now));
                 return self.send_to_voters(&frame, effects);
             } else if claim.held_until() > now + MARGIN {
                 claim.is_held = true;
@@ -382,7 +427,7 @@ impl Leases {
         }
         let Some(claim) = self.claims.get_mut(&number) else { return };
         if claim.renew_at <= now {
-            claim.renew_at = now + RENEW;
+            claim.renew_at = next_request(now);
             let frame = claim.request(now, number);
             self.send_to_voters(&frame, effects);
         }
@@ -427,6 +472,12 @@ impl Leases {
             }
         }
     }
+}
+
+/// When a claim asks its voters again that asks them now.
+fn next_request(now: Duration) -> Duration {
+    let at = (now + RENEW).as_micros();
+    Duration::from_micros((at - at % BEAT.as_micros()) as u64)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -15,7 +15,7 @@ use super::leases::{Effect, LeaseFrame, Leases, MOST};
 use crate::clock::Clock;
 use crate::inside::WaitError;
 use crate::latch::{Latch, LatchFuture};
-use crate::outcome::BoxError;
+use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, Weak, lock};
 use crate::process::NoSuchProcessError;
@@ -133,6 +133,10 @@ struct Later {
     held: Vec<(Latch<Result<u64, UniqueClaimEnd>>, u64)>,
     ended: Vec<(Own, UniqueClaimEnd)>,
     watchers: Vec<ExitWatcher>,
+    /// The names of which there is no room to tell others.
+    untold: Vec<(String, Pid)>,
+    /// Processes that have ended.
+    gone: Vec<Pid>,
 }
 
 impl<C> State<C> {
@@ -190,21 +194,28 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
             state.timer = due.or(state.timer);
             (result, due.map(|due| (due, due.saturating_sub(now))))
         };
-        let Some(core) = self.core.upgrade() else { return result };
-        if let Some((due, delay)) = timer {
-            let me = self.me.clone();
-            let tick = Box::new(move || me.upgrade().into_iter().for_each(|me| me.tick(due)));
-            // A runtime that shuts down has no timers. Its processes have ended, or their leases do.
-            let _ = core.timers.after(0, delay, Timed::Run(tick));
+        if let Some(core) = self.core.upgrade() {
+            if let Some((due, delay)) = timer {
+                let me = self.me.clone();
+                let tick = Box::new(move || me.upgrade().into_iter().for_each(|me| me.tick(due)));
+                if core.timers.after(0, delay, Timed::Run(tick)).is_err() {
+                    // The runtime shuts down, or there is no thread for timers. The next call tries again.
+                    lock(&self.state).timer = None;
+                }
+            }
+            for pid in later.terminated {
+                let _ = core.terminate(&mut core.executor(), pid, false);
+            }
+            later.leased.into_iter().for_each(|(pid, lease)| core.road.give_lease(pid, lease));
+            later.gone.into_iter().for_each(|pid| drop(core.road.new_leases.take(pid)));
         }
-        for pid in later.terminated {
-            let _ = core.road.terminate(&mut core.executor(), pid, 0);
-        }
-        later.leased.into_iter().for_each(|(pid, lease)| core.road.give_lease(pid, lease));
         later.held.into_iter().for_each(|(held, token)| _ = held.set(Ok(token)));
         for (own, end) in later.ended {
             let _ = own.held.set(Err(end));
             let _ = own.end.set(end);
+        }
+        for (name, pid) in later.untold {
+            tell_log(|| tracing::error!(name, %pid, "there is no room to tell others of the holder of a name"));
         }
         drop(later.watchers);
         result
@@ -268,7 +279,9 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
             match state.claims.get_mut(&number) {
                 Some(own) if holds => {
                     own.is_held = true;
-                    self.groups.holds(&own.name, own.pid, own.token);
+                    if !self.groups.holds(&own.name, own.pid, own.token) {
+                        later.untold.push((own.name.clone(), own.pid));
+                    }
                     later.held.push((own.held.clone(), own.token));
                 }
                 // The process was busy for longer than the lease. It has not held the name, and the claim is about to
@@ -364,6 +377,7 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
     fn process_ended(&self, pid: Pid) {
         self.change(|state, now, effects, later| {
             self.release_all(state, now, |own| own.pid == pid, (effects, later));
+            later.gone.push(pid);
         });
     }
 
@@ -412,7 +426,12 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
     /// This node has left the cluster.
     pub(crate) fn left(&self) {
         self.change(|state, now, effects, later| {
-            self.release_all(state, now, |_| true, (effects, later));
+            // Processes that have ended have no claims any more. One that is stuck in a step may go on with it, so its
+            // leases last.
+            for number in state.claims.keys().copied().collect::<Vec<_>>() {
+                self.end(state, number, UniqueClaimEnd::Released, later);
+                state.leases.abandon(now, number, effects);
+            }
             state.has_left = true;
         });
     }

@@ -75,7 +75,7 @@ impl NewLeases {
     }
 
     /// Takes the leases of a process.
-    pub(super) fn take(&self, pid: Pid) -> Vec<Arc<Lease>> {
+    pub(crate) fn take(&self, pid: Pid) -> Vec<Arc<Lease>> {
         // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
         if self.count.load(Ordering::Relaxed) == 0 {
             return Vec::new();

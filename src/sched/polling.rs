@@ -101,6 +101,14 @@ fn poll_due<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, b
     executor.let_go();
     let pid = body.head.pid;
     while let Some(mut resident) = body.head.residents().and_then(Residents::next_due) {
+        // The polls before it, or the step, may have taken long.
+        #[cfg(feature = "cluster")]
+        if engine.road().is_fenced(executor, body) {
+            if let Some(residents) = body.head.residents() {
+                residents.put_back(resident);
+            }
+            break;
+        }
         let tag = resident.tag();
         executor.shows(StepActivity::Poll { tag });
         match poll(engine, &mut resident) {

@@ -165,13 +165,13 @@ impl Cluster {
     /// A majority of the [voters](super::ClusterBuilder::voters) decides. The process waits until the name is free, and
     /// those that have claimed it before have had it. Then it holds the name until it is released, the process ends, or
     /// the node loses the majority of the voters. In the last case the process is terminated with
-    /// [`Reason::NameLost`](crate::Reason::NameLost) within 4.5 s, and no step of it begins later. This is also true if
-    /// its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
+    /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later, and no step of it begins after that. This is
+    /// also true if its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
     /// claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
     ///
     /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
-    /// not interrupted when the name is lost. So send the token along with what must not be done twice, and let the
-    /// receiver refuse a token that is smaller than one that it has seen.
+    /// not interrupted when the name is lost, and jobs, commands and `close` may begin later. So send the token along
+    /// with what must not be done twice, and let the receiver refuse a token that is smaller than one that it has seen.
     ///
     /// `docs/cluster.md` of the repository has the conditions: the clocks of all nodes run at rates that differ by less
     /// than 5 %, and go on while a program is stopped. This is not so for a machine that is suspended.
@@ -213,12 +213,14 @@ impl Cluster {
     }
 
     /// Releases a unique name that a process of this node has claimed, or holds. Returns whether it had claimed it.
+    ///
+    /// The process is not told, and goes on. So the holder itself should call this, or a caller that has told it.
     pub fn release_unique(&self, name: &str, target: impl Target) -> bool {
         self.own_process(&target).is_ok_and(|(node, _, pid)| node.unique().release(name, pid))
     }
 
-    /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago.
-    /// `None` if no process holds it, and if this node is not connected to that of the holder.
+    /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago,
+    /// or before this program was stopped, if it was. `None` if no process holds it, and if this node is not connected to that of the holder.
     pub fn unique_holder(&self, name: &str) -> Option<Pid> {
         self.groups()?.unique_holder(name)
     }

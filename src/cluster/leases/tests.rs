@@ -266,3 +266,79 @@ fn a_token_that_was_not_confirmed_in_time_is_dropped() {
     (0..2).for_each(|voter| leases.receive(ms(7_020), voter, granted(last, 10), &mut effects).unwrap());
     assert!(matches!(effects[..], [Effect::Held { token: 10, .. }]));
 }
+
+/// Otherwise a timer would be due again and again.
+#[test]
+fn a_wanted_vote_of_a_voter_that_goes_down_is_due_no_more() {
+    let voters = [0, 1, 2].map(name);
+    let (at, mut effects) = (Duration::from_millis, Vec::new());
+    let mut leases = Leases::new(at(0), (77, "claimant"), &voters, 1);
+    (0..3).for_each(|place| leases.up(at(1), (place as u64, &name(place)), &mut effects));
+    let number = leases.claim(at(1_000), "name", 5, &mut effects);
+    let sent = leases.claims[&number].sent;
+    let granted = LeaseFrame::Granted { number, sent, token: 1, is_wanted: true };
+    leases.receive(at(1_010), 0, granted, &mut effects).unwrap();
+    assert_eq!(leases.due(), Some(at(1_110)));
+    leases.down(at(1_050), 0, &mut effects);
+    leases.tick(at(1_111), &mut effects);
+    assert!(leases.due().is_some_and(|due| due > at(1_111)), "{:?}", leases.due());
+}
+
+/// A voter that was restarted may hear first of a claim that waits, and that is earlier by the wall clocks.
+#[test]
+fn a_holder_gets_the_votes_of_restarted_voters_back_from_those_that_wait() {
+    for seed in seeds(40) {
+        let mut world = calm(seed);
+        (world.nodes[4].skew, world.nodes[3].skew) = (60 * SECOND, 0);
+        let holder = world.claim(4, 0).unwrap();
+        world.run_for(SECOND);
+        world.claim(3, 0).unwrap();
+        world.run_for(SECOND);
+        for voter in [0, 2, 1] {
+            world.crash(voter);
+            world.run_for(20 * SECOND);
+            world.start(voter);
+            world.run_for(10 * SECOND);
+        }
+        assert_eq!((world.holders(0), world.held.len()), (vec![(4, holder)], 1), "seed {seed}");
+        world.fine(seed);
+    }
+}
+
+#[test]
+fn a_lost_claim_waits_at_no_voter_and_its_leases_last() {
+    let (at, voters) = (Duration::from_secs, [0, 1].map(name));
+    let (first, second) = (5, 6);
+    let mut effects = Vec::new();
+    let mut leases = Leases::new(at(0), (0, &voters[0]), &voters, 1);
+    (1..8).for_each(|peer| leases.up(at(0), (peer, "another"), &mut effects));
+    let request = |number, token| LeaseFrame::Request { name: "name".into(), number, since: 1, sent: 1, token };
+    let lost = |number| LeaseFrame::Lost { name: "name".into(), number, since: 1 };
+    let granted = |effects: &mut Vec<Effect>| {
+        let is_grant = |effect: &Effect| match effect {
+            Effect::Send(peer, LeaseFrame::Granted { .. }) => Some(*peer),
+            _ => None,
+        };
+        effects.drain(..).filter_map(|effect| is_grant(&effect)).collect::<Vec<_>>()
+    };
+    effects.clear();
+    leases.receive(at(10), first, request(1, 3), &mut effects).unwrap();
+    leases.receive(at(10), second, request(1, 0), &mut effects).unwrap();
+    assert_eq!(granted(&mut effects), [first]);
+    leases.receive(at(11), first, lost(1), &mut effects).unwrap();
+    assert!(granted(&mut effects).is_empty(), "its lease lasts");
+    leases.tick(at(15), &mut effects);
+    assert_eq!(granted(&mut effects), [second]);
+    // A claim that waits is taken out of the queue.
+    leases.receive(at(16), first, request(2, 4), &mut effects).unwrap();
+    leases.receive(at(16), first, lost(2), &mut effects).unwrap();
+    granted(&mut effects);
+    leases
+        .receive(at(17), second, LeaseFrame::Release { name: "name".into(), number: 1, since: 1 }, &mut effects)
+        .unwrap();
+    leases.tick(at(17), &mut effects);
+    assert!(granted(&mut effects).is_empty(), "nobody has claimed it");
+    assert!(leases.voter.as_ref().is_some_and(Voter::is_empty));
+    // A token from a century ahead would end the growth of all tokens.
+    assert!(leases.receive(at(18), first, request(3, u64::MAX), &mut effects).is_err());
+}

@@ -26,6 +26,7 @@ struct Lease {
     /// When the request was sent to which the voter has answered last, by the clock of the claimant.
     sent: u64,
     until: Duration,
+    token: u64,
 }
 
 /// A claim that waits.
@@ -34,6 +35,8 @@ struct Waiting {
     claim: ClaimKey,
     /// When its last request was sent, by the clock of the claimant.
     sent: u64,
+    /// Its token, if a majority has granted it.
+    token: u64,
 }
 
 /// A name that is claimed.
@@ -66,22 +69,33 @@ pub(super) struct Voter {
     /// The greatest token that it has heard of, or the time of its start.
     token: u64,
     names: BTreeMap<String, Votes>,
+    /// Nothing is due before. `None` if nothing is due at all.
+    due: Option<Duration>,
     /// The number of claims of each node.
     counts: BTreeMap<u64, usize>,
 }
 
 impl Votes {
     /// Grants the name to a claim.
-    fn grant(&mut self, now: Duration, Waiting { claim, sent }: Waiting, token: u64, answers: &mut Answers) {
-        self.lease = Some(Lease { claim, sent, until: now + LEASE });
+    fn grant(&mut self, now: Duration, next: Waiting, token: u64, answers: &mut Answers) {
+        let Waiting { claim, sent, token: of_claim } = next;
+        self.lease = Some(Lease { claim, sent, until: now + LEASE, token: of_claim });
         self.tell(token, answers);
     }
 
     /// Answers the claim that has the lease.
     fn tell(&self, token: u64, answers: &mut Answers) {
-        let Some(Lease { claim, sent, .. }) = &self.lease else { return };
-        let is_wanted = self.queue.iter().any(|waiting| waiting.claim < *claim);
+        let Some(Lease { claim, sent, token: of_claim, .. }) = &self.lease else { return };
+        let is_wanted = self.queue.iter().any(|waiting| rank(waiting.claim, waiting.token) < rank(*claim, *of_claim));
         answers.push((claim.node, LeaseFrame::Granted { number: claim.number, sent: *sent, token, is_wanted }));
+    }
+
+    /// A claim waits. If it goes before the claim with the lease, that one is told.
+    fn tell_if_wanted(&self, claim: ClaimKey, token: u64, answers: &mut Answers) {
+        let Some(waiting) = self.place(claim).map(|at| &self.queue[at]) else { return };
+        if self.lease.as_ref().is_some_and(|lease| rank(claim, waiting.token) < rank(lease.claim, lease.token)) {
+            self.tell(token, answers);
+        }
     }
 
     fn place(&self, claim: ClaimKey) -> Option<usize> {
@@ -96,7 +110,7 @@ impl Votes {
 impl Voter {
     /// A voter that starts now. `token` is the time by the wall clock.
     pub(super) fn new(now: Duration, token: u64) -> Voter {
-        Voter { opens_at: now + LEASE, token, names: BTreeMap::new(), counts: BTreeMap::new() }
+        Voter { opens_at: now + LEASE, token, names: BTreeMap::new(), due: None, counts: BTreeMap::new() }
     }
 
     /// Takes the request of a claim: a new one, or that of a claim that waits or has the lease.
@@ -107,11 +121,14 @@ impl Voter {
         let votes = self.names.entry(name.clone()).or_default();
         match &mut votes.lease {
             Some(lease) if lease.claim == claim => {
-                (lease.sent, lease.until) = (sent, now + LEASE);
+                (lease.sent, lease.until, lease.token) = (sent, now + LEASE, token);
                 votes.tell(self.token, answers);
             }
             _ => match votes.place(claim) {
-                Some(at) => votes.queue[at].sent = sent,
+                Some(at) => {
+                    (votes.queue[at].sent, votes.queue[at].token) = (sent, token);
+                    votes.tell_if_wanted(claim, self.token, answers);
+                }
                 None => {
                     let count = self.counts.entry(claim.node).or_default();
                     // Leases of claims that are lost last for a while.
@@ -119,10 +136,8 @@ impl Voter {
                         return Err(TooMany);
                     }
                     *count += 1;
-                    votes.queue.push_back(Waiting { claim, sent });
-                    if votes.lease.as_ref().is_some_and(|lease| claim < lease.claim) {
-                        votes.tell(self.token, answers);
-                    }
+                    votes.queue.push_back(Waiting { claim, sent, token });
+                    votes.tell_if_wanted(claim, self.token, answers);
                 }
             },
         }
@@ -134,10 +149,20 @@ impl Voter {
     pub(super) fn yielded(&mut self, now: Duration, (name, claim): (&str, ClaimKey), sent: u64, answers: &mut Answers) {
         let Some(votes) = self.names.get_mut(name).filter(|votes| votes.is_held_by(claim)) else { return };
         votes.lease = None;
-        votes.queue.push_back(Waiting { claim, sent });
-        let first = (0..votes.queue.len()).min_by_key(|at| votes.queue[*at].claim);
+        votes.queue.push_back(Waiting { claim, sent, token: 0 });
+        let first = (0..votes.queue.len()).min_by_key(|at| rank(votes.queue[*at].claim, votes.queue[*at].token));
         if let Some(first) = first.and_then(|first| votes.queue.remove(first)) {
             votes.grant(now, first, self.token, answers);
+            self.note_due(now + LEASE);
+        }
+    }
+
+    /// A claim is over that may have counted on a lease. It does not wait, and its lease lasts.
+    pub(super) fn lost(&mut self, name: &str, claim: ClaimKey) {
+        let Some(votes) = self.names.get_mut(name) else { return };
+        if let Some(at) = votes.place(claim) {
+            votes.queue.remove(at);
+            forget(&mut self.counts, claim.node);
         }
     }
 
@@ -178,11 +203,17 @@ impl Voter {
             self.end_lease(now, &name);
             self.grant_next(now, &name, answers);
         }
+        self.due =
+            self.names.values().map(|votes| votes.lease.as_ref().map_or(self.opens_at, |lease| lease.until)).min();
     }
 
-    /// When the next lease ends, or the first is granted.
+    /// When the next lease ends, or the first is granted. It may be later by then, because leases are renewed.
     pub(super) fn due(&self) -> Option<Duration> {
-        self.names.values().map(|votes| votes.lease.as_ref().map_or(self.opens_at, |lease| lease.until)).min()
+        self.due
+    }
+
+    fn note_due(&mut self, at: Duration) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
     fn end_lease(&mut self, now: Duration, name: &str) {
@@ -193,16 +224,23 @@ impl Voter {
         }
     }
 
-    /// Grants a name that is free to the claim that has waited longest.
+    /// Grants a name that is free to the claim that has waited longest. One that has a majority goes first, so that it
+    /// does not lose its votes one by one to a claim that waits.
     fn grant_next(&mut self, now: Duration, name: &str, answers: &mut Answers) {
         let Some(votes) = self.names.get_mut(name) else { return };
         if votes.lease.is_none() && self.opens_at <= now {
-            match votes.queue.pop_front() {
-                Some(first) => votes.grant(now, first, self.token, answers),
+            let first = votes.queue.iter().position(|waiting| waiting.token > 0).unwrap_or(0);
+            match votes.queue.remove(first) {
+                Some(first) => {
+                    votes.grant(now, first, self.token, answers);
+                    self.note_due(now + LEASE);
+                }
                 None => _ = self.names.remove(name),
             }
         } else if votes.lease.is_none() && votes.queue.is_empty() {
             self.names.remove(name);
+        } else if votes.lease.is_none() {
+            self.note_due(self.opens_at);
         }
     }
 
@@ -210,6 +248,11 @@ impl Voter {
     pub(super) fn is_empty(&self) -> bool {
         self.names.is_empty() && self.counts.is_empty()
     }
+}
+
+/// The order in which claims give way to each other: one that has a majority is first, and then an earlier one.
+fn rank(claim: ClaimKey, token: u64) -> (bool, ClaimKey) {
+    (token == 0, claim)
 }
 
 /// A claim of this node is not counted any more.
