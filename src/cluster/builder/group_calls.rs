@@ -163,8 +163,8 @@ impl Cluster {
     /// Claims a unique name for a process of this node. The name has at most one holder, also while the network is cut.
     ///
     /// A majority of the [voters](crate::cluster::ClusterBuilder::voters) decides. The process waits until the name is
-    /// free, and those that have claimed it before have had it. Then it holds the name until it is released, the process
-    /// ends, or the node loses the majority of the voters. In the last case the process is terminated with
+    /// free, and those that have claimed it before have had it. Then it holds the name until it releases it or ends, or
+    /// the node loses the majority of the voters. In the last case the process is terminated with
     /// [`Reason::NameLost`](crate::Reason::NameLost) within 4.5 s, and no step of it begins later. This is also true if
     /// its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
     /// claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
