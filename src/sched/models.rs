@@ -207,8 +207,7 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
     });
 }
 
-/// A lease comes while a turn that began with polls ends. Fails if `take_poll_request` is called after the leases are
-/// taken, or if the lease is added after the process is asked to look.
+/// A lease comes while a turn that began with polls ends. Fails if a lease that is added is not counted.
 #[cfg(feature = "cluster")]
 #[test]
 fn a_lease_is_taken_in_this_turn_or_the_next_one() {

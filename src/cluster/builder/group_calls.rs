@@ -162,8 +162,8 @@ impl Cluster {
 
     /// Claims a unique name for a process of this node. The name has at most one holder, also while the network is cut.
     ///
-    /// A majority of the [voters](super::ClusterBuilder::voters) decides. The process waits until the name is free, and
-    /// those that have claimed it before have had it. Then it holds the name until it is released, the process ends, or
+    /// A majority of the [voters](crate::cluster::ClusterBuilder::voters) decides. The process waits until the name is
+    /// free, and those that have claimed it before have had it. Then it holds the name until it releases it or ends, or
     /// the node loses the majority of the voters. In the last case the process is terminated with
     /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later, and no step of it begins after that. This is
     /// also true if its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
@@ -177,8 +177,8 @@ impl Cluster {
     /// than 5 %, and go on while a program is stopped. This is not so for a machine that is suspended.
     ///
     /// A claim that cannot reach a majority for 5 s ends with
-    /// [`UniqueClaimEnd::NoMajority`](super::UniqueClaimEnd::NoMajority). A process has one claim to a name: a second
-    /// call returns the first claim.
+    /// [`UniqueClaimEnd::NoMajority`](crate::cluster::UniqueClaimEnd::NoMajority). A process has one claim to a name: a
+    /// second call returns the first claim.
     ///
     /// # Errors
     /// See [`ClusterNameError`]. A process of another node claims names on its own node.

@@ -12,7 +12,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 #[test]
 fn a_name_has_at_most_one_holder_in_any_weather_and_tokens_rise() {
     let (mut held, mut lost, mut no_majority) = (0, 0, 0);
-    for seed in seeds(400) {
+    for seed in seeds(200) {
         let (nodes, voters) = [(3, 3), (5, 3), (5, 5), (4, 2), (3, 1)][seed as usize % 5];
         let mut world = World::new(seed, nodes, voters);
         world.at(0, Event::Act);
