@@ -35,7 +35,7 @@ impl Net {
         self.sides[at].1.waiting.len()
     }
 
-    fn from_outside(&self, to: Address<Order>, number: u64, limit: Duration) -> SendFuture<Order> {
+    fn send_outside(&self, to: Address<Order>, number: u64, limit: Duration) -> SendFuture<Order> {
         self.sides[0].0.send_timeout(to, note(number), limit)
     }
 
@@ -65,7 +65,7 @@ fn a_message_from_outside_waits_for_room_and_nobody_need_poll_it() {
     let reader = net.plain(1);
     let far = net.far(&reader, 0);
     net.fill(0, 1, true);
-    let three = [1, 2, 3].map(|number| net.from_outside(far, number, LONG));
+    let three = [1, 2, 3].map(|number| net.send_outside(far, number, LONG));
     assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (3, 0)));
     let [one, two, three] = three;
     drop(two);
@@ -84,16 +84,16 @@ fn messages_from_outside_do_not_overtake_those_that_wait() {
     let reader = net.plain(1);
     let (far, end) = (net.far(&reader, 0), &net.ends[&(0, 1)]);
     net.fill(0, 1, true);
-    let one = net.from_outside(far, 1, LONG);
+    let one = net.send_outside(far, 1, LONG);
     // There is room, but nobody was told of it yet.
     *lock(&end.wires.is_full) = false;
-    assert_eq!(back(net.from_outside(far, 2, Duration::ZERO).wait()), (2, NodeError::Busy));
-    let three = net.from_outside(far, 3, LONG);
+    assert_eq!(back(net.send_outside(far, 2, Duration::ZERO).wait()), (2, NodeError::Busy));
+    let three = net.send_outside(far, 3, LONG);
     one.wait().unwrap();
     three.wait().unwrap();
     net.carry();
     assert_eq!((reader.seen(), net.waiting(0)), (vec!["note 1".into(), "note 3".into()], (0, 0)));
-    net.from_outside(far, 4, Duration::ZERO).wait().unwrap();
+    net.send_outside(far, 4, Duration::ZERO).wait().unwrap();
 }
 
 #[test]
@@ -101,13 +101,13 @@ fn a_message_from_outside_comes_back_at_its_limit_or_if_its_node_is_down() {
     let net = Net::new(2);
     let far = net.far(&net.plain(1), 0);
     net.fill(0, 1, true);
-    assert_eq!(back(net.from_outside(far, 1, Duration::ZERO).wait()), (1, NodeError::Busy));
-    assert_eq!(back(net.from_outside(far, 2, Duration::from_millis(1)).wait()), (2, NodeError::Busy));
-    let waits = net.from_outside(far, 3, LONG);
+    assert_eq!(back(net.send_outside(far, 1, Duration::ZERO).wait()), (1, NodeError::Busy));
+    assert_eq!(back(net.send_outside(far, 2, Duration::from_millis(1)).wait()), (2, NodeError::Busy));
+    let waits = net.send_outside(far, 3, LONG);
     assert_eq!(net.waiting(0), (1, 0), "the one before is forgotten");
     net.cut(0, 1);
     assert_eq!(back(waits.wait()), (3, NodeError::NodeDown));
-    assert_eq!(back(net.from_outside(far, 4, LONG).wait()), (4, NodeError::NodeDown));
+    assert_eq!(back(net.send_outside(far, 4, LONG).wait()), (4, NodeError::NodeDown));
     assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (0, 0)));
 }
 
@@ -257,7 +257,7 @@ fn processes_go_on_though_messages_from_outside_take_all_room() {
     net.fill(0, 1, true);
     net.sends(&sender, far, 1);
     net.sends(&sender, far, 2);
-    let outside: Vec<_> = (0..20).map(|number| net.from_outside(far, number, LONG)).collect();
+    let outside: Vec<_> = (0..20).map(|number| net.send_outside(far, number, LONG)).collect();
     assert_eq!(net.waiting(0), (20, 1));
     // Room for one message at a time.
     for _ in 0..2 {
@@ -313,10 +313,10 @@ fn messages_that_waited_at_a_down_come_back_though_the_node_is_up_again() {
     let mut net = Net::new(2);
     let far = net.far(&net.plain(1), 0);
     net.fill(0, 1, true);
-    let [one, two] = [1, 2].map(|number| net.from_outside(far, number, LONG));
+    let [one, two] = [1, 2].map(|number| net.send_outside(far, number, LONG));
     net.cut(0, 1);
     net.connect(0, 1);
-    net.from_outside(far, 3, LONG).wait().unwrap();
+    net.send_outside(far, 3, LONG).wait().unwrap();
     for (number, waits) in [(2, two), (1, one)] {
         assert_eq!(back(waits.wait()), (number, NodeError::NodeDown), "it is not sent behind a later one");
     }
