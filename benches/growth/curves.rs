@@ -127,7 +127,7 @@ fn ns_each(began: Instant, many: u64) -> f64 {
 }
 
 fn processes(many: u64) -> Outcome<Vec<f64>> {
-    let runtime = Setting { n: many, workers: WORKERS, store: false }.runtime()?;
+    let runtime = Setting { n: many, workers: WORKERS, store: false, metrics: false }.runtime()?;
     let children = Vec::with_capacity(many as usize);
     let before = memory("VmRSS");
     let began = Instant::now();
@@ -152,7 +152,7 @@ fn processes(many: u64) -> Outcome<Vec<f64>> {
 }
 
 fn workers(workers: u64) -> Outcome<Vec<f64>> {
-    let of = |n| Setting { n, workers: workers as usize, store: false };
+    let of = |n| Setting { n, workers: workers as usize, store: false, metrics: false };
     Ok(vec![
         messages::big(&of(1_024_000))?.ns_per_op(),
         births::skynet(&of(1_000_000))?.ns_per_op(),
@@ -161,7 +161,7 @@ fn workers(workers: u64) -> Outcome<Vec<f64>> {
 }
 
 fn senders(many: u64) -> Outcome<Vec<f64>> {
-    let measured = messages::stream(&Setting { n: MESSAGES, workers: WORKERS, store: false }, many)?;
+    let measured = messages::stream(&Setting { n: MESSAGES, workers: WORKERS, store: false, metrics: false }, many)?;
     Ok(vec![measured.ns_per_op(), measured.peak.map_or(0.0, megabytes)])
 }
 
@@ -237,7 +237,7 @@ fn sizes(bytes: u64) -> Outcome<Vec<f64>> {
 }
 
 fn of_size<const SIZE: usize>() -> Outcome<Vec<f64>> {
-    let setting = Setting { n: MESSAGES, workers: WORKERS, store: false };
+    let setting = Setting { n: MESSAGES, workers: WORKERS, store: false, metrics: false };
     let runtime = setting.runtime()?;
     let left = MESSAGES / 2;
     let one = runtime.spawn(Player::<SIZE> { other: None, left, keeps: false })?;

@@ -38,6 +38,7 @@ struct Options<'a> {
     smoke: bool,
     bare: bool,
     store: bool,
+    metrics: bool,
 }
 
 /// Runs the workloads that the command line requests.
@@ -79,7 +80,8 @@ impl Options<'_> {
 
     /// Runs a workload in this process, and prints its line.
     fn here(&self, workload: &Workload) -> Outcome<()> {
-        let setting = Setting { n: self.count(workload), workers: self.workers, store: self.store };
+        let setting =
+            Setting { n: self.count(workload), workers: self.workers, store: self.store, metrics: self.metrics };
         let measured = (workload.run)(&setting)?;
         let line = if self.json {
             measured.json("procession", workload.name, &setting)
@@ -101,6 +103,9 @@ impl Options<'_> {
         if self.store {
             command.arg("--store");
         }
+        if self.metrics {
+            command.arg("--metrics");
+        }
         let status = command.status()?;
         if status.success() { Ok(()) } else { Err(format!("its process ended with {status}").into()) }
     }
@@ -118,6 +123,7 @@ impl Suite {
             smoke: cfg!(debug_assertions),
             bare: false,
             store: false,
+            metrics: false,
         };
         while let Some(argument) = arguments.next()? {
             match argument {
@@ -125,6 +131,7 @@ impl Suite {
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
+                Long("metrics") => options.metrics = true,
                 Long("store") if cfg!(feature = "durable") => options.store = true,
                 Long("store") => return Err("--store needs a build with `--features durable`".into()),
                 // Cargo passes this option to every benchmark.
@@ -164,6 +171,7 @@ impl Suite {
              --json       one line of JSON for each run\n  \
              --smoke      small counts, to see that everything works\n  \
              --bare       no head above the table\n  \
+             --metrics    with figures by type of process\n  \
              --store      with a store open that nobody uses (a build with `--features durable`)\n  \
              --help       this\n\n\
              Workloads, with what is counted, how much of it without --n (with --smoke), and what an operation is:\n"

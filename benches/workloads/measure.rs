@@ -36,6 +36,8 @@ pub(crate) struct Setting {
     /// Is a store of durable processes open, which nobody uses?
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     pub(crate) store: bool,
+    /// Does the runtime collect figures by type?
+    pub(crate) metrics: bool,
 }
 
 impl Setting {

@@ -2,13 +2,17 @@
 
 use std::fmt::Debug;
 
+use procession::observe::MetricsOptions;
 use procession::{Exit, Handle, Process, Runtime};
 
 use super::measure::{Outcome, PATIENCE, Setting, check};
 
 impl Setting {
     pub(crate) fn runtime(&self) -> Outcome<Runtime> {
-        let builder = Runtime::builder().workers(self.workers);
+        let mut builder = Runtime::builder().workers(self.workers);
+        if self.metrics {
+            builder = builder.metrics(MetricsOptions::new());
+        }
         #[cfg(feature = "durable")]
         if self.store {
             use procession::durable::Store;

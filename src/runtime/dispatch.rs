@@ -313,6 +313,11 @@ impl Engine for Core {
                 self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
+            Yield::Count { name, by } => {
+                if let Some(figures) = &executor.counters().figures {
+                    figures.count(body.machine.kind(), name, by);
+                }
+            }
             // The turn performs these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }

@@ -417,6 +417,12 @@ pub(crate) struct Stepped {
 impl Stepped {
     /// The result if there was no process to step.
     pub(crate) const OF_NOBODY: Stepped = Stepped { verdict: Verdict::Broken, unseen: false, signals: false, taken: 0 };
+
+    /// The number of messages that count as stepped. Those that a failed step has taken are dead.
+    #[inline]
+    pub(crate) fn messages(&self) -> u32 {
+        if self.verdict == Verdict::Broken { 0 } else { self.taken }
+    }
 }
 
 /// The most bodies of ended processes whose memory is kept for the next ones.
@@ -603,6 +609,11 @@ pub(crate) enum Yield {
         to: Pid,
     },
     Relate(Relate),
+    /// Adds to a figure.
+    Count {
+        name: &'static str,
+        by: u64,
+    },
     /// The step has drawn random numbers. [`StepOutput::draws`] has the count.
     Drawn,
     Naming {

@@ -158,6 +158,8 @@ pub(crate) struct Look {
     pub(crate) kind: &'static Kind,
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
+    /// The number of times that the process has recovered.
+    pub(crate) incarnation: u16,
     pub(crate) queued: u32,
     /// The birth of the process: microseconds since the start of the runtime, to within 1,024 of them.
     pub(crate) born: u64,
@@ -555,6 +557,7 @@ impl Cell {
             kind: inner.kind?,
             rest,
             steps: inner.steps,
+            incarnation: inner.incarnation(),
             queued: inner.queued,
             born: inner.stamp >> BORN_SHIFT << BORN_UNIT,
         })

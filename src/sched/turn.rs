@@ -107,7 +107,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 close(executor, &mut body);
                 perform(engine, executor, out, &mut body);
                 if let Some(successor) = out.successor.take() {
+                    let before = body.machine.kind();
                     body = upgrade(road, executor, body, *successor, stepped.taken);
+                    executor.counters().replaced(before, body.machine.kind());
                 }
                 // Behind the others, like a process that continues: it might do the same again.
                 return After::Ready(body);
@@ -299,11 +301,7 @@ fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, b
         body.machine.step(&mut body.head, out, budget, executor.sight())
     };
     let stepped = executor.stepped(body, out, stepped);
-    executor.shows(StepActivity::AfterStep);
-    executor.count(|counters| &counters.steps, 1);
-    if stepped.verdict != Verdict::Broken {
-        executor.count(|counters| &counters.stepped, u64::from(stepped.taken));
-    }
+    executor.counts_step(body, &stepped);
     stepped
 }
 
@@ -537,7 +535,7 @@ pub(crate) fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut ch
     if road.observer.is_some() {
         executor.let_go();
     }
-    told_of_spawn(road, &mut child);
+    told_of_spawn(road, executor.counters(), &mut child);
     executor.spawned(child);
 }
 

@@ -371,6 +371,11 @@ impl<P: Process> Driver<P> {
         &self.notes.terminated
     }
 
+    /// Returns the sum of what the process has [counted](crate::StepOutput::count) under this name.
+    pub fn counted(&self, name: &str) -> u64 {
+        self.notes.counted.get(name).copied().unwrap_or(0)
+    }
+
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.
     pub fn outstanding(&self) -> Vec<Outstanding> {
         let Notes { blocking, futures, commands, timers, asks, sends, retries, runs, .. } = &self.notes;

@@ -355,6 +355,7 @@ impl Engine for TestEngine {
                 self.answer(pid, tag, self.name(*naming));
             }
             // The turn handles these itself.
+            Yield::Count { name, by } => self.note(|notes| *notes.counted.entry(name).or_default() += by),
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
     }

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 
 /// Runs one program in this process, and prints its line.
 fn one(single: &Single) -> Outcome<()> {
-    let setting = Setting { n: single.n, workers: single.workers, store: false };
+    let setting = Setting { n: single.n, workers: single.workers, store: false, metrics: false };
     for peer in registry::peers() {
         let Programs::Here(programs) = &peer.programs else { continue };
         let program = programs.iter().find(|program| program.workload == single.workload);
