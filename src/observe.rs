@@ -12,3 +12,6 @@ pub use crate::runtime::{
     NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Snapshot, Stats, StuckProcess, TypeFigures,
     UncleanShutdown, WorkerStats,
 };
+
+#[cfg(feature = "metrics")]
+pub use crate::runtime::MetricsPublisher;

@@ -33,6 +33,13 @@ pub struct Bucket {
     pub count: u64,
 }
 
+impl Bucket {
+    /// The middle of the bucket.
+    pub fn middle(&self) -> Duration {
+        (self.from + self.to) / 2
+    }
+}
+
 impl Histogram {
     /// The duration below which this part of all durations is: 0.5 for the median, for example. `None` if there are
     /// none.
@@ -45,7 +52,7 @@ impl Histogram {
             below += bucket.count;
             below >= rank
         });
-        found.or(self.buckets.last()).map(|bucket| (bucket.from + bucket.to) / 2)
+        found.or(self.buckets.last()).map(Bucket::middle)
     }
 
     /// Adds the counts of one writer, by bucket, and the sum in nanoseconds.

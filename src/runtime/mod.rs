@@ -26,7 +26,10 @@ mod process_ref;
 mod handle;
 mod system;
 mod snapshot;
+mod figure_list;
 mod openmetrics;
+#[cfg(feature = "metrics")]
+mod metrics_publisher;
 mod weak;
 mod calls;
 mod idle;
@@ -55,6 +58,8 @@ pub use self::histogram::{Bucket, Histogram};
 pub use self::idle::NotIdleError;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
 pub use self::metrics_options::MetricsOptions;
+#[cfg(feature = "metrics")]
+pub use self::metrics_publisher::MetricsPublisher;
 pub use self::process_ref::ProcessRef;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
 pub use self::send_future::SendFuture;

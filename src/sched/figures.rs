@@ -453,7 +453,7 @@ mod tests {
     fn gaps_are_random_and_have_the_average() {
         let mut timing = Timing::new(16, 3);
         let gaps: Vec<u32> = (0..100_000).map(|_| timing.gap()).collect();
-        assert!(gaps.iter().all(|gap| (1..=31).contains(gap)));
+        assert!(gaps.iter().all(|gap| (1..=31).contains(gap)) && (1..=31).all(|gap| gaps.contains(&gap)));
         let sum: u32 = gaps.iter().sum();
         assert!((1_580_000..1_620_000).contains(&sum), "{sum}");
         let mut all = Timing::new(1, 0);

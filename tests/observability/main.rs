@@ -25,3 +25,5 @@ mod snapshots;
 mod openmetrics;
 #[cfg(feature = "durable")]
 mod coded;
+#[cfg(feature = "metrics")]
+mod publishing;

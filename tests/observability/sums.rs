@@ -1,6 +1,7 @@
 //! Sums at a quiet moment.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use procession::observe::{ExitCounts, Observer, ProcessIdentity, Snapshot, TypeFigures};
 use procession::{Events, Exit, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
@@ -103,6 +104,25 @@ fn at_a_quiet_moment_all_sums_agree_in_total_by_type_and_by_worker() {
         assert_sums_agree(&runtime, &runtime.snapshot());
     }
     assert!(dead > 50 && waiting > 50 && elsewhere > 10, "{dead} dead, {waiting} wait, {elsewhere} steps elsewhere");
+}
+
+#[test]
+fn spawns_of_several_threads_are_all_counted() {
+    let runtime = measured().workers(1).start().unwrap();
+    let barrier = Arc::new(Barrier::new(4));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (runtime, barrier) = (runtime.clone(), barrier.clone());
+            std::thread::spawn(move || {
+                wait(&barrier);
+                (0..5_000).for_each(|_| drop(runtime.spawn(Idler).unwrap()));
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| wait(thread).unwrap());
+    let snapshot = quiet(&runtime);
+    assert_eq!(of_type(&snapshot, "idler").spawned, 20_000);
+    assert_sums_agree(&runtime, &snapshot);
 }
 
 #[test]
