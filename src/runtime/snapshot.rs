@@ -33,8 +33,8 @@ pub struct Snapshot {
     /// The figures of each type of process that was seen, by name. Empty without
     /// [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
     pub types: Vec<TypeFigures>,
-    /// The dead letters that count for no type. Their receivers never lived, are on other nodes, or are gone for so
-    /// long that another process has their place. Zero without `metrics`.
+    /// The dead letters that count for no type. Their receivers never lived, are durable, are on other nodes, or are
+    /// gone for so long that another process has their place. Zero without `metrics`.
     pub dead_without_type: u64,
     /// The processes with the largest mailboxes, largest first: at most 100. Processes with empty mailboxes are not
     /// listed.

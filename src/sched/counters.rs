@@ -1,8 +1,9 @@
 //! Counts of spawns, sends, steps and losses. Each worker keeps its own; they are added up on request.
 
 pub(crate) use super::count::Count;
-use super::figures::Figures;
+use super::figures::{Directory, Figures};
 use crate::outcome::Exit;
+use crate::primitives::Arc;
 use crate::process::DeadLetterReason;
 use crate::sched::body::Kind;
 
@@ -38,9 +39,9 @@ impl Counters {
         Counters { shared: true, ..Counters::default() }
     }
 
-    /// Whether several threads write them.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.shared
+    /// Adds figures by type, with the same writers.
+    pub(crate) fn add_figures(&mut self, directory: &Arc<Directory>) {
+        self.figures = Some(Box::new(Figures::new(directory.clone(), self.shared)));
     }
 
     /// Adds to one of these counts.

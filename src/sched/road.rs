@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
-use super::figures::{Directory, Figures};
+use super::figures::Directory;
 use super::non_local::NonLocal;
 use super::queue::Queues;
 use super::sleep::Sleep;
@@ -172,7 +172,7 @@ pub(crate) trait Executor {
         self.count(|counters| &counters.steps, 1);
         self.count(|counters| &counters.stepped, u64::from(stepped.messages()));
         if let Some(figures) = &self.counters().figures {
-            figures.stepped(body.machine.kind(), stepped.messages(), None);
+            figures.stepped(body.machine.kind(), stepped.messages());
         }
     }
 
@@ -218,11 +218,11 @@ impl Road {
     /// Gives all counters figures by type. One step in so many is timed.
     pub(crate) fn with_figures(mut self, time_one_in: u32) -> Road {
         let directory = Arc::new(Directory::new(self.views.len(), time_one_in));
-        let figures = |shared| Some(Box::new(Figures::new(directory.clone(), shared)));
-        for view in self.views.iter_mut().filter_map(Arc::get_mut) {
-            view.counters.figures = figures(false);
-        }
-        self.outside.figures = figures(self.outside.is_shared());
+        let views = self.views.iter_mut().filter_map(Arc::get_mut);
+        views
+            .map(|view| &mut view.counters)
+            .chain([&mut self.outside])
+            .for_each(|counters| counters.add_figures(&directory));
         self.directory = Some(directory);
         self.is_observed = true;
         self

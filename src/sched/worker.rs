@@ -339,8 +339,10 @@ impl Own {
         } else {
             self.shows_step_of(pid);
         }
-        if let Some(timing) = &mut self.timing {
-            timing.begins(|| self.road.now_nanos());
+        if let Some(timing) = &mut self.timing
+            && timing.begins()
+        {
+            timing.starts(self.road.now_nanos());
         }
     }
 
@@ -348,9 +350,19 @@ impl Own {
     #[inline(never)]
     fn returned_observed(&mut self, body: &Ready, stepped: &Stepped) {
         self.shows(StepActivity::AfterStep);
-        if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &mut self.timing) {
-            let time = timing.time(|| self.road.now_nanos());
-            figures.stepped(body.machine.kind(), stepped.messages(), time);
+        if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
+            figures.stepped(body.machine.kind(), stepped.messages());
+            if let Some(began) = timing.began() {
+                self.timed_step(body, began);
+            }
+        }
+    }
+
+    /// Handles the return of a step that is timed.
+    #[cold]
+    fn timed_step(&self, body: &Ready, began: u64) {
+        if let Some(figures) = &self.view.counters.figures {
+            figures.timed(body.machine.kind(), self.road.now_nanos().saturating_sub(began));
         }
     }
 
