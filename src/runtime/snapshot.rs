@@ -96,6 +96,7 @@ pub struct LongestMailbox {
     #[cfg_attr(feature = "serde", serde(with = "super::coded_figures::pid"))]
     pub pid: Pid,
     /// The number of messages in the mailbox.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub messages: u64,
 }
 
@@ -108,12 +109,16 @@ pub struct MailboxFigures {
     #[cfg_attr(feature = "serde", serde(with = "super::coded_figures::pid"))]
     pub pid: Pid,
     /// Its oldest name, if it has one.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub name: Option<String>,
     /// The type of the process.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub type_name: String,
-    /// The state of the process.
-    pub state: ProcessState,
+    /// The state of the process. `None` if a later version has written a state that this one does not know.
+    #[cfg_attr(feature = "serde", serde(default, deserialize_with = "known_state"))]
+    pub state: Option<ProcessState>,
     /// The number of messages in its mailbox.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub messages: u64,
 }
 
@@ -126,13 +131,29 @@ pub struct StuckProcess {
     #[cfg_attr(feature = "serde", serde(with = "super::coded_figures::pid"))]
     pub pid: Pid,
     /// Its name, if it has one.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub name: Option<String>,
     /// The type of the process.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub type_name: String,
     /// The event that the step had taken last when the watchdog found it stuck, in words.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub doing: String,
     /// The time for which the step has run.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub running_for: Duration,
+}
+
+/// Reads a state, if this version knows it.
+#[cfg(feature = "serde")]
+fn known_state<'a, D: serde::Deserializer<'a>>(from: D) -> Result<Option<ProcessState>, D::Error> {
+    use serde::Deserialize as _;
+    use serde::de::IntoDeserializer as _;
+    use serde::de::value::{Error, StringDeserializer};
+
+    let Some(name) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    let name: StringDeserializer<Error> = name.into_deserializer();
+    Ok(ProcessState::deserialize(name).ok())
 }
 
 impl From<StuckStep> for StuckProcess {
@@ -202,6 +223,9 @@ impl Core {
     fn snapshot(&self, stuck: Vec<StuckStep>) -> Snapshot {
         let (road, directory) = (&self.road, self.road.directory.as_deref());
         let figures: Vec<&Figures> = self.all_counters().filter_map(|counters| counters.figures.as_deref()).collect();
+        // The dead letters of the types first: all of them are among those of the runtime, which are read next.
+        let mut types = directory.map_or(Vec::new(), |directory| types(directory, &figures));
+        let uptime = Duration::from_nanos(road.now_nanos());
         let mut stats = self.counts();
         let mut walk = Walk::default();
         for (slot, cell) in road.table.cells() {
@@ -212,11 +236,17 @@ impl Core {
             }
         }
         stats.messages.queued = walk.queued;
-        let types = directory.map_or(Vec::new(), |directory| types(directory, &figures, &walk.types));
+        for (place, figures) in &mut types {
+            if let Some(mailboxes) = walk.types.get(*place) {
+                (figures.waiting, figures.longest) = (mailboxes.waiting, mailboxes.longest);
+            }
+        }
+        let mut types: Vec<TypeFigures> = types.into_iter().map(|(_, figures)| figures).collect();
+        types.sort_by(|one, other| one.type_name.cmp(&other.type_name));
         let with_type = types.iter().map(|figures| figures.dead).sum();
         let dead = if directory.is_some() { stats.messages.dead() } else { 0 };
         Snapshot {
-            uptime: Duration::from_nanos(road.now_nanos()),
+            uptime,
             types,
             dead_without_type: dead.saturating_sub(with_type),
             mailboxes: self.mailboxes(walk.largest),
@@ -234,7 +264,7 @@ impl Core {
                 pid,
                 name: self.names.of(pid).first().map(|name| name.to_string()),
                 type_name: (look.kind.process)().to_string(),
-                state: state(look.rest, running.contains_key(&pid.to_word())),
+                state: Some(state(look.rest, running.contains_key(&pid.to_word()))),
                 messages: u64::from(queued),
             })
         });
@@ -242,9 +272,9 @@ impl Core {
     }
 }
 
-/// The figures by type, of all writers together.
-fn types(directory: &Directory, figures: &[&Figures], mailboxes: &[Mailboxes]) -> Vec<TypeFigures> {
-    let mut types: Vec<TypeFigures> = directory
+/// The figures by type, of all writers together, with their places. Those of mailboxes are not there yet.
+fn types(directory: &Directory, figures: &[&Figures]) -> Vec<(usize, TypeFigures)> {
+    directory
         .types()
         .into_iter()
         .enumerate()
@@ -252,15 +282,12 @@ fn types(directory: &Directory, figures: &[&Figures], mailboxes: &[Mailboxes]) -
         .filter_map(|(place, name)| {
             let rows: Vec<&Row> = figures.iter().filter_map(|figures| figures.look(place)).collect();
             // All others have a line only if there are some.
-            (place < MOST_TYPES || !rows.is_empty())
-                .then(|| of_type(name, &rows, &directory.names(place), mailboxes.get(place)))
+            (place < MOST_TYPES || !rows.is_empty()).then(|| (place, of_type(name, &rows, &directory.names(place))))
         })
-        .collect();
-    types.sort_by(|one, other| one.type_name.cmp(&other.type_name));
-    types
+        .collect()
 }
 
-fn of_type(name: &str, rows: &[&Row], names: &[(&'static str, usize)], mailboxes: Option<&Mailboxes>) -> TypeFigures {
+fn of_type(name: &str, rows: &[&Row], names: &[(&'static str, usize)]) -> TypeFigures {
     let sum = |which: fn(&Row) -> &Count| rows.iter().map(|row| which(row).get()).sum::<u64>();
     // Ends are read before spawns.
     let ended = ExitCounts {
@@ -273,9 +300,9 @@ fn of_type(name: &str, rows: &[&Row], names: &[(&'static str, usize)], mailboxes
     let (spawned, became) = (sum(|row| &row.spawned), sum(|row| &row.became));
     let counted = names.iter().map(|(name, place)| {
         let of_row = |row: &&Row| row.counted.get().map_or(0, |counted| counted[*place].get());
-        ((*name).to_string(), rows.iter().map(of_row).sum::<u64>())
+        // A user's number may be large. It wraps, as in each row.
+        ((*name).to_string(), rows.iter().map(of_row).fold(0, u64::wrapping_add))
     });
-    let mailboxes = mailboxes.cloned().unwrap_or_default();
     TypeFigures {
         type_name: name.to_string(),
         living: (spawned + became).saturating_sub(ended.total() + left),
@@ -287,8 +314,8 @@ fn of_type(name: &str, rows: &[&Row], names: &[(&'static str, usize)], mailboxes
         steps: sum(|row| &row.steps),
         messages: sum(|row| &row.messages),
         dead: sum(|row| &row.dead),
-        waiting: mailboxes.waiting,
-        longest: mailboxes.longest,
+        waiting: 0,
+        longest: None,
         step_times: Histogram::add_up(rows.iter().map(|row| (&row.times, row.time.get()))),
         counted: counted.filter(|(_, sum)| *sum > 0).collect(),
     }

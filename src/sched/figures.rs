@@ -24,6 +24,9 @@ const MOST_KINDS: usize = KIND_SLOTS / 4 * 3;
 /// The slots for the names of counts of one type, a power of two.
 const NAME_SLOTS: usize = 2 * MOST_NAMES;
 
+/// The most times that the sleep of a worker is read again. A worker that changes it that often hardly sleeps.
+const MOST_READS: u32 = 16;
+
 /// The buckets for each power of two. So none is wider than a quarter of its lower end.
 const PARTS: u64 = 4;
 const PARTS_LOG: u32 = PARTS.ilog2();
@@ -129,9 +132,17 @@ impl Directory {
 
     /// Returns the sleep and the work of a worker, in nanoseconds, at the moment `now`. They are never less than what
     /// was shown before.
-    pub(crate) fn times(&self, worker: usize, figures: &Figures, now: impl FnOnce() -> u64) -> (u64, u64) {
-        let word = figures.asleep.load(Ordering::Acquire) as i64;
-        let now = now();
+    pub(crate) fn times(&self, worker: usize, figures: &Figures, mut clock: impl FnMut() -> u64) -> (u64, u64) {
+        // If the worker has fallen asleep or woken meanwhile, the two do not belong together.
+        let (mut word, mut now) = (figures.asleep.load(Ordering::Acquire), clock());
+        for _ in 0..MOST_READS {
+            let again = figures.asleep.load(Ordering::Acquire);
+            if again == word {
+                break;
+            }
+            (word, now) = (again, clock());
+        }
+        let word = word as i64;
         let so_far = word >> 1;
         let asleep = if word & 1 == 1 { so_far + now as i64 } else { so_far }.max(0) as u64;
         let busy = now.saturating_sub(asleep);
@@ -297,7 +308,7 @@ impl Figures {
     }
 
     /// Counts a step that has taken so many messages.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stepped(&self, kind: &'static Kind, messages: u32) {
         let row = self.row(kind);
         row.steps.add(1, self.shared);
@@ -518,5 +529,20 @@ mod tests {
         assert_eq!(at(59), (50, 10));
         assert_eq!(at(58), (50, 10));
         assert_eq!(at(100), (50, 50));
+    }
+
+    #[test]
+    fn a_worker_that_wakes_while_its_times_are_read_has_not_slept_longer() {
+        let directory = Arc::new(Directory::new(1, 16));
+        let figures = Figures::new(directory.clone(), false);
+        let mut has_woken = false;
+        let read = directory.times(0, &figures, || {
+            if !std::mem::replace(&mut has_woken, true) {
+                figures.wakes(11);
+            }
+            1_000
+        });
+        assert_eq!(read, (11, 989));
+        assert_eq!(directory.times(0, &figures, || 1_100), (11, 1_089));
     }
 }

@@ -349,13 +349,21 @@ impl Own {
     /// Handles the return of a step for a watchdog and for the figures.
     #[inline(never)]
     fn returned_observed(&mut self, body: &Ready, stepped: &Stepped) {
-        self.shows(StepActivity::AfterStep);
+        if self.is_watched {
+            self.shows_return();
+        }
         if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
             figures.stepped(body.machine.kind(), stepped.messages());
             if let Some(began) = timing.began() {
                 self.timed_step(body, began);
             }
         }
+    }
+
+    /// Shows the watchdog that a step has returned. Not inlined, so that figures alone need fewer registers.
+    #[inline(never)]
+    fn shows_return(&self) {
+        self.view.sight.note(StepActivity::AfterStep);
     }
 
     /// Handles the return of a step that is timed.

@@ -355,7 +355,9 @@ impl Engine for TestEngine {
                 self.answer(pid, tag, self.name(*naming));
             }
             // The turn handles these itself.
-            Yield::Count { name, by } => self.note(|notes| *notes.counted.entry(name).or_default() += by),
+            Yield::Count { name, by } => self.note(|notes| {
+                _ = notes.counted.entry(name).and_modify(|sum: &mut u64| *sum = sum.wrapping_add(by)).or_insert(by)
+            }),
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
     }

@@ -32,11 +32,14 @@ fn a_reader_ignores_unknown_fields_and_takes_defaults_for_missing_ones() {
             "workers": [{ "steps": 5, "mood": "good" }]
         },
         "types": [{ "type_name": "node", "living": 4, "weight": 1.5 }],
+        "mailboxes": [{ "pid": "<0.1.1>", "state": "Dreaming", "mood": 1 }],
+        "stuck": [{ "pid": "<0.2.1>" }],
         "weather": null
     }"#;
     let snapshot: Snapshot = serde_json::from_str(text).unwrap();
     assert_eq!((snapshot.stats.spawned, snapshot.stats.messages.stepped, snapshot.stats.workers[0].steps), (7, 3, 5));
     assert_eq!(snapshot.stats.messages.dead_by_reason, [(DeadLetterReason::Full, 2)].into());
     assert_eq!((&snapshot.types[0].type_name[..], snapshot.types[0].living), ("node", 4));
-    assert!(snapshot.mailboxes.is_empty());
+    assert_eq!((snapshot.mailboxes[0].pid.to_string(), snapshot.mailboxes[0].state), ("<0.1.1>".into(), None));
+    assert_eq!(snapshot.stuck[0].pid.to_string(), "<0.2.1>");
 }

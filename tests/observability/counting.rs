@@ -57,6 +57,19 @@ fn a_step_that_succeeds_counts_and_a_step_that_fails_does_not() {
 }
 
 #[test]
+fn very_large_counts_of_two_threads_wrap_and_do_no_harm() {
+    let runtime = measured().workers(1).start().unwrap();
+    let node = runtime.spawn(Node::<0> { recovers: false }).unwrap();
+    // The first step runs on the worker. The last one runs on the pool, and so has another row.
+    for order in [Order::Count(u64::MAX), Order::Block, Order::Count(8)] {
+        runtime.send(node.address(), order).unwrap();
+    }
+    let snapshot = quiet(&runtime);
+    assert!(snapshot.stats.steps_elsewhere > 0);
+    assert_eq!(of_type(&snapshot, "node 0").counted, counts(&[("orders", 7)]));
+}
+
+#[test]
 fn names_beyond_256_count_together() {
     let runtime = measured().workers(1).start().unwrap();
     let counts = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {

@@ -34,7 +34,7 @@ fn a_snapshot_works_when_every_worker_is_stuck_and_names_the_stuck_steps() {
     assert_eq!((node.spawned, node.living, node.steps), (1, 1, 0), "{} waits", waits.pid());
     assert_eq!(snapshot.mailboxes.len(), 1);
     let largest = &snapshot.mailboxes[0];
-    assert_eq!((largest.pid, largest.messages, largest.state), (held[0].0.pid(), 5, ProcessState::Running));
+    assert_eq!((largest.pid, largest.messages, largest.state), (held[0].0.pid(), 5, Some(ProcessState::Running)));
     held.into_iter().for_each(|(_, blocker)| blocker.release());
 }
 
@@ -57,7 +57,7 @@ fn the_largest_hundred_mailboxes_are_listed_largest_first() {
         let place = pids.iter().position(|pid| *pid == mailbox.pid).unwrap();
         assert_eq!(messages(place) as u64, mailbox.messages);
         assert_eq!(mailbox.name, Some(format!("resting {place}")));
-        assert_eq!(mailbox.state, ProcessState::Blocked);
+        assert_eq!(mailbox.state, Some(ProcessState::Blocked));
     }
     assert_eq!(snapshot.types.len(), 1);
     let resting = &snapshot.types[0];
