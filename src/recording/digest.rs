@@ -190,10 +190,6 @@ impl Digest<'_> {
                     Naming::Leave { group, pid } => self.named(4, group, Some(*pid)),
                 }
             }
-            Yield::Count { name, by } => {
-                self.words(&[29, *by]);
-                self.text(name);
-            }
             Yield::Drawn | Yield::Performed => {}
         }
     }

@@ -313,11 +313,6 @@ impl Engine for Core {
                 self.road.answer_in_hand(executor, body, tag, as_answer(told));
             }
             Yield::Naming { tag, naming } => self.name_process(pid, tag, *naming, executor),
-            Yield::Count { name, by } => {
-                if let Some(figures) = &executor.counters().figures {
-                    figures.count(body.machine.kind(), name, by);
-                }
-            }
             // The turn performs these itself.
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
@@ -504,6 +499,10 @@ impl Host for Core {
 
     fn nobody(&self) -> Pid {
         self.road.table.nobody()
+    }
+
+    fn counts(&self) -> bool {
+        self.road.directory.is_some()
     }
 
     fn clock(&self) -> &Clock {

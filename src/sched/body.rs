@@ -525,6 +525,10 @@ pub struct StepOutput {
     pub(crate) draws: Draws,
     /// The output of a process that is being ended, and the process that gets it.
     pub(crate) output: Option<Box<(Pid, Completion)>>,
+    /// Whether somebody looks at the counts.
+    pub(crate) counts: bool,
+    /// The counts of the step. They are no yields, because nobody can see in which order they are performed.
+    pub(crate) counted: Vec<(&'static str, u64)>,
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
@@ -609,11 +613,6 @@ pub(crate) enum Yield {
         to: Pid,
     },
     Relate(Relate),
-    /// Adds to a figure.
-    Count {
-        name: &'static str,
-        by: u64,
-    },
     /// The step has drawn random numbers. [`StepOutput::draws`] has the count.
     Drawn,
     Naming {
@@ -656,6 +655,8 @@ impl StepOutput {
             monitors: 0..0,
             pending_names: None,
             output: None,
+            counts: link.counts(),
+            counted: Vec::new(),
             failure: None,
             successor: None,
             spare_output: None,
@@ -720,6 +721,7 @@ impl StepOutput {
     /// Drops the yields of a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
+        self.counted.clear();
         self.draws.take_new();
         self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {

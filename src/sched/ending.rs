@@ -128,7 +128,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
     // Only now are the yields of a failed step dropped. A reply among them tells its asker that the process has
     // ended.
-    if !out.orders.is_empty() {
+    if !out.orders.is_empty() || !out.counted.is_empty() {
         out.clear();
     }
     if let Some(rare) = &mut body.head.rare {

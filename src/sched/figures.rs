@@ -5,7 +5,7 @@
 use super::count::Count;
 use crate::outcome::Exit;
 use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
-use crate::sched::body::Kind;
+use crate::sched::body::{Kind, StepOutput, Stepped, Verdict};
 
 /// The most types that have a row of their own. All others share one.
 pub(crate) const MOST_TYPES: usize = 1024;
@@ -307,12 +307,21 @@ impl Figures {
         }
     }
 
-    /// Counts a step that has taken so many messages.
+    /// Counts a step that has returned, with its own counts if it was successful.
     #[inline(always)]
-    pub(crate) fn stepped(&self, kind: &'static Kind, messages: u32) {
+    pub(crate) fn stepped(&self, kind: &'static Kind, out: &mut StepOutput, stepped: Stepped) {
         let row = self.row(kind);
         row.steps.add(1, self.shared);
-        row.messages.add(u64::from(messages), self.shared);
+        row.messages.add(u64::from(stepped.messages()), self.shared);
+        if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
+            self.count_all(kind, &mut out.counted);
+        }
+    }
+
+    /// Adds all these counts of the user's.
+    #[cold]
+    pub(crate) fn count_all(&self, kind: &'static Kind, counted: &mut Vec<(&'static str, u64)>) {
+        counted.drain(..).for_each(|(name, by)| self.count(kind, name, by));
     }
 
     /// Adds the time of a step, in nanoseconds.
@@ -488,7 +497,7 @@ mod tests {
                 let figures = figures.clone();
                 std::thread::spawn(move || {
                     (0..100_000).for_each(|_| {
-                        figures.stepped(kind, 3);
+                        figures.recovered(kind);
                         figures.timed(kind, 7);
                     })
                 })
@@ -496,7 +505,7 @@ mod tests {
             .collect();
         threads.into_iter().for_each(|thread| crate::wait::wait(thread).unwrap());
         let row = figures.look(0).unwrap();
-        assert_eq!((row.steps.get(), row.messages.get(), row.time.get()), (400_000, 1_200_000, 2_800_000));
+        assert_eq!((row.recovered.get(), row.time.get()), (400_000, 2_800_000));
     }
 
     #[test]

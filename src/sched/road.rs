@@ -167,12 +167,12 @@ pub(crate) trait Executor {
 
     /// Counts a step that has returned, before its yields are performed, and shows [`StepActivity::AfterStep`].
     #[inline(always)]
-    fn counts_step(&mut self, body: &Ready, stepped: &Stepped) {
+    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
         self.shows(StepActivity::AfterStep);
         self.count(|counters| &counters.steps, 1);
         self.count(|counters| &counters.stepped, u64::from(stepped.messages()));
         if let Some(figures) = &self.counters().figures {
-            figures.stepped(body.machine.kind(), stepped.messages());
+            figures.stepped(body.machine.kind(), out, stepped);
         }
     }
 

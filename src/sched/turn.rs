@@ -301,7 +301,7 @@ fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, b
         body.machine.step(&mut body.head, out, budget, executor.sight())
     };
     let stepped = executor.stepped(body, out, stepped);
-    executor.counts_step(body, &stepped);
+    executor.counts_step(body, out, stepped);
     stepped
 }
 
@@ -325,6 +325,9 @@ fn started<E: Engine, H: Executor>(
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
     }
     executor.started(out);
+    if let Some(figures) = &executor.counters().figures {
+        figures.count_all(body.machine.kind(), &mut out.counted);
+    }
     perform(engine, executor, out, &mut body);
     // The first step is given the answers that are in the body already.
     body.head.is_answered = false;

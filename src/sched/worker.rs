@@ -348,12 +348,12 @@ impl Own {
 
     /// Handles the return of a step for a watchdog and for the figures.
     #[inline(never)]
-    fn returned_observed(&mut self, body: &Ready, stepped: &Stepped) {
+    fn returned_observed(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
         if self.is_watched {
             self.shows_return();
         }
         if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
-            figures.stepped(body.machine.kind(), stepped.messages());
+            figures.stepped(body.machine.kind(), out, stepped);
             if let Some(began) = timing.began() {
                 self.timed_step(body, began);
             }
@@ -588,9 +588,9 @@ impl Executor for Own {
     }
 
     #[inline(always)]
-    fn counts_step(&mut self, body: &Ready, stepped: &Stepped) {
+    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
         if self.is_observed {
-            self.returned_observed(body, stepped);
+            self.returned_observed(body, out, stepped);
         }
         self.count(|counters| &counters.steps, 1);
         self.count(|counters| &counters.stepped, u64::from(stepped.messages()));

@@ -318,6 +318,5 @@ fn number_of_yield(one: &Yield) -> [u64; 3] {
         Yield::Drawn => [51, 0, 0],
         Yield::Naming { tag, .. } => [52, *tag, 0],
         Yield::Performed => [53, 0, 0],
-        Yield::Count { by, .. } => [54, *by, 0],
     }
 }

@@ -137,7 +137,6 @@ impl Yields<'_> {
                 Naming::Join { group, pid } => format!("{pid} joins {group:?}"),
                 Naming::Leave { group, pid } => format!("{pid} leaves {group:?}"),
             },
-            Yield::Count { name, by } => format!("count {name:?} {by}"),
             Yield::Drawn | Yield::Performed => return None,
         })
     }

@@ -238,6 +238,10 @@ impl<P: Process> Driver<P> {
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
+        for (name, by) in self.out.counted.drain(..) {
+            let sum = self.notes.counted.entry(name).or_default();
+            *sum = sum.wrapping_add(by);
+        }
         if let After::Ready(body) = after {
             self.engine.road.inject(body);
         }

@@ -355,9 +355,6 @@ impl Engine for TestEngine {
                 self.answer(pid, tag, self.name(*naming));
             }
             // The turn handles these itself.
-            Yield::Count { name, by } => self.note(|notes| {
-                _ = notes.counted.entry(name).and_modify(|sum: &mut u64| *sum = sum.wrapping_add(by)).or_insert(by)
-            }),
             Yield::Spawn(_) | Yield::Relate(_) | Yield::Drawn | Yield::Performed => {}
         }
     }
@@ -488,6 +485,10 @@ impl Host for TestEngine {
 
     fn nobody(&self) -> Pid {
         Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)
+    }
+
+    fn counts(&self) -> bool {
+        true
     }
 
     fn clock(&self) -> &Clock {

@@ -56,6 +56,36 @@ fn a_step_that_succeeds_counts_and_a_step_that_fails_does_not() {
     assert_eq!(of_type(&snapshot, "node 0").counted, counts(&[("orders", 7)]));
 }
 
+/// Counts in `start`, which may fail.
+struct Starts(bool);
+
+impl Process for Starts {
+    type Message = ();
+    type Output = ();
+
+    fn type_name() -> &'static str {
+        "starts"
+    }
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        out.count("started", 1);
+        if self.0 { Err("it cannot start".into()) } else { Ok(()) }
+    }
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Err("the step fails".into())
+    }
+}
+
+#[test]
+fn a_start_that_succeeds_counts_even_if_the_first_step_fails() {
+    let runtime = measured().workers(1).start().unwrap();
+    for fails in [false, true, true, false] {
+        join(&runtime.spawn(Starts(fails)).unwrap());
+    }
+    assert_eq!(of_type(&quiet(&runtime), "starts").counted, counts(&[("started", 2)]));
+}
+
 #[test]
 fn very_large_counts_of_two_threads_wrap_and_do_no_harm() {
     let runtime = measured().workers(1).start().unwrap();
