@@ -79,6 +79,12 @@ pub mod simulation {}
 #[doc = include_str!("../docs/guide/logging.md")]
 pub mod logging {}
 
+/// Figures of a running program, by type of process.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/guide/observability.md")]
+pub mod observability {}
+
 /// Threads for work that may block.
 ///
 #[doc = include_str!("guide/links.md")]

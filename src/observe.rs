@@ -1,9 +1,17 @@
-//! Observers, dead letters, statistics, and watchers of exits.
+//! Observers, dead letters, statistics, figures, and watchers of exits.
+//!
+//! An [`Observer`] is notified of events. [`Runtime::stats`](crate::Runtime::stats) has counts, which are always there.
+//! [`Runtime::snapshot`](crate::Runtime::snapshot) has all figures of a runtime. [`MetricsOptions`] add figures by type
+//! of process to it.
 
 pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
 };
 pub use crate::runtime::{
-    ExitCounts, ExitWatcher, MessageCounts, NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Stats,
+    Bucket, ExitCounts, ExitWatcher, Histogram, LongestMailbox, MailboxFigures, MessageCounts, MetricsOptions,
+    NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Snapshot, Stats, StuckProcess, TypeFigures,
     UncleanShutdown, WorkerStats,
 };
+
+#[cfg(feature = "metrics")]
+pub use crate::runtime::MetricsPublisher;

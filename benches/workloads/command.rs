@@ -123,6 +123,7 @@ impl Suite {
                 Long("json") => options.json = true,
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
+                Long("metrics") => options.beside = Beside::Metrics,
                 Long("store") if cfg!(feature = "durable") => options.beside = Beside::Store,
                 Long("store") => return Err("--store needs a build with `--features durable`".into()),
                 Long("node") if cfg!(feature = "cluster") => options.beside = Beside::Node,
@@ -164,6 +165,7 @@ impl Suite {
              --json       one line of JSON for each run\n  \
              --smoke      small counts, to see that everything works\n  \
              --bare       no head above the table\n  \
+             --metrics    with figures by type of process\n  \
              --store      with a store open that nobody uses (a build with `--features durable`)\n  \
              --node       as a node that is connected with another one (a build with `--features cluster`)\n  \
              --help       this\n\n\

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use procession::{Events, Pid, Process, Step, StepOutput, StepResult};
+use procession::{Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
-use super::measure::{Measured, Outcome, Setting, Workload, check};
+use super::measure::{Beside, Measured, Outcome, Setting, Workload, check, memory};
 use super::runtime::finish;
 
-pub(crate) const LOOKUPS: [Workload; 2] = [
+pub(crate) const LOOKUPS: [Workload; 3] = [
     Workload {
         name: "find_of_10",
         counts: "look-ups of a PID among 10 processes",
@@ -24,6 +24,14 @@ pub(crate) const LOOKUPS: [Workload; 2] = [
         smoke: 50_000,
         run: |setting| find(setting, 1_000_000),
     },
+    Workload {
+        name: "snapshot_of_1000000",
+        counts: "snapshots of a runtime with 1,000,000 processes and figures by type",
+        op: "snapshot",
+        n: 20,
+        smoke: 1,
+        run: |setting| snapshots(setting, 1_000_000),
+    },
 ];
 
 /// Idles until it is asked to stop.
@@ -38,14 +46,30 @@ impl Process for Rests {
     }
 }
 
-fn find(setting: &Setting, processes: u64) -> Outcome<Measured> {
-    let runtime = setting.runtime()?;
-    let spawn = |_| Ok(runtime.spawn(Rests)?.pid());
-    let pids: Vec<Pid> = (0..processes).map(spawn).collect::<Outcome<_>>()?;
-    // Each process has had its first step, which would otherwise be counted.
+/// Spawns so many processes, and waits until each has had its first step, which would otherwise be counted.
+fn spawn_resting(runtime: &Runtime, processes: u64) -> Outcome<Vec<Pid>> {
+    let pids = (0..processes).map(|_| Ok(runtime.spawn(Rests)?.pid())).collect();
     while !runtime.is_idle() {
         std::thread::yield_now();
     }
+    pids
+}
+
+fn snapshots(setting: &Setting, processes: u64) -> Outcome<Measured> {
+    let runtime = Setting { beside: Beside::Metrics, ..*setting }.runtime()?;
+    spawn_resting(&runtime, processes)?;
+    let before = memory("VmRSS");
+    let began = Instant::now();
+    let seen: u64 = (0..setting.n).map(|_| runtime.snapshot().types.iter().map(|one| one.living).sum::<u64>()).sum();
+    let measured = Measured::since(began, setting.n).with_actors(before, memory("VmRSS"), 1);
+    check("living processes in all snapshots", seen, setting.n * processes)?;
+    check("processes that end when asked to", finish(&runtime)?, processes)?;
+    Ok(measured)
+}
+
+fn find(setting: &Setting, processes: u64) -> Outcome<Measured> {
+    let runtime = setting.runtime()?;
+    let pids = spawn_resting(&runtime, processes)?;
     let began = Instant::now();
     // The stride is large, so that no look-up benefits from the cache lines of the one before.
     let place = |n: u64| ((n * 7_919) % processes) as usize;

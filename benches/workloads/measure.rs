@@ -42,6 +42,8 @@ pub(crate) struct Setting {
 #[allow(dead_code)]
 pub(crate) enum Beside {
     Nothing,
+    /// Figures by type of process.
+    Metrics,
     /// A store of durable processes, which is open.
     Store,
     /// A connection to another node, in this program.
@@ -53,6 +55,7 @@ impl Beside {
     pub(crate) fn option(self) -> Option<&'static str> {
         match self {
             Beside::Nothing => None,
+            Beside::Metrics => Some("--metrics"),
             Beside::Store => Some("--store"),
             Beside::Node => Some("--node"),
         }

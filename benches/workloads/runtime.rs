@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use procession::observe::MetricsOptions;
 use procession::{Exit, Handle, Process, Runtime};
 
 use super::measure::{Beside, Outcome, PATIENCE, Setting, check};
@@ -11,6 +12,7 @@ impl Setting {
         let builder = Runtime::builder().workers(self.workers);
         match self.beside {
             Beside::Nothing => Ok(builder.start()?),
+            Beside::Metrics => Ok(builder.metrics(MetricsOptions::new()).start()?),
             #[cfg(feature = "durable")]
             Beside::Store => {
                 use procession::durable::Store;

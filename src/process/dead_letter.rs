@@ -114,6 +114,18 @@ impl DeadLetterReason {
         #[cfg(feature = "cluster")]
         DeadLetterReason::NotDecoded,
     ];
+
+    /// The name in small letters, as figures have it.
+    pub(crate) fn label(self) -> String {
+        let mut label = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_ascii_uppercase() && !label.is_empty() {
+                label.push('_');
+            }
+            label.push(letter.to_ascii_lowercase());
+        }
+        label
+    }
 }
 
 impl fmt::Display for DeadLetterReason {

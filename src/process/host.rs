@@ -24,6 +24,11 @@ pub(crate) trait Host: Send + Sync {
 
     fn is_alive(&self, pid: Pid) -> bool;
 
+    /// Whether somebody looks at the counts of steps.
+    fn counts(&self) -> bool {
+        false
+    }
+
     /// Counts a reply that came too late.
     fn late_reply(&self);
 

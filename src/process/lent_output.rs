@@ -30,6 +30,9 @@ impl StepOutput {
         std::mem::swap(&mut self.orders, &mut lent.orders);
         std::mem::swap(&mut self.yields, &mut lent.yields);
         std::mem::swap(&mut self.outbox, &mut lent.outbox);
+        if !lent.counted.is_empty() {
+            std::mem::swap(&mut self.counted, &mut lent.counted);
+        }
         if lent.pending_names.is_some() {
             self.pending_names = lent.pending_names.take();
         }

@@ -56,7 +56,7 @@ impl fmt::Display for StuckStep {
     }
 }
 
-/// Is notified of spawns, exits, dead letters and stuck steps. By default each method does nothing.
+/// Is notified of spawns, exits, restarts in place, dead letters and stuck steps. By default each method does nothing.
 ///
 /// A method is called on the thread on which the event happens. No lock is held. Most of these threads are workers, so
 /// a method should return soon. A panic in a method is contained and logged.
@@ -68,6 +68,12 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A process has ended, and was closed.
     fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
+        let _ = (process, exit);
+    }
+
+    /// The state machine of a process has failed, and another one has replaced it in place: the process has
+    /// [recovered](crate::Process::recover). The process is described as it is now. `exit` is the failure.
+    fn restarted(&self, process: &ProcessIdentity, exit: &Exit) {
         let _ = (process, exit);
     }
 

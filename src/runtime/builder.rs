@@ -13,6 +13,7 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::access::Access;
 use super::dispatch::Core;
+use super::metrics_options::{MetricsOptions, TIME_ONE_IN_RANGE};
 use super::shutdown::Shutdown;
 use super::simulated::SimulationHost;
 use super::system::{Owner, Runtime};
@@ -92,6 +93,7 @@ pub struct RuntimeBuilder {
     exact_step_times: bool,
     watchdog: Option<Watchdog>,
     observer: Option<Arc<dyn Observer>>,
+    metrics: Option<MetricsOptions>,
     recorder: Option<Recorder>,
     handlers: HashMap<TypeId, AnyHandler>,
     /// The command of the newest handler that makes futures.
@@ -121,6 +123,7 @@ impl Runtime {
             exact_step_times: false,
             watchdog: None,
             observer: None,
+            metrics: None,
             recorder: None,
             handlers: HashMap::new(),
             newest_async: None,
@@ -233,9 +236,17 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the observer, which is notified of spawns, exits, dead letters and stuck steps.
+    /// Sets the observer, which is notified of spawns, exits, restarts in place, dead letters and stuck steps.
     pub fn observer(mut self, observer: impl Observer) -> RuntimeBuilder {
         self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Collects figures by type of process, the times of steps, and the times in which workers sleep, for
+    /// [`Runtime::snapshot`]. Without this option they are not collected, and cost nothing. With it, a step costs some
+    /// nanoseconds more.
+    pub fn metrics(mut self, options: MetricsOptions) -> RuntimeBuilder {
+        self.metrics = Some(options);
         self
     }
 
@@ -452,6 +463,8 @@ impl RuntimeBuilder {
         let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
         let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
         let blocking = in_range("blocking_threads", self.blocking_threads, 1..=MOST_BLOCKING_THREADS)?;
+        let time_one_in = self.metrics.map(|metrics| in_range("time_one_in", metrics.time_one_in, TIME_ONE_IN_RANGE));
+        let time_one_in = time_one_in.transpose()?;
         if self.watchdog.is_some_and(|watchdog| watchdog.limit.is_zero()) {
             return Err(BuildError::NoLimit);
         }
@@ -496,15 +509,21 @@ impl RuntimeBuilder {
         let has_recorder = self.recorder.is_some();
         // A simulation has one thread.
         let outside = if self.simulation.is_some() { Counters::default() } else { Counters::shared() };
-        let road = Arc::new(Road {
+        let observer = self.observer.or_else(|| has_recorder.then(|| Arc::new(NoObserver) as _));
+        let road = Road {
             workers,
             stuck_steps: watchdog.map(|(_, limit)| StuckSteps::new(workers, spares, limit)),
-            observer: self.observer.or_else(|| has_recorder.then(|| Arc::new(NoObserver) as _)),
+            is_observed: observer.is_some(),
+            observer,
             recorder: self.recorder.map(|recorder| Arc::new(recorder.for_runtime()) as _),
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
             outside,
             ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)
+        };
+        let road = Arc::new(match time_one_in {
+            Some(steps) => road.with_figures(steps as u32),
+            None => road,
         });
         let core = Arc::new_cyclic(|me| Core {
             road: road.clone(),

@@ -501,6 +501,10 @@ impl Host for Core {
         self.road.table.nobody()
     }
 
+    fn counts(&self) -> bool {
+        self.road.directory.is_some()
+    }
+
     fn clock(&self) -> &Clock {
         &self.road.clock
     }

@@ -8,11 +8,13 @@ use super::dispatch::Core;
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{DeadLetterReason, Pid};
 use crate::sched::cell::{Look, Rest};
+use crate::sched::counters::{Count, Counters};
 use crate::sched::road::Road;
-use crate::sched::stuck_steps::WorkerView;
+use crate::sched::stuck_steps::{StuckSteps, WorkerView};
 
 /// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum ProcessState {
     /// It is ready to be stepped, but no thread steps it yet.
@@ -55,6 +57,9 @@ pub struct ProcessInfo {
     pub state: ProcessState,
     /// The number of steps that have returned.
     pub steps: u64,
+    /// The number of times that its state machine has failed and was [replaced in place](crate::Process::recover). The
+    /// count begins anew after 65,535.
+    pub restarts: u32,
     /// The number of messages in its mailbox, with the messages that steps have passed over.
     pub mailbox: usize,
     /// The time since it was spawned. It may be too long by about a millisecond. If a step spawned the process, it may
@@ -67,7 +72,8 @@ pub struct ProcessInfo {
 
 /// Counts since the runtime was started. If processes run while the counts are added up, the counts may not agree with
 /// each other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]
 pub struct Stats {
     /// The number of living processes.
@@ -96,6 +102,8 @@ pub struct Stats {
     pub stuck_steps: u64,
     /// The number of steps that did not run on a worker. They ran on the pool, or on the thread of a shutdown.
     pub steps_elsewhere: u64,
+    /// The number of messages that such steps have taken, if they were successful.
+    pub messages_elsewhere: u64,
     /// The number of ready processes in the global queue. [`WorkerStats::queue`] has the number in the queues of each
     /// worker, including its shard of this queue.
     pub global_queue: usize,
@@ -105,6 +113,7 @@ pub struct Stats {
 
 /// The number of processes that have ended, by kind of exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct ExitCounts {
     /// Processes that returned [`Step::Done`](crate::Step::Done).
     pub done: u64,
@@ -124,13 +133,15 @@ impl ExitCounts {
 }
 
 /// Counts of messages. While no step runs and no message is being sent, `accepted = stepped + dead + queued`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct MessageCounts {
     /// Messages that successful steps have yielded, and messages from outside that were not refused.
     pub accepted: u64,
     /// Messages that a successful step has taken.
     pub stepped: u64,
     /// Dead letters, by reason.
+    #[cfg_attr(feature = "serde", serde(with = "super::coded_figures::by_reason"))]
     pub dead_by_reason: HashMap<DeadLetterReason, u64>,
     /// Messages that are in mailboxes now.
     pub queued: u64,
@@ -145,10 +156,13 @@ impl MessageCounts {
 
 /// The counts of one worker, and the length of its queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// Steps that the worker has run.
     pub steps: u64,
+    /// Messages that successful steps of the worker have taken.
+    pub messages: u64,
     /// Processes that the worker found in its hand-off slot.
     pub handed_off: u64,
     /// Processes that the worker found in its own deque.
@@ -166,12 +180,21 @@ pub struct WorkerStats {
     /// Ready processes in the worker's deque and in its shard of the global queue now. The process that it steps is not
     /// counted. Nor are the process in its hand-off slot, and processes that its step has just woken.
     pub queue: usize,
+    /// The time during which the worker has slept, or a spare worker has had no thread. `None` without
+    /// [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
+    pub asleep: Option<Duration>,
+    /// The rest of the time since the start of the runtime: the worker has worked, or looked for work. `None` without
+    /// `metrics`.
+    pub busy: Option<Duration>,
 }
 
-pub(super) fn of_worker(road: &Road, worker: usize, view: &WorkerView) -> WorkerStats {
+fn of_worker(road: &Road, worker: usize, view: &WorkerView) -> WorkerStats {
     let counters = &view.counters;
+    let times = road.directory.as_ref().zip(counters.figures.as_ref());
+    let times = times.map(|(directory, figures)| directory.times(worker, figures, || road.now_nanos()));
     WorkerStats {
         steps: counters.steps.get(),
+        messages: counters.stepped.get(),
         handed_off: counters.handed_off.get(),
         from_own: counters.from_own.get(),
         from_global: counters.from_global.get(),
@@ -179,10 +202,61 @@ pub(super) fn of_worker(road: &Road, worker: usize, view: &WorkerView) -> Worker
         parked: counters.parked.get(),
         woke_others: counters.woke_others.get(),
         queue: road.queues.own_len(worker) + road.queues.shard_len(worker),
+        asleep: times.map(|(asleep, _)| Duration::from_nanos(asleep)),
+        busy: times.map(|(_, busy)| Duration::from_nanos(busy)),
     }
 }
 
 impl Core {
+    /// The counters of all workers and spares, followed by those of all other threads.
+    pub(super) fn all_counters(&self) -> impl Iterator<Item = &Counters> {
+        self.road.views.iter().map(|view| &view.counters).chain([&self.road.outside])
+    }
+
+    /// The number of messages in all mailboxes.
+    pub(super) fn queued(&self) -> u64 {
+        let looks = self.road.table.cells().filter_map(|(_, cell)| cell.look());
+        looks.map(|look| u64::from(look.queued)).sum()
+    }
+
+    /// All counts, but for the number of messages in mailboxes.
+    pub(super) fn counts(&self) -> Stats {
+        let road = &self.road;
+        let all: Vec<&Counters> = self.all_counters().collect();
+        let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
+        let ended = ExitCounts {
+            done: sum(|counters| &counters.done),
+            failed: sum(|counters| &counters.failed),
+            panicked: sum(|counters| &counters.panicked),
+            terminated: sum(|counters| &counters.terminated),
+        };
+        let spawned = sum(|counters| &counters.spawned);
+        let dead = |place: usize| all.iter().map(|counters| counters.dead[place].get()).sum::<u64>();
+        let stuck_steps = road.stuck_steps.as_ref();
+        let looks = usize::from(stuck_steps.is_some_and(StuckSteps::is_armed));
+        Stats {
+            processes: spawned.saturating_sub(ended.total()),
+            spawned,
+            ended,
+            messages: MessageCounts {
+                accepted: sum(|counters| &counters.accepted),
+                stepped: sum(|counters| &counters.stepped),
+                dead_by_reason: DeadLetterReason::ALL.iter().copied().zip((0..).map(dead)).collect(),
+                queued: 0,
+            },
+            discarded_answers: sum(|counters| &counters.discarded_answers),
+            late_replies: sum(|counters| &counters.late_replies),
+            timers: self.timers.pending().saturating_sub(looks),
+            workers: road.views.iter().zip(0..).map(|(view, worker)| of_worker(road, worker, view)).collect(),
+            spare_workers: stuck_steps.map_or(0, StuckSteps::spares),
+            stuck_steps: stuck_steps.map_or(0, |stuck_steps| stuck_steps.stuck(0).1),
+            steps_elsewhere: road.outside.steps.get(),
+            messages_elsewhere: road.outside.stepped.get(),
+            global_queue: road.queues.global_len(),
+            blocking_queue: self.pool.stats().waiting,
+        }
+    }
+
     pub(super) fn look(&self, pid: Pid) -> Option<Look> {
         self.road.table.cell(pid)?.look().filter(|look| look.generation == pid.generation())
     }
@@ -232,6 +306,7 @@ impl Core {
             type_name: (look.kind.process)(),
             state: state(look.rest, in_step.is_some()),
             steps: look.steps,
+            restarts: u32::from(look.incarnation),
             mailbox: look.queued as usize,
             age: Duration::from_micros(self.road.now_micros().saturating_sub(look.born)),
             in_step,

@@ -8,6 +8,10 @@ mod send_work;
 mod futures;
 mod related;
 mod inspect;
+mod metrics_options;
+mod histogram;
+#[cfg(feature = "serde")]
+mod coded_figures;
 mod report;
 mod tree;
 mod worker_threads;
@@ -21,6 +25,11 @@ mod process_node;
 mod process_ref;
 mod handle;
 mod system;
+mod snapshot;
+mod figure_list;
+mod openmetrics;
+#[cfg(feature = "metrics")]
+mod metrics_publisher;
 mod weak;
 mod calls;
 mod idle;
@@ -45,11 +54,16 @@ pub use self::builder::{
     RuntimeBuilder,
 };
 pub use self::handle::Handle;
+pub use self::histogram::{Bucket, Histogram};
 pub use self::idle::NotIdleError;
 pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, Stats, WorkerStats};
+pub use self::metrics_options::MetricsOptions;
+#[cfg(feature = "metrics")]
+pub use self::metrics_publisher::MetricsPublisher;
 pub use self::process_ref::ProcessRef;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
 pub use self::send_future::SendFuture;
+pub use self::snapshot::{LongestMailbox, MailboxFigures, Snapshot, StuckProcess, TypeFigures};
 pub use self::system::Runtime;
 pub use self::tree::UncleanShutdown;
 pub use self::watch::ExitWatcher;

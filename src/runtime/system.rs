@@ -6,17 +6,16 @@ use std::time::Duration;
 use super::access::{Access, WeakAccess};
 use super::dispatch::Core;
 use super::handle::Handle;
-use super::inspect::{ExitCounts, MessageCounts, ProcessInfo, Stats, of_worker};
+use super::inspect::{ProcessInfo, Stats};
 use super::report::{ShutdownError, ShutdownReport};
 use super::shutdown::Shutdown;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Rejected, drop_contained};
 use crate::primitives::Arc;
-use crate::process::{DeadLetterReason, Process, SpawnError, SpawnOptions, StuckStep, described_body};
+use crate::process::{Process, SpawnError, SpawnOptions, StuckStep, described_body};
 use crate::sched::body::{Machine, Ready, Stage};
 use crate::sched::cell::{Birth, NEVER_HELD, TRAPS};
-use crate::sched::counters::{Count, Counters};
-use crate::sched::stuck_steps::{FoundStep, StuckSteps};
+use crate::sched::stuck_steps::FoundStep;
 use crate::sched::turn::{Engine, told_of_spawn};
 use crate::shutdown::ShutdownNode;
 
@@ -113,7 +112,7 @@ impl Runtime {
         if let Some(recorder) = &road.recorder {
             recorder.record(&mut ready, entry);
         }
-        told_of_spawn(road, &mut ready);
+        told_of_spawn(road, &road.outside, &mut ready);
         road.inject(ready);
         Ok(Handle::new(pid, exit, WeakAccess::of(&self.owner.access), road.clock.clone()))
     }
@@ -234,7 +233,7 @@ impl Core {
 
     /// Queues a body for its first turn.
     pub(crate) fn began_body(&self, mut ready: Ready) {
-        told_of_spawn(&self.road, &mut ready);
+        told_of_spawn(&self.road, &self.road.outside, &mut ready);
         self.road.inject(ready);
     }
 }
@@ -265,39 +264,9 @@ impl Runtime {
 
     /// The counts since the runtime was started.
     pub fn stats(&self) -> Stats {
-        let (core, road) = (self.core(), &self.core().road);
-        let all: Vec<&Counters> = road.views.iter().map(|view| &view.counters).chain([&road.outside]).collect();
-        let sum = |which: fn(&Counters) -> &Count| all.iter().map(|counters| which(counters).get()).sum::<u64>();
-        let ended = ExitCounts {
-            done: sum(|counters| &counters.done),
-            failed: sum(|counters| &counters.failed),
-            panicked: sum(|counters| &counters.panicked),
-            terminated: sum(|counters| &counters.terminated),
-        };
-        let spawned = sum(|counters| &counters.spawned);
-        let dead = |place: usize| all.iter().map(|counters| counters.dead[place].get()).sum::<u64>();
-        let stuck_steps = road.stuck_steps.as_ref();
-        let looks = usize::from(stuck_steps.is_some_and(StuckSteps::is_armed));
-        Stats {
-            processes: spawned.saturating_sub(ended.total()),
-            spawned,
-            ended,
-            messages: MessageCounts {
-                accepted: sum(|counters| &counters.accepted),
-                stepped: sum(|counters| &counters.stepped),
-                dead_by_reason: DeadLetterReason::ALL.iter().copied().zip((0..).map(dead)).collect(),
-                queued: road.table.cells().filter_map(|(_, cell)| cell.look()).map(|look| u64::from(look.queued)).sum(),
-            },
-            discarded_answers: sum(|counters| &counters.discarded_answers),
-            late_replies: sum(|counters| &counters.late_replies),
-            timers: core.timers.pending().saturating_sub(looks),
-            workers: road.views.iter().zip(0..).map(|(view, worker)| of_worker(road, worker, view)).collect(),
-            spare_workers: stuck_steps.map_or(0, StuckSteps::spares),
-            stuck_steps: stuck_steps.map_or(0, |stuck_steps| stuck_steps.stuck(0).1),
-            steps_elsewhere: road.outside.steps.get(),
-            global_queue: road.queues.global_len(),
-            blocking_queue: core.pool.stats().waiting,
-        }
+        let mut stats = self.core().counts();
+        stats.messages.queued = self.core().queued();
+        stats
     }
 }
 

@@ -479,3 +479,24 @@ fn handlers_are_looked_up_in_a_map_without_a_lock() {
     let handlers: &HashMap<TypeId, AnyHandler> = &runtime.core().handlers;
     assert!(handlers.contains_key(&TypeId::of::<Question>()));
 }
+
+#[test]
+fn a_count_between_messages_does_not_divide_them() {
+    use crate::sched::body::StepOutput;
+    use crate::sched::orders::Order;
+
+    for has_figures in [true, false] {
+        let builder = Runtime::builder().workers(1);
+        let builder = if has_figures { builder.metrics(crate::runtime::MetricsOptions::new()) } else { builder };
+        let (runtime, _workers) = builder.by_hand();
+        let mut out = StepOutput::new(runtime.core().clone());
+        for n in 0..100_u32 {
+            out.send(crate::pid::Pid::FIRST, n);
+            out.count("sent", 2);
+        }
+        assert!(matches!(out.orders.newest(), [Order::Send { count: 100, .. }]));
+        assert_eq!(out.counted, if has_figures { vec![("sent", 200)] } else { Vec::new() });
+        out.clear();
+        assert!(out.counted.is_empty());
+    }
+}

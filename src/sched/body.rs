@@ -426,6 +426,12 @@ pub(crate) struct Stepped {
 impl Stepped {
     /// The result if there was no process to step.
     pub(crate) const OF_NOBODY: Stepped = Stepped { verdict: Verdict::Broken, unseen: false, signals: false, taken: 0 };
+
+    /// The number of messages that count as stepped. Those that a failed step has taken are dead.
+    #[inline]
+    pub(crate) fn messages(&self) -> u32 {
+        if self.verdict == Verdict::Broken { 0 } else { self.taken }
+    }
 }
 
 /// The most bodies of ended processes whose memory is kept for the next ones.
@@ -528,6 +534,10 @@ pub struct StepOutput {
     pub(crate) draws: Draws,
     /// The output of a process that is being ended, and the process that gets it.
     pub(crate) output: Option<Box<(Pid, Completion)>>,
+    /// Whether somebody looks at the counts.
+    pub(crate) counts: bool,
+    /// The counts of the step. They are no yields, because nobody can see in which order they are performed.
+    pub(crate) counted: Vec<(&'static str, u64)>,
     /// The exit with which the step failed, if it did.
     pub(crate) failure: Option<Exit>,
     /// The replacement of the process, if there is one.
@@ -654,6 +664,8 @@ impl StepOutput {
             monitors: 0..0,
             pending_names: None,
             output: None,
+            counts: link.counts(),
+            counted: Vec::new(),
             failure: None,
             successor: None,
             spare_output: None,
@@ -718,6 +730,7 @@ impl StepOutput {
     /// Drops the yields of a step that failed.
     pub(crate) fn clear(&mut self) {
         self.orders.clear();
+        self.counted.clear();
         self.draws.take_new();
         self.pending_names = None;
         for one in std::mem::take(&mut self.yields) {

@@ -160,6 +160,8 @@ pub(crate) struct Look {
     pub(crate) kind: &'static Kind,
     pub(crate) rest: Rest,
     pub(crate) steps: u64,
+    /// The number of times that the process has recovered.
+    pub(crate) incarnation: u16,
     pub(crate) queued: u32,
     /// The birth of the process: microseconds since the start of the runtime, to within 4,096 of them.
     pub(crate) born: u64,

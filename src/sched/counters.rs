@@ -1,24 +1,11 @@
 //! Counts of spawns, sends, steps and losses. Each worker keeps its own; they are added up on request.
 
+pub(crate) use super::count::Count;
+use super::figures::{Directory, Figures};
 use crate::outcome::Exit;
-use crate::primitives::{AtomicU64, Ordering};
+use crate::primitives::Arc;
 use crate::process::DeadLetterReason;
-
-/// One count, written by one thread or by several. The owner of the [`Counters`] decides which.
-#[derive(Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Adds without a locked instruction. The caller must be the only writer.
-    #[inline]
-    pub(crate) fn add_alone(&self, by: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-    }
-}
+use crate::sched::body::Kind;
 
 /// The counts of one worker, or of all other threads together.
 #[derive(Default)]
@@ -42,6 +29,8 @@ pub(crate) struct Counters {
     pub(crate) stolen: Count,
     pub(crate) parked: Count,
     pub(crate) woke_others: Count,
+    /// The figures by type of process, if the runtime has them. They have the same writers as these counts.
+    pub(crate) figures: Option<Box<Figures>>,
 }
 
 impl Counters {
@@ -50,17 +39,15 @@ impl Counters {
         Counters { shared: true, ..Counters::default() }
     }
 
+    /// Adds figures by type, with the same writers.
+    pub(crate) fn add_figures(&mut self, directory: &Arc<Directory>) {
+        self.figures = Some(Box::new(Figures::new(directory.clone(), self.shared)));
+    }
+
     /// Adds to one of these counts.
     #[inline]
     pub(crate) fn add(&self, count: &Count, by: u64) {
-        // Ordering: Relaxed: each count is a number by itself. A thread that compares several of them waits for a
-        // quiet moment by other means, and those order the counts as well.
-        if self.shared {
-            count.0.fetch_add(by, Ordering::Relaxed);
-        } else {
-            // There is only one writer, so no locked instruction is needed.
-            count.0.store(count.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-        }
+        count.add(by, self.shared);
     }
 
     /// Subtracts from one of these counts what this thread has just added to it.
@@ -84,5 +71,12 @@ impl Counters {
             Exit::Terminated(_) => &self.terminated,
         };
         self.add(count, 1);
+    }
+
+    /// Counts the replacement of a state machine of a type by one that may have another type.
+    pub(crate) fn replaced(&self, before: &'static Kind, now: &'static Kind) {
+        if let Some(figures) = &self.figures {
+            figures.replaced(before, now);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The end of a process: it releases everything it had, and joiners, links and monitors are notified.
 
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
+use super::counters::Counters;
 use super::engine::Engine;
 use super::marks::doom;
 use super::polling::drop_futures;
@@ -14,16 +15,19 @@ use crate::sched::doorway::ToldSends;
 use crate::sched::mailbox::AnyMailbox;
 use crate::sched::room_queue::{RoomQueue, SendEnd};
 
-/// Reports to the log and the observer that a process was spawned.
+/// Reports to the log, the figures and the observer that a process was spawned.
 #[inline(always)]
-pub(crate) fn told_of_spawn(road: &Road, body: &mut Ready) {
-    if tracing::level_enabled!(tracing::Level::DEBUG) || road.observer.is_some() {
-        tell_of_spawn(road, body);
+pub(crate) fn told_of_spawn(road: &Road, counters: &Counters, body: &mut Ready) {
+    if tracing::level_enabled!(tracing::Level::DEBUG) || road.is_observed {
+        tell_of_spawn(road, counters, body);
     }
 }
 
 #[cold]
-fn tell_of_spawn(road: &Road, body: &mut Ready) {
+fn tell_of_spawn(road: &Road, counters: &Counters, body: &mut Ready) {
+    if let Some(figures) = &counters.figures {
+        figures.spawned(body.machine.kind());
+    }
     if let Some(recorder) = &road.recorder {
         recorder.record(body, None);
     }
@@ -128,7 +132,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     }
     // Only now are the yields of a failed step dropped. A reply among them tells its asker that the process has
     // ended.
-    if !out.orders.is_empty() {
+    if !out.orders.is_empty() || !out.counted.is_empty() {
         out.clear();
     }
     if let Some(rare) = &mut body.head.rare {
@@ -152,7 +156,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     body.machine.mailbox().drop_signals();
     let counters = executor.counters();
     counters.ended(&exit);
-    told_of_exit(road, &body, &exit);
+    told_of_exit(road, counters, &body, &exit);
     let last_word = body.machine.last_word(&exit);
     out.spares.keep(body);
     match pid.successor() {
@@ -250,10 +254,16 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     }
     // The messages in the body are lost. They are counted all the same.
     let counters = executor.counters();
+    let kind = cell.kind_of(pid);
     counters.dead(DeadLetterReason::StepFailed, u64::from(unseen));
+    if let (Some(figures), Some(kind)) = (&counters.figures, kind) {
+        figures.dead(kind, u64::from(unseen));
+    }
     let exit = Exit::Panicked(panic);
     counters.ended(&exit);
-    let kind = cell.kind_of(pid);
+    if let Some(figures) = &counters.figures {
+        figures.ended(kind, &exit);
+    }
     road.table.give_back_after(pid);
     // Also without relations: the name is lost with the head. Before the observer, so that it finds the name free.
     engine.tell_related(pid, &exit, executor);
@@ -267,22 +277,25 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     }
 }
 
-/// Reports to the log and the observer that a process has ended.
+/// Reports to the log, the figures and the observer that a process has ended.
 #[inline(always)]
-fn told_of_exit(road: &Road, body: &Ready, exit: &Exit) {
+fn told_of_exit(road: &Road, counters: &Counters, body: &Ready, exit: &Exit) {
     let level = match exit {
         Exit::Done(()) => tracing::Level::DEBUG,
         Exit::Terminated(_) => tracing::Level::INFO,
         Exit::Failed(_) => tracing::Level::WARN,
         Exit::Panicked(_) => tracing::Level::ERROR,
     };
-    if tracing::level_enabled!(level) || road.observer.is_some() {
-        tell_of_exit(road, body, exit);
+    if tracing::level_enabled!(level) || road.is_observed {
+        tell_of_exit(road, counters, body, exit);
     }
 }
 
 #[cold]
-fn tell_of_exit(road: &Road, body: &Ready, exit: &Exit) {
+fn tell_of_exit(road: &Road, counters: &Counters, body: &Ready, exit: &Exit) {
+    if let Some(figures) = &counters.figures {
+        figures.ended(Some(body.machine.kind()), exit);
+    }
     let (pid, process) = (body.head.pid, body.machine.kind().process);
     tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
     road.tell_observer(|observer| observer.exited(&identity(body), exit));

@@ -103,6 +103,11 @@ impl<E: Engine> Searcher for Worker<E> {
 
     fn sleeps(&mut self) {
         self.own.one(|counters| &counters.parked);
+        self.own.falls_asleep();
+    }
+
+    fn slept(&mut self) {
+        self.own.wakes();
     }
 
     fn has_woken(&mut self) {

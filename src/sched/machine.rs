@@ -268,7 +268,7 @@ impl<P: Process> Machine for Typed<P> {
         let result = contain(|| process.start(out));
         out.end(head);
         match result {
-            Ok(Ok(())) if out.orders.is_empty() => return Begun::Plain,
+            Ok(Ok(())) if out.orders.is_empty() && out.counted.is_empty() => return Begun::Plain,
             Ok(Ok(())) => {}
             Ok(Err(error)) => out.failure = Some(Exit::Failed(Failure::from(error))),
             Err(panic) => out.failure = Some(Exit::Panicked(panic)),

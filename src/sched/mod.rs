@@ -28,6 +28,8 @@ pub(crate) mod body;
 pub(crate) mod machine;
 pub(crate) mod cell;
 pub(crate) mod table;
+pub(crate) mod count;
+pub(crate) mod figures;
 pub(crate) mod counters;
 pub(crate) mod queue;
 pub(crate) mod sleep;

@@ -3,7 +3,7 @@
 //! An upgrade keeps all that the process has. A recovery follows a failure. `Process::recover` says what it keeps.
 
 use super::cell::{Cell, Freed, Inbox};
-use super::ending::{bury, bury_as, close, end};
+use super::ending::{bury, bury_as, close, end, identity};
 use super::engine::Engine;
 use super::polling::drop_futures;
 use super::road::{Executor, Road};
@@ -37,7 +37,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     mut body: Ready,
     taken: u32,
 ) -> Option<Ready> {
-    let (road, pid, process) = (engine.road(), body.head.pid, body.machine.kind().process);
+    let (road, pid, kind) = (engine.road(), body.head.pid, body.machine.kind());
     lost(road, executor, &body, taken);
     let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
     let recovery = road.table.cell(pid).and_then(|cell| Some((cell, recovery(cell, &mut body, &exit)?)));
@@ -67,7 +67,12 @@ pub(super) fn failed<E: Engine, H: Executor>(
     }
     body.machine.mailbox().signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     take_over(road, executor, cell, &mut body, inbox, refused);
-    tell_of_recovery(&recovered, process(), body.head.name().map(|name| &**name), told);
+    if let Some(figures) = &executor.counters().figures {
+        figures.recovered(kind);
+        figures.replaced(kind, body.machine.kind());
+    }
+    road.tell_observer(|observer| observer.restarted(&identity(&body), &recovered.exit));
+    tell_of_recovery(&recovered, (kind.process)(), body.head.name().map(|name| &**name), told);
     drop_contained(recovered);
     Some(body)
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::counters::{Count, Counters};
+use super::figures::Directory;
 #[cfg(feature = "cluster")]
 use super::lease::NewLeases;
 use super::non_local::NonLocal;
@@ -32,7 +33,11 @@ pub(crate) struct Road {
     pub(crate) stuck_steps: Option<StuckSteps>,
     /// The counts of all threads that are not workers.
     pub(crate) outside: Counters,
+    /// The places of the figures by type, if the runtime has such figures.
+    pub(crate) directory: Option<Arc<Directory>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// Whether there is an observer, or there are figures by type.
+    pub(crate) is_observed: bool,
     /// The recorder of processes. If there is one, there is an observer.
     pub(crate) recorder: Option<Arc<dyn BodyRecorder>>,
     pub(crate) clock: Clock,
@@ -165,6 +170,17 @@ pub(crate) trait Executor {
         stepped
     }
 
+    /// Counts a step that has returned, before its yields are performed, and shows [`StepActivity::AfterStep`].
+    #[inline(always)]
+    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+        self.shows(StepActivity::AfterStep);
+        self.count(|counters| &counters.steps, 1);
+        self.count(|counters| &counters.stepped, u64::from(stepped.messages()));
+        if let Some(figures) = &self.counters().figures {
+            figures.stepped(body.machine.kind(), out, stepped);
+        }
+    }
+
     /// Called before each yield of a step is performed. In a simulation others may have their turns meanwhile, as on
     /// other workers.
     #[inline(always)]
@@ -182,7 +198,9 @@ impl Road {
             workers,
             stuck_steps: None,
             outside: Counters::shared(),
+            directory: None,
             observer: None,
+            is_observed: false,
             recorder: None,
             start: clock.now(),
             clock,
@@ -202,6 +220,19 @@ impl Road {
             stock: 0,
             exact_times: false,
         }
+    }
+
+    /// Gives all counters figures by type. One step in so many is timed.
+    pub(crate) fn with_figures(mut self, time_one_in: u32) -> Road {
+        let directory = Arc::new(Directory::new(self.views.len(), time_one_in));
+        let views = self.views.iter_mut().filter_map(Arc::get_mut);
+        views
+            .map(|view| &mut view.counters)
+            .chain([&mut self.outside])
+            .for_each(|counters| counters.add_figures(&directory));
+        self.directory = Some(directory);
+        self.is_observed = true;
+        self
     }
 
     /// Puts a ready process behind all others, from outside the workers.
@@ -247,6 +278,11 @@ impl Road {
     /// Reports a message that no step will get.
     pub(crate) fn dead_letter(&self, counters: &Counters, letter: &DeadLetter<'_>) {
         counters.dead(letter.reason, 1);
+        if let Some(figures) = &counters.figures
+            && let Some(kind) = self.table.cell(letter.to).and_then(|cell| cell.kind_of(letter.to))
+        {
+            figures.dead(kind, 1);
+        }
         if tracing::level_enabled!(tracing::Level::DEBUG) {
             tell_log(|| {
                 tracing::debug!(

@@ -39,6 +39,9 @@ pub(crate) trait Searcher {
     /// Called when the worker is about to sleep.
     fn sleeps(&mut self);
 
+    /// Called when the worker has been about to sleep and looks again.
+    fn slept(&mut self) {}
+
     /// Called when the worker has woken another one.
     fn has_woken(&mut self);
 }
@@ -80,6 +83,7 @@ pub(crate) fn search<S: Searcher>(sleep: &Sleep, worker: usize, searcher: &mut S
         if looks >= LOOKS {
             searcher.sleeps();
             sleep.fall_asleep(worker, || searcher.is_stopped() || searcher.is_surplus() || searcher.has_work());
+            searcher.slept();
             looks = 0;
         } else if looks < TIGHT {
             std::hint::spin_loop();

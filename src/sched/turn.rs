@@ -112,7 +112,9 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                 close(executor, &mut body);
                 perform(engine, executor, out, &mut body);
                 if let Some(successor) = out.successor.take() {
+                    let before = body.machine.kind();
                     body = upgrade(road, executor, body, *successor, stepped.taken);
+                    executor.counters().replaced(before, body.machine.kind());
                 }
                 // Behind the others, like a process that continues: it might do the same again.
                 return After::Ready(body);
@@ -325,11 +327,7 @@ fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, b
         body.machine.step(&mut body.head, out, budget, executor.sight())
     };
     let stepped = executor.stepped(body, out, stepped);
-    executor.shows(StepActivity::AfterStep);
-    executor.count(|counters| &counters.steps, 1);
-    if stepped.verdict != Verdict::Broken {
-        executor.count(|counters| &counters.stepped, u64::from(stepped.taken));
-    }
+    executor.counts_step(body, out, stepped);
     stepped
 }
 
@@ -353,6 +351,9 @@ fn started<E: Engine, H: Executor>(
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
     }
     executor.started(out);
+    if let Some(figures) = &executor.counters().figures {
+        figures.count_all(body.machine.kind(), &mut out.counted);
+    }
     perform(engine, executor, out, &mut body);
     // The first step is given the answers that are in the body already.
     body.head.is_answered = false;
@@ -564,7 +565,7 @@ pub(crate) fn begin<E: Engine, H: Executor>(engine: &E, executor: &mut H, mut ch
     if road.observer.is_some() {
         executor.let_go();
     }
-    told_of_spawn(road, &mut child);
+    told_of_spawn(road, executor.counters(), &mut child);
     executor.spawned(child);
 }
 

@@ -4,6 +4,7 @@ use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
+use super::figures::Timing;
 use super::queue::WorkerQueues;
 use super::road::{Executor, Road, WorkerView};
 use super::search::find;
@@ -12,7 +13,7 @@ use crate::outcome::contain;
 use crate::primitives::{Arc, Ordering, fence, thread};
 use crate::process::step_activity::Sight;
 use crate::process::{Pid, StepActivity};
-use crate::sched::body::{Ready, StepOutput};
+use crate::sched::body::{Ready, StepOutput, Stepped};
 
 /// The most times in a row that a woken process is stepped before all other work.
 const HANDED_OFF_IN_A_ROW: u32 = 16;
@@ -90,6 +91,10 @@ pub(super) struct Own {
     pub(super) beat: u64,
     /// Whether a watchdog looks at this worker.
     pub(super) is_watched: bool,
+    /// Decides which steps are timed, if the runtime has figures by type.
+    timing: Option<Timing>,
+    /// Whether there is more to do than usual when a step begins and when it has returned, for one of these two.
+    is_observed: bool,
     /// Whether this is a spare, which exits when it is no longer needed.
     pub(super) is_spare: bool,
 }
@@ -119,9 +124,12 @@ impl<E: Engine> Worker<E> {
         out: StepOutput,
         seed: u64,
     ) -> Self {
+        let (is_watched, directory) = (road.stuck_steps.is_some(), road.directory.as_ref());
         let own = Own {
             view: road.views[index].clone(),
-            is_watched: road.stuck_steps.is_some(),
+            is_watched,
+            timing: directory.map(|directory| Timing::new(directory.time_one_in, index)),
+            is_observed: is_watched || directory.is_some(),
             is_spare: index >= road.workers,
             road,
             index,
@@ -148,6 +156,7 @@ impl<E: Engine> Worker<E> {
 
     /// Works until the runtime is stopped. A spare worker exits earlier if it is no longer needed.
     pub(crate) fn run(&mut self) {
+        self.own.wakes();
         while let Err(panic) = contain(|| self.work()) {
             // All user code is contained, so this panic is a fault of the library. It costs one process, and not the
             // worker.
@@ -156,6 +165,7 @@ impl<E: Engine> Worker<E> {
             }
             self.own.turn_is_over();
         }
+        self.own.falls_asleep();
     }
 
     fn work(&mut self) {
@@ -319,6 +329,63 @@ impl Own {
         self.woken = 0;
         // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
         view.current.store(pid.to_word(), Ordering::Release);
+    }
+
+    /// As `shows_step_of`, for a watchdog and for the time of the step.
+    #[inline(never)]
+    fn begins_observed(&mut self, pid: Pid) {
+        if self.is_watched {
+            self.begins_watched(pid);
+        } else {
+            self.shows_step_of(pid);
+        }
+        if let Some(timing) = &mut self.timing
+            && timing.begins()
+        {
+            timing.starts(self.road.now_nanos());
+        }
+    }
+
+    /// Handles the return of a step for a watchdog and for the figures.
+    #[inline(never)]
+    fn returned_observed(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+        if self.is_watched {
+            self.shows_return();
+        }
+        if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
+            figures.stepped(body.machine.kind(), out, stepped);
+            if let Some(began) = timing.began() {
+                self.timed_step(body, began);
+            }
+        }
+    }
+
+    /// Shows the watchdog that a step has returned. Not inlined, so that figures alone need fewer registers.
+    #[inline(never)]
+    fn shows_return(&self) {
+        self.view.sight.note(StepActivity::AfterStep);
+    }
+
+    /// Handles the return of a step that is timed.
+    #[cold]
+    fn timed_step(&self, body: &Ready, began: u64) {
+        if let Some(figures) = &self.view.counters.figures {
+            figures.timed(body.machine.kind(), self.road.now_nanos().saturating_sub(began));
+        }
+    }
+
+    /// Records that the worker sleeps from now on, or has no thread.
+    pub(super) fn falls_asleep(&self) {
+        if let Some(figures) = &self.view.counters.figures {
+            figures.falls_asleep(self.road.now_nanos());
+        }
+    }
+
+    /// Records that the worker no longer sleeps.
+    pub(super) fn wakes(&self) {
+        if let Some(figures) = &self.view.counters.figures {
+            figures.wakes(self.road.now_nanos());
+        }
     }
 
     /// Whether the worker yields its processor at this turn, which is let pass.
@@ -517,7 +584,16 @@ impl Executor for Own {
 
     #[inline]
     fn begins(&mut self, pid: Pid) {
-        if self.is_watched { self.begins_watched(pid) } else { self.shows_step_of(pid) }
+        if self.is_observed { self.begins_observed(pid) } else { self.shows_step_of(pid) }
+    }
+
+    #[inline(always)]
+    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+        if self.is_observed {
+            self.returned_observed(body, out, stepped);
+        }
+        self.count(|counters| &counters.steps, 1);
+        self.count(|counters| &counters.stepped, u64::from(stepped.messages()));
     }
 
     #[inline]

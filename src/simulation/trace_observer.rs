@@ -40,6 +40,10 @@ impl Observer for TraceObserver {
         self.program.iter().for_each(|program| program.exited(process, exit));
     }
 
+    fn restarted(&self, process: &ProcessIdentity, exit: &Exit) {
+        self.program.iter().for_each(|program| program.restarted(process, exit));
+    }
+
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         let content = letter.message.map(|message| self.formatter.describe(message, letter.type_name));
         if let Some(shared) = self.shared.upgrade() {

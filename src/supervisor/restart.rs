@@ -69,6 +69,7 @@ impl Supervisor {
             return None;
         }
         child.restarts += 1;
+        out.count("restarts", 1);
         child.tell_of_restart(&exit, what);
         let Some(backoff) = &self.config.backoff else { return Some(Duration::ZERO) };
         child.is_up_no_more(now, Some(backoff.stable));

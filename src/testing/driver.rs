@@ -238,6 +238,10 @@ impl<P: Process> Driver<P> {
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
         let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
         std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
+        for (name, by) in self.out.counted.drain(..) {
+            let sum = self.notes.counted.entry(name).or_default();
+            *sum = sum.wrapping_add(by);
+        }
         if let After::Ready(body) = after {
             self.engine.road.inject(body);
         }
@@ -369,6 +373,11 @@ impl<P: Process> Driver<P> {
     /// Returns the processes that this process has terminated.
     pub fn terminated(&self) -> &[Pid] {
         &self.notes.terminated
+    }
+
+    /// Returns the sum of what the process has [counted](crate::StepOutput::count) under this name.
+    pub fn counted(&self, name: &str) -> u64 {
+        self.notes.counted.get(name).copied().unwrap_or(0)
     }
 
     /// Returns the commands that have no answer yet. Within each kind they are in the order of their tags.

@@ -487,6 +487,10 @@ impl Host for TestEngine {
         Pid::nobody(self.pid.node()).unwrap_or(Pid::FIRST)
     }
 
+    fn counts(&self) -> bool {
+        true
+    }
+
     fn clock(&self) -> &Clock {
         &self.road.clock
     }

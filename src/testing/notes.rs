@@ -35,6 +35,7 @@ pub(super) struct Notes {
     pub(super) timers: HashMap<u64, Option<TimerKey>>,
     /// All questions, including those that are decided.
     pub(super) asks: Vec<Arc<Ask>>,
+    pub(super) counted: HashMap<&'static str, u64>,
     pub(super) cancelled: Vec<(Pid, CancelRequest)>,
     pub(super) terminated: Vec<Pid>,
     pub(super) monitors: Vec<Monitor>,

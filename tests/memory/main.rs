@@ -20,6 +20,7 @@ mod resident;
 
 mod actors;
 mod async_processes;
+mod figures;
 mod futures;
 mod processes;
 mod simulations;

@@ -32,6 +32,7 @@ impl Cell {
             kind: inner.kind?,
             rest,
             steps: inner.steps,
+            incarnation: inner.incarnation(),
             queued: inner.queued,
             born: inner.stamp >> BORN_SHIFT << BORN_UNIT,
         })

@@ -1,0 +1,37 @@
+//! The options of the figures by type.
+
+use std::ops::RangeInclusive;
+
+/// The default of [`MetricsOptions::time_one_in`].
+const TIME_ONE_IN: usize = 16;
+
+/// The values that [`MetricsOptions::time_one_in`] allows.
+pub(super) const TIME_ONE_IN_RANGE: RangeInclusive<usize> = 1..=1 << 20;
+
+/// The figures that a runtime collects for [`Runtime::snapshot`](crate::Runtime::snapshot), in addition to its
+/// [statistics](crate::Runtime::stats). See [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until they are given to a builder"]
+pub struct MetricsOptions {
+    pub(super) time_one_in: usize,
+}
+
+impl MetricsOptions {
+    /// The default options.
+    pub fn new() -> MetricsOptions {
+        MetricsOptions { time_one_in: TIME_ONE_IN }
+    }
+
+    /// Measures the time of one step in this many, on average: 1 to 1,048,576. The default is 16. With 1 each step is
+    /// timed, which costs two readings of the clock for each.
+    pub fn time_one_in(mut self, steps: usize) -> MetricsOptions {
+        self.time_one_in = steps;
+        self
+    }
+}
+
+impl Default for MetricsOptions {
+    fn default() -> MetricsOptions {
+        MetricsOptions::new()
+    }
+}
