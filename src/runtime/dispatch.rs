@@ -573,22 +573,20 @@ impl PoolTurn {
     fn run(mut self) {
         self.begun = true;
         let Some(ready) = self.core.take_from_pool(self.pid) else { return };
-        let core = self.core.clone();
-        let (pid, key, me) = (self.pid, self.pid.to_word(), thread::current().id());
+        let (core, pid, key, me) = (self.core.clone(), self.pid, self.pid.to_word(), thread::current().id());
         lock(&core.pool_steps).insert(key, (core.road.clock.now(), me));
         let mut out = StepOutput::new(core.clone());
         let after = contain(|| turn(&*core, &mut core.executor(), &mut out, ready)).unwrap_or_else(|panic| {
             body_lost(&*core, &mut core.executor(), &mut out, pid, panic);
             After::Nothing
         });
-        {
-            // The next turn of the same process may have begun on another thread, and at the same moment of a clock
-            // that stands still.
-            let mut steps = lock(&core.pool_steps);
-            if steps.get(&key).is_some_and(|(_, thread)| *thread == me) {
-                steps.remove(&key);
-            }
+        // The next turn of the same process may have begun on another thread, and at the same moment of a clock that
+        // stands still.
+        let mut steps = lock(&core.pool_steps);
+        if steps.get(&key).is_some_and(|(_, thread)| *thread == me) {
+            steps.remove(&key);
         }
+        drop(steps);
         give_back(&core, &mut out);
         if let After::Ready(ready) = after {
             core.road.inject(ready);

@@ -166,8 +166,8 @@ impl Cluster {
     /// free, and those that have claimed it before have had it. Then it holds the name until it releases it or ends, or
     /// the node loses the majority of the voters. In the last case the process is terminated with
     /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later, and no step of it begins after that. This is
-    /// also true if its program was stopped, and goes on. Then another process can have the name. So supervise the process, and
-    /// claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
+    /// also true if its program was stopped, and goes on. Then another process can have the name. So supervise the
+    /// process, and claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
     ///
     /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
     /// not interrupted when the name is lost, and jobs, commands and `close` may begin later. So send the token along
@@ -220,7 +220,8 @@ impl Cluster {
     }
 
     /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago,
-    /// or before this program was stopped, if it was. `None` if no process holds it, and if this node is not connected to that of the holder.
+    /// or before this program was stopped, if it was. `None` if no process holds it, and if this node is not connected
+    /// to that of the holder.
     pub fn unique_holder(&self, name: &str) -> Option<Pid> {
         self.groups()?.unique_holder(name)
     }
