@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::dispatch::Core;
 use crate::primitives::{Arc, Ordering, lock};
 use crate::process::{DeadLetterReason, Pid};
-use crate::sched::cell::{Look, Rest};
+use crate::sched::cell::{BORN_SPAN, Look, Rest};
 use crate::sched::counters::{Count, Counters};
 use crate::sched::road::Road;
 use crate::sched::stuck_steps::{StuckSteps, WorkerView};
@@ -308,7 +308,7 @@ impl Core {
             steps: look.steps,
             restarts: u32::from(look.incarnation),
             mailbox: look.queued as usize,
-            age: Duration::from_micros(self.road.now_micros().saturating_sub(look.born)),
+            age: Duration::from_micros(self.road.now_micros().wrapping_sub(look.born) % BORN_SPAN),
             in_step,
         }
     }

@@ -163,7 +163,8 @@ pub(crate) struct Look {
     /// The number of times that the process has recovered.
     pub(crate) incarnation: u16,
     pub(crate) queued: u32,
-    /// The birth of the process: microseconds since the start of the runtime, to within 4,096 of them.
+    /// The birth of the process: microseconds since the start of the runtime, to within 1,024 of them,
+    /// and without the multiples of [`BORN_SPAN`].
     pub(crate) born: u64,
 }
 
@@ -208,9 +209,12 @@ enum BodyState {
 
 const INCARNATION_SHIFT: u32 = 12;
 
-/// In units of 4,096 microseconds since the start of the runtime. 36 bits reach for eight years.
+/// In units of 1,024 microseconds since the start of the runtime.
 const BORN_SHIFT: u32 = 28;
-const BORN_UNIT: u32 = 12;
+const BORN_UNIT: u32 = 10;
+
+/// The time, in microseconds, after which the times of births begin anew: two years. Differences are right below it.
+pub(crate) const BORN_SPAN: u64 = 1 << (u64::BITS - BORN_SHIFT + BORN_UNIT);
 
 impl Cell {
     pub(crate) fn new() -> Cell {
