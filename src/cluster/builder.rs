@@ -233,10 +233,10 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the names of the voters: the nodes a majority of which decides about
-    /// [unique names](Cluster::claim_unique). By default there are none.
+    /// Sets the names of the voters, which decide about [unique names](Cluster::claim_unique).
     ///
-    /// All nodes of a cluster must have the same list, in any order. Nodes with other lists are refused. The list
+    /// A majority of the voters grants a name. By default there are no voters, and unique names cannot be claimed. All
+    /// nodes of a cluster must have the same list, in any order. Nodes with other lists are refused. The list
     /// cannot change while nodes run. Three voters go on if one is lost, and five if two are lost. They may do other
     /// work, too.
     ///

@@ -89,7 +89,7 @@ pub enum ClusterNameError {
     #[error("no majority can grant a unique name, because the cluster has no voters: see `ClusterBuilder::voters`")]
     NoMajority,
     /// This node has as many claims to unique names as it may have.
-    #[error("this node has {MOST} claims to unique names, and may not have more")]
+    #[error("this node has {MOST} claims to unique names, which is the limit: release one, or claim on another node")]
     TooManyClaims,
     /// This node has left the cluster.
     #[error("this node has left the cluster")]

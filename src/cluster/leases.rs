@@ -15,16 +15,18 @@ use crate::outcome::BoxError;
 /// How long a lease lasts by the clock of the voter, from the moment when it is granted.
 const LEASE: Duration = Duration::from_secs(5);
 
-/// How long a claimant counts on it by its own clock, from the moment when it has sent its request. The difference to
-/// `LEASE` is for clocks that run at different rates.
+/// How long a claimant counts on a lease by its own clock, from the moment when it has sent its request. It is 10 %
+/// less than `LEASE`, for clocks whose rates differ by less than 5 % from true time.
 const HOLD: Duration = Duration::from_millis(4_500);
 
 /// A holder gives up this long before its lease ends.
 const MARGIN: Duration = Duration::from_millis(250);
 
-/// The time between two requests of a claim to its voters, at most. The requests of many claims come together, at
-/// multiples of `BEAT`.
+/// The longest time between two requests of a claim to its voters. A third of `HOLD`, so one lost request
+/// does no harm.
 const RENEW: Duration = Duration::from_millis(1_500);
+
+/// Requests are sent at multiples of this time, so that those of many claims are sent together.
 const BEAT: Duration = Duration::from_millis(50);
 
 /// Tokens begin with the time by the wall clock, in microseconds. No honest node is so far ahead.

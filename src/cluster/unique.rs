@@ -29,13 +29,13 @@ use crate::sched::lease::Lease;
 #[non_exhaustive]
 pub enum UniqueClaimEnd {
     /// No majority of the voters could be reached for 5 s.
-    #[error("no majority of the voters is connected")]
+    #[error("no majority of the voters was connected for 5 s: start the missing voters and claim the name again")]
     NoMajority,
     /// The process had the name, and its lease could not be renewed. The process was terminated.
     #[error("the unique name was lost, because no majority of the voters could be reached")]
     Lost,
     /// The claim was released, its process has ended, or its node has left the cluster.
-    #[error("the claim was released")]
+    #[error("the claim was released, its process has ended, or its node has left the cluster")]
     Released,
 }
 
@@ -51,14 +51,14 @@ pub struct UniqueClaim {
 }
 
 impl UniqueClaim {
-    /// The token of the holding. `None` as long as the process waits for the name, and if it has never had it.
+    /// The token of the holding. `None` until the process has the name.
     ///
     /// It is greater than the tokens of all earlier holdings of the name.
     pub fn token(&self) -> Option<u64> {
         self.held.latch().get()?.ok()
     }
 
-    /// The end of the claim. `None` as long as the process waits for the name, or has it.
+    /// The reason why the claim has ended. `None` while the process waits for the name, or has it.
     pub fn end(&self) -> Option<UniqueClaimEnd> {
         self.end.get()
     }
@@ -66,7 +66,8 @@ impl UniqueClaim {
     /// Blocks the calling thread until the process has the name, or the claim has ended. Returns the token.
     ///
     /// # Errors
-    /// The limit is over, or the caller is a step.
+    /// The outer error says that the limit is over, or that the caller is a step. The inner one says why the claim has
+    /// ended.
     pub fn wait_timeout(&self, limit: Duration) -> Result<Result<u64, UniqueClaimEnd>, WaitError> {
         self.held.latch().join(&self.clock, limit)
     }
@@ -215,7 +216,7 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
             let _ = own.end.set(end);
         }
         for (name, pid) in later.untold {
-            tell_log(|| tracing::error!(name, %pid, "there is no room to tell others of the holder of a name"));
+            tell_log(|| tracing::error!(name, %pid, "the table of groups is full: other nodes do not see the holder"));
         }
         drop(later.watchers);
         result

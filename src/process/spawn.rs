@@ -102,9 +102,11 @@ impl SpawnOptions {
         self
     }
 
-    /// Never holds the process. A process is held when it has sent a message to another node, and too many messages
-    /// wait for that node: it is not stepped until there is room, the node is down, or a signal comes that is no
-    /// answer. With this option it goes on, and such a message is a dead letter with
+    /// Never holds the process.
+    ///
+    /// By default a process is held after it has sent a message to another node for which too many messages wait. It
+    /// is not stepped until there is room, the node is down, or a control signal comes that is no answer. With this
+    /// option the process goes on, and such a message is a dead letter with
     /// [`NodeError::Busy`](crate::process::NodeError::Busy).
     #[cfg(feature = "cluster")]
     pub fn never_held(mut self) -> SpawnOptions {

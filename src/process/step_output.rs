@@ -84,9 +84,9 @@ impl StepOutput {
     /// Adds `by` to a figure of the type of this process: `out.count("orders", 1)`.
     ///
     /// A failed step counts nothing. A count only grows. [`Runtime::snapshot`](crate::Runtime::snapshot) has the sums,
-    /// by type and name, if the runtime [collects figures](crate::config::RuntimeBuilder::metrics). Otherwise it does
-    /// nothing. The first 256 names of a type have sums of their own. All others share one. So use a few fixed names,
-    /// and not names of customers or PIDs.
+    /// by type and name. If the runtime does not [collect figures](crate::config::RuntimeBuilder::metrics), this call
+    /// does nothing. The first 256 names of a type have sums of their own. All others share one. So use a few fixed
+    /// names, and not names of customers or PIDs.
     pub fn count(&mut self, name: &'static str, by: u64) {
         if !self.counts {
             return;

@@ -183,8 +183,8 @@ pub struct WorkerStats {
     /// The time during which the worker has slept, or a spare worker has had no thread. `None` without
     /// [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
     pub asleep: Option<Duration>,
-    /// The rest of the time since the start of the runtime: the worker has worked, or looked for work. `None` without
-    /// `metrics`.
+    /// The time during which the worker has worked, or looked for work: all time since the start of the runtime without
+    /// `asleep`. `None` without [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
     pub busy: Option<Duration>,
 }
 

@@ -8,8 +8,10 @@ const TIME_ONE_IN: usize = 16;
 /// The values that [`MetricsOptions::time_one_in`] allows.
 pub(super) const TIME_ONE_IN_RANGE: RangeInclusive<usize> = 1..=1 << 20;
 
-/// The figures that a runtime collects for [`Runtime::snapshot`](crate::Runtime::snapshot), in addition to its
-/// [statistics](crate::Runtime::stats). See [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
+/// Options of the figures that a runtime collects by type of process.
+///
+/// Pass them to [`RuntimeBuilder::metrics`](crate::config::RuntimeBuilder::metrics).
+/// [`Runtime::snapshot`](crate::Runtime::snapshot) returns the figures.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until they are given to a builder"]
 pub struct MetricsOptions {

@@ -69,8 +69,9 @@ impl NewLeases {
     /// Adds the lease of a process, which is asked to look afterwards. Those of processes that have ended are dropped.
     pub(super) fn add(&self, pid: Pid, lease: Arc<Lease>, is_alive: impl Fn(Pid) -> bool) {
         let waiting = &mut *lock(&self.waiting);
-        waiting.retain(|pid, _| is_alive(*pid));
         waiting.entry(pid).or_default().push(lease);
+        // Behind it, because the process may have ended meanwhile.
+        waiting.retain(|pid, _| is_alive(*pid));
         self.count.store(waiting.len(), Ordering::Relaxed);
     }
 

@@ -162,12 +162,12 @@ impl Cluster {
 
     /// Claims a unique name for a process of this node. The name has at most one holder, also while the network is cut.
     ///
-    /// A majority of the [voters](crate::cluster::ClusterBuilder::voters) decides. The process waits until the name is
-    /// free, and those that have claimed it before have had it. Then it holds the name until it releases it or ends, or
-    /// the node loses the majority of the voters. In the last case the process is terminated with
-    /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later, and no step of it begins after that. This is
-    /// also true if its program was stopped, and goes on. Then another process can have the name. So supervise the
-    /// process, and claim the name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
+    /// A majority of the [voters](crate::cluster::ClusterBuilder::voters) decides. The claim waits until the name is
+    /// free, and behind earlier claims. Then the process holds the name until it is released, the process ends, or the
+    /// node loses the majority of the voters. In the last case the process is terminated with
+    /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later. No step of it begins after that, even if its
+    /// program was stopped and goes on. Then another process can have the name. So supervise the process, and claim the
+    /// name for each new one. A process that [recovers](crate::Process::recover) keeps the name.
     ///
     /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
     /// not interrupted when the name is lost, and jobs, commands and `close` may begin later. So send the token along
@@ -212,16 +212,17 @@ impl Cluster {
         node.unique().claim(&core, name, pid)
     }
 
-    /// Releases a unique name that a process of this node has claimed, or holds. Returns whether it had claimed it.
+    /// Releases a unique name that a process of this node has claimed, or holds. Returns whether there was a claim.
     ///
-    /// The process is not told, and goes on. So the holder itself should call this, or a caller that has told it.
+    /// The process is not notified, and goes on. So call this in the holder, or after the holder knows of it.
     pub fn release_unique(&self, name: &str, target: impl Target) -> bool {
         self.own_process(&target).is_ok_and(|(node, _, pid)| node.unique().release(name, pid))
     }
 
-    /// The process that holds a unique name, as far as this node knows. It may have lost the name less than 2 s ago,
-    /// or before this program was stopped, if it was. `None` if no process holds it, and if this node is not connected
-    /// to that of the holder.
+    /// The process that holds a unique name, as far as this node knows.
+    ///
+    /// `None` if no process holds it, and if this node is not connected to that of the holder. The process may have
+    /// lost the name less than 2 s ago. If this program was stopped and goes on, that may be longer ago.
     pub fn unique_holder(&self, name: &str) -> Option<Pid> {
         self.groups()?.unique_holder(name)
     }

@@ -116,7 +116,8 @@ fn a_node_has_a_limit_of_claims_and_none_is_left_behind() {
     let claim = |name: usize| node.unique().claim(runtime.core(), &name.to_string(), process.pid());
     let claims: Vec<_> = (0..1_024).map(|name| claim(name).unwrap()).collect();
     let refused = claim(1_024).unwrap_err();
-    assert_eq!(refused.to_string(), "this node has 1024 claims to unique names, and may not have more");
+    let limit = "this node has 1024 claims to unique names, which is the limit: release one, or claim on another node";
+    assert_eq!(refused.to_string(), limit);
     until("it has all names", || claims.iter().all(|claim| claim.token().is_some()));
     runtime.terminate(&process).unwrap();
     until("all claims end", || claims.iter().all(|claim| claim.end().is_some()));
