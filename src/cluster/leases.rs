@@ -57,8 +57,8 @@ pub(crate) enum LeaseFrame {
     Release { name: String, number: u64, since: u64 },
     /// A claim is over that may have counted on its leases. They last, but it does not wait any more.
     Lost { name: String, number: u64, since: u64 },
-    /// A voter has granted the name, or has renewed the lease. `sent` is that of the last request that it has got. An
-    /// earlier claim waits if the name is wanted.
+    /// A voter has granted the name, or has renewed the lease. `sent` is that of the last request that it has got. If
+    /// the name is wanted, a claim waits that goes before this one.
     Granted { number: u64, sent: u64, token: u64, is_wanted: bool },
 }
 
@@ -125,7 +125,7 @@ struct Vote {
     /// Grants of requests before this one are void: they were given back.
     void_before: u64,
     token: u64,
-    /// An earlier claim waits since then.
+    /// A claim that goes before this one waits since then.
     wanted_since: Option<Duration>,
 }
 
@@ -414,8 +414,11 @@ impl Leases {
             claim.alone_since = None;
             let is_granted = claim.until(0) > now + MARGIN;
             if !is_granted {
-                // The votes that have come so far are no majority any more. Another process may have had the name.
-                claim.token = 0;
+                // The votes that have come so far are no majority any more. Another process may have had the name. The
+                // voters are told at once, because a claim with a token goes before others.
+                if std::mem::take(&mut claim.token) > 0 {
+                    claim.renew_at = now;
+                }
                 self.give_back(now, number, effects);
             } else if claim.token == 0 {
                 claim.token = claim.votes.iter().map(|vote| vote.token).max().unwrap_or_default().saturating_add(1);

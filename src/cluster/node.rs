@@ -422,7 +422,7 @@ impl NonLocal for Node {
     }
 
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {
-        // First, so that the names are free at once.
+        // First, so that names which nobody holds any more are free at once.
         self.unique.left();
         if let Some(leaves) = self.leaves.get() {
             leaves.leave(clock, deadline);

@@ -306,6 +306,26 @@ fn a_holder_gets_the_votes_of_restarted_voters_back_from_those_that_wait() {
 }
 
 #[test]
+fn a_holder_gets_the_vote_back_of_a_voter_that_it_could_not_reach() {
+    for seed in seeds(40) {
+        let mut world = calm(seed);
+        (world.nodes[4].skew, world.nodes[3].skew) = (60 * SECOND, 0);
+        let holder = world.claim(4, 0).unwrap();
+        world.run_for(SECOND);
+        world.claim(3, 0).unwrap();
+        world.run_for(SECOND);
+        world.cut(4, 0);
+        world.run_for(7 * SECOND);
+        world.heal();
+        world.run_for(6 * SECOND);
+        world.crash(1);
+        world.run_for(20 * SECOND);
+        assert_eq!((world.holders(0), world.held.len()), (vec![(4, holder)], 1), "seed {seed}");
+        world.fine(seed);
+    }
+}
+
+#[test]
 fn a_lost_claim_waits_at_no_voter_and_its_leases_last() {
     let (at, voters) = (Duration::from_secs, [0, 1].map(name));
     let (first, second) = (5, 6);
@@ -341,4 +361,29 @@ fn a_lost_claim_waits_at_no_voter_and_its_leases_last() {
     assert!(leases.voter.as_ref().is_some_and(Voter::is_empty));
     // A token from a century ahead would end the growth of all tokens.
     assert!(leases.receive(at(18), first, request(3, u64::MAX), &mut effects).is_err());
+}
+
+/// The process of such a claim may be stuck in a step, and go on with it.
+#[test]
+fn a_claim_that_is_abandoned_leaves_its_leases_to_their_time() {
+    let (at, voters) = (Duration::from_secs, [0, 1, 2].map(name));
+    let mut effects = Vec::new();
+    let mut leases = Leases::new(at(0), (77, "claimant"), &voters, 1);
+    (0..3).for_each(|place| leases.up(at(0), (place as u64, &name(place)), &mut effects));
+    for has_majority in [true, false] {
+        let number = leases.claim(at(1), "name", 5, &mut effects);
+        let sent = leases.claims[&number].sent;
+        for peer in 0..if has_majority { 2 } else { 1 } {
+            let granted = LeaseFrame::Granted { number, sent, token: 1, is_wanted: false };
+            leases.receive(at(1), peer, granted, &mut effects).unwrap();
+        }
+        effects.clear();
+        leases.abandon(at(1), number, &mut effects);
+        let is_lost = |effect: &Effect| matches!(effect, Effect::Send(_, LeaseFrame::Lost { .. }));
+        let is_released = |effect: &Effect| matches!(effect, Effect::Send(_, LeaseFrame::Release { .. }));
+        let counts =
+            [effects.iter().filter(|it| is_lost(it)).count(), effects.iter().filter(|it| is_released(it)).count()];
+        assert_eq!(counts, if has_majority { [3, 0] } else { [0, 3] });
+        assert!(leases.claims.is_empty());
+    }
 }

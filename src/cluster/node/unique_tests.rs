@@ -11,7 +11,7 @@ use crate::cluster::wire::Wire;
 use crate::latch::Latch;
 use crate::outcome::{Exit, Reason};
 use crate::primitives::{Arc, lock};
-use crate::process::Step;
+use crate::process::{Step, StepOutput};
 use crate::runtime::{Handle, Runtime};
 use crate::wait::until;
 
@@ -106,6 +106,27 @@ fn a_state_machine_that_replaces_another_has_its_lease() {
     let exit = process.join_timeout(Duration::MAX).unwrap();
     assert!(matches!(exit, Exit::Terminated(Reason::NameLost)), "{exit}");
     assert!(lock(&seen).is_empty());
+}
+
+#[test]
+fn a_future_of_a_step_that_has_outlasted_the_lease_is_not_polled() {
+    let alone = Alone::new();
+    let Alone { clock, runtime, node } = &alone;
+    let (process, _) = alone.spawn();
+    let claim = node.unique().claim(runtime.core(), "n", process.pid()).unwrap();
+    until("it has the name", || claim.token().is_some());
+    let _timers = runtime.core().timers.halt();
+    let (moves, polled) = (clock.clone(), Latch::new());
+    let poll = polled.clone();
+    let lasts = move |out: &mut StepOutput| {
+        moves.advance(60 * SECOND);
+        out.future(async move { poll.set(()).is_ok() });
+        Ok(Step::Idle)
+    };
+    runtime.send(&process, Order::Do(Box::new(lasts))).unwrap();
+    let exit = process.join_timeout(Duration::MAX).unwrap();
+    assert!(matches!(exit, Exit::Terminated(Reason::NameLost)), "{exit}");
+    assert!(!polled.is_set());
 }
 
 #[test]
