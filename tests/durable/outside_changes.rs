@@ -261,16 +261,22 @@ fn a_link_of_an_ordinary_process_to_one_of_a_kind_that_is_not_known() {
             end((store, runtime));
             let (store, runtime) = unknown(&disk);
             let other = spawn(&runtime);
+            // Threads of the pool look at the link, and store it. What they have not stored is lost with the program.
+            let calls = disk.calls();
             say(&runtime, other, KnotMessage::Link(one.pid()));
             let watched = runtime.watch(one.pid());
+            until("the link is on disk", || disk.calls() > calls);
             stepped(&runtime);
+            let calls = disk.calls();
             way.go(&runtime, other, one);
             stepped(&runtime);
+            if way == Way::Unlinks || way == Way::IsDone && !traps {
+                until("the end of the link is on disk", || disk.calls() > calls);
+            }
             let ends = way == Way::Fails && !traps;
             if ends {
                 assert_eq!(watched.wait_timeout(LIMIT).unwrap().exit.to_string(), because(other));
             }
-            // The loads that look at the links are over then.
             end((store, runtime));
             let (store, runtime) = open(&disk);
             stepped(&runtime);
