@@ -59,7 +59,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// A [`Reason`].
+/// A [`Reason`]. New ones come last, because the number of a variant travels.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum FarReason {
     Cancelled,
@@ -70,9 +70,9 @@ pub(crate) enum FarReason {
     NoThread,
     NoSuchProcess,
     NodeDown,
-    NameLost,
     Linked(Pid, Box<FarExit>),
     Other(String),
+    NameLost,
 }
 
 impl FarReason {
