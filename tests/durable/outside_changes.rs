@@ -261,7 +261,7 @@ fn a_link_of_an_ordinary_process_to_one_of_a_kind_that_is_not_known() {
             end((store, runtime));
             let (store, runtime) = unknown(&disk);
             let other = spawn(&runtime);
-            // Threads of the pool look at the link, and store it. What they have not stored is lost with the program.
+            // Threads of the pool look at the link, and store it. The rest is lost with the program.
             let calls = disk.calls();
             say(&runtime, other, KnotMessage::Link(one.pid()));
             let watched = runtime.watch(one.pid());
