@@ -426,6 +426,10 @@ impl NonLocal for Node {
         self.groups.holder(name)
     }
 
+    fn closes(&self) {
+        self.groups.close();
+    }
+
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {
         // First, so that names which nobody holds any more are free at once.
         self.unique.left();
