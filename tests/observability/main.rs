@@ -12,6 +12,8 @@ mod blocker;
 mod panics;
 #[path = "../common/script.rs"]
 mod script;
+#[path = "../common/sums.rs"]
+mod common_sums;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
