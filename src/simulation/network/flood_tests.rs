@@ -142,7 +142,14 @@ fn two_nodes_of_a_world_that_flood_each_other_come_to_no_standstill() {
         world.run_for(Duration::from_secs(2))?;
         one.begin(&other)?;
         other.begin(&one)?;
+        let mut held = 0;
+        for _ in 0..100 {
+            world.run_for(Duration::from_micros(100))?;
+            held = held.max(one.node.stats().held_processes);
+        }
         world.run_for(Duration::from_secs(10))?;
+        assert!(held > 0, "nobody was ever held");
+        assert_eq!(one.node.stats().held_processes, 0);
         check(&counts)
     })
     .seeds(0..10)
@@ -162,5 +169,10 @@ fn two_nodes_with_threads_that_flood_each_other_come_to_no_standstill() {
     other.node.wait_for("a", LIMIT).unwrap();
     one.begin(&other).unwrap();
     other.begin(&one).unwrap();
-    until("all have sent what they were to send, and it is taken or dead", || check(&counts).is_ok());
+    let mut held = 0;
+    until("all have sent what they were to send, and it is taken or dead", || {
+        held = held.max(one.node.stats().held_processes + other.node.stats().held_processes);
+        check(&counts).is_ok()
+    });
+    assert!(held > 0, "nobody was ever held");
 }
