@@ -7,8 +7,8 @@ use crate::cluster::{MemoryNetwork, Wire};
 use crate::pid::Address;
 use crate::primitives::Mutex;
 use crate::process::{
-    DeadLetter, DeadLetterReason, Event, Events, Observer, Overflow, Process, SpawnOptions, Step, StepOutput,
-    StepResult,
+    DeadLetter, DeadLetterReason, Event, Events, Observer, Overflow, Process, SendError, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 use crate::runtime::RuntimeBuilder;
 use crate::simulation::Simulation;
@@ -109,7 +109,15 @@ impl Side {
         let number = self.node.number_of(other.node.here().incarnation());
         for (from, to) in self.flooders.iter().zip(&other.flooders) {
             let to = Pid::new(number, to.pid().slot(), to.pid().generation()).ok_or("a PID has a number")?;
-            self.runtime.send(*from, Flood::Begin(to.typed()))?;
+            let mut begin = Flood::Begin(to.typed());
+            // The other side may have begun, and its texts may fill the mailbox for a moment.
+            while let Err(refused) = self.runtime.send(*from, begin) {
+                if !matches!(refused.reason(), SendError::Full { .. }) {
+                    return Err(refused.into());
+                }
+                begin = refused.into_inner();
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }
