@@ -27,6 +27,8 @@ mod handle;
 mod system;
 mod part_stats;
 mod snapshot;
+#[cfg(feature = "console")]
+mod top;
 mod figure_list;
 mod openmetrics;
 #[cfg(feature = "metrics")]
@@ -48,6 +50,8 @@ pub(crate) use self::access::WeakAccess;
 pub(crate) use self::dispatch::Core;
 #[cfg(feature = "durable")]
 pub(crate) use self::timed::Timed;
+#[cfg(feature = "console")]
+pub(crate) use self::top::{By, Filter};
 
 pub use self::ask::AskFuture;
 pub use self::builder::{

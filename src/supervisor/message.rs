@@ -4,6 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::contained::Contained;
+#[cfg(feature = "console")]
+use super::spec::Strategy;
 use super::spec::{ChildSpec, Restart, SpecError};
 use crate::{Exit, Pid, Reply, SpawnError};
 
@@ -20,6 +22,8 @@ pub struct SupervisorMessage {
 #[derive(Debug)]
 pub(super) enum Request {
     Children(Reply<Vec<ChildInfo>>),
+    #[cfg(feature = "console")]
+    Overview(Reply<(Strategy, Vec<ChildInfo>)>),
     Add(ChildSpec, Reply<Result<Pid, ChildError>>),
     AddOfKind(Contained<Box<dyn Any + Send>>, &'static str, Reply<Result<Pid, ChildError>>),
     Stop(Arc<str>, Reply<Result<(), ChildError>>),
@@ -34,6 +38,12 @@ impl SupervisorMessage {
     /// Lists the children with their states, in the order of their start.
     pub fn children(reply: Reply<Vec<ChildInfo>>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
+    }
+
+    /// Lists the children, beside the strategy of the supervisor.
+    #[cfg(feature = "console")]
+    pub(crate) fn overview(reply: Reply<(Strategy, Vec<ChildInfo>)>) -> SupervisorMessage {
+        SupervisorMessage { request: Request::Overview(reply) }
     }
 
     /// Adds a child after the others, and starts it.
