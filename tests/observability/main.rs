@@ -23,6 +23,7 @@ mod times;
 mod counting;
 mod snapshots;
 mod openmetrics;
+mod dashboard;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]
