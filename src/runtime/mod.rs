@@ -32,6 +32,7 @@ mod openmetrics;
 mod metrics_publisher;
 mod weak;
 mod calls;
+mod describe;
 mod idle;
 mod names;
 mod recordings;

@@ -7,6 +7,7 @@
 
 mod marks;
 pub(crate) mod resident_waker;
+pub(crate) mod handed;
 #[cfg(feature = "cluster")]
 pub(crate) mod lease;
 mod small_queue;
@@ -41,6 +42,7 @@ mod elsewhere;
 pub(crate) mod router;
 #[cfg(feature = "cluster")]
 mod fence;
+mod describing;
 pub(crate) mod backpressure;
 mod ask_cycles;
 pub(crate) mod engine;

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use super::counters::{Count, Counters};
 use super::figures::Directory;
+use super::handed::Handed;
 #[cfg(feature = "cluster")]
-use super::lease::NewLeases;
+use super::lease::Lease;
 use super::non_local::NonLocal;
 use super::queue::Queues;
 use super::sleep::Sleep;
@@ -15,9 +16,9 @@ use super::table::Table;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::outcome::{contain, tell_log};
-use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
 use crate::process::step_activity::Sight;
-use crate::process::{DeadLetter, Observer, Pid, StepActivity};
+use crate::process::{Ask, DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
 
 /// The state that workers, senders and the shutdown share.
@@ -63,9 +64,11 @@ pub(crate) struct Road {
     /// Reaches the processes of other nodes.
     #[cfg(feature = "cluster")]
     pub(crate) nodes: OnceLock<Arc<dyn NonLocal>>,
+    /// Questions for descriptions that no process has answered yet. An asker that waits no longer has dropped its own.
+    pub(crate) questions: Handed<Weak<Ask>>,
     /// The leases that processes have not taken yet.
     #[cfg(feature = "cluster")]
-    pub(crate) new_leases: NewLeases,
+    pub(crate) new_leases: Handed<Arc<Lease>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -214,8 +217,9 @@ impl Road {
             non_local: OnceLock::new(),
             #[cfg(feature = "cluster")]
             nodes: OnceLock::new(),
+            questions: Handed::default(),
             #[cfg(feature = "cluster")]
-            new_leases: NewLeases::default(),
+            new_leases: Handed::default(),
             budget,
             stock: 0,
             exact_times: false,

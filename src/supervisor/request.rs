@@ -13,10 +13,7 @@ impl Supervisor {
     pub(super) fn request(&mut self, request: Request, out: &mut StepOutput) {
         match request {
             Request::Children(reply) => {
-                let all = self.children.values();
-                let is_delayed =
-                    |child: &Child| self.batches.get(&child.batch).is_some_and(|batch| batch.delay.is_some());
-                let infos = all.map(|child| child.info(is_delayed(child))).collect();
+                let infos = self.infos().collect();
                 out.reply(reply, infos);
             }
             Request::Started(reply) => match self.life {

@@ -24,6 +24,7 @@ mod counting;
 mod snapshots;
 mod openmetrics;
 mod dashboard;
+mod describing;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]
