@@ -5,11 +5,11 @@
 //! of process to it.
 
 pub use crate::process::{
-    DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
+    DeadLetter, DeadLetterReason, Observer, ProcessEvent, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
 };
 pub use crate::runtime::{
     Bucket, ExitCounts, ExitWatcher, Histogram, LongestMailbox, MailboxFigures, MessageCounts, MetricsOptions,
-    NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Snapshot, Stats, StuckProcess, TypeFigures,
+    NotIdleError, ProcessInfo, ProcessState, ProcessTrace, ShutdownStage, Snapshot, Stats, StuckProcess, TypeFigures,
     UncleanShutdown, WorkerStats,
 };
 

@@ -27,6 +27,8 @@ pub(crate) mod timer_records;
 pub(crate) mod residents;
 pub(crate) mod body;
 pub(crate) mod machine;
+mod traced;
+mod visit;
 pub(crate) mod cell;
 pub(crate) mod table;
 pub(crate) mod count;

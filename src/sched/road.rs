@@ -13,12 +13,13 @@ use super::sleep::Sleep;
 use super::stuck_steps::StuckSteps;
 pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
+use super::visit::Visit;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::outcome::{contain, tell_log};
-use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering, Weak};
+use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::step_activity::Sight;
-use crate::process::{Ask, DeadLetter, Observer, Pid, StepActivity};
+use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
 
 /// The state that workers, senders and the shutdown share.
@@ -64,8 +65,8 @@ pub(crate) struct Road {
     /// Reaches the processes of other nodes.
     #[cfg(feature = "cluster")]
     pub(crate) nodes: OnceLock<Arc<dyn NonLocal>>,
-    /// Questions for descriptions that no process has answered yet. An asker that waits no longer has dropped its own.
-    pub(crate) questions: Handed<Weak<Ask>>,
+    /// The visits that no process has received yet.
+    pub(crate) visits: Handed<Visit>,
     /// The leases that processes have not taken yet.
     #[cfg(feature = "cluster")]
     pub(crate) new_leases: Handed<Arc<Lease>>,
@@ -217,7 +218,7 @@ impl Road {
             non_local: OnceLock::new(),
             #[cfg(feature = "cluster")]
             nodes: OnceLock::new(),
-            questions: Handed::default(),
+            visits: Handed::default(),
             #[cfg(feature = "cluster")]
             new_leases: Handed::default(),
             budget,

@@ -25,6 +25,7 @@ mod snapshots;
 mod openmetrics;
 mod dashboard;
 mod describing;
+mod tracing_one;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]
