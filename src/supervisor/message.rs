@@ -1,6 +1,7 @@
 //! Messages to a supervisor, and its answers.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use super::contained::Contained;
@@ -132,6 +133,21 @@ pub struct ChildInfo {
     pub supervises: bool,
     /// How often the child was restarted, in place or otherwise.
     pub restarts: u64,
+}
+
+/// The id, the state, the PID, and the number of restarts if there were any.
+impl fmt::Display for ChildInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.id, self.state)?;
+        if let Some(pid) = self.pid {
+            write!(f, " {pid}")?;
+        }
+        match self.restarts {
+            0 => Ok(()),
+            1 => f.write_str(", restarted once"),
+            times => write!(f, ", restarted {times} times"),
+        }
+    }
 }
 
 /// Why a child was not added, started or stopped.

@@ -4,23 +4,20 @@ use std::sync::Arc;
 
 use super::child::{Child, Goal};
 use super::contained::made;
-use super::message::{ChildError, ChildInfo, Request};
+use super::message::{ChildError, Request};
 use super::process::{Kind, Life, Supervisor};
 use super::spec::{ChildSpec, SpecError};
 use crate::{Pid, Reply, StepOutput};
 
 impl Supervisor {
-    /// Describes the children, in the order of their start.
-    fn infos(&self) -> Vec<ChildInfo> {
-        let is_delayed = |child: &Child| self.batches.get(&child.batch).is_some_and(|batch| batch.delay.is_some());
-        self.children.values().map(|child| child.info(is_delayed(child))).collect()
-    }
-
     pub(super) fn request(&mut self, request: Request, out: &mut StepOutput) {
         match request {
-            Request::Children(reply) => out.reply(reply, self.infos()),
+            Request::Children(reply) => out.reply(reply, self.infos().collect()),
             #[cfg(feature = "console")]
-            Request::Overview(reply) => out.reply(reply, (self.config.strategy, self.infos())),
+            Request::Overview(reply) => {
+                let infos = self.infos().collect();
+                out.reply(reply, (self.config.strategy, infos));
+            }
             Request::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),
                 Life::New | Life::Starting => self.starters.push(reply),
