@@ -1,0 +1,160 @@
+//! The terminal: keys come in, and the screen is drawn anew after each piece of news.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use crate::app::{App, Link};
+use crate::input;
+use crate::link::{self, News, Place, Stream};
+use crate::moment::Moment;
+use crate::once::Source;
+
+/// The longest time between two looks at the clock.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The time between two attempts to connect again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The most news that are taken before the screen is drawn again.
+const MOST_NEWS: usize = 100;
+
+/// The program or the moment that is shown.
+enum Other {
+    Live { place: Place, writer: Option<Box<dyn Stream>> },
+    Saved(Moment),
+}
+
+/// Restores the terminal, also if the console fails. At a panic, the hook of `ratatui` does that.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+struct Screen {
+    app: App,
+    other: Other,
+    sender: SyncSender<News>,
+    /// When it is tried again to connect. `None` while a connection is there or being made.
+    retry: Option<Duration>,
+}
+
+/// Shows the screen until the user ends it.
+pub(crate) fn run(
+    app: App,
+    source: Source,
+    place: Option<Place>,
+    sender: SyncSender<News>,
+    received: Option<Receiver<News>>,
+) -> Result<(), String> {
+    let (other, news) = match (source, place, received) {
+        (Source::Live { news, writer, .. }, Some(place), _) => (Other::Live { place, writer: Some(writer) }, news),
+        (Source::Saved(moment), _, Some(news)) => (Other::Saved(moment), news),
+        _ => return Err("there is nothing to show".into()),
+    };
+    let failed = |error: io::Error| format!("the terminal cannot be used: {error}: for scripts there is `--once`");
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let _restored = Restored;
+    let keys = sender.clone();
+    thread::Builder::new().name("keys".into()).spawn(move || read_keys(&keys)).map_err(failed)?;
+    Screen { app, other, sender, retry: None }.run(&mut terminal, &news).map_err(failed)
+}
+
+fn read_keys(news: &SyncSender<News>) {
+    loop {
+        let (last, read) = match event::read() {
+            Ok(event) => (false, News::Terminal(event)),
+            Err(error) => (true, News::TerminalGone(error)),
+        };
+        if news.send(read).is_err() || last {
+            return;
+        }
+    }
+}
+
+impl Screen {
+    fn run(mut self, terminal: &mut DefaultTerminal, news: &Receiver<News>) -> io::Result<()> {
+        let begun = Instant::now();
+        let area = terminal.size()?;
+        self.app.size = (area.width, area.height);
+        while !self.app.is_over {
+            let now = begun.elapsed();
+            self.sends(now)?;
+            terminal.draw(|frame| crate::view::draw(&self.app, frame.area(), frame.buffer_mut()))?;
+            match news.recv_timeout(LOOK) {
+                Ok(first) => {
+                    self.takes(first, now)?;
+                    for more in news.try_iter().take(MOST_NEWS) {
+                        self.takes(more, now)?;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the requests that are due, and tries to connect again.
+    fn sends(&mut self, now: Duration) -> io::Result<()> {
+        let lines = self.app.tick(now);
+        match &mut self.other {
+            Other::Saved(moment) => lines.iter().for_each(|line| self.app.line(&moment.answer(line))),
+            Other::Live { writer: Some(writer), .. } => {
+                let sent = lines.iter().try_for_each(|line| writeln!(writer, "{line}"));
+                if sent.is_err() {
+                    // The thread that reads sees the end, and says so.
+                    writer.close();
+                }
+            }
+            Other::Live { place, writer: None } => {
+                if self.retry.is_some_and(|at| at <= now) {
+                    self.retry = None;
+                    link::start(place, &self.sender)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn takes(&mut self, news: News, now: Duration) -> io::Result<()> {
+        match news {
+            News::Line(line) => self.app.line(&line),
+            News::Connected(stream) => {
+                if let Other::Live { writer, .. } = &mut self.other {
+                    *writer = Some(stream);
+                }
+            }
+            News::Gone(reason) => {
+                self.app.gone(reason);
+                if let Other::Live { writer, .. } = &mut self.other {
+                    *writer = None;
+                }
+                self.retry = Some(now + RETRY);
+            }
+            News::Terminal(Event::Key(key)) => {
+                if let Some(action) = input::action(&self.app.mode, key) {
+                    self.app.act(action);
+                }
+            }
+            News::Terminal(Event::Resize(width, height)) => self.app.size = (width, height),
+            News::Terminal(_) => {}
+            News::TerminalGone(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// The state of a console that shows a saved moment.
+pub(crate) fn saved(app: &mut App, moment: &Moment) {
+    app.link = Link::Saved;
+    app.line(&moment.hello);
+    app.notice.clear();
+}
