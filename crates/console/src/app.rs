@@ -134,6 +134,8 @@ pub(crate) struct App {
     ordered: Vec<Request>,
     next_id: u64,
     due: Duration,
+    /// Whether the overview that is shown is one of this run of the program.
+    is_same_run: bool,
     /// The error that came without a request. The program disconnects after it.
     refusal: Option<String>,
     /// The first request that failed, for scripts.
@@ -162,6 +164,7 @@ impl App {
             ordered: Vec::new(),
             next_id: 1,
             due: Duration::ZERO,
+            is_same_run: true,
             refusal: None,
             failure: None,
         }
@@ -174,7 +177,7 @@ impl App {
             View::Processes => {
                 let (by, filter) = (self.sort, self.filter.clone());
                 // A page more than is shown, so that the next page is there when it is turned.
-                let limit = (self.selected + 2 * usize::from(self.height())).min(MOST);
+                let limit = self.selected + 2 * usize::from(self.height());
                 vec![Request::Top { by, limit, filter }]
             }
             View::Types => vec![Request::Types],
@@ -275,12 +278,10 @@ impl App {
         if is_first {
             return;
         }
-        self.data.before = None;
         self.notice = if before.started == self.program.started {
             "connected again".into()
         } else {
-            // The overview of another run has other counts.
-            self.data.overview = None;
+            self.is_same_run = false;
             format!("the program was restarted: process {}, before {}", self.program.process_id, before.process_id)
         };
     }
@@ -325,7 +326,12 @@ impl App {
     fn answered(&mut self, request: &Request, answer: Answer) {
         let data = &mut self.data;
         match request {
-            Request::Overview => data.before = std::mem::replace(&mut data.overview, answer.overview),
+            Request::Overview => {
+                let before = std::mem::replace(&mut data.overview, answer.overview);
+                // The counts of two runs are not compared.
+                let is_same_run = std::mem::replace(&mut self.is_same_run, true);
+                data.before = before.filter(|_| is_same_run);
+            }
             Request::Types => data.types = answer.types,
             Request::Top { by, filter, .. } => {
                 // The answer to a question that was changed meanwhile is out of date.
@@ -365,6 +371,8 @@ impl App {
         };
         self.link = Link::Lost { reason, since };
         self.asked.clear();
+        // The reason stands in the place of notices.
+        self.notice.clear();
         // Orders are not for the next run of the program: it may have other processes with these PIDs.
         self.ordered.clear();
         self.data.detail.trace = None;

@@ -81,17 +81,22 @@ impl Place {
                     format!("cannot read the token for `{address}` in `{}`: {error}", token_file.display())
                 })?;
                 let stream = dial_tcp(address)?;
-                let greet = |stream: TcpStream| -> io::Result<Connection> {
+                let begin = |stream: TcpStream| -> io::Result<Connection> {
                     stream.set_write_timeout(Some(PATIENCE))?;
                     stream.set_nodelay(true)?;
                     let (reader, mut writer) = (stream.try_clone()?, stream);
-                    writeln!(writer, "{}", hello(Some(token.trim())))?;
+                    greet(&mut writer, Some(token.trim()));
                     Ok((Box::new(reader), Box::new(writer)))
                 };
-                greet(stream).map_err(|error| format!("cannot talk to `{address}`: {error}"))
+                begin(stream).map_err(|error| format!("cannot talk to `{address}`: {error}"))
             }
         }
     }
+}
+
+/// Sends the hello. A program that serves too many clients may have disconnected before. The reader sees why.
+fn greet(writer: &mut impl Write, token: Option<&str>) {
+    let _ = writeln!(writer, "{}", hello(token));
 }
 
 #[cfg(unix)]
@@ -99,7 +104,7 @@ fn dial_socket(path: &Path) -> io::Result<Connection> {
     let reader = UnixStream::connect(path)?;
     reader.set_write_timeout(Some(PATIENCE))?;
     let mut writer = reader.try_clone()?;
-    writeln!(writer, "{}", hello(None))?;
+    greet(&mut writer, None);
     Ok((Box::new(reader), Box::new(writer)))
 }
 

@@ -1,8 +1,11 @@
 //! The answers of a program. Fields that are missing have their defaults, and unknown ones are ignored.
 
-use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::text::{Lines, Text};
 
@@ -51,6 +54,81 @@ pub(crate) struct Failure {
     pub(crate) text: Text,
 }
 
+/// The most entries of a list that are kept. A program lists at most 1,000 processes, and 1,025 types.
+pub(crate) const MOST_LISTED: usize = 1_100;
+
+/// The beginning of a list.
+#[derive(Clone, Debug)]
+pub(crate) struct List<T>(Vec<T>);
+
+impl<T> Default for List<T> {
+    fn default() -> List<T> {
+        List(Vec::new())
+    }
+}
+
+impl<T> Deref for List<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'a, T: Deserialize<'a>> Deserialize<'a> for List<T> {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<List<T>, D::Error> {
+        from.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
+
+struct ListVisitor<T>(PhantomData<T>);
+
+impl<'a, T: Deserialize<'a>> Visitor<'a> for ListVisitor<T> {
+    type Value = List<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut entries: A) -> Result<List<T>, A::Error> {
+        let mut list = Vec::new();
+        while list.len() < MOST_LISTED {
+            let Some(entry) = entries.next_element()? else { return Ok(List(list)) };
+            list.push(entry);
+        }
+        while entries.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(List(list))
+    }
+}
+
+/// The sum of the counts of an object.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum(pub(crate) u64);
+
+impl<'a> Deserialize<'a> for Sum {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Sum, D::Error> {
+        from.deserialize_map(SumVisitor)
+    }
+}
+
+struct SumVisitor;
+
+impl<'a> Visitor<'a> for SumVisitor {
+    type Value = Sum;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of counts")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut counts: A) -> Result<Sum, A::Error> {
+        let mut sum = 0_u64;
+        while let Some((IgnoredAny, count)) = counts.next_entry::<IgnoredAny, u64>()? {
+            sum = sum.saturating_add(count);
+        }
+        Ok(Sum(sum))
+    }
+}
+
 /// A time in seconds. It is read from a number, or from an object with `secs` and `nanos`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
 #[serde(from = "Time")]
@@ -82,7 +160,7 @@ impl From<Time> for Seconds {
 pub(crate) struct Overview {
     pub(crate) uptime: Seconds,
     pub(crate) stats: Stats,
-    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) mailboxes: List<Mailbox>,
     pub(crate) stuck: u64,
     pub(crate) shutdown: Text,
     pub(crate) node: Option<NodeSummary>,
@@ -110,7 +188,7 @@ pub(crate) struct Stats {
     pub(crate) ended: ExitCounts,
     pub(crate) messages: MessageCounts,
     pub(crate) timers: u64,
-    pub(crate) workers: Vec<Worker>,
+    pub(crate) workers: List<Worker>,
     pub(crate) steps_elsewhere: u64,
     pub(crate) messages_elsewhere: u64,
     pub(crate) global_queue: u64,
@@ -149,13 +227,7 @@ pub(crate) struct ExitCounts {
 pub(crate) struct MessageCounts {
     pub(crate) stepped: u64,
     pub(crate) queued: u64,
-    pub(crate) dead_by_reason: BTreeMap<Text, u64>,
-}
-
-impl MessageCounts {
-    pub(crate) fn dead(&self) -> u64 {
-        self.dead_by_reason.values().fold(0, |sum, count| sum.saturating_add(*count))
-    }
+    pub(crate) dead_by_reason: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -180,7 +252,7 @@ pub(crate) struct Mailbox {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Types {
-    pub(crate) types: Vec<TypeFigures>,
+    pub(crate) types: List<TypeFigures>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -209,7 +281,7 @@ pub(crate) struct Longest {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Histogram {
-    pub(crate) buckets: Vec<Bucket>,
+    pub(crate) buckets: List<Bucket>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -238,7 +310,7 @@ impl Histogram {
 #[serde(default)]
 pub(crate) struct Top {
     pub(crate) of: u64,
-    pub(crate) processes: Vec<Process>,
+    pub(crate) processes: List<Process>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -262,7 +334,7 @@ pub(crate) struct Process {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Tree {
-    pub(crate) supervisors: Vec<Supervisor>,
+    pub(crate) supervisors: List<Supervisor>,
     pub(crate) left_out: u64,
 }
 
@@ -278,7 +350,7 @@ pub(crate) struct Supervisor {
     pub(crate) mailbox: u64,
     pub(crate) restarts: u64,
     pub(crate) strategy: Option<Text>,
-    pub(crate) children: Vec<Child>,
+    pub(crate) children: List<Child>,
     pub(crate) no_answer: bool,
     pub(crate) left_out: u64,
 }
@@ -292,7 +364,7 @@ pub(crate) struct Child {
     pub(crate) process: Option<Process>,
     /// Only supervisors have the following.
     pub(crate) strategy: Option<Text>,
-    pub(crate) children: Vec<Child>,
+    pub(crate) children: List<Child>,
     pub(crate) no_answer: bool,
     pub(crate) left_out: u64,
 }
@@ -301,7 +373,7 @@ pub(crate) struct Child {
 #[serde(default)]
 pub(crate) struct Waits {
     pub(crate) of: u64,
-    pub(crate) waits: Vec<Wait>,
+    pub(crate) waits: List<Wait>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -315,7 +387,7 @@ pub(crate) struct Wait {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Stuck {
-    pub(crate) stuck: Vec<StuckProcess>,
+    pub(crate) stuck: List<StuckProcess>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -360,7 +432,7 @@ pub(crate) struct Traced {
 #[serde(default)]
 pub(crate) struct Nodes {
     pub(crate) name: Text,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: List<Peer>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -375,7 +447,7 @@ pub(crate) struct Peer {
 #[serde(default)]
 pub(crate) struct ParkedProcesses {
     pub(crate) of: u64,
-    pub(crate) parked: Vec<Parked>,
+    pub(crate) parked: List<Parked>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -384,4 +456,27 @@ pub(crate) struct Parked {
     pub(crate) pid: Text,
     pub(crate) key: Text,
     pub(crate) reason: Text,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_kept_up_to_its_limit_and_the_rest_is_still_read() {
+        let many = vec!["{}"; MOST_LISTED + 5].join(",");
+        let answer: Answer = serde_json::from_str(&format!("{{\"top\":{{\"processes\":[{many}],\"of\":7}}}}")).unwrap();
+        let top = answer.top.unwrap();
+        assert_eq!((top.processes.len(), top.of), (MOST_LISTED, 7));
+        assert!(serde_json::from_str::<Answer>(&format!("{{\"top\":{{\"processes\":[{many},]}}}}")).is_err());
+    }
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_bucket() {
+        let text =
+            r#"{"buckets":[{"to":1,"count":50},{"to":{"secs":2},"count":49},{"to":9,"count":0},{"to":4,"count":1}]}"#;
+        let histogram: Histogram = serde_json::from_str(text).unwrap();
+        assert_eq!([0.5, 0.51, 0.99, 1.0].map(|part| histogram.quantile(part)), [1.0, 2.0, 2.0, 4.0].map(Some));
+        assert_eq!(Histogram::default().quantile(0.5), None);
+    }
 }

@@ -3,7 +3,7 @@
 use crate::app::{App, Link, View};
 use crate::layout::ColumnKind::{Figures, LosesBeginning, LosesEnd, Words};
 use crate::layout::{Block, Column, ColumnKind, Entry, Table, Target};
-use crate::model::{Child, Overview, Process, Supervisor};
+use crate::model::{Child, MOST_LISTED, Overview, Process, Supervisor};
 use crate::request::{Filter, TRACE_SECONDS};
 use crate::text::{Format, Text};
 
@@ -137,7 +137,10 @@ impl Form<'_> {
             ("stuck steps", self.count(overview.stuck)),
             ("messages stepped", growing(stats.messages.stepped, before.map(|before| before.stats.messages.stepped))),
             ("messages waiting", self.count(stats.messages.queued)),
-            ("dead letters", growing(stats.messages.dead(), before.map(|before| before.stats.messages.dead()))),
+            (
+                "dead letters",
+                growing(stats.messages.dead_by_reason.0, before.map(|before| before.stats.messages.dead_by_reason.0)),
+            ),
             ("steps", growing(stats.steps(), before.map(|before| before.stats.steps()))),
             ("ready", self.count(stats.ready())),
             ("timers", self.count(stats.timers)),
@@ -249,7 +252,7 @@ impl Form<'_> {
             return vec![Block::Text("There are no supervisors.".into())];
         }
         let mut entries = Vec::new();
-        for supervisor in &tree.supervisors {
+        for supervisor in tree.supervisors.iter() {
             self.supervisor(supervisor, &mut entries);
         }
         let described = [
@@ -287,6 +290,9 @@ impl Form<'_> {
             entries.push(plain([format!("{indent}(it does not answer)")]));
         }
         for child in children {
+            if entries.len() >= MOST_LISTED {
+                return;
+            }
             let (process, none) = (child.process.as_ref(), Process::default());
             let pid = &process.unwrap_or(&none).pid;
             let cells = [

@@ -4,6 +4,12 @@ use std::fmt;
 
 use serde::Deserialize;
 
+/// The most characters of a text that are kept. A program sends names, reasons and lines of descriptions.
+const LONGEST: usize = 4_096;
+
+/// The most lines of a text that are kept. A description has at most 16 KiB.
+const MOST_LINES: usize = 1_000;
+
 /// A text that a program has sent. Characters that a terminal would obey are replaced when it is read, so no view can
 /// forget it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -22,10 +28,8 @@ impl Text {
 
 impl From<String> for Text {
     fn from(text: String) -> Text {
-        if !text.contains(is_obeyed) {
-            return Text(text);
-        }
-        Text(text.chars().map(|c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c }).collect())
+        let harmless = |c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c };
+        Text(text.chars().take(LONGEST).map(harmless).collect())
     }
 }
 
@@ -48,7 +52,7 @@ pub(crate) struct Lines(pub(crate) Vec<Text>);
 
 impl From<String> for Lines {
     fn from(text: String) -> Lines {
-        Lines(text.lines().map(|line| Text::from(line.replace('\t', "    "))).collect())
+        Lines(text.lines().take(MOST_LINES).map(|line| Text::from(line.replace('\t', "    "))).collect())
     }
 }
 
@@ -124,6 +128,8 @@ mod tests {
             assert!(!text.as_str().contains(is_obeyed) && text.as_str().contains('\u{fffd}'), "{hostile:?}");
         }
         assert_eq!(Text::from("größe 大 ok").as_str(), "größe 大 ok");
+        assert_eq!(Text::from("大".repeat(LONGEST + 1)).as_str().chars().count(), LONGEST);
+        assert_eq!(Lines::from("\n".repeat(MOST_LINES + 1)).0.len(), MOST_LINES);
         let lines = Lines::from("one\ttwo\r\n\u{1b}three".to_string());
         assert_eq!(lines.0, [Text::from("one    two"), Text::from("\u{fffd}three")]);
     }

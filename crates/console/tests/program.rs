@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -171,6 +172,25 @@ fn errors_name_the_program_and_what_to_do() {
     });
     let (error, code) = folder.fails(&["busy", "--once"]);
     assert!(error.contains("busy: 8 clients are served") && code == Some(1), "{error}");
+}
+
+#[test]
+fn a_port_is_told_the_token_of_the_file() {
+    let folder = Folder::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    fs::write(folder.0.join("token"), "0123abcd\n").unwrap();
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        let error = serde_json::json!({"error": {"kind": "token", "text": line}});
+        let _ = writeln!(stream, "{error}");
+    });
+    let (error, code) = folder.fails(&[&address, "--token-file", "token", "--once"]);
+    assert!(error.contains(r#"token: {"hello":1,"token":"0123abcd"}"#) && code == Some(1), "{error}");
+    let (error, code) = folder.fails(&[&address, "--token-file", "lost", "--once"]);
+    assert!(error.contains("cannot read the token for") && error.contains("`lost`") && code == Some(1), "{error}");
 }
 
 #[test]

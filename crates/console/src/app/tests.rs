@@ -164,9 +164,13 @@ fn counts_of_two_runs_are_not_compared() {
     assert!(app.data.before.is_some());
     app.gone("a".into());
     app.line(&hello("two"));
-    let request = asked(&mut app, at(3)).remove(0);
-    answer(&mut app, &request, json!({"uptime": 3, "stats": {"spawned": 1_000}}));
-    assert!(app.data.before.is_none());
+    // Until the first answer of the new run, the last one of the old run is shown.
+    assert!(app.data.overview.is_some());
+    for (second, is_compared) in [(3, false), (4, true)] {
+        let request = asked(&mut app, at(second)).remove(0);
+        answer(&mut app, &request, json!({"uptime": second, "stats": {"spawned": 1_000}}));
+        assert_eq!(app.data.before.is_some(), is_compared);
+    }
 }
 
 #[test]
