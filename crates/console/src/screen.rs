@@ -1,6 +1,6 @@
 //! The terminal: keys come in, and the screen is drawn anew after each piece of news.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,12 +29,15 @@ enum Other {
     Saved(Moment),
 }
 
-/// Restores the terminal, also if the console fails. At a panic, the hook of `ratatui` does that.
+/// Restores the terminal, also if the console fails. At a panic, the hook of `ratatui` has done that before it has
+/// printed the panic.
 struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        ratatui::restore();
+        if !thread::panicking() {
+            ratatui::restore();
+        }
     }
 }
 
@@ -60,6 +63,9 @@ pub(crate) fn run(
         _ => return Err("there is nothing to show".into()),
     };
     let failed = |error: io::Error| format!("the terminal cannot be used: {error}: for scripts there is `--once`");
+    if !io::stdout().is_terminal() {
+        return Err("the output is no terminal: for scripts there is `--once`".into());
+    }
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let _restored = Restored;
     let keys = sender.clone();

@@ -175,6 +175,14 @@ fn errors_name_the_program_and_what_to_do() {
 }
 
 #[test]
+fn without_a_terminal_there_is_no_screen() {
+    let folder = Folder::new();
+    shop(&folder, "shop");
+    let (error, code) = folder.fails(&["shop"]);
+    assert!(error.contains("the output is no terminal: for scripts there is `--once`") && code == Some(1), "{error}");
+}
+
+#[test]
 fn a_port_is_told_the_token_of_the_file() {
     let folder = Folder::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
