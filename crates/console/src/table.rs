@@ -393,16 +393,17 @@ impl Form<'_> {
             blocks.push(Block::Text("The process has ended. These are its last figures.".into()));
         }
         let optional = |count: Option<u64>| count.map_or("-".into(), |count| self.count(count));
+        // These two may be long. They are shown in full, on several lines if need be.
+        blocks.push(Block::Text(format!("name     {}", text_of(process.name.as_ref()))));
+        blocks.push(Block::Text(format!("type     {}", text_of(Some(&process.type_name)))));
         blocks.push(self.figures(vec![
             ("pid", process.pid.to_string()),
-            ("name", text_of(process.name.as_ref())),
-            ("type", text_of(Some(&process.type_name))),
             ("state", state(&process.state)),
             ("age", self.format.time(process.age.0)),
             ("in step", process.in_step.map_or("-".into(), |time| self.format.time(time.0))),
+            ("restarts", self.count(process.restarts)),
             ("mailbox", self.count(process.mailbox)),
             ("steps", self.count(process.steps)),
-            ("restarts", self.count(process.restarts)),
             ("monitors", optional(process.monitors)),
             ("links", optional(process.links)),
         ]));
