@@ -47,7 +47,8 @@ fn main() -> Result<(), BoxError> {
         runtime.send(&shops[order % shops.len()], order as u64 % 100)?;
     }
     runtime.wait_idle_timeout(LIMIT)?;
-    print!("{}", runtime.snapshot().to_openmetrics());
+    let snapshot = runtime.snapshot().with_shutdown(&runtime.shutdown_node().report());
+    print!("{}", snapshot.to_openmetrics());
     runtime.shutdown(LIMIT)?;
     Ok(())
 }

@@ -8,9 +8,9 @@ pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
 };
 pub use crate::runtime::{
-    Bucket, ExitCounts, ExitWatcher, Histogram, LongestMailbox, MailboxFigures, MessageCounts, MetricsOptions,
-    NotIdleError, ProcessInfo, ProcessState, ShutdownStage, Snapshot, Stats, StuckProcess, TypeFigures,
-    UncleanShutdown, WorkerStats,
+    Bucket, ClusterStats, ExitCounts, ExitWatcher, Histogram, LongestMailbox, MailboxFigures, MessageCounts,
+    MetricsOptions, NotIdleError, PeerStats, ProcessInfo, ProcessState, ShutdownStage, ShutdownStats, Snapshot, Stats,
+    StoreStats, StuckProcess, TypeFigures, UncleanShutdown, WorkerStats,
 };
 
 #[cfg(feature = "metrics")]

@@ -26,7 +26,7 @@ use crate::outcome::{BoxError, tell_log};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{CommandError, NodeError};
-use crate::runtime::{AskFuture, Runtime, WeakAccess, WeakRuntime};
+use crate::runtime::{AskFuture, ClusterStats, Runtime, WeakAccess, WeakRuntime};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
@@ -125,6 +125,16 @@ impl Cluster {
     /// The other nodes that are connected, by name.
     pub fn nodes(&self) -> Vec<NodeIdentity> {
         self.members.watch.nodes()
+    }
+
+    /// Counts of this node and of its connections at this moment.
+    /// [`Snapshot::with_cluster`](crate::observe::Snapshot::with_cluster) adds them to the figures of the runtime.
+    pub fn stats(&self) -> ClusterStats {
+        let (waiting_sends, held_processes) = self.members.node().map_or((0, 0), |node| node.waiting_counts());
+        let mut stats = ClusterStats::default();
+        (stats.held_processes, stats.waiting_sends, stats.peers) =
+            (held_processes, waiting_sends, self.members.stats());
+        stats
     }
 
     /// Subscribes to the ups and downs of other nodes.

@@ -91,8 +91,8 @@ pub enum ClusterNameError {
     /// This node has as many claims to unique names as it may have.
     #[error("this node has {MOST} claims to unique names, which is the limit: release one, or claim on another node")]
     TooManyClaims,
-    /// This node has left the cluster.
-    #[error("this node has left the cluster")]
+    /// This node shuts down, or has left the cluster.
+    #[error("this node shuts down, or has left the cluster")]
     Left,
 }
 
@@ -223,6 +223,8 @@ struct State<C> {
     claims: BTreeMap<(String, Pid), Latch<ClaimEnd>>,
     /// By group.
     publishers: BTreeMap<String, Publisher<MemberEvent>>,
+    /// Whether processes of this node join no groups and claim no names any more.
+    is_closed: bool,
     has_left: bool,
 }
 
@@ -238,7 +240,7 @@ impl<C: Shares> State<C> {
     /// Adds an entry, unless another process has the name that it claims.
     fn enter(&mut self, entry: Entry, effects: &mut Effects) -> Result<Latch<ClaimEnd>, ClusterNameError> {
         let claim = matches!(entry.role, Role::Claimant { .. }).then(|| (entry.name.clone(), entry.pid));
-        if self.has_left {
+        if self.is_closed || self.has_left {
             return Err(ClusterNameError::Left);
         }
         if let Some((name, pid)) = &claim
@@ -290,7 +292,8 @@ impl<C: Shares> State<C> {
 impl<C: Shares + 'static> Groups<C> {
     pub(crate) fn new(here: u64, clock: Clock) -> Groups<C> {
         let (connections, watchers, claims, publishers) = Default::default();
-        let state = State { table: Table::new(here), connections, watchers, claims, publishers, has_left: false };
+        let (table, is_closed, has_left) = (Table::new(here), false, false);
+        let state = State { table, connections, watchers, claims, publishers, is_closed, has_left };
         Groups { state: Mutex::new(state), clock }
     }
 
@@ -445,6 +448,15 @@ impl<C: Shares + 'static> Groups<C> {
     /// Takes a share of another node.
     pub(crate) fn receive(&self, peer: u64, share: Share) -> Result<(), BoxError> {
         self.change(|state, effects, _| state.table.receive(peer, share, effects))
+    }
+
+    /// This node begins to shut down. Its processes leave their groups and shared names, and get no new ones. The
+    /// holders of unique names keep them until they end.
+    pub(crate) fn close(&self) {
+        self.change(|state, effects, _| {
+            state.is_closed = true;
+            state.table.remove_all(|entry| !matches!(entry.role, Role::Holder { .. }), effects);
+        });
     }
 
     /// This node has left the cluster.

@@ -13,6 +13,7 @@ use crate::latch::Latch;
 use crate::outcome::{Panic, contain, tell_log};
 use crate::pool::Parker;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::runtime::PeerStats;
 use crate::threads;
 
 /// The most incarnations of one name that are known at once.
@@ -36,9 +37,27 @@ pub(super) struct Member {
     phase: AtomicU64,
     /// Whether the node is about to leave.
     is_leaving: AtomicBool,
+    /// Frames that were given to the link, and that came from it.
+    sent: Frames,
+    received: Frames,
     /// The number of in threads.
     #[cfg(all(test, loom))]
     inside: crate::primitives::AtomicUsize,
+}
+
+/// A number of frames, and their bytes.
+#[derive(Default)]
+struct Frames {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Frames {
+    fn one(&self, bytes: usize) {
+        // Ordering: Relaxed. They are counts.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 /// Calls the two threads when there may be something to do.
@@ -127,6 +146,8 @@ impl Member {
             state: Mutex::default(),
             phase: AtomicU64::new(1),
             is_leaving: AtomicBool::new(false),
+            sent: Frames::default(),
+            received: Frames::default(),
             #[cfg(all(test, loom))]
             inside: crate::primitives::AtomicUsize::new(0),
         });
@@ -141,6 +162,22 @@ impl Member {
     pub(super) fn is_over(&self) -> bool {
         let state = lock(&self.state);
         state.seen.is_empty() && state.exited().all(Latch::is_set)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn stats(&self, is_up: bool) -> PeerStats {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        PeerStats {
+            name: self.name.to_string(),
+            is_up,
+            frames_sent: read(&self.sent.count),
+            bytes_sent: read(&self.sent.bytes),
+            frames_received: read(&self.received.count),
+            bytes_received: read(&self.received.bytes),
+        }
     }
 
     /// The link sees this incarnation of the peer. The error says why there is no thread for it.
@@ -181,6 +218,7 @@ impl Member {
 
     /// Takes a frame of the peer.
     pub(super) fn frame(self: &Arc<Self>, frame: Vec<u8>) {
+        self.received.one(frame.len());
         self.driver.arrived(frame);
         let mut state = lock(&self.state);
         let is_missing = !state.threads.iter().all(|thread| thread.is_running);
@@ -362,6 +400,7 @@ impl Turns for Member {
         loop {
             let turned = contain(|| match self.driver.turn_out(&mut frame) {
                 Outward::Frame => {
+                    self.sent.one(frame.len());
                     self.link.send(&self.name, &frame);
                     None
                 }

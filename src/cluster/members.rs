@@ -14,6 +14,7 @@ use crate::clock::{Clock, Deadline};
 use crate::outcome::tell_log;
 use crate::pool::Parker;
 use crate::primitives::{Arc, Mutex, Weak, lock};
+use crate::runtime::PeerStats;
 
 /// The most names of peers that are known at once.
 const MOST: usize = 1_024;
@@ -80,6 +81,13 @@ impl Members {
 
     fn member(&self, name: &str) -> Option<Arc<Member>> {
         lock(&self.known).members.get(name).cloned()
+    }
+
+    /// The counts of all known peers, by name.
+    pub(super) fn stats(&self) -> Vec<PeerStats> {
+        let members: Vec<Arc<Member>> = lock(&self.known).members.values().cloned().collect();
+        let up: BTreeSet<String> = self.watch.nodes().iter().map(|node| node.name().to_string()).collect();
+        members.iter().map(|member| member.stats(up.contains(member.name()))).collect()
     }
 
     /// The member of this name. It is made if there is none, and room for it.

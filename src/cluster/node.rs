@@ -102,6 +102,11 @@ impl Node {
         Ok(Node { wire, lives, here, store, core, names, connections, groups, unique, waiting, leaves })
     }
 
+    /// The numbers of sends from outside and of processes that wait for room at a node.
+    pub(super) fn waiting_counts(&self) -> (usize, usize) {
+        self.waiting.counts()
+    }
+
     /// Has the connections end with the runtime.
     pub(crate) fn leaves_by(&self, leaves: Arc<dyn Leave>) {
         let _ = self.leaves.set(leaves);
@@ -419,6 +424,10 @@ impl NonLocal for Node {
     /// The process that has this shared name.
     fn whereis(&self, name: &str) -> Option<Pid> {
         self.groups.holder(name)
+    }
+
+    fn closes(&self) {
+        self.groups.close();
     }
 
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {

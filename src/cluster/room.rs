@@ -127,7 +127,14 @@ impl Waiting {
         }
     }
 
-    /// The numbers of senders outside and of processes that wait.
+    /// The numbers of sends from outside that still wait, and of processes that wait.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let inner = &*lock(&self.inner);
+        let waits = |outside: &Outside| outside.queue.iter().filter(|sender| sender.strong_count() > 0).count();
+        (inner.outside.values().map(waits).sum(), inner.holders.len())
+    }
+
+    /// The numbers of senders outside and of processes that are listed.
     #[cfg(all(test, not(loom)))]
     pub(super) fn len(&self) -> (usize, usize) {
         let inner = &*lock(&self.inner);

@@ -17,8 +17,9 @@ use crate::clock::Clock;
 use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::pid::Pid;
-use crate::primitives::Arc;
+use crate::primitives::{Arc, Ordering};
 use crate::process::ParseCommandKeyError;
+use crate::runtime::StoreStats;
 use crate::sched::cell::Missing;
 
 /// How long an order may take, by the clock of the runtime. It waits for the disk, and for the process.
@@ -35,6 +36,24 @@ pub(super) struct Operator {
 }
 
 impl Operator {
+    /// The counts that are in memory.
+    pub(super) fn stats(&self) -> StoreStats {
+        let core = &self.core;
+        // The earlier one first: records are applied when they are on disk, and on disk when they were appended.
+        let applied = core.applied.load(Ordering::Acquire);
+        let stored = core.tail.released().0;
+        let (_, appended) = core.tail.end();
+        StoreStats {
+            in_memory: core.keeper.residents(),
+            loaded: core.keeper.stays(),
+            parked: 0,
+            stored,
+            unstored: appended.0.saturating_sub(stored),
+            unapplied: stored.saturating_sub(applied),
+            unapplied_bytes: core.unapplied.load(Ordering::Relaxed),
+        }
+    }
+
     /// Reads the rows that are on disk now.
     pub(super) fn read<R>(&self, read: impl FnOnce(&mut Desk<'_>) -> Result<R, StoreError>) -> Result<R, StoreError> {
         if is_step() {

@@ -132,6 +132,11 @@ impl Keeper {
         self.stays.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// The number of processes in memory.
+    pub(super) fn residents(&self) -> usize {
+        self.residents.load(Ordering::Relaxed)
+    }
+
     pub(super) fn stays(&self) -> u64 {
         self.stays.load(Ordering::Relaxed)
     }

@@ -8,6 +8,7 @@ use super::query::{Listed, Query, Request, Shown, ShownDead};
 use super::repair::Action;
 use super::store::Store;
 use crate::pid::Pid;
+use crate::runtime::StoreStats;
 
 impl Store {
     /// Lists the processes that a query selects, as they are on disk. If the query has no limit, the list has at most
@@ -27,6 +28,18 @@ impl Store {
     /// The tables cannot be read.
     pub fn count(&self, query: &Query) -> Result<u64, StoreError> {
         self.operator().read(|desk| desk.count(query))
+    }
+
+    /// Counts of the store at this moment. [`Snapshot::with_store`](crate::observe::Snapshot::with_store) adds them to
+    /// the figures of a runtime. As each reading call, it brings the tables up to the log. It counts the parked
+    /// processes by their index, so its cost grows with their number.
+    ///
+    /// # Errors
+    ///
+    /// The tables cannot be read.
+    pub fn stats(&self) -> Result<StoreStats, StoreError> {
+        let stats = self.operator().stats();
+        Ok(StoreStats { parked: self.count(&Query::all().parked())?, ..stats })
     }
 
     /// Returns everything that the store has of a process, as it is on disk.

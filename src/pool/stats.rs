@@ -15,6 +15,7 @@ pub enum PoolStatus {
 ///
 /// At all times `submitted` = `finished` + `running` + `nested` + `waiting` + `abandoned` + `withdrawn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]
 pub struct PoolStats {
     /// The number of workers below which the pool does not shrink.

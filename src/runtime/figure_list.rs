@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::histogram::Histogram;
 use super::inspect::{ExitCounts, WorkerStats};
+use super::part_stats::{ClusterStats, PeerStats, ShutdownStats, StoreStats};
 use super::snapshot::{Snapshot, TypeFigures};
+use crate::pool::PoolStats;
+use crate::task::TaskStats;
 
 /// A figure with all its labels. It becomes a series for each of their values.
 pub(super) struct Family {
@@ -56,6 +59,7 @@ pub(super) fn write(snapshot: &Snapshot, to: &mut dyn Sink) {
     if !snapshot.types.is_empty() {
         write_types(&snapshot.types, to);
     }
+    write_parts(snapshot, to);
 }
 
 fn write_runtime(snapshot: &Snapshot, to: &mut dyn Sink) {
@@ -147,5 +151,99 @@ fn write_types(types: &[TypeFigures], to: &mut dyn Sink) {
         for (name, count) in &one.counted {
             to.value(&[("type", &one.type_name), ("name", name)], Value::Number(*count));
         }
+    }
+}
+
+/// Writes the figures that were added to the snapshot.
+fn write_parts(snapshot: &Snapshot, to: &mut dyn Sink) {
+    write_named("pool", snapshot.pools.iter(), POOL, to);
+    write_named("scheduler", snapshot.tasks.iter(), TASKS, to);
+    if let Some(stats) = &snapshot.shutdown {
+        to.family(gauge("procession_shutdown_nodes", "Nodes of the shutdown tree."));
+        let ShutdownStats { running, closing, told, cancelled, given_up, done } = *stats;
+        let phases = [("running", running), ("closing", closing), ("told", told), ("cancelled", cancelled)];
+        for (phase, count) in phases.into_iter().chain([("given_up", given_up), ("done", done)]) {
+            to.value(&[("phase", phase)], Value::Number(count as u64));
+        }
+    }
+    if let Some(stats) = &snapshot.store {
+        write_each(STORE, &[(&[], stats)], to);
+    }
+    if let Some(stats) = &snapshot.cluster {
+        write_each(CLUSTER, &[(&[], stats)], to);
+        write_named("peer", stats.peers.iter().map(|peer| (&peer.name, peer)), PEER, to);
+    }
+}
+
+/// A figure of one of several parts: its name, whether it only grows, its help, and its value.
+type Figure<T> = (&'static str, bool, &'static str, fn(&T) -> u64);
+
+const POOL: &[Figure<PoolStats>] = &[
+    ("procession_pool_workers", false, "Threads of the pool.", |pool| pool.workers as u64),
+    ("procession_pool_idle", false, "Threads that run no job.", |pool| pool.idle as u64),
+    ("procession_pool_running", false, "Jobs that run.", |pool| (pool.running + pool.nested) as u64),
+    ("procession_pool_waiting", false, "Jobs in the queue.", |pool| pool.waiting as u64),
+    ("procession_pool_submitted", true, "Jobs that were accepted.", |pool| pool.submitted),
+    ("procession_pool_finished", true, "Jobs that have returned or panicked.", |pool| pool.finished),
+    ("procession_pool_panicked", true, "Jobs that have panicked.", |pool| pool.panicked),
+    ("procession_pool_abandoned", true, "Jobs that never began.", |pool| pool.abandoned),
+    ("procession_pool_withdrawn", true, "Jobs that were cancelled in the queue.", |pool| pool.withdrawn),
+];
+
+const TASKS: &[Figure<TaskStats>] = &[
+    ("procession_tasks_scheduled", false, "Tasks that have not begun.", |tasks| tasks.scheduled),
+    ("procession_tasks_running", false, "Tasks that run.", |tasks| tasks.running),
+    ("procession_tasks_abandoned", false, "Closures that outlive their tasks.", |tasks| tasks.abandoned as u64),
+    ("procession_tasks_records", false, "Tasks that can be looked up.", |tasks| tasks.records as u64),
+    ("procession_tasks_submitted", true, "Tasks that were accepted.", |tasks| tasks.submitted),
+    ("procession_tasks_completed", true, "Tasks whose closure has ended.", |tasks| tasks.completed),
+    ("procession_tasks_cancelled", true, "Tasks that were cancelled.", |tasks| tasks.cancelled),
+    ("procession_tasks_timed_out", true, "Tasks that timed out.", |tasks| tasks.timed_out),
+    ("procession_tasks_stopped", true, "Tasks that were stopped with the scheduler.", |tasks| tasks.stopped),
+];
+
+const STORE: &[Figure<StoreStats>] = &[
+    ("procession_store_in_memory", false, "Durable processes in memory.", |store| store.in_memory as u64),
+    ("procession_store_loaded", true, "Durable processes that came into memory.", |store| store.loaded),
+    ("procession_store_parked", false, "Durable processes that are parked.", |store| store.parked),
+    ("procession_store_stored", true, "Records that were stored.", |store| store.stored),
+    ("procession_store_unstored", false, "Records that wait to be stored.", |store| store.unstored),
+    ("procession_store_unapplied", false, "Records that the tables do not have.", |store| store.unapplied),
+    ("procession_store_unapplied_bytes", false, "The bytes of these records.", |store| store.unapplied_bytes),
+];
+
+const CLUSTER: &[Figure<ClusterStats>] = &[
+    ("procession_held_processes", false, "Processes that wait for room at a node.", |node| node.held_processes as u64),
+    ("procession_waiting_sends", false, "Sends from outside that wait for room.", |node| node.waiting_sends as u64),
+];
+
+const PEER: &[Figure<PeerStats>] = &[
+    ("procession_peer_up", false, "Whether the peer is connected: 1 or 0.", |peer| u64::from(peer.is_up)),
+    ("procession_peer_frames_sent", true, "Frames to the peer.", |peer| peer.frames_sent),
+    ("procession_peer_bytes_sent", true, "Bytes of frames to the peer.", |peer| peer.bytes_sent),
+    ("procession_peer_frames_received", true, "Frames from the peer.", |peer| peer.frames_received),
+    ("procession_peer_bytes_received", true, "Bytes of frames from the peer.", |peer| peer.bytes_received),
+];
+
+fn write_named<'a, T: 'a>(
+    label: &'static str,
+    parts: impl Iterator<Item = (&'a String, &'a T)>,
+    figures: &[Figure<T>],
+    to: &mut dyn Sink,
+) {
+    let parts: Vec<([(&'static str, &str); 1], &T)> =
+        parts.map(|(name, stats)| ([(label, name.as_str())], stats)).collect();
+    let parts: Vec<(&Labels<'_>, &T)> = parts.iter().map(|(labels, stats)| (&labels[..], *stats)).collect();
+    write_each(figures, &parts, to);
+}
+
+/// Writes each figure for all parts. A figure of no part is left out.
+fn write_each<T>(figures: &[Figure<T>], parts: &[(&Labels<'_>, &T)], to: &mut dyn Sink) {
+    if parts.is_empty() {
+        return;
+    }
+    for (name, grows, help, value) in figures {
+        to.family(if *grows { counter(name, help) } else { gauge(name, help) });
+        parts.iter().for_each(|(labels, stats)| to.value(labels, Value::Number(value(stats))));
     }
 }

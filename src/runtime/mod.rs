@@ -25,6 +25,7 @@ mod process_node;
 mod process_ref;
 mod handle;
 mod system;
+mod part_stats;
 mod snapshot;
 mod figure_list;
 mod openmetrics;
@@ -60,6 +61,7 @@ pub use self::inspect::{ExitCounts, MessageCounts, ProcessInfo, ProcessState, St
 pub use self::metrics_options::MetricsOptions;
 #[cfg(feature = "metrics")]
 pub use self::metrics_publisher::MetricsPublisher;
+pub use self::part_stats::{ClusterStats, PeerStats, ShutdownStats, StoreStats};
 pub use self::process_ref::ProcessRef;
 pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
 pub use self::send_future::SendFuture;

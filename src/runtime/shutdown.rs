@@ -343,6 +343,8 @@ impl Shutdown {
         // A thread that is in the middle of a spawn from outside finds the roll called. A later spawn finds the door
         // closed.
         road.door.close();
+        #[cfg(feature = "cluster")]
+        road.close_nodes();
         self.ask_all_to_stop(deadline);
         let in_time = road.roll.empty().wait_until(&road.clock, deadline);
         if in_time {

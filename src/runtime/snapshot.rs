@@ -7,13 +7,17 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::histogram::Histogram;
 use super::inspect::{ExitCounts, ProcessState, Stats, state};
+use super::part_stats::{ClusterStats, ShutdownStats, StoreStats};
 use super::system::Runtime;
 use crate::pid::Pid;
+use crate::pool::PoolStats;
 use crate::process::StuckStep;
 use crate::sched::body::Kind;
 use crate::sched::cell::Look;
 use crate::sched::count::Count;
 use crate::sched::figures::{Directory, Figures, MOST_TYPES, OTHER, Row};
+use crate::shutdown::Report;
+use crate::task::TaskStats;
 
 /// The most mailboxes that a snapshot lists.
 const MOST_MAILBOXES: usize = 100;
@@ -41,6 +45,17 @@ pub struct Snapshot {
     pub mailboxes: Vec<MailboxFigures>,
     /// The steps that are stuck, if there is a [`Watchdog`](crate::config::Watchdog).
     pub stuck: Vec<StuckProcess>,
+    /// The counts of pools, by name: see [`with_pool`](Self::with_pool). That of the runtime, which runs blocking work,
+    /// is there without being added, and is called `blocking`.
+    pub pools: BTreeMap<String, PoolStats>,
+    /// The counts of schedulers of tasks, by name: see [`with_tasks`](Self::with_tasks).
+    pub tasks: BTreeMap<String, TaskStats>,
+    /// The nodes of a shutdown tree by phase: see [`with_shutdown`](Self::with_shutdown).
+    pub shutdown: Option<ShutdownStats>,
+    /// The counts of a store of durable processes: see [`with_store`](Self::with_store).
+    pub store: Option<StoreStats>,
+    /// The counts of a node of a cluster: see [`with_cluster`](Self::with_cluster).
+    pub cluster: Option<ClusterStats>,
 }
 
 /// The figures of a type of process since the runtime was started.
@@ -252,6 +267,8 @@ impl Core {
             mailboxes: self.mailboxes(walk.largest),
             stuck: stuck.into_iter().map(StuckProcess::from).collect(),
             stats,
+            pools: BTreeMap::from([("blocking".to_string(), self.pool.stats())]),
+            ..Snapshot::default()
         }
     }
 
@@ -340,5 +357,55 @@ impl Runtime {
     /// ```
     pub fn snapshot(&self) -> Snapshot {
         self.core().snapshot(self.stuck_steps())
+    }
+}
+
+impl Snapshot {
+    /// Adds the counts of a pool. All pools of a snapshot have different names: one with the same name is replaced.
+    ///
+    /// ```
+    /// use procession::pool::Pool;
+    /// use procession::task::TaskScheduler;
+    /// use procession::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let images = Pool::builder().max(2).build()?;
+    /// let snapshot = runtime.snapshot().with_pool("images", images.stats());
+    /// assert!(snapshot.to_openmetrics().contains("procession_pool_submitted_total{pool=\"images\"} 0"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_pool(mut self, name: impl Into<String>, stats: PoolStats) -> Snapshot {
+        self.pools.insert(name.into(), stats);
+        self
+    }
+
+    /// Adds the counts of a scheduler of tasks. One with the same name is replaced.
+    #[must_use]
+    pub fn with_tasks(mut self, name: impl Into<String>, stats: TaskStats) -> Snapshot {
+        self.tasks.insert(name.into(), stats);
+        self
+    }
+
+    /// Adds the number of nodes of a shutdown tree, by phase. A [report](crate::shutdown::ShutdownNode::report) visits
+    /// all nodes of the tree.
+    #[must_use]
+    pub fn with_shutdown(mut self, report: &Report) -> Snapshot {
+        self.shutdown = Some(report.into());
+        self
+    }
+
+    /// Adds the counts of a store of durable processes.
+    #[must_use]
+    pub fn with_store(mut self, stats: StoreStats) -> Snapshot {
+        self.store = Some(stats);
+        self
+    }
+
+    /// Adds the counts of a node of a cluster.
+    #[must_use]
+    pub fn with_cluster(mut self, stats: ClusterStats) -> Snapshot {
+        self.cluster = Some(stats);
+        self
     }
 }

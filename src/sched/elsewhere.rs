@@ -75,6 +75,14 @@ impl Road {
         }
     }
 
+    /// Tells the other nodes that they are to give no more work to this one.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn close_nodes(&self) {
+        if let Some(nodes) = self.nodes.get() {
+            nodes.closes();
+        }
+    }
+
     /// Leaves the other nodes. Until the deadline, waits until they have everything.
     #[cfg(feature = "cluster")]
     pub(crate) fn leave_nodes(&self, clock: &Clock, deadline: Deadline) {

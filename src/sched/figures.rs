@@ -405,12 +405,23 @@ impl Timing {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::any::Any;
+    use std::sync::Mutex;
+
     use super::*;
     use crate::sched::mailbox::Mailbox;
 
-    /// A description with this name. It stays until the end of the tests.
+    /// Keeps a value until the end of the tests, where a leak sanitizer finds it.
+    fn kept<T: Send + Sync>(value: T) -> &'static T {
+        static KEPT: Mutex<Vec<&(dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
+        let value: &'static T = Box::leak(Box::new(value));
+        KEPT.lock().unwrap().push(value);
+        value
+    }
+
+    /// A description with this name.
     fn kind(process: fn() -> &'static str) -> &'static Kind {
-        Box::leak(Box::new(Kind { process, message_name: || "", new_mailbox: || Box::new(Mailbox::<()>::new()) }))
+        kept(Kind { process, message_name: || "", new_mailbox: || Box::new(Mailbox::<()>::new()) })
     }
 
     std::thread_local! {
@@ -439,7 +450,7 @@ mod tests {
         let figures = Figures::new(directory.clone(), false);
         let kinds: Vec<_> = (0..MOST_TYPES + 100).map(|_| kind(|| NAME.get())).collect();
         for (n, kind) in kinds.iter().enumerate() {
-            NAME.set(format!("type {n}").leak());
+            NAME.set(kept(format!("type {n}")));
             figures.spawned(kind);
             figures.spawned(kind);
         }
@@ -467,7 +478,7 @@ mod tests {
         let kind = kind(|| "one");
         for _ in 0..2 {
             for n in 0..MOST_NAMES + 50 {
-                figures.count(kind, format!("name {n}").leak(), 3);
+                figures.count(kind, kept(format!("name {n}")), 3);
             }
         }
         let counted = figures.look(0).unwrap().counted.get().unwrap();

@@ -181,6 +181,10 @@ pub(crate) trait NonLocal: Send + Sync {
     /// The process elsewhere that has this name. It is asked for names that nobody has here.
     fn whereis(&self, name: &str) -> Option<Pid>;
 
+    /// The runtime begins to shut down. Its processes were not asked to end yet.
+    #[cfg(feature = "cluster")]
+    fn closes(&self) {}
+
     /// The processes of this runtime have ended. Waits until everything that they have done is stored, or the deadline
     /// has passed.
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled;

@@ -146,6 +146,7 @@ impl fmt::Display for TaskInfo {
 
 /// Counts of a [`TaskScheduler`](super::TaskScheduler), all taken at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]
 pub struct TaskStats {
     /// All tasks that were ever accepted: the sum of the next six counts.

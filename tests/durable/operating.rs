@@ -10,6 +10,7 @@ use procession::durable::{Durable, NotRepaired, Query, Store, StoreError, Traced
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
+use crate::gate::{Gate, GatedJournal};
 use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, Mutex, until};
@@ -166,6 +167,54 @@ fn a_parked_process_tries_again_and_takes_each_message_once() {
     let traced: Vec<Traced> = shop.store.show(ledger.pid()).unwrap().trail.iter().map(|step| step.what).collect();
     assert!(traced.contains(&Traced::Parked) && traced.contains(&Traced::Retried), "{traced:?}");
     shop.end();
+}
+
+#[test]
+fn the_counts_of_a_store_follow_its_processes_and_records() {
+    let (disk, shop) = Shop::new();
+    let before = shop.store.stats().unwrap();
+    assert_eq!((before.in_memory, before.loaded, before.parked), (0, 0, 0));
+    let (ledger, poison) = (shop.begin("a"), poison());
+    let _other = shop.begin("b");
+    shop.send(ledger, [Entry::Poison(poison)]);
+    shop.give_up(1);
+    let stats = shop.store.stats().unwrap();
+    assert_eq!((stats.parked, stats.unstored), (1, 0));
+    assert!(stats.in_memory <= 2 && stats.loaded >= 2, "{stats:?}");
+    assert!(stats.stored >= before.stored + 3, "{stats:?} after {before:?}");
+    heal(poison);
+    shop.store.retry(ledger.pid()).unwrap();
+    assert_eq!(shop.read(ledger), [poison]);
+    assert_eq!(shop.store.stats().unwrap().parked, 0);
+    shop.end();
+    // The position goes on over runs, and the processes are loaded anew.
+    let shop = Shop::open(&disk, &ManualClock::new());
+    let again = shop.store.stats().unwrap();
+    assert!(again.stored > stats.stored, "{again:?} after {stats:?}");
+    shop.end();
+}
+
+#[test]
+fn records_that_the_disk_does_not_have_are_counted() {
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let journal = GatedJournal(MemoryJournal::new(&disk), gate.clone());
+    let builder = Runtime::builder().workers(2);
+    let (store, runtime) = store_in(journal).kind::<Ledger>().start(builder).unwrap();
+    let begun = store.begin("a", Ledger::default()).unwrap();
+    begun.wait(LIMIT).unwrap();
+    runtime.wait_idle().unwrap();
+    let before = store.stats().unwrap();
+    assert_eq!(before.unstored, 0);
+    gate.close();
+    store.send(begun.address(), Entry::Add(1)).unwrap();
+    gate.wait_for(1);
+    let waits = store.stats().unwrap();
+    assert!(waits.unstored > 0 && waits.stored == before.stored, "{waits:?} after {before:?}");
+    gate.open();
+    until("it is on disk", || store.stats().unwrap().unstored == 0);
+    assert!(store.stats().unwrap().stored > before.stored);
+    assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
+    store.close().unwrap();
 }
 
 #[test]

@@ -17,6 +17,8 @@ mod blocker;
 mod panics;
 #[path = "../common/script.rs"]
 mod script;
+#[path = "../common/sums.rs"]
+mod sums;
 mod actor;
 mod bounded;
 mod monitor;
@@ -40,7 +42,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::command::Responder;
-use procession::observe::ProcessState;
+use procession::observe::{MetricsOptions, ProcessState};
 use procession::spawn::Overflow;
 use procession::{BoxError, Pid, Runtime};
 use proptest::prelude::*;
@@ -51,6 +53,7 @@ use crate::helpers::*;
 use crate::monitor::Note;
 use crate::records::{World, WrittenAs};
 use crate::seeded::random_programs;
+use crate::sums::sums_agree;
 
 #[derive(Clone, Debug)]
 struct Program {
@@ -80,7 +83,13 @@ fn handler(command: Do, done: Responder<u32>) -> Result<(), BoxError> {
 
 fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     let (manual, watcher) = (ManualClock::new(), Watcher::new());
-    let runtime = builder()
+    // Half of the programs have figures by type.
+    let has_figures = program.step_events % 2 == 0;
+    let builder = match has_figures {
+        true => builder().metrics(MetricsOptions::new().time_one_in(1)),
+        false => builder(),
+    };
+    let runtime = builder
         .workers(program.workers)
         .step_events(program.step_events)
         .blocking_threads(2)
@@ -101,6 +110,9 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     let report = runtime.shutdown(Duration::from_secs(3_600)).map_err(|error| error.to_string())?;
     if !report.stuck.is_empty() || runtime.stats().processes != 0 {
         return Err(format!("law 9: {report}"));
+    }
+    if has_figures {
+        sums_agree(&runtime, &runtime.snapshot())?;
     }
     check(&runtime, &watcher, &world)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::actor::ActorProcess;
 use procession::command::Responder;
-use procession::observe::{DeadLetter, Observer, ProcessIdentity};
+use procession::observe::{DeadLetter, MetricsOptions, Observer, ProcessIdentity};
 use procession::simulation::{Delivery, Fault, Faults, Simulation, World};
 use procession::{BoxError, Exit, Pid, Process, Runtime};
 use proptest::prelude::*;
@@ -19,6 +19,7 @@ use crate::monitor::{self, Note};
 use crate::otherwise::Written;
 use crate::records::{Simulated, World as Records, WrittenAs};
 use crate::seeded::random_programs;
+use crate::sums::sums_agree;
 use crate::{Program, act_from_outside, check, program, spawn_roots};
 
 /// The most virtual time that a program needs if it is not shut down.
@@ -124,6 +125,7 @@ fn run_in(world: &World, program: &Program, written_as: WrittenAs) -> Result<(),
     let watcher = Watcher::new();
     let (of_do, of_soon) = (records.clone(), records.clone());
     let builder = builder()
+        .metrics(MetricsOptions::new().time_one_in(1))
         .step_events(program.step_events)
         .observer(Notes { records: records.clone(), watcher: watcher.clone() })
         .handler(move |command: Do, done| handler(&of_do, command, done))
@@ -160,6 +162,7 @@ fn run_program(
     if !report.stuck.is_empty() || runtime.stats().processes != 0 {
         return Err(format!("law 9: {report}"));
     }
+    sums_agree(runtime, &runtime.snapshot())?;
     if let (WrittenAs::Machine, Some(simulated)) = (records.written_as, &records.simulated) {
         monitor::check(&simulated.notes.lock().unwrap())?;
     }

@@ -1,6 +1,7 @@
 //! `StepOutput::count`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use procession::supervisor::{ChildSpec, Supervisor};
@@ -102,8 +103,10 @@ fn very_large_counts_of_two_threads_wrap_and_do_no_harm() {
 #[test]
 fn names_beyond_256_count_together() {
     let runtime = measured().workers(1).start().unwrap();
+    // A static, where a leak sanitizer finds them.
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| (0..300).map(|n| format!("name {n}")).collect());
     let counts = script(|_: &mut Events<'_, ()>, out: &mut StepOutput| {
-        (0..300).for_each(|n| out.count(format!("name {n}").leak(), 1));
+        NAMES.iter().for_each(|name| out.count(name, 1));
         Ok::<Step<()>, BoxError>(Step::Idle)
     });
     runtime.spawn(counts).unwrap();

@@ -12,6 +12,8 @@ mod blocker;
 mod panics;
 #[path = "../common/script.rs"]
 mod script;
+#[path = "../common/sums.rs"]
+mod common_sums;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
@@ -23,6 +25,7 @@ mod times;
 mod counting;
 mod snapshots;
 mod openmetrics;
+mod parts;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]

@@ -1,58 +1,20 @@
 //! Sums at a quiet moment.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use procession::observe::{ExitCounts, Observer, ProcessIdentity, Snapshot, TypeFigures};
+use procession::observe::{Observer, ProcessIdentity, Snapshot};
 use procession::{Events, Exit, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
+use crate::common_sums::sums_agree;
 use crate::helpers::*;
 use crate::node::*;
 
-/// Asserts that all sums of a quiet moment agree.
+/// Compares the sums.
 #[track_caller]
 fn assert_sums_agree(runtime: &Runtime, snapshot: &Snapshot) {
-    let Snapshot { stats, types, .. } = snapshot;
-    let messages = &stats.messages;
-    let sum = |of: fn(&TypeFigures) -> u64| types.iter().map(of).sum::<u64>();
-    // In total.
-    assert_eq!(stats.spawned, stats.processes + stats.ended.total());
-    assert_eq!(messages.accepted, messages.stepped + messages.dead() + messages.queued);
-    // By type.
-    for one in types {
-        assert_eq!(one.spawned + one.became, one.living + one.ended.total() + one.left, "{}", one.type_name);
-    }
-    assert_eq!(sum(|one| one.became), sum(|one| one.left));
-    assert_eq!(sum(|one| one.living), stats.processes);
-    assert_eq!(sum(|one| one.spawned), stats.spawned);
-    let ended = ExitCounts {
-        done: sum(|one| one.ended.done),
-        failed: sum(|one| one.ended.failed),
-        panicked: sum(|one| one.ended.panicked),
-        terminated: sum(|one| one.ended.terminated),
-    };
-    assert_eq!(ended, stats.ended);
-    assert_eq!(sum(|one| one.messages), messages.stepped);
-    assert_eq!(sum(|one| one.waiting), messages.queued);
-    assert_eq!(sum(|one| one.dead) + snapshot.dead_without_type, messages.dead());
-    // By worker.
-    let workers = &stats.workers;
-    let steps = workers.iter().map(|worker| worker.steps).sum::<u64>();
-    assert_eq!(steps + stats.steps_elsewhere, sum(|one| one.steps));
-    assert_eq!(steps, sum(|one| one.step_times.count), "each step of a worker is timed");
-    assert_eq!(workers.iter().map(|worker| worker.messages).sum::<u64>() + stats.messages_elsewhere, messages.stepped);
-    // The processes themselves.
-    let (mut living, mut waiting) = (BTreeMap::<_, u64>::new(), BTreeMap::<_, u64>::new());
-    for process in runtime.processes() {
-        *living.entry(process.type_name).or_default() += 1;
-        *waiting.entry(process.type_name).or_default() += process.mailbox as u64;
-    }
-    for one in types {
-        let of = |counts: &BTreeMap<&str, u64>| counts.get(&one.type_name[..]).copied().unwrap_or_default();
-        assert_eq!((one.living, one.waiting), (of(&living), of(&waiting)), "{}", one.type_name);
-    }
+    sums_agree(runtime, snapshot).unwrap();
 }
 
 fn random_order(random: &mut Xoshiro256PlusPlus, pids: &[Pid]) -> Order {

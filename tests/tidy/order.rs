@@ -239,6 +239,7 @@ pub(super) const ORDER: &[&str] = &[
     "runtime/process_ref",
     "runtime/handle",
     "runtime/system",
+    "runtime/part_stats",
     "runtime/snapshot",
     "runtime/figure_list",
     "runtime/openmetrics",

@@ -106,6 +106,36 @@ fn messages_and_answers_travel_between_the_threads_of_two_nodes() {
 }
 
 #[test]
+fn the_counts_of_a_node_have_its_peers_and_their_frames() {
+    let [a, b] = two(&MemoryNetwork::new());
+    let (echo, _) = b.echo();
+    let far = a.far(&b, echo.address());
+    let before = a.cluster.stats();
+    assert_eq!((before.held_processes, before.waiting_sends, before.peers.len()), (0, 0, 1));
+    for _ in 0..10 {
+        assert_eq!(a.runtime.ask(far, Message::Ask, LIMIT).wait().unwrap(), 7);
+    }
+    let peer = &a.cluster.stats().peers[0];
+    assert!(peer.name == "b" && peer.is_up, "{peer:?}");
+    // Each question is in a frame after the answer before it.
+    for (after, before) in
+        [(peer.frames_sent, before.peers[0].frames_sent), (peer.frames_received, before.peers[0].frames_received)]
+    {
+        assert!(after >= before + 10, "{after} after {before}");
+    }
+    assert!(peer.bytes_sent > peer.frames_sent && peer.bytes_received > peer.frames_received, "{peer:?}");
+    // The network loses nothing. So what one has given to it, the other one gets.
+    until("both count the same", || {
+        let (here, there) = (a.cluster.stats().peers, b.cluster.stats().peers);
+        let sent = (here[0].frames_sent, here[0].bytes_sent);
+        sent == (there[0].frames_received, there[0].bytes_received)
+    });
+    assert!(b.runtime.shutdown(LIMIT).unwrap().is_clean());
+    until("the peer is down", || !a.cluster.stats().peers[0].is_up);
+    assert!(a.cluster.stats().peers[0].frames_sent >= peer.frames_sent);
+}
+
+#[test]
 fn all_nodes_of_a_network_see_each_other_and_one_that_ends_has_left() {
     let network = MemoryNetwork::new();
     let names = ["a", "b", "c", "d", "e"];

@@ -137,6 +137,12 @@ impl Table {
         !removed.is_empty()
     }
 
+    /// Removes all entries of this node that match.
+    pub(crate) fn remove_all(&mut self, matches: impl Fn(&Entry) -> bool, effects: &mut Effects) {
+        let removed: Vec<Entry> = self.of.values().flatten().filter(|entry| matches(entry)).cloned().collect();
+        removed.iter().for_each(|entry| self.remove_own(entry, effects));
+    }
+
     fn remove_own(&mut self, entry: &Entry, effects: &mut Effects) {
         self.own.remove(entry);
         if let Some(of) = self.of.get_mut(&entry.pid) {

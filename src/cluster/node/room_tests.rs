@@ -32,7 +32,11 @@ impl Net {
 
     /// The numbers of senders outside and of processes that wait on a node.
     fn waiting(&self, at: usize) -> (usize, usize) {
-        self.sides[at].1.waiting.len()
+        let waiting = &self.sides[at].1.waiting;
+        // Those that still wait are among those that are listed.
+        let (listed, counts) = (waiting.len(), waiting.counts());
+        assert!(counts.0 <= listed.0 && counts.1 == listed.1, "{counts:?} of {listed:?}");
+        listed
     }
 
     fn send_outside(&self, to: Address<Order>, number: u64, limit: Duration) -> SendFuture<Order> {

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::cluster::{Claim, ClaimEnd, GroupMember, MemberEvent, MemberEvents, Shared, Wire};
-use crate::primitives::{AtomicUsize, Ordering};
+use crate::Exit;
+use crate::cluster::{Claim, ClaimEnd, ClusterNameError, GroupMember, MemberEvent, MemberEvents, Shared, Wire};
+use crate::pid::Address;
+use crate::primitives::{AtomicUsize, Mutex, Ordering};
 use crate::process::{DeadLetter, DeadLetterReason, Event, Events, Observer, Process, Step, StepOutput, StepResult};
 use crate::runtime::Handle;
 use crate::simulation::{Faults, Simulation};
@@ -404,6 +406,79 @@ fn a_node_that_leaves_takes_its_members_with_it_and_ends_its_claims() {
         assert!(members[2].events.recv_timeout(Duration::ZERO)?.is_none());
         world.run_for(MOMENT)?;
         assert!(members[0].labels().is_empty() && members[0].node.holder("name").is_none());
+        Ok(())
+    })
+    .seeds(0..20)
+    .check();
+}
+
+/// Takes its time when it is asked to end. In the middle of it, it sends a message.
+struct Lingerer {
+    to: Address<News>,
+    is_told: bool,
+}
+
+impl Process for Lingerer {
+    type Message = ();
+    type Output = u64;
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<u64> {
+        for event in events {
+            match event {
+                Event::Cancel(_) => drop(out.after(MOMENT * 2)),
+                Event::Completed(_) if self.is_told => return Ok(Step::Done(7)),
+                Event::Completed(_) => {
+                    self.is_told = true;
+                    out.send(self.to, News(Vec::new()));
+                    out.after(MOMENT * 2);
+                }
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// The members of the group `g` and whether a name has a holder, as a node sees it whenever it gets a message.
+struct Witness(Cluster, Arc<Mutex<Vec<(usize, bool)>>>);
+
+impl Process for Witness {
+    type Message = News;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, News>, _: &mut StepOutput) -> StepResult<()> {
+        for _ in events.filter(|event| matches!(event, Event::Message(_))) {
+            lock(&self.1).push((self.0.group_members("g").len(), self.0.holder("name").is_some()));
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_node_that_shuts_down_gives_up_its_names_before_its_processes_end() {
+    Simulation::new(|world| {
+        let members = three(world)?;
+        let seen = Arc::default();
+        let witness = members[0].runtime.spawn(Witness(members[0].node.clone(), Arc::clone(&seen)))?;
+        members[0].node.join_group("witnesses", "w", &witness)?;
+        world.run_for(MOMENT)?;
+        let to = members[2].node.group_members("witnesses")[0].pid.typed();
+        let lingerer = members[2].runtime.spawn(Lingerer { to, is_told: false })?;
+        members[2].node.join_group("g", "l", &lingerer)?;
+        let claim = members[2].node.claim("name", &lingerer)?;
+        world.run_for(MOMENT)?;
+        let far = members[0].node.group_members("g")[0].pid;
+        assert_eq!(members[0].node.holder("name"), Some(far));
+        let watcher = members[0].runtime.watch(far);
+        world.run_for(MOMENT)?;
+        assert!(members[2].runtime.shutdown(SECOND)?.is_clean());
+        world.run_for(MOMENT)?;
+        assert_eq!(*lock(&seen), [(0, false)], "the process that had the names still lived");
+        assert_eq!(claim.end(), Some(ClaimEnd::Released));
+        let down = watcher.down().ok_or("the exit has not arrived")?;
+        assert!(matches!(down.exit, Exit::Done(_)), "{down:?}");
+        let late = members[2].node.join_group("g", "late", &lingerer);
+        assert!(matches!(late, Err(ClusterNameError::Left | ClusterNameError::NoSuchProcess(_))), "{late:?}");
         Ok(())
     })
     .seeds(0..20)
