@@ -164,3 +164,73 @@ pub(crate) fn saved(app: &mut App, moment: &Moment) {
     app.line(&moment.hello);
     app.notice.clear();
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    /// A run of a program: it answers the hello and one request of one client, and ends.
+    fn run_of_a_program(path: &PathBuf, started: &'static str) {
+        let listener = UnixListener::bind(path).unwrap();
+        let path = path.clone();
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            assert!(lines.next().unwrap().unwrap().contains("hello"));
+            writeln!(stream, r#"{{"hello":1,"started":"{started}","process_id":7}}"#).unwrap();
+            assert!(lines.next().unwrap().unwrap().contains("overview"));
+            fs::remove_file(path).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_program_that_comes_back_is_connected_again() {
+        let path = std::env::temp_dir().join(format!("procession-console-screen-{}.sock", std::process::id()));
+        let (sender, news) = sync_channel(4);
+        let place = Place::Socket(path.clone());
+        let mut screen = Screen {
+            app: App::new(place.text(), (80, 24)),
+            other: Other::Live { place, writer: None },
+            sender,
+            retry: Some(Duration::ZERO),
+        };
+        // Each look is half a second later than the one before.
+        let mut looks = (1..).map(|look| look * RETRY / 2);
+        for (run, notice) in [("one", ""), ("two", "the program was restarted: process 7, before 7")] {
+            run_of_a_program(&path, run);
+            let (mut is_up, mut tries) = (false, 0);
+            while !is_up || screen.app.link == Link::Up {
+                let now = looks.next().unwrap();
+                screen.sends(now).unwrap();
+                // Nothing comes until it is time to try again.
+                let is_waiting = screen.retry.is_some();
+                tries += 1;
+                assert!(tries < 20, "{:?}", screen.app.link);
+                if !is_waiting {
+                    let first = news.recv_timeout(Duration::from_secs(30)).unwrap();
+                    screen.takes(first, now).unwrap();
+                }
+                if screen.app.link == Link::Up && !is_up {
+                    assert_eq!(screen.app.notice, notice);
+                    is_up = true;
+                }
+            }
+        }
+        // There is no program now. It is tried again, and not more than once a second.
+        let now = looks.next().unwrap();
+        screen.retry = Some(now + RETRY);
+        screen.sends(now).unwrap();
+        assert!(screen.retry.is_some());
+        screen.sends(now + RETRY).unwrap();
+        let gone = news.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert!(matches!(&gone, News::Gone(reason) if reason.contains("has the program ended")));
+        screen.takes(gone, now + RETRY).unwrap();
+        assert_eq!(screen.retry, Some(now + 2 * RETRY));
+    }
+}
