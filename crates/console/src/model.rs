@@ -381,7 +381,6 @@ pub(crate) struct Waits {
 pub(crate) struct Wait {
     pub(crate) asker: Text,
     pub(crate) asked: Text,
-    pub(crate) since: Seconds,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -337,10 +337,10 @@ impl Form<'_> {
             blocks.push(Block::Text("Nobody waits for an answer.".into()));
             return blocks;
         };
-        let described = [("ASKER", Words), ("ASKED", Words), ("SINCE", Figures)];
+        let described = [("ASKER", Words), ("ASKED", Words)];
         let entries = waits.waits.iter().map(|wait| {
             // The process that does not answer is of more interest than the asker.
-            to_process(&wait.asked, [wait.asker.to_string(), wait.asked.to_string(), self.format.time(wait.since.0)])
+            to_process(&wait.asked, [wait.asker.to_string(), wait.asked.to_string()])
         });
         blocks.push(Block::Table(Table { columns: columns(&described), entries: entries.collect() }));
         blocks.extend(self.left_out(waits.of, waits.waits.len(), "waits"));
