@@ -192,6 +192,8 @@ pub mod observe;
 pub mod spawn;
 pub mod sync;
 pub mod supervisor;
+#[cfg(feature = "console")]
+pub mod console;
 pub mod router;
 pub mod actor;
 pub mod async_process;

@@ -5,12 +5,12 @@
 //! of process to it.
 
 pub use crate::process::{
-    DeadLetter, DeadLetterReason, Observer, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
+    DeadLetter, DeadLetterReason, Observer, ProcessEvent, ProcessIdentity, StepActivity, StuckStep, WaitedForNothing,
 };
 pub use crate::runtime::{
     Bucket, ClusterStats, ExitCounts, ExitWatcher, Histogram, LongestMailbox, MailboxFigures, MessageCounts,
-    MetricsOptions, NotIdleError, PeerStats, ProcessInfo, ProcessState, ShutdownStage, ShutdownStats, Snapshot, Stats,
-    StoreStats, StuckProcess, TypeFigures, UncleanShutdown, WorkerStats,
+    MetricsOptions, NotIdleError, PeerStats, ProcessInfo, ProcessState, ProcessTrace, ShutdownStage, ShutdownStats,
+    Snapshot, Stats, StoreStats, StuckProcess, TypeFigures, UncleanShutdown, WorkerStats,
 };
 
 #[cfg(feature = "metrics")]

@@ -376,7 +376,7 @@ impl Relations {
     }
 
     /// The processes to which this one is linked.
-    #[cfg(feature = "durable")]
+    #[cfg(any(feature = "durable", feature = "console"))]
     pub(crate) fn links(&self, pid: Pid) -> Vec<(Pid, LinkedBy)> {
         let shard = self.shard(pid);
         let links = shard.entries.get(&pid).into_iter().flat_map(|entry| &entry.links);

@@ -1,5 +1,7 @@
 //! The trait of actors.
 
+use std::fmt;
+
 use super::actions::Actions;
 use crate::command::CancelRequest;
 use crate::exit::ExitSignal;
@@ -90,6 +92,14 @@ pub trait Actor: Sized + Send + 'static {
     /// # Errors
     /// The actor fails with the error.
     fn receive(&mut self, message: Self::Message, out: &mut Actions<Self>) -> Result<(), BoxError>;
+
+    /// Describes the actor for people, as [`Process::describe`](crate::Process::describe) does.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("This actor gives no description.")
+    }
 
     /// Handles a request to stop. The default implementation ends the actor with [`Actions::stop`]. Messages that wait
     /// become dead letters then.

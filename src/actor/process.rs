@@ -101,6 +101,10 @@ impl<A: Actor> Process for ActorProcess<A> {
         self.actor.recover(exit).map(|next| Upgrade::to(actor(next)))
     }
 
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.actor.describe(f)
+    }
+
     fn type_name() -> &'static str {
         type_name::<A>()
     }

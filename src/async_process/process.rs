@@ -113,6 +113,16 @@ where
         }
     }
 
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(shared) = &self.shared else { return f.write_str("It has not begun.") };
+        let waits = shared.state.open().waits();
+        match waits {
+            (true, 0) => f.write_str("It waits for an event."),
+            (true, answers) => write!(f, "It waits for an event, and for the answers to {answers} commands."),
+            (false, answers) => write!(f, "It waits for the answers to {answers} commands."),
+        }
+    }
+
     fn type_name() -> &'static str {
         type_name::<F>()
     }

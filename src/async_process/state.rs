@@ -238,6 +238,13 @@ impl<M> Inner<M> {
         self.poller = thread_number();
     }
 
+    /// Whether it waits for an event, and the number of commands whose answers it waits for.
+    pub(super) fn waits(&self) -> (bool, usize) {
+        let waits = |wait: &&Wait| matches!(wait, Wait::Open | Wait::New | Wait::For(_));
+        let answers = self.rare.as_ref().map_or(0, |rare| rare.answers.values().filter(waits).count());
+        (!self.receivers.is_empty(), answers)
+    }
+
     /// Ends a poll. If it has ended, this does nothing.
     pub(super) fn take_back(&mut self, events: &mut Events<'_, M>, out: &mut StepOutput) {
         self.poller = 0;

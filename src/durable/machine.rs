@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::fmt;
 use std::mem::{replace, take};
 use std::time::Duration;
 
@@ -545,6 +546,10 @@ impl<P: Durable> Machine for DurableMachine<P> {
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         None
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.describe(f)
     }
 
     fn process(&self) -> Option<&dyn Any> {

@@ -84,6 +84,10 @@ impl NonLocal for StoreCore {
         }
     }
 
+    fn in_memory(&self, pid: Pid) -> Option<Pid> {
+        self.local(pid)
+    }
+
     fn is_alive(&self, pid: Pid) -> bool {
         self.number_of(pid).is_some_and(|serial| !self.residency.is_nobody(serial))
     }

@@ -65,7 +65,7 @@ pub(crate) use self::job::{Ran, Work};
 pub use self::job_handle::{JobHandle, RunError};
 pub use self::limits::{PoolBuildError, PoolError, QueuePolicy};
 pub use self::pacer::{Pacer, PacerError, PacerStats};
-#[cfg(feature = "cluster")]
+#[cfg(any(feature = "cluster", feature = "console"))]
 pub(crate) use self::parker::Parker;
 pub use self::pause::{Pause, PauseError};
 pub use self::shutdown::{AbandonedJobsError, PoolEndError, PoolEndStage, PoolEnded, SHUTDOWN_GRACE};

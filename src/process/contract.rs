@@ -1,5 +1,7 @@
 //! The contract between a process and the runtime.
 
+use std::fmt;
+
 use super::entry::{EntryArgs, InitResult};
 use super::event::{Event, Events};
 use crate::outcome::{BoxError, Exit};
@@ -174,6 +176,18 @@ pub trait Process: Sized + Send + 'static {
     fn recover(&mut self, exit: &Exit) -> Option<Upgrade<Self::Output>> {
         let _ = exit;
         None
+    }
+
+    /// Describes the process for people, for example on a console: its state, in a few lines. See
+    /// [`Runtime::describe`](crate::Runtime::describe).
+    ///
+    /// It is called between two steps, and occupies the thread like a step. So it should return soon. A panic in it is
+    /// contained, and the process goes on. The default implementation says that there is no description.
+    ///
+    /// # Errors
+    /// Those of the formatter. It takes 16 KiB, and then it returns an error. The description is cut there.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("This process gives no description.")
     }
 
     /// The name of the type in the log and in reports. If a process wraps another one, return the name of the wrapped

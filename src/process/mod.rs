@@ -29,6 +29,7 @@ mod exported_reply;
 pub(crate) mod output_answer;
 pub(crate) mod relation;
 pub(crate) mod step_activity;
+pub(crate) mod process_trace;
 mod event_box;
 pub(crate) mod event;
 pub(crate) mod contract;
@@ -65,6 +66,7 @@ pub use self::no_such_process::NoSuchProcessError;
 #[cfg(feature = "cluster")]
 pub use self::node_error::NodeError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
+pub use self::process_trace::ProcessEvent;
 pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, ParentEndPolicy, Recovered, RecoveredBy};
 pub use self::reply::{Completion, Reply};

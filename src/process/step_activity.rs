@@ -53,6 +53,8 @@ pub enum StepActivity {
         /// The tag of the future.
         tag: u64,
     },
+    /// `describe`, between two steps.
+    Describe,
     /// Code after the step: a handler of a command, `recover`, `close`, an observer, a destructor.
     AfterStep,
 }
@@ -72,6 +74,7 @@ impl fmt::Display for StepActivity {
             StepActivity::Recovered { pid } => write!(f, "at the recovery of {pid}, to which it is linked"),
             StepActivity::Group => f.write_str("at an event of a group"),
             StepActivity::Poll { tag } => write!(f, "in a poll of the future of command {tag}"),
+            StepActivity::Describe => f.write_str("in `describe`"),
             StepActivity::AfterStep => f.write_str("in what follows a step"),
         }
     }
@@ -127,6 +130,7 @@ impl Sight {
             StepActivity::Recovered { pid } => (9, word(Some(pid))),
             StepActivity::Poll { tag } => (10, tag),
             StepActivity::Start => (11, 0),
+            StepActivity::Describe => (12, 0),
         };
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
@@ -158,6 +162,7 @@ impl Sight {
             (9, Some(pid)) => StepActivity::Recovered { pid },
             (10, _) => StepActivity::Poll { tag: word },
             (11, _) => StepActivity::Start,
+            (12, _) => StepActivity::Describe,
             _ => StepActivity::Step,
         })
     }
@@ -185,6 +190,7 @@ mod tests {
             StepActivity::Recovered { pid },
             StepActivity::Group,
             StepActivity::Poll { tag: 5 },
+            StepActivity::Describe,
             StepActivity::AfterStep,
             StepActivity::Step,
         ];

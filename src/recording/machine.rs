@@ -4,6 +4,7 @@
 //! without a recorder.
 
 use std::any::Any;
+use std::fmt;
 
 use super::codec::{Codec, Input, put_list};
 use super::digest::{Buffers, digest_of, spawned_by};
@@ -338,6 +339,10 @@ impl<P: Process> Machine for RecordedMachine<P> {
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         self.typed.take_exit()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.describe(f)
     }
 
     fn process(&self) -> Option<&dyn Any> {

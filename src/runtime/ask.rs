@@ -16,7 +16,7 @@ use crate::latch::{Latch, LatchFuture};
 use crate::outcome::{Reason, Rejected, drop_contained};
 use crate::primitives::{Arc, thread};
 use crate::process::command::why_dead;
-use crate::process::{Accepts, Ask, CommandError, Pid, Reply};
+use crate::process::{Accepts, Ask, CommandError, NoSuchProcessError, Pid, Reply};
 use crate::sched::body::Host;
 use crate::timer::TimerId;
 
@@ -63,10 +63,21 @@ impl Access {
         limit: Duration,
     ) -> AskFuture<T> {
         let core = &self.core;
-        let target = core.resolve(to);
-        let pid = target.as_ref().map_or_else(|_| core.nobody(), |pid| *pid);
+        self.question_to(core.resolve(to), limit, |ask, pid| {
+            put_question(core, ask, (pid, to), question(Reply::new(ask.clone())));
+        })
+    }
+
+    /// Makes a question to the process at a target, which `put` asks.
+    pub(super) fn question_to<T: Send + 'static>(
+        &self,
+        target: Result<Pid, NoSuchProcessError>,
+        limit: Duration,
+        put: impl FnOnce(&Arc<Ask>, Pid),
+    ) -> AskFuture<T> {
+        let pid = target.as_ref().map_or_else(|_| self.core.nobody(), |pid| *pid);
         self.question(pid, limit, |ask| match target {
-            Ok(pid) => put_question(core, ask, (pid, to), question(Reply::new(ask.clone()))),
+            Ok(pid) => put(ask, pid),
             Err(why) => ask.give_up(why.into()),
         })
     }

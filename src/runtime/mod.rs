@@ -27,12 +27,16 @@ mod handle;
 mod system;
 mod part_stats;
 mod snapshot;
+#[cfg(feature = "console")]
+mod top;
 mod figure_list;
 mod openmetrics;
 #[cfg(feature = "metrics")]
 mod metrics_publisher;
 mod weak;
 mod calls;
+mod describe;
+mod trace;
 mod idle;
 mod names;
 mod recordings;
@@ -48,6 +52,8 @@ pub(crate) use self::access::WeakAccess;
 pub(crate) use self::dispatch::Core;
 #[cfg(feature = "durable")]
 pub(crate) use self::timed::Timed;
+#[cfg(feature = "console")]
+pub(crate) use self::top::{By, Filter};
 
 pub use self::ask::AskFuture;
 pub use self::builder::{
@@ -67,6 +73,7 @@ pub use self::report::{ShutdownError, ShutdownReport, ShutdownStage};
 pub use self::send_future::SendFuture;
 pub use self::snapshot::{LongestMailbox, MailboxFigures, Snapshot, StuckProcess, TypeFigures};
 pub use self::system::Runtime;
+pub use self::trace::ProcessTrace;
 pub use self::tree::UncleanShutdown;
 pub use self::watch::ExitWatcher;
 pub use self::watchdog::Watchdog;

@@ -235,7 +235,7 @@ impl Walk {
 
 impl Core {
     /// The figures at this moment. The counts are read first. Then each cell is looked at, one after the other.
-    fn snapshot(&self, stuck: Vec<StuckStep>) -> Snapshot {
+    pub(crate) fn snapshot(&self, stuck: Vec<StuckStep>) -> Snapshot {
         let (road, directory) = (&self.road, self.road.directory.as_deref());
         let figures: Vec<&Figures> = self.all_counters().filter_map(|counters| counters.figures.as_deref()).collect();
         // The dead letters of the types first: all of them are among those of the runtime, which are read next.

@@ -5,6 +5,7 @@
 //! process. So ownership, and not a flag, guarantees that only one thread at a time steps the process.
 
 use std::any::{Any, TypeId};
+use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -240,7 +241,7 @@ impl Head {
 
     /// Marks the body: the next turn begins with polls. `only` says that no step is due.
     pub(crate) fn request_poll(&mut self, only: bool) {
-        let rare = self.prepared();
+        let rare = self.rare();
         (rare.poll_requested, rare.only_polls) = (true, only);
     }
 
@@ -375,6 +376,9 @@ pub(crate) trait Machine: Any + Send {
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
+
+    /// Calls `describe`.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
     /// The user's process. `None` if it has ended.
     fn process(&self) -> Option<&dyn Any>;

@@ -122,6 +122,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
     let marks = vacated.marks;
+    road.refuse_visits(pid);
     #[cfg(feature = "cluster")]
     if matches!(exit, Exit::Terminated(Reason::Terminated)) && road.has_lost_name(&body) {
         exit = Exit::Terminated(Reason::NameLost);
@@ -264,6 +265,7 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     if let Some(figures) = &counters.figures {
         figures.ended(kind, &exit);
     }
+    road.refuse_visits(pid);
     road.table.give_back_after(pid);
     // Also without relations: the name is lost with the head. Before the observer, so that it finds the name free.
     engine.tell_related(pid, &exit, executor);

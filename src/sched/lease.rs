@@ -1,15 +1,12 @@
 //! Leases of unique names: a process that holds one is not stepped after the end of its lease.
 //!
-//! A worker may have the body when the lease is given. So the lease waits here, and the process is asked to look, as
-//! for a future that was woken (`resident_waker.rs`). The owner of the body takes the lease at the beginning of the
-//! next turn, and says so. Only then is the process told that it holds the name. So each step of a holder begins with a
-//! look at the clock.
+//! A worker may have the body when the lease is given. So the lease is handed to the owner of the body (`handed.rs`),
+//! who takes it at the beginning of the next turn, and says so. Only then is the process told that it holds the name.
+//! So each step of a holder begins with a look at the clock.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicU64, Ordering};
 
 /// The end of a lease that is no lease any more: the name was released.
 const RELEASED: u64 = u64::MAX;
@@ -54,36 +51,5 @@ impl Lease {
 
     pub(super) fn is_over(&self, now: Instant) -> bool {
         Duration::from_micros(self.until.load(Ordering::SeqCst)) <= now.saturating_duration_since(self.start)
-    }
-}
-
-/// The leases that wait for the owners of the bodies.
-#[derive(Default)]
-pub(crate) struct NewLeases {
-    waiting: Mutex<BTreeMap<Pid, Vec<Arc<Lease>>>>,
-    /// The number of their processes, so that few turns look.
-    count: AtomicUsize,
-}
-
-impl NewLeases {
-    /// Adds the lease of a process, which is asked to look afterwards. Those of processes that have ended are dropped.
-    pub(super) fn add(&self, pid: Pid, lease: Arc<Lease>, is_alive: impl Fn(Pid) -> bool) {
-        let waiting = &mut *lock(&self.waiting);
-        waiting.entry(pid).or_default().push(lease);
-        // Behind it, because the process may have ended meanwhile.
-        waiting.retain(|pid, _| is_alive(*pid));
-        self.count.store(waiting.len(), Ordering::Relaxed);
-    }
-
-    /// Takes the leases of a process.
-    pub(crate) fn take(&self, pid: Pid) -> Vec<Arc<Lease>> {
-        // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
-        let waiting = &mut *lock(&self.waiting);
-        let taken = waiting.remove(&pid).unwrap_or_default();
-        self.count.store(waiting.len(), Ordering::Relaxed);
-        taken
     }
 }

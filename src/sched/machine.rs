@@ -1,6 +1,7 @@
 //! A process of the user's type as a [`Machine`].
 
 use std::any::{Any, type_name};
+use std::fmt;
 use std::marker::PhantomData;
 
 use super::body::{
@@ -436,6 +437,10 @@ impl<P: Process> Machine for Typed<P> {
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         let exit = self.rare.as_mut()?.exit.take()?;
         Some(Box::new(exit))
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.process.as_ref().map_or(Ok(()), |process| process.describe(f))
     }
 
     fn process(&self) -> Option<&dyn Any> {

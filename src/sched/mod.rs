@@ -7,6 +7,7 @@
 
 mod marks;
 pub(crate) mod resident_waker;
+pub(crate) mod handed;
 #[cfg(feature = "cluster")]
 pub(crate) mod lease;
 mod small_queue;
@@ -26,6 +27,8 @@ pub(crate) mod timer_records;
 pub(crate) mod residents;
 pub(crate) mod body;
 pub(crate) mod machine;
+mod traced;
+mod visit;
 pub(crate) mod cell;
 pub(crate) mod table;
 pub(crate) mod count;
@@ -41,6 +44,7 @@ mod elsewhere;
 pub(crate) mod router;
 #[cfg(feature = "cluster")]
 mod fence;
+mod describing;
 pub(crate) mod backpressure;
 mod ask_cycles;
 pub(crate) mod engine;

@@ -211,17 +211,18 @@ fn a_process_is_terminated_while_it_is_about_to_rest() {
 #[cfg(feature = "cluster")]
 #[test]
 fn a_lease_is_taken_in_this_turn_or_the_next_one() {
-    use super::lease::{Lease, NewLeases};
+    use super::handed::Handed;
+    use super::lease::Lease;
     use super::polling::polls_are_due;
     use crate::clock::Clock;
     loom::model(|| {
         let (cell, mut body) = in_hand();
         body.head.request_poll(true);
-        let leases = Arc::new(NewLeases::default());
+        let leases = Arc::new(Handed::default());
         let giver = loom::thread::spawn({
             let (cell, leases) = (cell.clone(), leases.clone());
             move || {
-                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_| true);
+                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_, _| true);
                 cell.request_poll(Pid::FIRST)
             }
         });
@@ -237,6 +238,28 @@ fn a_lease_is_taken_in_this_turn_or_the_next_one() {
             assert_eq!(leases.take(Pid::FIRST).len(), 1);
         }
         assert!(awake.len() <= first);
+    });
+}
+
+/// A question is handed to a process that ends. Fails if the asker does not look once more, or looks before it asks for
+/// the poll, or if the end looks before the cell is vacant.
+#[test]
+fn a_question_is_taken_though_the_process_ends() {
+    use super::describing::hand;
+    use super::handed::Handed;
+    loom::model(|| {
+        let (cell, body) = in_hand();
+        let questions = Arc::new(Handed::default());
+        let asker = loom::thread::spawn({
+            let (cell, questions) = (cell.clone(), questions.clone());
+            move || hand(&questions, &cell, Pid::FIRST, 7, |_| true)
+        });
+        drop(cell.vacate());
+        let told = questions.take(Pid::FIRST);
+        drop(body);
+        let (woken, refused) = asker.join().unwrap();
+        assert!(woken.is_none());
+        assert_eq!([told, refused].concat(), [7]);
     });
 }
 

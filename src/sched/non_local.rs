@@ -130,6 +130,12 @@ pub(crate) trait NonLocal: Send + Sync {
     /// A process of this runtime was lost to a panic of the runtime. It may be one that is known by another PID.
     fn body_lost(&self, pid: Pid);
 
+    /// The process of this runtime that steps a process elsewhere, if there is one.
+    fn in_memory(&self, pid: Pid) -> Option<Pid> {
+        let _ = pid;
+        None
+    }
+
     /// Whether a process lives, as far as that is known here.
     fn is_alive(&self, pid: Pid) -> bool;
 

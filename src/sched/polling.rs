@@ -7,7 +7,7 @@
 //! Futures are dropped in the context of polls, too. A future that is ready is dropped with its poll.
 //!
 //! A poll without an output is no step. If a process was woken for such polls only, its body comes to rest as it was.
-//! Feeds (`feeds.rs`) are looked at when a turn begins, too.
+//! Feeds (`feeds.rs`) are looked at when a turn begins, too, and visits are received (`describing.rs`).
 
 use std::task::Poll;
 
@@ -46,6 +46,7 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     }
     #[cfg(feature = "cluster")]
     engine.road().take_leases(executor, body);
+    engine.road().receive_visits(executor, body);
     let Some(rare) = &mut body.head.rare else { return true };
     if let Some(residents) = &mut rare.residents {
         residents.take_woken();

@@ -7,7 +7,10 @@ use super::ending::{bury, bury_as, close, end, identity};
 use super::engine::Engine;
 use super::polling::drop_futures;
 use super::road::{Executor, Road};
+use super::traced::{trace, untrace};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
+use crate::primitives::Arc;
+use crate::process::process_trace::TraceSink;
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 use crate::sched::body::{Ready, StepOutput, Successor};
 use crate::sched::mailbox::{AnyMailbox, Signal};
@@ -17,14 +20,16 @@ use crate::sched::mailbox::{AnyMailbox, Signal};
 pub(super) fn upgrade<H: Executor>(
     road: &Road,
     executor: &mut H,
-    body: Ready,
+    mut body: Ready,
     successor: Successor,
     taken: u32,
 ) -> Ready {
+    let sink = untrace(&mut body);
     let (mut body, refused) = succeed(successor, body);
     let Some(cell) = road.table.cell(body.head.pid) else { return body };
     let inbox = cell.upgrade(&mut body, taken);
     take_over(road, executor, cell, &mut body, inbox, refused);
+    trace_successor(&mut body, sink);
     body
 }
 
@@ -53,6 +58,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     close(executor, &mut body);
     drop_futures(engine, executor, &mut body.head);
     engine.abandons(&mut body.head);
+    let sink = untrace(&mut body);
     // The failed state machine is dropped here, with the replies that it held.
     let (mut body, refused) = succeed(*successor, body);
     let recovered = Recovered { pid, exit, by };
@@ -67,6 +73,7 @@ pub(super) fn failed<E: Engine, H: Executor>(
     }
     body.machine.mailbox().signals().iter_mut().for_each(|signals| signals.ask_to_stop_again());
     take_over(road, executor, cell, &mut body, inbox, refused);
+    trace_successor(&mut body, sink);
     if let Some(figures) = &executor.counters().figures {
         figures.recovered(kind);
         figures.replaced(kind, body.machine.kind());
@@ -112,6 +119,14 @@ fn succeed(successor: Successor, old: Ready) -> (Ready, Option<Box<dyn AnyMailbo
         body.machine.mailbox().signals().get_or_insert_default().give_back(successor.given_back);
     }
     (body, refused)
+}
+
+/// The trace of a process goes on with the successor. A recorder has looked at the successor before.
+fn trace_successor(body: &mut Ready, sink: Option<Arc<TraceSink>>) {
+    if let Some(sink) = sink {
+        sink.note("replaced", || (body.machine.kind().process)().to_string());
+        trace(body, sink);
+    }
 }
 
 /// Gives the successor the messages that have arrived in the meantime. Messages of a type that it does not take are

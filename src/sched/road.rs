@@ -4,14 +4,16 @@ use std::time::Instant;
 
 use super::counters::{Count, Counters};
 use super::figures::Directory;
+use super::handed::Handed;
 #[cfg(feature = "cluster")]
-use super::lease::NewLeases;
+use super::lease::Lease;
 use super::non_local::NonLocal;
 use super::queue::Queues;
 use super::sleep::Sleep;
 use super::stuck_steps::StuckSteps;
 pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
+use super::visit::Visit;
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::outcome::{contain, tell_log};
@@ -63,9 +65,11 @@ pub(crate) struct Road {
     /// Reaches the processes of other nodes.
     #[cfg(feature = "cluster")]
     pub(crate) nodes: OnceLock<Arc<dyn NonLocal>>,
+    /// The visits that no process has received yet.
+    pub(crate) visits: Handed<Visit>,
     /// The leases that processes have not taken yet.
     #[cfg(feature = "cluster")]
-    pub(crate) new_leases: NewLeases,
+    pub(crate) new_leases: Handed<Arc<Lease>>,
     /// The most new events that one step is given.
     pub(crate) budget: u32,
     /// The number of vacancies that a worker may keep for itself.
@@ -214,8 +218,9 @@ impl Road {
             non_local: OnceLock::new(),
             #[cfg(feature = "cluster")]
             nodes: OnceLock::new(),
+            visits: Handed::default(),
             #[cfg(feature = "cluster")]
-            new_leases: NewLeases::default(),
+            new_leases: Handed::default(),
             budget,
             stock: 0,
             exact_times: false,

@@ -253,7 +253,7 @@ fn prepare<E: Engine, H: Executor>(
     begins_turn: bool,
 ) -> Option<u32> {
     match &mut body.head.rare {
-        Some(rare) if !rare.is_prepared => {
+        Some(rare) if !rare.is_prepared && !rare.poll_requested => {
             rare.asked.forget_decided(&mut out.spare_asks);
             Some(engine.road().budget)
         }

@@ -288,6 +288,7 @@ fn number_of(activity: &StepActivity) -> [u64; 2] {
         StepActivity::Start => [18, 1],
         StepActivity::Step => [18, 2],
         StepActivity::AfterStep => [18, 3],
+        StepActivity::Describe => [18, 4],
     }
 }
 

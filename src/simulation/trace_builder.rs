@@ -116,6 +116,7 @@ fn describe_event(activity: &StepActivity, messages: &mut VecDeque<String>) -> O
         StepActivity::Recovered { pid } => format!("recovery of {pid}"),
         StepActivity::Group => String::from("change of a group"),
         StepActivity::Poll { tag } => format!("poll of future {tag}"),
+        StepActivity::Describe => String::from("description"),
         StepActivity::Init | StepActivity::Start | StepActivity::Step | StepActivity::AfterStep => return None,
     })
 }

@@ -13,6 +13,7 @@
 //! the child is wrapped in [`Replaceable`], which makes the next state machine there. Then it leaves the recovery to
 //! the function of `recover_with`, because the supervisor counts a recovery by the child itself in another way.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -67,6 +68,10 @@ impl<P: Process> Failed<P> {
 impl<P: Process> Process for Failed<P> {
     type Message = P::Message;
     type Output = P::Output;
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "The process {}, and waits for its restart in place.", self.exit)
+    }
 
     fn type_name() -> &'static str {
         P::type_name()
@@ -243,6 +248,10 @@ impl<P: Process, F: Fn(&mut P, &Exit) -> P + Send + Sync + 'static> Process for 
         }
         let _ = self.next.send(made(|| self.replace.get()(&mut self.process, exit)));
         None
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.process.describe(f)
     }
 
     fn type_name() -> &'static str {

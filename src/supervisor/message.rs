@@ -1,9 +1,12 @@
 //! Messages to a supervisor, and its answers.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use super::contained::Contained;
+#[cfg(feature = "console")]
+use super::spec::Strategy;
 use super::spec::{ChildSpec, Restart, SpecError};
 use crate::{Exit, Pid, Reply, SpawnError};
 
@@ -20,6 +23,8 @@ pub struct SupervisorMessage {
 #[derive(Debug)]
 pub(super) enum Request {
     Children(Reply<Vec<ChildInfo>>),
+    #[cfg(feature = "console")]
+    Overview(Reply<(Strategy, Vec<ChildInfo>)>),
     Add(ChildSpec, Reply<Result<Pid, ChildError>>),
     AddOfKind(Contained<Box<dyn Any + Send>>, &'static str, Reply<Result<Pid, ChildError>>),
     Stop(Arc<str>, Reply<Result<(), ChildError>>),
@@ -34,6 +39,12 @@ impl SupervisorMessage {
     /// Lists the children with their states, in the order of their start.
     pub fn children(reply: Reply<Vec<ChildInfo>>) -> SupervisorMessage {
         SupervisorMessage { request: Request::Children(reply) }
+    }
+
+    /// Lists the children, beside the strategy of the supervisor.
+    #[cfg(feature = "console")]
+    pub(crate) fn overview(reply: Reply<(Strategy, Vec<ChildInfo>)>) -> SupervisorMessage {
+        SupervisorMessage { request: Request::Overview(reply) }
     }
 
     /// Adds a child after the others, and starts it.
@@ -122,6 +133,21 @@ pub struct ChildInfo {
     pub supervises: bool,
     /// How often the child was restarted, in place or otherwise.
     pub restarts: u64,
+}
+
+/// The id, the state, the PID, and the number of restarts if there were any.
+impl fmt::Display for ChildInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.id, self.state)?;
+        if let Some(pid) = self.pid {
+            write!(f, " {pid}")?;
+        }
+        match self.restarts {
+            0 => Ok(()),
+            1 => f.write_str(", restarted once"),
+            times => write!(f, ", restarted {times} times"),
+        }
+    }
 }
 
 /// Why a child was not added, started or stopped.

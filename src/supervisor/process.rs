@@ -9,12 +9,13 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use super::backoff::Backoff;
 use super::child::Child;
 use super::intensity::RestartWindow;
-use super::message::{SupervisorError, SupervisorMessage};
+use super::message::{ChildInfo, SupervisorError, SupervisorMessage};
 use super::spec::{AutoShutdown, ChildSpec, Strategy};
 use crate::command::TimerFired;
 use crate::{Completion, Event, Events, Pid, Process, Reply, Step, StepOutput, StepResult, Tag};
@@ -146,6 +147,12 @@ impl Supervisor {
         supervisor
     }
 
+    /// The states of all children, in the order of their start.
+    pub(super) fn infos(&self) -> impl Iterator<Item = ChildInfo> {
+        let is_delayed = |child: &Child| self.batches.get(&child.batch).is_some_and(|batch| batch.delay.is_some());
+        self.children.values().map(move |child| child.info(is_delayed(child)))
+    }
+
     fn answered(&mut self, awaited: Awaited, done: &Completion, out: &mut StepOutput) {
         match awaited {
             Awaited::Start(key, pid, stage) => self.start_goes_on(key, pid, stage, done, out),
@@ -161,8 +168,8 @@ impl Supervisor {
     }
 }
 
-impl std::fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = self.children.values().map(|child| &child.spec.id);
         f.debug_struct("Supervisor")
             .field("strategy", &self.config.strategy)
@@ -174,6 +181,12 @@ impl std::fmt::Debug for Supervisor {
 impl Process for Supervisor {
     type Message = SupervisorMessage;
     type Output = ();
+
+    /// The strategy, and a line for each child.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}, {} children", self.config.strategy, self.children.len())?;
+        self.infos().try_for_each(|info| writeln!(f, "{info}"))
+    }
 
     fn step(&mut self, events: &mut Events<'_, SupervisorMessage>, out: &mut StepOutput) -> StepResult<()> {
         match &self.life {

@@ -12,12 +12,11 @@ use crate::{Pid, Reply, StepOutput};
 impl Supervisor {
     pub(super) fn request(&mut self, request: Request, out: &mut StepOutput) {
         match request {
-            Request::Children(reply) => {
-                let all = self.children.values();
-                let is_delayed =
-                    |child: &Child| self.batches.get(&child.batch).is_some_and(|batch| batch.delay.is_some());
-                let infos = all.map(|child| child.info(is_delayed(child))).collect();
-                out.reply(reply, infos);
+            Request::Children(reply) => out.reply(reply, self.infos().collect()),
+            #[cfg(feature = "console")]
+            Request::Overview(reply) => {
+                let infos = self.infos().collect();
+                out.reply(reply, (self.config.strategy, infos));
             }
             Request::Started(reply) => match self.life {
                 Life::Up => out.reply(reply, ()),

@@ -51,15 +51,7 @@ impl Tree {
         let last = self.children.len().saturating_sub(1);
         for (place, (info, tree)) in self.children.iter().enumerate() {
             let (branch, below) = if place == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-            write!(f, "{before}{branch}{} {:?}", info.id, info.state)?;
-            if let Some(pid) = info.pid {
-                write!(f, " {pid}")?;
-            }
-            match info.restarts {
-                0 => writeln!(f)?,
-                1 => writeln!(f, ", restarted once")?,
-                times => writeln!(f, ", restarted {times} times")?,
-            }
+            writeln!(f, "{before}{branch}{info}")?;
             if let Some(tree) = tree {
                 tree.print(f, &format!("{before}{below}"))?;
             }

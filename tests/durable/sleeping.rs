@@ -52,6 +52,23 @@ fn a_store_that_nobody_uses_sets_no_timer_and_makes_no_call() {
     end((store, runtime));
 }
 
+/// A question for a description is no reason to load a process, and no rest of it ends.
+#[test]
+fn a_process_that_is_asleep_is_not_woken_for_a_description() {
+    static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&clock, &disk, &KEYS);
+    let guest = store.begin("1", Guest::new(906, 1)).unwrap().address();
+    stepped(&runtime);
+    let describe = |pid: procession::Pid| runtime.describe(pid, LIMIT).wait();
+    assert_eq!(describe(guest.pid()).unwrap(), "This process gives no description.");
+    all_asleep(&runtime, || clock.advance(MINUTE));
+    assert_eq!(describe(guest.pid()).unwrap(), "The process is not in the memory of this runtime.");
+    assert_eq!(runtime.processes().len(), 0);
+    assert_eq!(look(&runtime, guest).0, 0, "it lives");
+    end((store, runtime));
+}
+
 #[test]
 fn a_process_that_has_rested_returns_with_whatever_comes_for_it() {
     static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());

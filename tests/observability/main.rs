@@ -26,6 +26,9 @@ mod counting;
 mod snapshots;
 mod openmetrics;
 mod parts;
+mod dashboard;
+mod describing;
+mod tracing_one;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]

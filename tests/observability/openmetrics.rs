@@ -31,7 +31,7 @@ impl Process for Odd {
 }
 
 /// A program that has done a little of everything.
-fn program() -> (Runtime, ManualClock) {
+pub fn program() -> (Runtime, ManualClock) {
     let manual = ManualClock::new();
     let runtime = measured().workers(2).clock(manual.clock()).start().unwrap();
     let odd = runtime.spawn(Odd(manual.clone())).unwrap();

@@ -1,6 +1,7 @@
 //! Tests of the turns of a machine whose yields are released later.
 
 use std::any::Any;
+use std::fmt;
 
 use super::{Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, new_body};
 use crate::outcome::Exit;
@@ -124,6 +125,10 @@ impl Machine for Asked {
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         self.typed.take_exit()
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.typed.describe(f)
     }
 
     fn process(&self) -> Option<&dyn Any> {

@@ -1,0 +1,387 @@
+//! The threads of a console: one that waits for clients, and one for each client.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::lines::{Lines, NoLine};
+use super::request::{self, Refused, Request};
+use super::socket::{Listener, Place, Stream, is_same_token};
+use super::views;
+use crate::cancel::CancelCallback;
+#[cfg(feature = "cluster")]
+use crate::cluster::Cluster;
+#[cfg(feature = "durable")]
+use crate::durable::{Query, Store};
+use crate::latch::Latch;
+use crate::outcome::{contain, tell_log};
+use crate::pid::Pid;
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::runtime::{Runtime, WeakRuntime};
+use crate::shutdown::{ClosedFuture, JobGuard};
+use crate::threads;
+
+/// The version of the protocol.
+const VERSION: u64 = 1;
+
+/// The most clients at a time.
+const CLIENTS: usize = 8;
+
+/// The pause after an error of the listener. Without descriptors, the errors would go on and on.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For its hello.
+    pub(super) hello: Duration,
+    /// To read on, while there is something to read.
+    pub(super) read: Duration,
+}
+
+/// The things that a program lets clients see and do.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) name: String,
+    /// Differs with each run of the program.
+    pub(super) started: String,
+    pub(super) actions: bool,
+    /// Clients must have it.
+    pub(super) token: Option<String>,
+    pub(super) limits: Limits,
+    #[cfg(feature = "durable")]
+    pub(super) store: Option<Store>,
+    #[cfg(feature = "cluster")]
+    pub(super) cluster: Option<Cluster>,
+}
+
+/// A console that is being served.
+pub(super) struct Server {
+    pub(super) shown: Shown,
+    pub(super) runtime: WeakRuntime,
+    pub(super) place: Place,
+    /// Says that the console has ended.
+    pub(super) guard: JobGuard,
+    /// Kept, so that their callbacks are: the runtime has ended, and the node was asked to shut down.
+    pub(super) kept: Mutex<Option<(ClosedFuture, CancelCallback)>>,
+    /// Set when the console ends.
+    over: Latch<()>,
+    /// By number.
+    pub(super) clients: Mutex<HashMap<u64, Stream>>,
+    next: AtomicU64,
+}
+
+impl Server {
+    pub(super) fn new(shown: Shown, runtime: WeakRuntime, place: Place, guard: JobGuard) -> Arc<Server> {
+        let (kept, over, clients, next) = (Mutex::default(), Latch::new(), Mutex::default(), AtomicU64::new(1));
+        Arc::new(Server { shown, runtime, place, guard, kept, over, clients, next })
+    }
+
+    /// Ends the console. Clients are disconnected. A second call does nothing.
+    pub(super) fn end(&self) {
+        if self.over.set(()).is_err() {
+            return;
+        }
+        // If somebody has removed the socket, nobody can connect any more, and the thread waits until the program ends.
+        self.place.wake();
+        self.place.remove();
+        lock(&self.clients).drain().for_each(|(_, client)| client.close());
+        self.guard.done();
+    }
+
+    /// Waits for clients until the console ends.
+    pub(super) fn accept(self: &Arc<Self>, listener: &Listener) {
+        loop {
+            let client = listener.accept();
+            if self.over.is_set() {
+                return;
+            }
+            match client {
+                Ok(client) => self.begin(client),
+                Err(error) => {
+                    tell_log(|| tracing::warn!(%error, "a client of the console was not accepted"));
+                    _ = self.over.wait_timeout(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Serves a client on a thread of its own, if there is room for one more.
+    fn begin(self: &Arc<Self>, client: Stream) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let prepared = client.set_write_timeout(Some(self.shown.limits.read)).and_then(|()| client.try_clone());
+        let Ok(kept) = prepared else { return };
+        {
+            let mut clients = lock(&self.clients);
+            if clients.len() >= CLIENTS {
+                drop(clients);
+                let busy = Refused::new("busy", format!("the console has {CLIENTS} clients already: try again later"));
+                // There is room for a line in the socket, so this does not wait.
+                _ = write(&client, &json!({ "error": busy.as_json() }));
+                return;
+            }
+            clients.insert(number, kept);
+        }
+        if self.over.is_set() {
+            // It has come in between.
+            client.close();
+        }
+        let leaves = Leaves(self.clone(), number);
+        let served = threads::start(format!("procession-console-{number}"), move || {
+            let Leaves(server, number) = &leaves;
+            server.serve(&client, *number);
+            client.close();
+        });
+        if let Err(error) = served {
+            tell_log(|| tracing::warn!(%error, "there is no thread for a client of the console"));
+        }
+    }
+
+    /// Answers a client until it goes.
+    fn serve(&self, client: &Stream, number: u64) {
+        let mut lines = Lines::of(client);
+        let refuse = |refused: Refused| _ = write(client, &json!({ "error": refused.as_json() }));
+        let hello = lines.next(Some(self.shown.limits.hello)).map(|line| self.hello(&line));
+        match hello {
+            Ok(Ok(answer)) if write(client, &answer) => {}
+            Ok(Ok(_)) | Err(NoLine::Gone) => return,
+            Ok(Err(refused)) => return refuse(refused),
+            Err(NoLine::Late) => return refuse(Refused::new("hello", "the first line, a hello, did not come in time")),
+            Err(NoLine::TooLong) => return refuse(too_long()),
+        }
+        loop {
+            match lines.next(None) {
+                Ok(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+                Ok(line) => {
+                    if !write(client, &self.answer(&line, number)) {
+                        return;
+                    }
+                }
+                Err(NoLine::TooLong) => return refuse(too_long()),
+                Err(NoLine::Gone | NoLine::Late) => return,
+            }
+        }
+    }
+
+    /// Checks a hello, and answers it.
+    fn hello(&self, line: &[u8]) -> Result<Value, Refused> {
+        let Shown { name, started, actions, token, .. } = &self.shown;
+        let hello = request::object(line)?;
+        if hello.get("hello").and_then(Value::as_u64).is_none_or(|version| version == 0) {
+            return Err(Refused::new("hello", "the first line is a hello with a version: {\"hello\":1}"));
+        }
+        if let Some(token) = token
+            && !hello.get("token").and_then(Value::as_str).is_some_and(|given| is_same_token(token, given.trim()))
+        {
+            return Err(Refused::new("token", "the hello must have the token, which is in a file of the program"));
+        }
+        let has_types = self.runtime.upgrade().is_some_and(|runtime| runtime.core().road.directory.is_some());
+        Ok(json!({
+            "hello": VERSION,
+            "program": name,
+            "version": env!("CARGO_PKG_VERSION"),
+            "process_id": std::process::id(),
+            "started": started,
+            "actions": actions,
+            "metrics": has_types,
+        }))
+    }
+
+    /// The answer to a line.
+    fn answer(&self, line: &[u8], client: u64) -> Value {
+        let object = match request::object(line) {
+            Ok(object) => object,
+            Err(refused) => return json!({ "error": refused.as_json() }),
+        };
+        let (id, result) = match request::id(&object) {
+            Ok(id) => (id, self.result(&object, client)),
+            Err(refused) => (None, Err(refused)),
+        };
+        let mut answer = match result {
+            Ok((name, result)) => json!({ name: result }),
+            Err(refused) => json!({ "error": refused.as_json() }),
+        };
+        if let Some(id) = id {
+            answer["id"] = id;
+        }
+        answer
+    }
+
+    fn result(&self, object: &Map<String, Value>, client: u64) -> Result<(String, Value), Refused> {
+        let (name, request) = request::request(object)?;
+        let Some(runtime) = self.runtime.upgrade() else {
+            return Err(Refused::new("no_answer", "the runtime has ended"));
+        };
+        // Errors and names of types are code of users.
+        let result = contain(|| self.carry_out(&runtime, &request, client));
+        let result = result.unwrap_or_else(|panic| Err(Refused::new("no_answer", format!("a panic: {panic}"))));
+        Ok((name, result?))
+    }
+
+    fn carry_out(&self, runtime: &Runtime, request: &Request, client: u64) -> Result<Value, Refused> {
+        match request {
+            Request::Overview => {
+                let mut overview = views::overview(runtime, &runtime.snapshot())?;
+                if let Ok(nodes) = self.nodes() {
+                    overview["node"] = json!({ "name": nodes["name"], "peers": nodes["up"] });
+                }
+                if let Ok(count) = self.parked_count() {
+                    overview["store"] = json!({ "parked": count });
+                }
+                Ok(overview)
+            }
+            Request::Snapshot => views::as_json(&self.snapshot(runtime)),
+            Request::Types => Ok(json!({ "types": views::as_json(&runtime.snapshot().types)? })),
+            Request::Top { by, limit, filter } => {
+                let (of, processes) = runtime.core().top(*by, *limit, filter);
+                Ok(json!({ "of": of, "processes": processes.iter().map(views::process).collect::<Vec<_>>() }))
+            }
+            Request::Process(pid) => {
+                let info = runtime.process(*pid).ok_or_else(|| not_found(*pid))?;
+                let mut process = views::process(&info);
+                process["names"] = json!(info.names.iter().map(|name| &**name).collect::<Vec<&str>>());
+                process["links"] = json!(runtime.core().linked(*pid));
+                Ok(process)
+            }
+            Request::Tree => Ok(views::tree(runtime)),
+            Request::Waits => Ok(views::waits(runtime)),
+            Request::Stuck => Ok(json!({ "stuck": views::as_json(&runtime.snapshot().stuck)? })),
+            Request::Nodes => self.nodes(),
+            Request::Parked => self.parked(),
+            Request::Cancel(pid) => self.act(client, "cancel", *pid, || runtime.cancel(*pid, "asked for on a console")),
+            Request::Terminate(pid) => self.act(client, "terminate", *pid, || runtime.terminate(*pid)),
+        }
+    }
+
+    /// Carries out an action, if actions are allowed, and logs it.
+    fn act<E: std::fmt::Display>(
+        &self,
+        client: u64,
+        action: &str,
+        pid: Pid,
+        act: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<Value, Refused> {
+        if !self.shown.actions {
+            tell_log(|| tracing::warn!(client, action, %pid, "a client of the console may not do this"));
+            let text = format!("this program allows no actions on its console, and so no {action:?}");
+            return Err(Refused::new("not_allowed", text));
+        }
+        let done = act().map_err(|error| Refused::new("not_found", error.to_string()));
+        let outcome = match &done {
+            Ok(true) => "done",
+            Ok(false) => "it has ended",
+            Err(_) => "there is no such process",
+        };
+        tell_log(|| tracing::info!(client, action, %pid, outcome, "a client of the console acts"));
+        Ok(json!({ "done": done? }))
+    }
+
+    /// The figures of the runtime, the store and the node.
+    fn snapshot(&self, runtime: &Runtime) -> crate::runtime::Snapshot {
+        let snapshot = runtime.snapshot();
+        #[cfg(feature = "cluster")]
+        let snapshot = match &self.shown.cluster {
+            Some(cluster) => snapshot.with_cluster(cluster.stats()),
+            None => snapshot,
+        };
+        #[cfg(feature = "durable")]
+        let snapshot = match self.shown.store.as_ref().and_then(|store| store.stats().ok()) {
+            Some(stats) => snapshot.with_store(stats),
+            None => snapshot,
+        };
+        snapshot
+    }
+
+    #[cfg(feature = "cluster")]
+    fn nodes(&self) -> Result<Value, Refused> {
+        let cluster = self.shown.cluster.as_ref().ok_or_else(no_node)?;
+        let stats = cluster.stats();
+        let peer = |peer: &crate::runtime::PeerStats| {
+            let state = if peer.is_up { "up" } else { "down" };
+            let mut shown = json!({ "state": state });
+            if let (Value::Object(shown), Ok(Value::Object(stats))) = (&mut shown, serde_json::to_value(peer)) {
+                shown.extend(stats);
+            }
+            shown
+        };
+        Ok(json!({
+            "name": cluster.here().name(),
+            "up": stats.peers.iter().filter(|peer| peer.is_up).count(),
+            "held_processes": stats.held_processes,
+            "waiting_sends": stats.waiting_sends,
+            "peers": stats.peers.iter().map(peer).collect::<Vec<_>>(),
+        }))
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn nodes(&self) -> Result<Value, Refused> {
+        Err(no_node())
+    }
+
+    #[cfg(feature = "durable")]
+    fn parked_count(&self) -> Result<u64, Refused> {
+        let store = self.shown.store.as_ref().ok_or_else(no_store)?;
+        store.count(&Query::all().parked()).map_err(|error| Refused::new("no_answer", error.to_string()))
+    }
+
+    #[cfg(not(feature = "durable"))]
+    fn parked_count(&self) -> Result<u64, Refused> {
+        Err(no_store())
+    }
+
+    #[cfg(feature = "durable")]
+    fn parked(&self) -> Result<Value, Refused> {
+        let store = self.shown.store.as_ref().ok_or_else(no_store)?;
+        let listed = store.list(&Query::all().parked().limit(request::MOST));
+        let listed = listed.map_err(|error| Refused::new("no_answer", error.to_string()))?;
+        let parked = listed.iter().map(|one| {
+            json!({
+                "pid": one.pid.to_string(),
+                "key": one.id,
+                "kind": one.kind,
+                "reason": one.error,
+                "attempts": one.attempts,
+            })
+        });
+        Ok(json!({ "of": self.parked_count()?, "parked": parked.collect::<Vec<_>>() }))
+    }
+
+    #[cfg(not(feature = "durable"))]
+    fn parked(&self) -> Result<Value, Refused> {
+        Err(no_store())
+    }
+}
+
+/// A client that leaves when this is dropped.
+struct Leaves(Arc<Server>, u64);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        lock(&self.0.clients).remove(&self.1);
+    }
+}
+
+/// Writes a line. Returns whether the client may get more.
+fn write(mut client: &Stream, line: &Value) -> bool {
+    let mut bytes = line.to_string().into_bytes();
+    bytes.push(b'\n');
+    client.write_all(&bytes).is_ok()
+}
+
+fn too_long() -> Refused {
+    Refused::new("too_long", format!("a line has at most {} bytes", super::lines::LONGEST))
+}
+
+fn not_found(pid: Pid) -> Refused {
+    Refused::new("not_found", format!("there is no process {pid}, or it has ended"))
+}
+
+fn no_node() -> Refused {
+    Refused::new("not_here", "this console was given no node of a cluster")
+}
+
+fn no_store() -> Refused {
+    Refused::new("not_here", "this console was given no store")
+}

@@ -1,0 +1,217 @@
+//! Sockets in a folder of its owner, and on the loopback.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+#[cfg(unix)]
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+
+use super::error::{ConsoleError, failed};
+#[cfg(unix)]
+use crate::primitives::{Mutex, lock};
+
+/// Where clients come from.
+#[derive(Debug)]
+pub(super) enum Listener {
+    #[cfg(unix)]
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// The way to a listener, and what is left of it on disk.
+#[derive(Debug)]
+pub(super) enum Place {
+    #[cfg(unix)]
+    Unix {
+        path: PathBuf,
+        /// Locked until the console ends. So a socket whose file is not locked is one of a program that has ended.
+        lock: Mutex<Option<std::fs::File>>,
+    },
+    Tcp {
+        address: SocketAddr,
+        token_file: PathBuf,
+    },
+}
+
+/// A connection with a client.
+#[derive(Debug)]
+pub(super) enum Stream {
+    #[cfg(unix)]
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+/// Runs a call of the stream that there is.
+macro_rules! either {
+    ($this:expr, $stream:ident => $call:expr) => {
+        match $this {
+            #[cfg(unix)]
+            Stream::Unix($stream) => $call,
+            Stream::Tcp($stream) => $call,
+        }
+    };
+}
+
+impl Stream {
+    pub(super) fn try_clone(&self) -> io::Result<Stream> {
+        match self {
+            #[cfg(unix)]
+            Stream::Unix(stream) => stream.try_clone().map(Stream::Unix),
+            Stream::Tcp(stream) => stream.try_clone().map(Stream::Tcp),
+        }
+    }
+
+    pub(super) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        either!(self, stream => stream.set_read_timeout(limit))
+    }
+
+    pub(super) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        either!(self, stream => stream.set_write_timeout(limit))
+    }
+
+    /// Ends both directions. A thread that reads or writes returns.
+    pub(super) fn close(&self) {
+        // It may be closed already.
+        _ = either!(self, stream => stream.shutdown(Shutdown::Both));
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        either!(*self, stream => (&mut &*stream).read(buffer))
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        either!(*self, stream => (&mut &*stream).write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Listener {
+    /// Waits for the next client.
+    pub(super) fn accept(&self) -> io::Result<Stream> {
+        match self {
+            #[cfg(unix)]
+            Listener::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+            Listener::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+        }
+    }
+}
+
+impl Place {
+    /// Connects, so that the thread that waits for clients wakes up. Returns whether it does.
+    pub(super) fn wake(&self) -> bool {
+        match self {
+            #[cfg(unix)]
+            Place::Unix { path, .. } => UnixStream::connect(path).is_ok(),
+            Place::Tcp { address, .. } => TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok(),
+        }
+    }
+
+    /// Removes what is on disk.
+    pub(super) fn remove(&self) {
+        // Somebody else may have removed it.
+        _ = match self {
+            #[cfg(unix)]
+            Place::Unix { path, lock: locked } => {
+                let removed = std::fs::remove_file(path);
+                drop(lock(locked).take());
+                removed
+            }
+            Place::Tcp { token_file, .. } => std::fs::remove_file(token_file),
+        };
+    }
+}
+
+/// The folder of the sockets of this user.
+pub(super) fn usual_folder() -> Result<PathBuf, ConsoleError> {
+    let set = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let runtime = set("XDG_RUNTIME_DIR").map(|path| path.join("procession"));
+    runtime.or_else(|| set("HOME").map(|path| path.join(".procession"))).ok_or(ConsoleError::NoFolder)
+}
+
+/// Listens on a socket in a folder, which is made if it is not there. Only the owner of the folder gets at it.
+#[cfg(unix)]
+pub(super) fn listen_in(folder: &Path, name: &str) -> Result<(Listener, Place), ConsoleError> {
+    use std::fs::{DirBuilder, OpenOptions, Permissions, TryLockError, set_permissions};
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+
+    let of = |what: &str, path: &Path| failed(format!("{what} {}", path.display()));
+    // With this mode from the beginning. An existing folder is left as it is, and is looked at below.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(of("the folder of the socket", folder))?;
+    let found = std::fs::symlink_metadata(folder).map_err(of("the folder of the socket", folder))?;
+    if !found.is_dir() || found.mode() & 0o077 != 0 {
+        return Err(ConsoleError::OpenFolder(folder.into()));
+    }
+    let lock_path = folder.join(format!("{name}.lock"));
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
+    let lock = lock.map_err(of("the lock", &lock_path))?;
+    // The lock is a file of this user. So the folder is, too.
+    if lock.metadata().map_err(of("the lock", &lock_path))?.uid() != found.uid() {
+        return Err(ConsoleError::OpenFolder(folder.into()));
+    }
+    let path = folder.join(format!("{name}.sock"));
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(ConsoleError::InUse(path)),
+        Err(TryLockError::Error(error)) => return Err(ConsoleError::Io(format!("the lock {lock_path:?}"), error)),
+    }
+    // It is one of a program that has ended.
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of("the old socket", &path)(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(of("the socket", &path))?;
+    // Nobody else has got through the folder in between.
+    set_permissions(&path, Permissions::from_mode(0o600)).map_err(of("the socket", &path))?;
+    Ok((Listener::Unix(listener), Place::Unix { path, lock: Mutex::new(Some(lock)) }))
+}
+
+#[cfg(not(unix))]
+pub(super) fn listen_in(_: &Path, _: &str) -> Result<(Listener, Place), ConsoleError> {
+    Err(ConsoleError::NoFolder)
+}
+
+/// Listens on the loopback, and writes a new token into a file that only its owner can read. Also returns the token.
+pub(super) fn listen_on(address: SocketAddr, token_file: &Path) -> Result<(Listener, Place, String), ConsoleError> {
+    if !address.ip().is_loopback() {
+        return Err(ConsoleError::NotLoopback(address));
+    }
+    let listener = TcpListener::bind(address).map_err(failed(format!("the address {address}")))?;
+    let address = listener.local_addr().map_err(failed(format!("the address {address}")))?;
+    let random = || SysRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
+    let drawn = random().and_then(|first| Ok((first, random()?)));
+    let (first, second) = drawn.map_err(failed("random bits for the token"))?;
+    let token = format!("{first:016x}{second:016x}");
+    write_private(token_file, &token).map_err(failed(format!("the file of the token {}", token_file.display())))?;
+    Ok((Listener::Tcp(listener), Place::Tcp { address, token_file: token_file.into() }, token))
+}
+
+/// Writes a file that is new, so that nobody has it open, and that only its owner can read.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// Compares in a time that depends on the lengths alone.
+pub(super) fn is_same_token(one: &str, other: &str) -> bool {
+    let differences = one.bytes().zip(other.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
+    one.len() == other.len() && std::hint::black_box(differences) == 0
+}

@@ -1,0 +1,194 @@
+//! The answers to questions about many processes.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::process::Reply;
+use crate::runtime::{By, Filter};
+use crate::supervisor::{ChildSpec, Strategy, Supervisor};
+
+/// The answer that `top` must give.
+fn sorted(runtime: &Runtime, by: By, limit: usize, filter: &Filter) -> (usize, Vec<Pid>) {
+    let mut all: Vec<_> = runtime.processes();
+    all.retain(|one| filter.type_name.as_ref().is_none_or(|part| one.type_name.contains(&**part)));
+    all.retain(|one| filter.name.as_ref().is_none_or(|part| one.names.iter().any(|name| name.contains(&**part))));
+    all.retain(|one| filter.state.is_none_or(|state| state == one.state));
+    all.sort_by_key(|one| {
+        let value = match by {
+            By::Mailbox => one.mailbox as u64,
+            By::Steps => one.steps,
+            By::Age | By::InStep => 0,
+        };
+        (std::cmp::Reverse(value), one.pid)
+    });
+    let count = all.len();
+    (count, all.into_iter().take(limit).map(|one| one.pid).collect())
+}
+
+#[test]
+fn the_top_is_that_of_a_sort_of_all() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+    let handles: Vec<_> = (0..100_000).map(|_| runtime.spawn(Idler).unwrap()).collect();
+    for number in 0..1_000 {
+        runtime.register(format!("name {number}"), handles[number * 97].pid()).unwrap();
+    }
+    for _ in 0..5_000 {
+        runtime.send(handles[random.random_range(0..handles.len())].address(), 1).unwrap();
+        if random.random_bool(0.01) {
+            runtime.wait_idle().unwrap();
+        }
+    }
+    runtime.wait_idle().unwrap();
+    // The only worker is held up, so nothing moves.
+    let latch = Latch::new();
+    let blocks = runtime.spawn(Blocks(latch.clone())).unwrap();
+    until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+    for _ in 0..20_000 {
+        runtime.send(handles[random.random_range(0..handles.len())].address(), 1).unwrap();
+    }
+    let filters = [
+        Filter::default(),
+        Filter { type_name: Some("idl".into()), ..Filter::default() },
+        Filter { name: Some("me 1".into()), ..Filter::default() },
+        Filter { state: Some(ProcessState::Ready), ..Filter::default() },
+        Filter { state: Some(ProcessState::Running), name: None, type_name: Some("block".into()) },
+        Filter { name: Some("nobody".into()), ..Filter::default() },
+    ];
+    for filter in &filters {
+        for by in [By::Mailbox, By::Steps] {
+            for limit in [0, 1, 20, 1_000] {
+                let (of, top) = runtime.core().top(by, limit, filter);
+                let top: Vec<Pid> = top.iter().map(|info| info.pid).collect();
+                assert_eq!((of, top), sorted(&runtime, by, limit, filter), "{by:?} {limit} {filter:?}");
+            }
+        }
+    }
+    let (of, oldest) = runtime.core().top(By::Age, 1_000, &Filter::default());
+    // Some have the same age, to a microsecond.
+    let first: HashSet<Pid> = handles[..1_100].iter().map(Handle::pid).collect();
+    assert!(of == 100_001 && oldest.len() == 1_000 && oldest.iter().all(|info| first.contains(&info.pid)));
+    let (of, in_step) = runtime.core().top(By::InStep, 10, &Filter::default());
+    assert_eq!((of, in_step[0].pid, in_step.len()), (1, blocks.pid(), 1));
+    latch.set(()).unwrap();
+}
+
+#[test]
+fn the_tree_has_children_and_supervisors_that_do_not_answer() {
+    let folder = Folder::new("tree");
+    let runtime = Runtime::builder().workers(3).start().unwrap();
+    let latch = Latch::new();
+    let below = || Supervisor::builder().child(ChildSpec::new("leaf", || Idler)).build().unwrap();
+    let top = Supervisor::builder()
+        .strategy(Strategy::RestForOne)
+        .child(ChildSpec::new("worker", || Idler))
+        .child(ChildSpec::supervisor("inner", below))
+        .build()
+        .unwrap();
+    let top = runtime.spawn(top).unwrap();
+    let (held, entered) = (latch.clone(), Latch::new());
+    let enters = entered.clone();
+    let stuck = Supervisor::builder().child(ChildSpec::new("never", move || {
+        _ = enters.set(());
+        _ = held.wait_timeout(LIMIT);
+        Idler
+    }));
+    let stuck = runtime.spawn(stuck.build().unwrap()).unwrap();
+    entered.wait_timeout(LIMIT).unwrap();
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    let mut tree = Value::Null;
+    until("all but one are up", || {
+        tree = client.get(json!({ "get": "tree" }));
+        tree["supervisors"].to_string().matches("\"running\"").count() >= 3
+    });
+    let supervisors = tree["supervisors"].as_array().unwrap();
+    assert_eq!(supervisors.len(), 2, "{tree}");
+    let of = |pid: Pid| supervisors.iter().find(|one| one["pid"] == pid.to_string()).unwrap();
+    assert_eq!((&of(stuck.pid())["no_answer"], &of(stuck.pid())["children"]), (&json!(true), &Value::Null));
+    let top = of(top.pid());
+    assert_eq!((&top["strategy"], &top["children"][0]["id"]), (&json!("rest_for_one"), &json!("worker")));
+    let (worker, inner) = (&top["children"][0], &top["children"][1]);
+    assert_eq!((&worker["state"], &worker["restarts"]), (&json!("running"), &json!(0)));
+    assert_eq!((&worker["process"]["type"], &worker["children"]), (&json!("idler"), &Value::Null));
+    assert_eq!((&inner["strategy"], &inner["children"][0]["id"]), (&json!("one_for_one"), &json!("leaf")));
+    latch.set(()).unwrap();
+}
+
+#[test]
+fn a_tree_has_at_most_a_thousand_processes() {
+    let folder = Folder::new("large-tree");
+    let runtime = runtime();
+    let children = (0..1_500).map(|number| ChildSpec::new(format!("child {number}"), || Idler));
+    let supervisor = children.fold(Supervisor::builder().limit(2_000), |builder, child| builder.child(child));
+    runtime.spawn(supervisor.build().unwrap()).unwrap();
+    until("all are up", || runtime.stats().processes == 1_501);
+    runtime.wait_idle().unwrap();
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let tree = Client::new(&console).get(json!({ "get": "tree" }));
+    assert_eq!(tree["supervisors"][0]["children"].as_array().unwrap().len(), 999);
+    assert_eq!(tree["left_out"], 501);
+}
+
+/// Asks another process, and waits for the answer.
+struct Asks(crate::Address<Reply<()>>);
+
+impl Process for Asks {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if events.next().is_some() {
+            return Ok(Step::Idle);
+        }
+        out.ask(self.0, |reply| reply, Duration::MAX);
+        Ok(Step::Wait)
+    }
+}
+
+/// Keeps the replies.
+struct Keeps(Vec<Reply<()>>);
+
+impl Process for Keeps {
+    type Message = Reply<()>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<()>>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(reply) = event {
+                self.0.push(reply);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn waits_show_who_waits_for_whose_answer() {
+    let folder = Folder::new("waits");
+    let runtime = runtime();
+    let keeps = runtime.spawn_with(Keeps(Vec::new()), SpawnOptions::new()).unwrap();
+    let asks = runtime.spawn(Asks(keeps.address())).unwrap();
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    let wait = json!({ "asker": asks.pid().to_string(), "asked": keeps.pid().to_string() });
+    until("it waits", || client.get(json!({ "get": "waits" })) == json!({ "of": 1, "waits": [wait.clone()] }));
+}
+
+#[test]
+fn a_program_whose_workers_are_stuck_answers() {
+    let folder = Folder::new("stuck");
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let latch = Latch::new();
+    let blocks = runtime.spawn(Blocks(latch.clone())).unwrap();
+    until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    for question in ["overview", "snapshot", "types", "top", "tree", "waits", "stuck"] {
+        client.get(json!({ "get": question }));
+    }
+    let top = client.get(json!({ "get": "top", "by": "in_step" }));
+    assert_eq!((&top["of"], &top["processes"][0]["type"]), (&json!(1), &json!("blocks")));
+    assert!(top["processes"][0]["in_step"].as_f64().unwrap() > 0.0);
+    latch.set(()).unwrap();
+}

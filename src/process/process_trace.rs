@@ -1,0 +1,101 @@
+//! The events of one process, for somebody who looks at it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::primitives::{Brief, enter};
+
+/// The longest trace.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The most events in a second, and the most that wait.
+const MOST: usize = 1_000;
+
+/// An event of a process that is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessEvent {
+    /// The time since the trace began.
+    pub at: Duration,
+    /// A word: `message`, `answer`, `signal`, `step`, `failed`, `replaced` or `ended`.
+    pub what: &'static str,
+    /// More about it, for people.
+    pub text: String,
+}
+
+/// The events of a process that is traced. The process adds events, and another thread takes them.
+pub(crate) struct TraceSink {
+    clock: Clock,
+    began: Instant,
+    limit: Duration,
+    state: Brief<State>,
+}
+
+#[derive(Default)]
+struct State {
+    events: VecDeque<ProcessEvent>,
+    left_out: u64,
+    /// The second of the last event, and the number of events in it.
+    second: u64,
+    in_second: usize,
+    is_over: bool,
+}
+
+impl TraceSink {
+    pub(crate) fn new(clock: Clock, limit: Duration) -> TraceSink {
+        TraceSink { began: clock.now(), clock, limit: limit.min(LONGEST), state: Brief::default() }
+    }
+
+    fn now(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.began)
+    }
+
+    /// Adds an event, if there is room for it. Only the owner of the body calls it.
+    pub(crate) fn note(&self, what: &'static str, text: impl FnOnce() -> String) {
+        let at = self.now();
+        if self.admits(at) {
+            // It may be code of users, so it runs without the lock.
+            let event = ProcessEvent { at, what, text: text() };
+            enter(&self.state).events.push_back(event);
+        }
+    }
+
+    fn admits(&self, at: Duration) -> bool {
+        let state = &mut *enter(&self.state);
+        if state.is_over || at >= self.limit {
+            return false;
+        }
+        if state.second != at.as_secs() {
+            (state.second, state.in_second) = (at.as_secs(), 0);
+        }
+        let admits = state.in_second < MOST && state.events.len() < MOST;
+        (state.in_second, state.left_out) =
+            if admits { (state.in_second + 1, state.left_out) } else { (state.in_second, state.left_out + 1) };
+        admits
+    }
+
+    /// No event follows.
+    pub(crate) fn end(&self) {
+        enter(&self.state).is_over = true;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        enter(&self.state).is_over || self.now() >= self.limit
+    }
+
+    pub(crate) fn take(&self) -> Vec<ProcessEvent> {
+        std::mem::take(&mut enter(&self.state).events).into()
+    }
+
+    pub(crate) fn left_out(&self) -> u64 {
+        enter(&self.state).left_out
+    }
+}
+
+impl fmt::Debug for TraceSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceSink").field("is_over", &self.is_over()).field("left_out", &self.left_out()).finish()
+    }
+}
