@@ -482,7 +482,7 @@ impl App {
             Action::Describe => self.ordered.push(Request::Describe(pid)),
             Action::Trace => self.ordered.push(Request::Trace(pid)),
             Action::Ask(_) if !self.program.actions => {
-                self.notice = "the program does not allow actions: it must call `Console::actions(true)`".into();
+                self.notice = "the program does not allow actions: its console needs `actions(true)`".into();
             }
             Action::Ask(terminates) => {
                 let request = if terminates { Request::Terminate(pid) } else { Request::Cancel(pid) };

@@ -26,7 +26,7 @@ Options:
   --sort KEY         Which processes come first: those with the largest mailbox,
                      steps, age or in_step (the time in their step).
   --filter TEXT      Only processes that match: `PART` of the name, `type:PART`,
-                     `state:WORD`, or several of them.
+                     `state:WORD`, or several of them. Capitals matter.
   --limit N          With `--once processes`: at most so many, 1,000 at most
                      (otherwise 20).
   --token-file FILE  The file in which the program has written its token.

@@ -86,16 +86,16 @@ impl Moment {
 
 /// Keeps those processes of a list that match the filter of a request.
 fn select(top: &mut Value, request: &Value) {
-    let wanted = |field: &str| request[field].as_str().unwrap_or_default().to_lowercase();
+    let wanted = |field: &str| request[field].as_str().unwrap_or_default();
     let (name, type_name, state) = (wanted("name"), wanted("type"), wanted("state"));
     if name.is_empty() && type_name.is_empty() && state.is_empty() {
         return;
     }
     let Some(processes) = top["processes"].as_array_mut() else { return };
     processes.retain(|process| {
-        let text = |field: &str| process[field].as_str().unwrap_or_default().to_lowercase();
+        let text = |field: &str| process[field].as_str().unwrap_or_default();
         let is_state = state.is_empty() || text("state") == state;
-        is_state && text("name").contains(&name) && text("type").contains(&type_name)
+        is_state && text("name").contains(name) && text("type").contains(type_name)
     });
     let matched = processes.len();
     top["of"] = json!(matched);

@@ -108,7 +108,7 @@ fn the_processes_have_their_screen() {
 #[test]
 fn processes_that_are_sorted_and_filtered_have_their_screen() {
     check("filtered", |shop| {
-        shop.press("/type:shelf");
+        shop.press("/type:Shelf");
         shop.press("\n");
         shop.press("s");
         shop.press("jjvk");
