@@ -5,6 +5,10 @@
 //! One director supervises two departments. In *production*, each worker depends on the others: when one fails, all
 //! are restarted. In *sales*, each worker is independent, and one is restarted in place. The director restarts a
 //! department that has failed too often.
+//!
+//! With `--console` it goes on until Ctrl-C, and a worker fails every 20 seconds. Look at it with `procession-console`:
+//!
+//!     cargo run --features console --example supervised -- --console
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -96,10 +100,45 @@ fn run(runtime: &Runtime, say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor
     Ok(director)
 }
 
+/// Goes on until Ctrl-C, and serves a console.
+#[cfg(feature = "console")]
+fn run_with_console() -> Result<(), BoxError> {
+    let metrics = procession::observe::MetricsOptions::new();
+    let runtime = Runtime::builder().metrics(metrics).start()?;
+    let console = procession::console::Console::named("supervised").actions(true).serve(&runtime)?;
+    println!("look at it with `procession-console supervised`, and end it with Ctrl-C ({})", console.place());
+    runtime.spawn(director()?)?;
+    let all = runtime.shutdown_node();
+    let on_signal = all.clone();
+    ctrlc::set_handler(move || on_signal.request_shutdown())?;
+    for worker in ["lathe", "phone", "desk"].iter().cycle() {
+        if all.wait_closed_timeout(Duration::from_secs(20)).is_ok() {
+            break;
+        }
+        // If it is not there at this moment, it fails next time.
+        _ = runtime.send(*worker, GoWrong);
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "console"))]
+fn run_with_console() -> Result<(), BoxError> {
+    Err("a console needs the feature: cargo run --features console --example supervised -- --console".into())
+}
+
+fn run_once() -> Result<(), BoxError> {
+    run(&Runtime::start()?, |what, tree| println!("{what}\n{tree}")).map(drop)
+}
+
 fn main() -> ExitCode {
-    let ran = Runtime::start().map_err(BoxError::from);
-    match ran.and_then(|runtime| run(&runtime, |what, tree| println!("{what}\n{tree}"))) {
-        Ok(_) => ExitCode::SUCCESS,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let ran = match arguments.iter().map(|one| &**one).collect::<Vec<_>>()[..] {
+        [] => run_once(),
+        ["--console"] => run_with_console(),
+        _ => Err("it takes `--console`, or nothing".into()),
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("supervised: {error}");
             ExitCode::FAILURE
