@@ -23,6 +23,7 @@ mod lines;
 mod request;
 mod waiting;
 mod views;
+mod session;
 mod server;
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Requests of clients, and their errors.
 
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -12,6 +13,10 @@ pub(super) const MOST: usize = 1_000;
 
 /// The processes of a list whose request names no number.
 const USUAL: usize = 20;
+
+/// How long a trace takes at most, and without another word.
+pub(super) const LONGEST_TRACE: Duration = Duration::from_secs(60);
+const USUAL_TRACE: Duration = Duration::from_secs(10);
 
 /// Why a request has no result.
 #[derive(Debug)]
@@ -43,6 +48,8 @@ pub(super) enum Request {
     Stuck,
     Nodes,
     Parked,
+    Describe(Pid),
+    Trace { pid: Pid, limit: Duration },
     Cancel(Pid),
     Terminate(Pid),
 }
@@ -97,6 +104,8 @@ pub(super) fn request(object: &Map<String, Value>) -> Result<(String, Request), 
         ("stuck", false) => Request::Stuck,
         ("nodes", false) => Request::Nodes,
         ("parked", false) => Request::Parked,
+        ("describe", false) => Request::Describe(pid()?),
+        ("trace", false) => Request::Trace { pid: pid()?, limit: seconds(object.get("seconds"))? },
         ("cancel", true) => Request::Cancel(pid()?),
         ("terminate", true) => Request::Terminate(pid()?),
         _ => {
@@ -123,6 +132,16 @@ fn limit(limit: Option<&Value>) -> Result<usize, Refused> {
         Some(limit) => match limit.as_u64() {
             Some(limit) => Ok(usize::try_from(limit).unwrap_or(MOST).min(MOST)),
             None => Err(Refused::new("bad_field", "`limit` is a whole number")),
+        },
+    }
+}
+
+fn seconds(seconds: Option<&Value>) -> Result<Duration, Refused> {
+    match seconds {
+        None | Some(Value::Null) => Ok(USUAL_TRACE),
+        Some(seconds) => match seconds.as_u64() {
+            Some(seconds) => Ok(Duration::from_secs(seconds).min(LONGEST_TRACE)),
+            None => Err(Refused::new("bad_field", "`seconds` is a whole number")),
         },
     }
 }

@@ -1,15 +1,16 @@
 //! The threads of a console: one that waits for clients, and one for each client.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::lines::{Lines, NoLine};
 use super::request::{self, Refused, Request};
-use super::socket::{Listener, Place, Stream, is_same_token};
+use super::session::{Running, Session};
+use super::socket::{Listener, Place, Stream, is_same_token, write};
 use super::views;
+use super::waiting::from_now;
 use crate::cancel::CancelCallback;
 #[cfg(feature = "cluster")]
 use crate::cluster::Cluster;
@@ -31,6 +32,9 @@ const CLIENTS: usize = 8;
 
 /// The pause after an error of the listener. Without descriptors, the errors would go on and on.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the events of a trace are taken.
+const PUMP: Duration = Duration::from_millis(50);
 
 /// How long a client may take.
 #[derive(Clone, Copy, Debug)]
@@ -151,16 +155,19 @@ impl Server {
             Err(NoLine::Late) => return refuse(Refused::new("hello", "the first line, a hello, did not come in time")),
             Err(NoLine::TooLong) => return refuse(too_long()),
         }
+        let mut session = Session { client, number, trace: None };
         loop {
-            match lines.next(None) {
-                Ok(line) if line.iter().all(u8::is_ascii_whitespace) => {}
-                Ok(line) => {
-                    if !write(client, &self.answer(&line, number)) {
-                        return;
-                    }
-                }
+            // The events of a trace are taken in between.
+            let pause = session.trace.as_ref().map(|_| PUMP);
+            let goes_on = match lines.next(pause) {
+                Ok(line) if line.iter().all(u8::is_ascii_whitespace) => true,
+                Ok(line) => self.answer(&line, &mut session),
+                Err(NoLine::Late) => true,
                 Err(NoLine::TooLong) => return refuse(too_long()),
-                Err(NoLine::Gone | NoLine::Late) => return,
+                Err(NoLine::Gone) => return,
+            };
+            if !goes_on || !session.pump() {
+                return;
             }
         }
     }
@@ -189,38 +196,35 @@ impl Server {
         }))
     }
 
-    /// The answer to a line.
-    fn answer(&self, line: &[u8], client: u64) -> Value {
+    /// Answers a line. Returns whether the client may get more.
+    fn answer(&self, line: &[u8], session: &mut Session<'_>) -> bool {
         let object = match request::object(line) {
             Ok(object) => object,
-            Err(refused) => return json!({ "error": refused.as_json() }),
+            Err(refused) => return session.answer(None, json!({ "error": refused.as_json() })),
         };
         let (id, result) = match request::id(&object) {
-            Ok(id) => (id, self.result(&object, client)),
+            Ok(id) => (id, self.result(&object, session)),
             Err(refused) => (None, Err(refused)),
         };
-        let mut answer = match result {
-            Ok((name, result)) => json!({ name: result }),
-            Err(refused) => json!({ "error": refused.as_json() }),
-        };
-        if let Some(id) = id {
-            answer["id"] = id;
+        match result {
+            Ok((name, result)) => session.answer(id, json!({ name: result })),
+            Err(refused) => session.answer(id, json!({ "error": refused.as_json() })),
         }
-        answer
     }
 
-    fn result(&self, object: &Map<String, Value>, client: u64) -> Result<(String, Value), Refused> {
+    fn result(&self, object: &Map<String, Value>, session: &mut Session<'_>) -> Result<(String, Value), Refused> {
         let (name, request) = request::request(object)?;
         let Some(runtime) = self.runtime.upgrade() else {
             return Err(Refused::new("no_answer", "the runtime has ended"));
         };
-        // Errors and names of types are code of users.
-        let result = contain(|| self.carry_out(&runtime, &request, client));
+        // Names of types are code of users.
+        let result = contain(|| self.carry_out(&runtime, &request, session));
         let result = result.unwrap_or_else(|panic| Err(Refused::new("no_answer", format!("a panic: {panic}"))));
         Ok((name, result?))
     }
 
-    fn carry_out(&self, runtime: &Runtime, request: &Request, client: u64) -> Result<Value, Refused> {
+    fn carry_out(&self, runtime: &Runtime, request: &Request, session: &mut Session<'_>) -> Result<Value, Refused> {
+        let client = session.number;
         match request {
             Request::Overview => {
                 let mut overview = views::overview(runtime, &runtime.snapshot())?;
@@ -250,6 +254,15 @@ impl Server {
             Request::Stuck => Ok(json!({ "stuck": views::as_json(&runtime.snapshot().stuck)? })),
             Request::Nodes => self.nodes(),
             Request::Parked => self.parked(),
+            Request::Describe(pid) => views::describe(runtime, *pid),
+            Request::Trace { pid, limit } => {
+                if !session.end_trace() {
+                    return Err(Refused::new("no_answer", "the client reads nothing"));
+                }
+                let trace = runtime.trace(*pid, *limit).map_err(|_| not_found(*pid))?;
+                session.trace = Some(Running::new(trace, from_now(*limit)));
+                Ok(json!({ "for": limit.as_secs() }))
+            }
             Request::Cancel(pid) => self.act(client, "cancel", *pid, || runtime.cancel(*pid, "asked for on a console")),
             Request::Terminate(pid) => self.act(client, "terminate", *pid, || runtime.terminate(*pid)),
         }
@@ -361,13 +374,6 @@ impl Drop for Leaves {
     fn drop(&mut self) {
         lock(&self.0.clients).remove(&self.1);
     }
-}
-
-/// Writes a line. Returns whether the client may get more.
-fn write(mut client: &Stream, line: &Value) -> bool {
-    let mut bytes = line.to_string().into_bytes();
-    bytes.push(b'\n');
-    client.write_all(&bytes).is_ok()
 }
 
 fn too_long() -> Refused {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rand::TryRng as _;
 use rand::rngs::SysRng;
+use serde_json::Value;
 
 use super::error::{ConsoleError, failed};
 #[cfg(unix)]
@@ -130,6 +131,13 @@ impl Place {
             Place::Tcp { token_file, .. } => std::fs::remove_file(token_file),
         };
     }
+}
+
+/// Writes a line. Returns whether the client may get more.
+pub(super) fn write(mut client: &Stream, line: &Value) -> bool {
+    let mut bytes = line.to_string().into_bytes();
+    bytes.push(b'\n');
+    client.write_all(&bytes).is_ok()
 }
 
 /// The folder of the sockets of this user.

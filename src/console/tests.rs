@@ -113,6 +113,10 @@ impl Process for Idler {
         "idler"
     }
 
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it has taken nothing")
+    }
+
     fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
         let is_asked = events.any(|event| matches!(event, Event::Cancel(_)));
         Ok(if is_asked { Step::Done(()) } else { Step::Idle })

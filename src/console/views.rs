@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use super::request::{MOST, Refused};
 use super::waiting::{from_now, wait_until};
 use crate::pid::Pid;
-use crate::process::Process as _;
+use crate::process::{CommandError, Process as _};
 use crate::runtime::{ProcessInfo, Runtime, Snapshot};
 use crate::shutdown::ShutdownNode;
 use crate::supervisor::{ChildInfo, ChildState, Strategy, Supervisor, SupervisorMessage};
 
 /// How long a supervisor has for its answer, by the system's clock: a program might not move a manual one.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long a process has to describe itself.
+const DESCRIBED: Duration = Duration::from_secs(1);
 
 /// The processes with long mailboxes of an overview.
 const MAILBOXES: usize = 10;
@@ -64,6 +67,18 @@ pub(super) fn waits(runtime: &Runtime) -> Value {
     let (of, waits) = runtime.core().waits(MOST);
     let wait = |(asker, asked): &(Pid, Pid)| json!({ "asker": asker.to_string(), "asked": asked.to_string() });
     json!({ "of": of, "waits": waits.iter().map(wait).collect::<Vec<_>>() })
+}
+
+/// A description that a process gives of itself.
+pub(super) fn describe(runtime: &Runtime, pid: Pid) -> Result<Value, Refused> {
+    match wait_until(runtime.describe(pid, Duration::MAX), from_now(DESCRIBED)) {
+        Some(Ok(text)) => Ok(json!({ "text": text })),
+        Some(Err(error @ (CommandError::NoSuchProcess(_) | CommandError::Ended(_)))) => {
+            Err(Refused::new("not_found", error.to_string()))
+        }
+        Some(Err(error)) => Err(Refused::new("no_answer", error.to_string())),
+        None => Err(Refused::new("no_answer", format!("{pid} was not between two steps within {DESCRIBED:?}"))),
+    }
 }
 
 /// The answers of supervisors.
@@ -139,7 +154,8 @@ impl Growing<'_> {
             "id": *child.id,
             "restarts": child.restarts,
             "state": match child.state {
-                ChildState::Queued | ChildState::Delayed => "waiting",
+                ChildState::Queued => "waiting",
+                ChildState::Delayed => "delayed",
                 ChildState::Starting => "starting",
                 ChildState::Up => "running",
                 ChildState::ToStop | ChildState::Stopping => "stopping",

@@ -192,3 +192,66 @@ fn a_program_whose_workers_are_stuck_answers() {
     assert!(top["processes"][0]["in_step"].as_f64().unwrap() > 0.0);
     latch.set(()).unwrap();
 }
+
+#[test]
+fn a_process_describes_itself_and_a_stuck_one_does_not() {
+    let folder = Folder::new("describe");
+    let runtime = runtime();
+    let (idler, latch) = (runtime.spawn(Idler).unwrap(), Latch::new());
+    let blocks = runtime.spawn(Blocks(latch.clone())).unwrap();
+    until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    let describe = |pid: Pid| json!({ "get": "describe", "pid": pid.to_string() });
+    assert_eq!(client.get(describe(idler.pid())), json!({ "text": "it has taken nothing" }));
+    assert_eq!(client.error(&describe(blocks.pid())), "no_answer");
+    assert_eq!(client.error(&json!({ "get": "describe", "pid": "<0.999.1>" })), "not_found");
+    runtime.terminate(idler.pid()).unwrap();
+    idler.join_timeout(LIMIT).unwrap();
+    assert_eq!(client.error(&describe(idler.pid())), "not_found");
+    latch.set(()).unwrap();
+}
+
+#[test]
+fn the_events_of_a_trace_come_between_the_answers() {
+    let folder = Folder::new("trace");
+    let runtime = runtime();
+    let (idler, other) = (runtime.spawn(Idler).unwrap(), runtime.spawn(Idler).unwrap());
+    runtime.wait_idle().unwrap();
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    let trace = |id: u32, pid: Pid| json!({ "id": id, "get": "trace", "pid": pid.to_string(), "seconds": 600 });
+    assert_eq!(client.error(&json!({ "get": "trace", "pid": "<0.999.1>" })), "not_found");
+    assert_eq!(client.ask(&trace(1, other.pid())), json!({ "id": 1, "trace": { "for": 60 } }));
+    // The second ends the first.
+    assert!(client.say(&trace(2, idler.pid()).to_string()));
+    assert_eq!(client.hear().unwrap(), json!({ "id": 1, "traced": { "events": 0, "left_out": 0 } }));
+    assert_eq!(client.hear().unwrap(), json!({ "id": 2, "trace": { "for": 60 } }));
+    runtime.wait_idle().unwrap();
+    for number in 0..3 {
+        runtime.send(idler.address(), number).unwrap();
+        runtime.send(other.address(), number).unwrap();
+    }
+    runtime.wait_idle().unwrap();
+    assert!(client.say("{\"id\":3,\"get\":\"waits\"}"));
+    runtime.terminate(idler.pid()).unwrap();
+    let (mut words, mut answers) = (Vec::new(), 0);
+    let last = loop {
+        let line = client.hear().unwrap();
+        match line["event"]["what"].as_str() {
+            Some(what) => {
+                assert!(line["id"] == 2 && line["event"]["at"].as_f64().is_some(), "{line}");
+                words.push(what.to_string());
+            }
+            None if line["id"] == 3 => answers += 1,
+            None => break line,
+        }
+    };
+    assert_eq!((answers, words.iter().filter(|word| *word == "message").count()), (1, 3), "{words:?}");
+    assert_eq!((words.last().map(|word| &**word), &last["id"]), (Some("ended"), &json!(2)));
+    assert_eq!(last["traced"], json!({ "events": words.len(), "left_out": 0 }));
+    // A client that goes ends its trace.
+    assert_eq!(client.ask(&trace(4, other.pid()))["id"], 4);
+    drop(client);
+    until("it has gone", || lock(&console.server.clients).is_empty());
+}
