@@ -439,7 +439,9 @@ pub(crate) struct Nodes {
 pub(crate) struct Peer {
     pub(crate) name: Text,
     pub(crate) state: Text,
-    pub(crate) since: Seconds,
+    pub(crate) since: Option<Seconds>,
+    pub(crate) bytes_sent: Option<u64>,
+    pub(crate) bytes_received: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -107,11 +107,12 @@ pub(crate) fn print(
             // The head, and not more than was asked for.
             rows.truncate(limit.min(listed) + 1);
         }
-        for row in rows {
-            match row.kind {
-                RowKind::Title => writeln!(out, "\n{}", row.text)?,
-                RowKind::Head | RowKind::Plain => writeln!(out, "{}", row.text)?,
+        for (place, row) in rows.into_iter().enumerate() {
+            // An empty line before each part but the first.
+            if row.kind == RowKind::Title && place > 0 {
+                writeln!(out)?;
             }
+            writeln!(out, "{}", row.text)?;
         }
         out.flush()
     };

@@ -11,9 +11,9 @@ const LONGEST: usize = 4_096;
 const MOST_LINES: usize = 1_000;
 
 /// A text that a program has sent. Characters that a terminal would obey are replaced when it is read, so no view can
-/// forget it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(from = "String")]
+/// forget it. A null is an empty text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Option<String>")]
 pub(crate) struct Text(String);
 
 impl Text {
@@ -30,6 +30,12 @@ impl From<String> for Text {
     fn from(text: String) -> Text {
         let harmless = |c| if is_obeyed(c) { char::REPLACEMENT_CHARACTER } else { c };
         Text(text.chars().take(LONGEST).map(harmless).collect())
+    }
+}
+
+impl From<Option<String>> for Text {
+    fn from(text: Option<String>) -> Text {
+        text.map(Text::from).unwrap_or_default()
     }
 }
 
