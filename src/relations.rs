@@ -376,11 +376,17 @@ impl Relations {
     }
 
     /// The processes to which this one is linked.
-    #[cfg(any(feature = "durable", feature = "console"))]
+    #[cfg(feature = "durable")]
     pub(crate) fn links(&self, pid: Pid) -> Vec<(Pid, LinkedBy)> {
         let shard = self.shard(pid);
         let links = shard.entries.get(&pid).into_iter().flat_map(|entry| &entry.links);
         links.map(|(other, by)| (*other, *by)).collect()
+    }
+
+    /// The numbers of monitors of a process, and of its links.
+    #[cfg(feature = "console")]
+    pub(crate) fn counts(&self, pid: Pid) -> (usize, usize) {
+        self.shard(pid).entries.get(&pid).map_or((0, 0), |entry| (entry.watched_by.len(), entry.links.len()))
     }
 
     /// Whether a process is linked to this other one.

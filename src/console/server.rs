@@ -246,7 +246,8 @@ impl Server {
                 let info = runtime.process(*pid).ok_or_else(|| not_found(*pid))?;
                 let mut process = views::process(&info);
                 process["names"] = json!(info.names.iter().map(|name| &**name).collect::<Vec<&str>>());
-                process["links"] = json!(runtime.core().linked(*pid));
+                let (monitors, links) = runtime.core().related(*pid);
+                (process["monitors"], process["links"]) = (json!(monitors), json!(links));
                 Ok(process)
             }
             Request::Tree => Ok(views::tree(runtime)),

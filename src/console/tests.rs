@@ -164,6 +164,8 @@ fn a_client_says_hello_and_asks() {
         (&process["state"], &process["names"], &process["links"]),
         (&json!("idle"), &json!(["first"]), &json!(0))
     );
+    let _watcher = runtime.watch(idler.pid());
+    assert_eq!(client.get(json!({ "get": "process", "pid": pid }))["monitors"], 1);
     assert_eq!(client.get(json!({ "get": "snapshot" }))["stats"]["processes"], 1);
     assert_eq!(client.get(json!({ "get": "types" }))["types"], json!([]));
     assert_eq!(client.get(json!({ "get": "stuck" }))["stuck"], json!([]));

@@ -108,8 +108,8 @@ impl Core {
         of_type.take(most).collect()
     }
 
-    /// The number of processes to which this one is linked.
-    pub(crate) fn linked(&self, pid: Pid) -> usize {
-        self.relations.links(pid).len()
+    /// The numbers of monitors of a process, and of its links.
+    pub(crate) fn related(&self, pid: Pid) -> (usize, usize) {
+        self.relations.counts(pid)
     }
 }
