@@ -84,7 +84,7 @@ fn handler(command: Do, done: Responder<u32>) -> Result<(), BoxError> {
 fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     let (manual, watcher) = (ManualClock::new(), Watcher::new());
     // Half of the programs have figures by type.
-    let has_figures = program.step_events % 2 == 0;
+    let has_figures = program.step_events.is_multiple_of(2);
     let builder = match has_figures {
         true => builder().metrics(MetricsOptions::new().time_one_in(1)),
         false => builder(),
