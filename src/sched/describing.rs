@@ -84,6 +84,13 @@ impl Road {
     /// The process has ended, so nobody takes its visits.
     #[inline]
     pub(super) fn refuse_visits(&self, pid: Pid) {
+        if !self.visits.is_empty() {
+            self.refuse_visits_now(pid);
+        }
+    }
+
+    #[cold]
+    fn refuse_visits_now(&self, pid: Pid) {
         self.visits.take(pid).into_iter().for_each(Visit::comes_too_late);
     }
 }

@@ -34,11 +34,17 @@ impl<T> Handed<T> {
         self.count.store(waiting.len(), Ordering::Relaxed);
     }
 
+    /// Whether nothing waits for any process.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
     /// Takes those of a process.
     #[inline]
     pub(crate) fn take(&self, pid: Pid) -> Vec<T> {
-        // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
-        if self.count.load(Ordering::Relaxed) == 0 { Vec::new() } else { self.take_now(pid) }
+        if self.is_empty() { Vec::new() } else { self.take_now(pid) }
     }
 
     #[cold]
