@@ -23,6 +23,7 @@ mod lines;
 mod request;
 mod waiting;
 mod views;
+mod tree;
 mod session;
 mod server;
 

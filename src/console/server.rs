@@ -9,6 +9,7 @@ use super::lines::{Lines, NoLine};
 use super::request::{self, Refused, Request};
 use super::session::{Running, Session};
 use super::socket::{Listener, Place, Stream, is_same_token, write};
+use super::tree::{Questions, tree};
 use super::views;
 use super::waiting::from_now;
 use crate::cancel::CancelCallback;
@@ -30,7 +31,7 @@ const VERSION: u64 = 1;
 /// The most clients at a time.
 const CLIENTS: usize = 8;
 
-/// The pause after an error of the listener. Without descriptors, the errors would go on and on.
+/// The pause after an error of the listener.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often the events of a trace are taken.
@@ -75,12 +76,14 @@ pub(super) struct Server {
     /// By number.
     pub(super) clients: Mutex<HashMap<u64, Stream>>,
     next: AtomicU64,
+    questions: Questions,
 }
 
 impl Server {
     pub(super) fn new(shown: Shown, runtime: WeakRuntime, place: Place, guard: JobGuard) -> Arc<Server> {
         let (kept, over, clients, next) = (Mutex::default(), Latch::new(), Mutex::default(), AtomicU64::new(1));
-        Arc::new(Server { shown, runtime, place, guard, kept, over, clients, next })
+        let questions = Questions::default();
+        Arc::new(Server { shown, runtime, place, guard, kept, over, clients, next, questions })
     }
 
     /// Ends the console. Clients are disconnected. A second call does nothing.
@@ -88,24 +91,29 @@ impl Server {
         if self.over.set(()).is_err() {
             return;
         }
-        // If somebody has removed the socket, nobody can connect any more, and the thread waits until the program ends.
-        self.place.wake();
-        self.place.remove();
+        self.place.close();
         lock(&self.clients).drain().for_each(|(_, client)| client.close());
         self.guard.done();
     }
 
     /// Waits for clients until the console ends.
     pub(super) fn accept(self: &Arc<Self>, listener: &Listener) {
+        // Without descriptors, one error follows the other. The first one is logged.
+        let mut has_failed = false;
         loop {
             let client = listener.accept();
             if self.over.is_set() {
                 return;
             }
             match client {
-                Ok(client) => self.begin(client),
+                Ok(client) => {
+                    has_failed = false;
+                    self.begin(client);
+                }
                 Err(error) => {
-                    tell_log(|| tracing::warn!(%error, "a client of the console was not accepted"));
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tell_log(|| tracing::warn!(%error, "a client of the console was not accepted"));
+                    }
                     _ = self.over.wait_timeout(PAUSE);
                 }
             }
@@ -214,20 +222,32 @@ impl Server {
 
     fn result(&self, object: &Map<String, Value>, session: &mut Session<'_>) -> Result<(String, Value), Refused> {
         let (name, request) = request::request(object)?;
-        let Some(runtime) = self.runtime.upgrade() else {
-            return Err(Refused::new("no_answer", "the runtime has ended"));
-        };
+        if matches!(request, Request::Trace { .. }) && !session.end_trace() {
+            return Err(Refused::new("no_answer", "the client reads nothing"));
+        }
         // Names of types are code of users.
-        let result = contain(|| self.carry_out(&runtime, &request, session));
+        let result = contain(|| self.carry_out(&request, session));
         let result = result.unwrap_or_else(|panic| Err(Refused::new("no_answer", format!("a panic: {panic}"))));
         Ok((name, result?))
     }
 
-    fn carry_out(&self, runtime: &Runtime, request: &Request, session: &mut Session<'_>) -> Result<Value, Refused> {
+    /// A handle of the runtime. While it is there, a drop of the program's last handle does not end the runtime.
+    fn runtime(&self) -> Result<Runtime, Refused> {
+        self.runtime.upgrade().ok_or_else(|| Refused::new("no_answer", "the runtime has ended"))
+    }
+
+    fn carry_out(&self, request: &Request, session: &mut Session<'_>) -> Result<Value, Refused> {
         let client = session.number;
         match request {
+            // The first two wait. A handle of the runtime would keep it alive in the meantime.
+            Request::Tree => tree(&self.runtime, &self.questions),
+            Request::Describe(pid) => {
+                let question = self.runtime()?.describe(*pid, Duration::MAX);
+                views::describe(*pid, question)
+            }
             Request::Overview => {
-                let mut overview = views::overview(runtime, &runtime.snapshot())?;
+                let runtime = self.runtime()?;
+                let mut overview = views::overview(&runtime, &runtime.snapshot())?;
                 if let Ok(nodes) = self.nodes() {
                     overview["node"] = json!({ "name": nodes["name"], "peers": nodes["up"] });
                 }
@@ -236,13 +256,14 @@ impl Server {
                 }
                 Ok(overview)
             }
-            Request::Snapshot => views::as_json(&self.snapshot(runtime)),
-            Request::Types => Ok(json!({ "types": views::as_json(&runtime.snapshot().types)? })),
+            Request::Snapshot => views::as_json(&self.snapshot(&self.runtime()?)),
+            Request::Types => Ok(json!({ "types": views::as_json(&self.runtime()?.snapshot().types)? })),
             Request::Top { by, limit, filter } => {
-                let (of, processes) = runtime.core().top(*by, *limit, filter);
+                let (of, processes) = self.runtime()?.core().top(*by, *limit, filter);
                 Ok(json!({ "of": of, "processes": processes.iter().map(views::process).collect::<Vec<_>>() }))
             }
             Request::Process(pid) => {
+                let runtime = self.runtime()?;
                 let info = runtime.process(*pid).ok_or_else(|| not_found(*pid))?;
                 let mut process = views::process(&info);
                 process["names"] = json!(info.names.iter().map(|name| &**name).collect::<Vec<&str>>());
@@ -250,22 +271,23 @@ impl Server {
                 (process["monitors"], process["links"]) = (json!(monitors), json!(links));
                 Ok(process)
             }
-            Request::Tree => Ok(views::tree(runtime)),
-            Request::Waits => Ok(views::waits(runtime)),
-            Request::Stuck => Ok(json!({ "stuck": views::as_json(&runtime.snapshot().stuck)? })),
+            Request::Waits => Ok(views::waits(&self.runtime()?)),
+            Request::Stuck => Ok(json!({ "stuck": views::as_json(&self.runtime()?.snapshot().stuck)? })),
             Request::Nodes => self.nodes(),
             Request::Parked => self.parked(),
-            Request::Describe(pid) => views::describe(runtime, *pid),
             Request::Trace { pid, limit } => {
-                if !session.end_trace() {
-                    return Err(Refused::new("no_answer", "the client reads nothing"));
-                }
-                let trace = runtime.trace(*pid, *limit).map_err(|_| not_found(*pid))?;
+                let trace = self.runtime()?.trace(*pid, *limit).map_err(|_| not_found(*pid))?;
                 session.trace = Some(Running::new(trace, from_now(*limit)));
                 Ok(json!({ "for": limit.as_secs() }))
             }
-            Request::Cancel(pid) => self.act(client, "cancel", *pid, || runtime.cancel(*pid, "asked for on a console")),
-            Request::Terminate(pid) => self.act(client, "terminate", *pid, || runtime.terminate(*pid)),
+            Request::Cancel(pid) => {
+                let runtime = self.runtime()?;
+                self.act(client, "cancel", *pid, || runtime.cancel(*pid, "asked for on a console"))
+            }
+            Request::Terminate(pid) => {
+                let runtime = self.runtime()?;
+                self.act(client, "terminate", *pid, || runtime.terminate(*pid))
+            }
         }
     }
 

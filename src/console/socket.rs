@@ -29,13 +29,46 @@ pub(super) enum Place {
     #[cfg(unix)]
     Unix {
         path: PathBuf,
+        /// The device and the number of the socket.
+        identity: (u64, u64),
+        ends: Ends,
         /// Locked until the console ends. So a socket whose file is not locked is one of a program that has ended.
         lock: Mutex<Option<std::fs::File>>,
     },
     Tcp {
         address: SocketAddr,
+        ends: Ends,
+        token: String,
         token_file: PathBuf,
     },
+}
+
+/// Ends a listener. Its way may be gone by then, and there may be no descriptor left to connect with.
+#[derive(Debug)]
+pub(super) struct Ends {
+    #[cfg(unix)]
+    listener: Mutex<Option<std::os::fd::OwnedFd>>,
+}
+
+impl Ends {
+    #[cfg(unix)]
+    fn of(listener: impl Into<std::os::fd::OwnedFd>) -> Ends {
+        Ends { listener: Mutex::new(Some(listener.into())) }
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: TcpListener) -> Ends {
+        Ends {}
+    }
+
+    /// Shuts the socket down, for all that have it. On Linux a thread that waits for clients returns.
+    fn end(&self) {
+        #[cfg(unix)]
+        if let Some(listener) = lock(&self.listener).take() {
+            // A call of the system that does not look at the family of the socket.
+            _ = UnixStream::from(listener).shutdown(Shutdown::Both);
+        }
+    }
 }
 
 /// A connection with a client.
@@ -109,28 +142,40 @@ impl Listener {
 }
 
 impl Place {
-    /// Connects, so that the thread that waits for clients wakes up. Returns whether it does.
-    pub(super) fn wake(&self) -> bool {
+    /// Ends the listening, so that the thread that waits for clients returns, and removes what is on disk.
+    pub(super) fn close(&self) {
+        // On some systems only a client wakes the thread. All that fails here has happened already.
         match self {
             #[cfg(unix)]
-            Place::Unix { path, .. } => UnixStream::connect(path).is_ok(),
-            Place::Tcp { address, .. } => TcpStream::connect_timeout(address, Duration::from_secs(1)).is_ok(),
+            Place::Unix { path, identity, ends, lock: locked } => {
+                // In a folder that was made anew, another program may have its socket.
+                let is_ours = identity_of(path).is_ok_and(|found| found == *identity);
+                if is_ours && !cfg!(target_os = "linux") {
+                    _ = UnixStream::connect(path);
+                }
+                ends.end();
+                if is_ours {
+                    _ = std::fs::remove_file(path);
+                }
+                drop(lock(locked).take());
+            }
+            Place::Tcp { address, ends, token, token_file } => {
+                if !cfg!(target_os = "linux") {
+                    _ = TcpStream::connect_timeout(address, Duration::from_secs(1));
+                }
+                ends.end();
+                if std::fs::read_to_string(token_file).is_ok_and(|found| found == *token) {
+                    _ = std::fs::remove_file(token_file);
+                }
+            }
         }
     }
+}
 
-    /// Removes what is on disk.
-    pub(super) fn remove(&self) {
-        // Somebody else may have removed it.
-        _ = match self {
-            #[cfg(unix)]
-            Place::Unix { path, lock: locked } => {
-                let removed = std::fs::remove_file(path);
-                drop(lock(locked).take());
-                removed
-            }
-            Place::Tcp { token_file, .. } => std::fs::remove_file(token_file),
-        };
-    }
+#[cfg(unix)]
+fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 /// Writes a line. Returns whether the client may get more.
@@ -161,28 +206,36 @@ pub(super) fn listen_in(folder: &Path, name: &str) -> Result<(Listener, Place), 
     if !found.is_dir() || found.mode() & 0o077 != 0 {
         return Err(ConsoleError::OpenFolder(folder.into()));
     }
+    // A file that is new is one of this user. So the folder must be, too.
+    let number = SysRng.try_next_u64().map_err(|error| io::Error::other(error.to_string()));
+    let new = folder.join(format!(".{name}.{:016x}", number.map_err(failed("random bits"))?));
+    let probe = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new);
+    let probe = probe.and_then(|probe| probe.metadata()).map_err(of("a file in the folder of the socket", &new));
+    _ = std::fs::remove_file(&new);
+    if probe?.uid() != found.uid() {
+        return Err(ConsoleError::OpenFolder(folder.into()));
+    }
     let lock_path = folder.join(format!("{name}.lock"));
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&lock_path);
     let lock = lock.map_err(of("the lock", &lock_path))?;
-    // The lock is a file of this user. So the folder is, too.
-    if lock.metadata().map_err(of("the lock", &lock_path))?.uid() != found.uid() {
-        return Err(ConsoleError::OpenFolder(folder.into()));
-    }
     let path = folder.join(format!("{name}.sock"));
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(ConsoleError::InUse(path)),
         Err(TryLockError::Error(error)) => return Err(ConsoleError::Io(format!("the lock {lock_path:?}"), error)),
     }
-    // It is one of a program that has ended.
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(of("the old socket", &path)(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&path).map_err(of("the socket", &path))?;
-    // Nobody else has got through the folder in between.
-    set_permissions(&path, Permissions::from_mode(0o600)).map_err(of("the socket", &path))?;
-    Ok((Listener::Unix(listener), Place::Unix { path, lock: Mutex::new(Some(lock)) }))
+    let listener = UnixListener::bind(&new).map_err(of("the socket", &new))?;
+    let made = set_permissions(&new, Permissions::from_mode(0o600))
+        .and_then(|()| identity_of(&new))
+        .and_then(|identity| Ok((identity, listener.try_clone()?)))
+        // It replaces one that is left of a program that has ended.
+        .and_then(|made| std::fs::rename(&new, &path).map(|()| made));
+    let (identity, clone) = made.map_err(|error| {
+        _ = std::fs::remove_file(&new);
+        of("the socket", &path)(error)
+    })?;
+    let lock = Mutex::new(Some(lock));
+    Ok((Listener::Unix(listener), Place::Unix { path, identity, ends: Ends::of(clone), lock }))
 }
 
 #[cfg(not(unix))]
@@ -202,7 +255,9 @@ pub(super) fn listen_on(address: SocketAddr, token_file: &Path) -> Result<(Liste
     let (first, second) = drawn.map_err(failed("random bits for the token"))?;
     let token = format!("{first:016x}{second:016x}");
     write_private(token_file, &token).map_err(failed(format!("the file of the token {}", token_file.display())))?;
-    Ok((Listener::Tcp(listener), Place::Tcp { address, token_file: token_file.into() }, token))
+    let clone = listener.try_clone().map_err(failed(format!("the address {address}")))?;
+    let place = Place::Tcp { address, ends: Ends::of(clone), token: token.clone(), token_file: token_file.into() };
+    Ok((Listener::Tcp(listener), place, token))
 }
 
 /// Writes a file that is new, so that nobody has it open, and that only its owner can read.

@@ -1,6 +1,6 @@
 //! Waits for a future by the system's clock.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -21,10 +21,10 @@ pub(super) fn from_now(limit: Duration) -> Deadline {
     Clock::system().deadline(limit)
 }
 
-/// Waits for a future. `None` if the deadline has passed first. The future is dropped then.
-pub(super) fn wait_until<T>(future: impl Future<Output = T>, deadline: Deadline) -> Option<T> {
+/// Waits for a future. `None` if the deadline has passed first.
+pub(super) fn wait_until<T>(future: &mut (impl Future<Output = T> + Unpin), deadline: Deadline) -> Option<T> {
     let (clock, parker) = (Clock::system(), Parker::new());
-    let mut future = pin!(future);
+    let mut future = Pin::new(future);
     let waker = Waker::from(Arc::new(Unparks(parker.clone())));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -44,7 +44,10 @@ impl Core {
             let value = match by {
                 By::Mailbox => u64::from(look.queued),
                 By::Steps => look.steps,
-                By::Age => now.wrapping_sub(look.born) % BORN_SPAN,
+                // One that was born during the walk has no age.
+                By::Age => {
+                    Some(now.wrapping_sub(look.born) % BORN_SPAN).filter(|age| *age < BORN_SPAN / 2).unwrap_or(0)
+                }
                 By::InStep => match in_step {
                     Some(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
                     None => continue,
@@ -98,14 +101,22 @@ impl Core {
         (count, waits)
     }
 
-    /// The processes of a type: at most so many.
-    pub(crate) fn of_type(&self, type_name: &str, most: usize) -> Vec<Pid> {
+    /// The processes of a type: at most so many. Also returns how many there are.
+    pub(crate) fn of_type(&self, type_name: &str, most: usize) -> (usize, Vec<Pid>) {
         let table = &self.road.table;
-        let of_type = table.cells().filter_map(|(slot, cell)| {
-            let look = cell.look()?;
-            if (look.kind.process)() == type_name { table.pid(slot, look.generation) } else { None }
-        });
-        of_type.take(most).collect()
+        let (mut count, mut pids) = (0, Vec::new());
+        for (slot, cell) in table.cells() {
+            if let Some(look) = cell.look()
+                && (look.kind.process)() == type_name
+                && let Some(pid) = table.pid(slot, look.generation)
+            {
+                count += 1;
+                if pids.len() < most {
+                    pids.push(pid);
+                }
+            }
+        }
+        (count, pids)
     }
 
     /// The numbers of monitors of a process, and of its links.

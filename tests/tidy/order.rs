@@ -477,6 +477,7 @@ pub(super) const ORDER: &[&str] = &[
     "console/request",
     "console/waiting",
     "console/views",
+    "console/tree",
     "console/session",
     "console/server",
     "console/mod",
