@@ -236,6 +236,14 @@ struct Later {
     watchers: Vec<ExitWatcher>,
 }
 
+impl Later {
+    fn carry_out(self) {
+        self.woken.wake();
+        self.ended.into_iter().for_each(|(latch, end)| _ = latch.set(end));
+        drop(self.watchers);
+    }
+}
+
 impl<C: Shares> State<C> {
     /// Adds an entry, unless another process has the name that it claims.
     fn enter(&mut self, entry: Entry, effects: &mut Effects) -> Result<Latch<ClaimEnd>, ClusterNameError> {
@@ -299,17 +307,18 @@ impl<C: Shares + 'static> Groups<C> {
 
     /// Changes the table, and carries out the effects.
     fn change<R>(&self, change: impl FnOnce(&mut State<C>, &mut Effects, &mut Later) -> R) -> R {
-        let (mut effects, mut later) = (Effects::default(), Later::default());
-        let result = {
-            let state = &mut *lock(&self.state);
-            let result = change(state, &mut effects, &mut later);
-            state.carry_out(effects, &mut later);
-            result
-        };
-        later.woken.wake();
-        later.ended.into_iter().for_each(|(latch, end)| _ = latch.set(end));
-        drop(later.watchers);
+        let (result, later) = self.change_and_leave(change);
+        later.carry_out();
         result
+    }
+
+    /// As `change`. Returns the calls that may run code of users.
+    fn change_and_leave<R>(&self, change: impl FnOnce(&mut State<C>, &mut Effects, &mut Later) -> R) -> (R, Later) {
+        let (mut effects, mut later) = (Effects::default(), Later::default());
+        let state = &mut *lock(&self.state);
+        let result = change(state, &mut effects, &mut later);
+        state.carry_out(effects, &mut later);
+        (result, later)
     }
 
     /// Adds an entry of a process of this node, which is removed when the process ends. Returns the latch of the claim,
@@ -451,12 +460,13 @@ impl<C: Shares + 'static> Groups<C> {
     }
 
     /// This node begins to shut down. Its processes leave their groups and shared names, and get no new ones. The
-    /// holders of unique names keep them until they end.
-    pub(crate) fn close(&self) {
-        self.change(|state, effects, _| {
+    /// holders of unique names keep them until they end. Returns the calls that may run code of users.
+    pub(crate) fn close(&self) -> impl FnOnce() + Send + use<C> {
+        let ((), later) = self.change_and_leave(|state, effects, _| {
             state.is_closed = true;
             state.table.remove_all(|entry| !matches!(entry.role, Role::Holder { .. }), effects);
         });
+        move || later.carry_out()
     }
 
     /// This node has left the cluster.

@@ -426,8 +426,12 @@ impl NonLocal for Node {
         self.groups.holder(name)
     }
 
-    fn closes(&self) {
-        self.groups.close();
+    fn closes(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        let (calls, unique) = (self.groups.close(), self.unique.clone());
+        Some(Box::new(move || {
+            calls();
+            unique.close();
+        }))
     }
 
     fn settle(&self, clock: &Clock, deadline: Deadline) -> Settled {

@@ -107,6 +107,8 @@ struct State<C> {
     watchers: BTreeMap<Pid, ExitWatcher>,
     /// When the timer is due that is set.
     timer: Option<Duration>,
+    /// Whether processes of this node claim no names any more.
+    is_closed: bool,
     has_left: bool,
     /// Nothing is done, as if the program was stopped.
     #[cfg(all(test, not(loom)))]
@@ -174,6 +176,7 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
             claims,
             watchers,
             timer: None,
+            is_closed: false,
             has_left: false,
             #[cfg(all(test, not(loom)))]
             is_stopped: false,
@@ -305,7 +308,7 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
         let (claim, is_watched) = self.change(|state, now, effects, later| {
             // Not dropped under the lock, whatever comes.
             later.watchers.push(watcher);
-            if state.has_left {
+            if state.is_closed || state.has_left {
                 return Err(ClusterNameError::Left);
             }
             if !state.leases.has_voters() {
@@ -421,6 +424,15 @@ impl<C: LeaseFrames + 'static> UniqueNames<C> {
                 state.timer = None;
                 state.leases.tick(now, effects);
             }
+        });
+    }
+
+    /// This node begins to shut down. Its processes claim no names any more, and those that wait for one are told. The
+    /// holders keep theirs until they end.
+    pub(crate) fn close(&self) {
+        self.change(|state, now, effects, later| {
+            state.is_closed = true;
+            self.release_all(state, now, |own| !own.is_held, (effects, later));
         });
     }
 

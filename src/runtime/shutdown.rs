@@ -4,7 +4,8 @@
 //! with the user code that may run on this thread:
 //!
 //! 1. `Processes`: the door is closed. Every process is asked to stop. The thread waits until the roll is empty or
-//!    the limit is over. The remaining processes are terminated. User code: the log.
+//!    the limit is over. The remaining processes are terminated. User code: the log, and wakers of those who wait for
+//!    names and groups of the cluster.
 //! 2. `Timers`: the timers stop, and pending ones are dropped. User code: wakers, destructors.
 //! 3. `Jobs`: jobs that wait are dropped, and jobs that run are asked to stop. User code: destructors, callbacks.
 //! 4. `Workers`: the workers exit.
@@ -344,8 +345,10 @@ impl Shutdown {
         // closed.
         road.door.close();
         #[cfg(feature = "cluster")]
-        road.close_nodes();
+        let calls = road.close_nodes();
         self.ask_all_to_stop(deadline);
+        #[cfg(feature = "cluster")]
+        calls.into_iter().for_each(|calls| calls());
         let in_time = road.roll.empty().wait_until(&road.clock, deadline);
         if in_time {
             // The limit also holds for work that the processes have yielded with their last steps.

@@ -75,12 +75,11 @@ impl Road {
         }
     }
 
-    /// Tells the other nodes that they are to give no more work to this one.
+    /// Tells the other nodes that they are to give no more work to this one. Returns the calls that may run code of
+    /// users.
     #[cfg(feature = "cluster")]
-    pub(crate) fn close_nodes(&self) {
-        if let Some(nodes) = self.nodes.get() {
-            nodes.closes();
-        }
+    pub(crate) fn close_nodes(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        self.nodes.get()?.closes()
     }
 
     /// Leaves the other nodes. Until the deadline, waits until they have everything.

@@ -187,9 +187,12 @@ pub(crate) trait NonLocal: Send + Sync {
     /// The process elsewhere that has this name. It is asked for names that nobody has here.
     fn whereis(&self, name: &str) -> Option<Pid>;
 
-    /// The runtime begins to shut down. Its processes were not asked to end yet.
+    /// The runtime begins to shut down. Its processes were not asked to end yet. Returns the calls that may run code of
+    /// users. They are made when the processes were asked.
     #[cfg(feature = "cluster")]
-    fn closes(&self) {}
+    fn closes(&self) -> Option<Box<dyn FnOnce() + Send>> {
+        None
+    }
 
     /// The processes of this runtime have ended. Waits until everything that they have done is stored, or the deadline
     /// has passed.

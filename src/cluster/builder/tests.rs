@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::cluster::ClusterNameError;
 use crate::cluster::events::NodeEvent;
 use crate::cluster::link::Upward as _;
 use crate::cluster::node::echo::{Echo, Message, Notes};
@@ -185,6 +186,39 @@ fn a_node_that_leaves_loses_no_message_that_its_processes_have_sent() {
     assert_eq!(*lock(&a.graves.0), [], "the peer has confirmed all of them");
     assert!(open.wait().is_err());
     until("the node is down", || b.names().is_empty());
+}
+
+/// Ends when it gets a message, and not when it is asked to.
+struct Stays;
+
+impl Process for Stays {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let is_told = events.any(|event| matches!(event, crate::Event::Message(())));
+        Ok(if is_told { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+#[test]
+fn a_node_that_shuts_down_claims_no_unique_names_and_keeps_those_it_holds() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let builder = Cluster::named("a", wire()).voters(["a"]).memory(&MemoryNetwork::new());
+    let cluster = builder.start(&runtime).unwrap();
+    let (holder, waits) = (runtime.spawn(Stays).unwrap(), runtime.spawn(Stays).unwrap());
+    let held = cluster.claim_unique("one", &holder).unwrap();
+    held.wait_timeout(LIMIT).unwrap().unwrap();
+    let waiting = cluster.claim_unique("one", &waits).unwrap();
+    assert_eq!(waiting.end(), None);
+    let shuts = runtime.clone();
+    let shutdown = crate::primitives::thread::spawn(move || shuts.shutdown(LIMIT).unwrap().is_clean());
+    until("the claim that waits has ended", || waiting.end().is_some());
+    let late = cluster.claim_unique("two", &holder);
+    assert!(matches!(late, Err(ClusterNameError::Left)), "{late:?}");
+    assert_eq!((held.end(), cluster.unique_holder("one")), (None, Some(holder.pid())));
+    [&holder, &waits].into_iter().for_each(|stays| runtime.send(stays, ()).unwrap());
+    assert!(crate::wait::wait(shutdown).unwrap());
 }
 
 #[test]
