@@ -42,8 +42,8 @@ pub(super) fn tree(runtime: &WeakRuntime, questions: &Questions) -> Result<Value
         };
         (count, pids.into_iter().map(ask).collect::<Vec<_>>())
     };
-    // No handle of the runtime is kept while this waits. All were asked at once, so that several that do not answer take
-    // the time of one.
+    // No handle of the runtime is kept while this waits. All were asked at once, so that several that do not answer
+    // take the time of one.
     let deadline = from_now(PATIENCE);
     let mut supervisors = HashMap::new();
     for (pid, question) in &mut asked {

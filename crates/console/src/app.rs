@@ -274,7 +274,10 @@ impl App {
         if self.link != Link::Saved {
             self.link = Link::Up;
         }
-        (self.due, self.refusal) = (self.now, None);
+        self.due = self.now;
+        if protocol != 0 {
+            self.refusal = None;
+        }
         if is_first {
             return;
         }
@@ -282,6 +285,8 @@ impl App {
             "connected again".into()
         } else {
             self.is_same_run = false;
+            // The same PID is another process now.
+            self.data.detail = Detail::default();
             format!("the program was restarted: process {}, before {}", self.program.process_id, before.process_id)
         };
     }

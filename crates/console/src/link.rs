@@ -163,15 +163,24 @@ fn read_lines(mut reader: impl BufRead, longest: usize, mut take: impl FnMut(Str
     }
 }
 
-/// The folder of the sockets of this user's programs.
-fn folder() -> Result<PathBuf, String> {
-    if let Some(folder) = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
-        return Ok(Path::new(&folder).join("procession"));
+/// The folders of the sockets of this user's programs. A program that was not started from a login has no
+/// XDG_RUNTIME_DIR, and so another folder than this one.
+fn folders() -> Result<Vec<PathBuf>, String> {
+    let set = |name| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let runtime = set("XDG_RUNTIME_DIR").map(|path| path.join("procession"));
+    let home = set("HOME").map(|path| path.join(".procession"));
+    let folders: Vec<PathBuf> = runtime.into_iter().chain(home).collect();
+    if folders.is_empty() {
+        return Err("neither XDG_RUNTIME_DIR nor HOME is set: give the path of the program's socket".into());
     }
-    match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
-        Some(home) => Ok(Path::new(&home).join(".procession")),
-        None => Err("neither XDG_RUNTIME_DIR nor HOME is set: give the path of the program's socket".into()),
-    }
+    Ok(folders)
+}
+
+/// The socket of this name: in the first folder that has one, or where it would be.
+fn named_socket(folders: &[PathBuf], name: &str) -> PathBuf {
+    let mut paths: Vec<PathBuf> = folders.iter().map(|folder| folder.join(format!("{name}.sock"))).collect();
+    let found = paths.iter().position(|path| path.exists()).unwrap_or(0);
+    paths.swap_remove(found)
 }
 
 /// Finds the place that a user means: a name, a path, a host and a port, or nothing if there is only one program.
@@ -179,7 +188,7 @@ pub(crate) fn place(given: Option<&str>, token_file: Option<PathBuf>) -> Result<
     let Some(given) = given else {
         return match token_file {
             Some(_) => Err("`--token-file` is for HOST:PORT, which is missing".into()),
-            None => only_socket(&folder()?).map(Place::Socket),
+            None => only_socket(&folders()?).map(Place::Socket),
         };
     };
     let is_path = given.contains('/') || given.ends_with(".sock");
@@ -189,14 +198,17 @@ pub(crate) fn place(given: Option<&str>, token_file: Option<PathBuf>) -> Result<
         (true, None) => Err(format!("`{given}` needs `--token-file`: the program says where it has written its token")),
         (false, Some(_)) => Err(format!("`--token-file` is for HOST:PORT, and `{given}` is none")),
         (false, None) if is_path => Ok(Place::Socket(given.into())),
-        (false, None) => Ok(Place::Socket(folder()?.join(format!("{given}.sock")))),
+        (false, None) => Ok(Place::Socket(named_socket(&folders()?, given))),
     }
 }
 
 /// The socket of the only program that serves a console.
-fn only_socket(folder: &Path) -> Result<PathBuf, String> {
-    let none = || format!("no program serves a console in `{}`: start one, or give its socket", folder.display());
-    let entries = fs::read_dir(folder).map_err(|_| none())?;
+fn only_socket(folders: &[PathBuf]) -> Result<PathBuf, String> {
+    let none = || {
+        let folders: Vec<String> = folders.iter().map(|folder| format!("`{}`", folder.display())).collect();
+        format!("no program serves a console in {}: start one, or give its socket", folders.join(" or "))
+    };
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = entries.take(MOST_SOCKETS).filter_map(|entry| Some(entry.ok()?.path()));
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "sock");
     // A program that was killed has left its socket.

@@ -130,7 +130,12 @@ pub(crate) fn save(app: &mut App, source: &mut Source, path: &Path) -> Result<()
         lines.extend([asked, answered]);
     }
     let write = || {
-        let mut file = File::create_new(path)?;
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        // Names and errors are for the owner of the program.
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path)?;
         lines.iter().try_for_each(|line| writeln!(file, "{line}"))?;
         file.sync_all()
     };
