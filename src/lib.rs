@@ -132,7 +132,8 @@
 //! - [`spawn`] has the items for options of new processes.
 //! - [`exit`] has the causes of exits, and the events that report them.
 //! - [`feed`] has queues with backpressure, by which async code gives messages to a process.
-//! - [`observe`] has observers and statistics.
+//! - [`observe`] has observers, statistics and figures. With the feature `console`, a program answers questions about
+//!   itself on a socket.
 //! - [`config`] has the configuration of a runtime.
 //! - [`sync`] has latches and gates.
 //!

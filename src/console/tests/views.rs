@@ -312,3 +312,83 @@ fn the_events_of_a_trace_come_between_the_answers() {
     drop(client);
     until("it has gone", || lock(&console.server.clients).is_empty());
 }
+
+#[cfg(feature = "cluster")]
+#[test]
+fn the_peers_of_a_node_are_shown() {
+    use crate::cluster::{MemoryNetwork, Wire};
+    let (folder, network) = (Folder::new("nodes"), MemoryNetwork::new());
+    let start = |name: &str| {
+        let runtime = runtime();
+        let node = Cluster::named(name, Wire::new()).memory(&network).start(&runtime).unwrap();
+        (runtime, node)
+    };
+    let ((here, a), (there, _b)) = (start("a"), start("b"));
+    a.wait_for("b", LIMIT).unwrap();
+    let console = Console::named("shop").folder(&folder.0).cluster(&a).serve(&here).unwrap();
+    let mut client = Client::new(&console);
+    let nodes = client.get(json!({ "get": "nodes" }));
+    assert_eq!((&nodes["name"], &nodes["up"], &nodes["held_processes"]), (&json!("a"), &json!(1), &json!(0)));
+    assert_eq!((&nodes["peers"][0]["name"], &nodes["peers"][0]["state"]), (&json!("b"), &json!("up")));
+    assert_eq!(client.get(json!({ "get": "overview" }))["node"], json!({ "name": "a", "peers": 1 }));
+    assert_eq!(client.get(json!({ "get": "snapshot" }))["cluster"]["peers"][0]["name"], "b");
+    there.shutdown(LIMIT).unwrap();
+    until("it is down", || client.get(json!({ "get": "nodes" }))["peers"][0]["state"] == "down");
+}
+
+#[cfg(feature = "durable")]
+mod parked {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::durable::Durable;
+    use crate::durable::journal::{MemoryDisk, MemoryJournal};
+
+    /// Fails at each message.
+    #[derive(Serialize, Deserialize)]
+    struct Fails;
+
+    impl Process for Fails {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            match events.next() {
+                Some(Event::Message(())) => Err("the bank is closed".into()),
+                _ => Ok(Step::Idle),
+            }
+        }
+    }
+
+    impl Durable for Fails {
+        const NAME: &str = "fails";
+    }
+
+    #[test]
+    fn the_parked_processes_of_a_store_are_shown() {
+        let (folder, manual) = (Folder::new("parked"), ManualClock::new());
+        let builder = Runtime::builder().workers(2).clock(manual.clock());
+        let journal = MemoryJournal::new(&MemoryDisk::new());
+        let (store, runtime) = Store::with_journal(journal).kind::<Fails>().start(builder).unwrap();
+        let begun = store.begin("order 7", Fails).unwrap();
+        begun.wait(LIMIT).unwrap();
+        let console = Console::named("shop").folder(&folder.0).store(&store).serve(&runtime).unwrap();
+        let mut client = Client::new(&console);
+        assert_eq!(client.get(json!({ "get": "parked" })), json!({ "of": 0, "parked": [] }));
+        store.send(begun.address(), ()).unwrap();
+        let mut parked = Value::Null;
+        until("it is parked", || {
+            manual.advance(Duration::from_secs(20));
+            parked = client.get(json!({ "get": "parked" }));
+            parked["of"] == 1
+        });
+        let one = &parked["parked"][0];
+        assert_eq!((&one["pid"], &one["key"]), (&json!(begun.pid().to_string()), &json!("order 7")));
+        assert_eq!((&one["kind"], &one["reason"]), (&json!("fails"), &json!("the bank is closed")));
+        assert_eq!(client.get(json!({ "get": "overview" }))["store"], json!({ "parked": 1 }));
+        assert_eq!(client.get(json!({ "get": "snapshot" }))["store"]["parked"], 1);
+        assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+        store.close().unwrap();
+    }
+}
