@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::node::*;
 use crate::openmetrics::program;
 use crate::parser::Metrics;
+use crate::parts::add_parts;
 
 const DASHBOARD: &str = include_str!("../../docs/dashboard.json");
 
@@ -19,7 +20,7 @@ fn shown() -> BTreeSet<&'static str> {
 #[test]
 fn the_dashboard_shows_each_figure_and_no_other() {
     let (runtime, _manual) = program();
-    let metrics = Metrics::parse(&quiet(&runtime).to_openmetrics());
+    let metrics = Metrics::parse(&add_parts(quiet(&runtime)).to_openmetrics());
     let series: BTreeSet<_> =
         metrics.0.values().flat_map(|family| &family.samples).map(|sample| &sample.name[..]).collect();
     for name in shown() {

@@ -11,9 +11,14 @@ use crate::helpers::*;
 use crate::node::*;
 use crate::parser::Metrics;
 
-/// A snapshot with all parts. Each count is another number.
+/// A snapshot with all parts.
 fn with_parts() -> Snapshot {
     let runtime = measured().workers(1).start().unwrap();
+    add_parts(quiet(&runtime))
+}
+
+/// Adds all parts. Each count of the store and of the node is another number.
+pub fn add_parts(snapshot: Snapshot) -> Snapshot {
     let (images, mails) = (Pool::builder().max(2).build().unwrap(), Pool::builder().max(1).build().unwrap());
     (0..5).for_each(|_| images.run(|| ()).unwrap());
     mails.run(|| ()).unwrap();
@@ -31,7 +36,7 @@ fn with_parts() -> Snapshot {
     (peer.frames_received, peer.bytes_received) = (23, 24);
     let mut cluster = ClusterStats::default();
     (cluster.held_processes, cluster.waiting_sends, cluster.peers) = (25, 26, vec![peer, PeerStats::default()]);
-    let snapshot = quiet(&runtime).with_pool("images", images.stats()).with_pool("mails", mails.stats());
+    let snapshot = snapshot.with_pool("images", images.stats()).with_pool("mails", mails.stats());
     let snapshot = snapshot.with_tasks("jobs", tasks.stats()).with_shutdown(&tree.report());
     snapshot.with_store(store).with_cluster(cluster)
 }
