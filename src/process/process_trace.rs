@@ -13,6 +13,12 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The most events in a second, and the most that wait.
 const MOST: usize = 1_000;
 
+/// So many failures, replacements and ends may be noted beyond that.
+const MORE: usize = 100;
+
+/// The most bytes of a text.
+const LONGEST_TEXT: usize = 1 << 10;
+
 /// An event of a process that is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,7 +27,7 @@ pub struct ProcessEvent {
     pub at: Duration,
     /// A word: `message`, `answer`, `signal`, `step`, `failed`, `replaced` or `ended`.
     pub what: &'static str,
-    /// More about it, for people.
+    /// More about it, for people: at most a kilobyte.
     pub text: String,
 }
 
@@ -55,14 +61,22 @@ impl TraceSink {
     /// Adds an event, if there is room for it. Only the owner of the body calls it.
     pub(crate) fn note(&self, what: &'static str, text: impl FnOnce() -> String) {
         let at = self.now();
-        if self.admits(at) {
+        if self.admits(at, what) {
             // It may be code of users, so it runs without the lock.
-            let event = ProcessEvent { at, what, text: text() };
+            let mut text = text();
+            if text.len() > LONGEST_TEXT {
+                text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+                text.push_str(" (cut)");
+                text.shrink_to_fit();
+            }
+            let event = ProcessEvent { at, what, text };
             enter(&self.state).events.push_back(event);
         }
     }
 
-    fn admits(&self, at: Duration) -> bool {
+    fn admits(&self, at: Duration, what: &str) -> bool {
+        // Somebody who looks at a busy process looks for these.
+        let most = if matches!(what, "failed" | "replaced" | "ended") { MOST + MORE } else { MOST };
         let state = &mut *enter(&self.state);
         if state.is_over || at >= self.limit {
             return false;
@@ -70,7 +84,7 @@ impl TraceSink {
         if state.second != at.as_secs() {
             (state.second, state.in_second) = (at.as_secs(), 0);
         }
-        let admits = state.in_second < MOST && state.events.len() < MOST;
+        let admits = state.in_second < most && state.events.len() < most;
         (state.in_second, state.left_out) =
             if admits { (state.in_second + 1, state.left_out) } else { (state.in_second, state.left_out + 1) };
         admits
@@ -97,5 +111,22 @@ impl TraceSink {
 impl fmt::Debug for TraceSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceSink").field("is_over", &self.is_over()).field("left_out", &self.left_out()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn failures_have_room_beyond_the_limit_and_texts_are_cut() {
+        let clock = ManualClock::new();
+        let sink = TraceSink::new(clock.clock(), LONGEST);
+        (0..2 * MOST).for_each(|_| sink.note("message", String::new));
+        (0..2 * MORE).for_each(|_| sink.note("failed", || "ü".repeat(LONGEST_TEXT)));
+        let events = sink.take();
+        assert_eq!((events.len(), sink.left_out()), (MOST + MORE, (MOST + MORE) as u64));
+        assert_eq!(events[MOST].text, format!("{} (cut)", "ü".repeat(LONGEST_TEXT / 2)));
     }
 }

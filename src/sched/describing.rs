@@ -54,7 +54,10 @@ impl Road {
     /// Returns whether the process lives.
     fn visit(&self, pid: Pid, visit: Visit) -> bool {
         let Some(cell) = self.table.cell(pid).filter(|cell| cell.check(pid).is_ok()) else { return false };
-        let (woken, refused) = hand(&self.visits, cell, pid, visit, Visit::is_wanted);
+        // One end of traces is enough: it looks at the trace that there is then.
+        let is_end = matches!(visit, Visit::Untrace);
+        let replaces = |old: &Visit| is_end && matches!(old, Visit::Untrace);
+        let (woken, refused) = hand(&self.visits, cell, pid, visit, (replaces, Visit::is_wanted));
         woken.into_iter().for_each(|ready| self.inject(ready));
         let lives = refused.is_empty();
         refused.into_iter().for_each(Visit::comes_too_late);
@@ -132,9 +135,9 @@ pub(super) fn hand<T>(
     cell: &Cell,
     pid: Pid,
     visit: T,
-    is_wanted: impl Fn(&T) -> bool,
+    (replaces, is_wanted): (impl Fn(&T) -> bool, impl Fn(&T) -> bool),
 ) -> (Option<Ready>, Vec<T>) {
-    visits.add(pid, visit, |_, visit| is_wanted(visit));
+    visits.add(pid, visit, replaces, |_, visit| is_wanted(visit));
     let woken = cell.request_poll(pid);
     // A process that ends after this look finds the visit.
     let refused = if cell.check(pid).is_ok() { Vec::new() } else { visits.take(pid) };

@@ -10,7 +10,7 @@ use crate::sched::body::Ready;
 impl Road {
     /// Gives a lease to a process.
     pub(crate) fn give_lease(&self, pid: Pid, lease: Arc<Lease>) {
-        self.new_leases.add(pid, lease, |pid, _| self.is_alive(pid));
+        self.new_leases.add(pid, lease, |_| false, |pid, _| self.is_alive(pid));
         self.request_poll(pid);
     }
 

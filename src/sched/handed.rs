@@ -10,28 +10,49 @@ use crate::primitives::{AtomicUsize, Mutex, Ordering, lock};
 
 /// Things that wait for the owners of bodies.
 pub(crate) struct Handed<T> {
-    waiting: Mutex<BTreeMap<Pid, Vec<T>>>,
+    waiting: Mutex<Waiting<T>>,
     /// The number of their processes, so that few turns look.
     count: AtomicUsize,
 }
 
+struct Waiting<T> {
+    things: BTreeMap<Pid, Vec<T>>,
+    /// The number of processes at which all are looked at next.
+    look_at: usize,
+}
+
+/// So few processes are looked at each time.
+const FEW: usize = 64;
+
 impl<T> Default for Handed<T> {
     fn default() -> Handed<T> {
-        Handed { waiting: Mutex::default(), count: AtomicUsize::new(0) }
+        let waiting = Waiting { things: BTreeMap::new(), look_at: 0 };
+        Handed { waiting: Mutex::new(waiting), count: AtomicUsize::new(0) }
     }
 }
 
 impl<T> Handed<T> {
-    /// Adds a thing for a process, which is asked to look afterwards. Things that nobody wants any more are dropped.
-    pub(super) fn add(&self, pid: Pid, thing: T, is_wanted: impl Fn(Pid, &T) -> bool) {
-        let waiting = &mut *lock(&self.waiting);
-        waiting.entry(pid).or_default().push(thing);
+    /// Adds a thing for a process, which is asked to look afterwards. Those that it replaces are dropped, and those
+    /// that nobody wants any more: among those of this process, and, now and then, among all.
+    pub(super) fn add(&self, pid: Pid, thing: T, replaces: impl Fn(&T) -> bool, is_wanted: impl Fn(Pid, &T) -> bool) {
+        let Waiting { things: all, look_at } = &mut *lock(&self.waiting);
+        let things = all.entry(pid).or_default();
+        things.retain(|old| !replaces(old));
+        things.push(thing);
         // Behind it, because the process may have ended meanwhile.
-        waiting.retain(|pid, things| {
-            things.retain(|thing| is_wanted(*pid, thing));
-            !things.is_empty()
-        });
-        self.count.store(waiting.len(), Ordering::Relaxed);
+        things.retain(|thing| is_wanted(pid, thing));
+        if things.is_empty() {
+            all.remove(&pid);
+        }
+        if all.len() >= *look_at {
+            all.retain(|pid, things| {
+                things.retain(|thing| is_wanted(*pid, thing));
+                !things.is_empty()
+            });
+            // When they are few, always. When they are many, so seldom that it costs each a constant time.
+            *look_at = if all.len() < FEW { 0 } else { 2 * all.len() };
+        }
+        self.count.store(all.len(), Ordering::Relaxed);
     }
 
     /// Whether nothing waits for any process.
@@ -49,9 +70,64 @@ impl<T> Handed<T> {
 
     #[cold]
     fn take_now(&self, pid: Pid) -> Vec<T> {
-        let waiting = &mut *lock(&self.waiting);
-        let taken = waiting.remove(&pid).unwrap_or_default();
-        self.count.store(waiting.len(), Ordering::Relaxed);
+        let Waiting { things, .. } = &mut *lock(&self.waiting);
+        let taken = things.remove(&pid).unwrap_or_default();
+        self.count.store(things.len(), Ordering::Relaxed);
         taken
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn pid(slot: u32) -> Pid {
+        Pid::new(1, slot, 1).unwrap()
+    }
+
+    #[test]
+    fn a_thing_replaces_those_of_its_process_and_no_other() {
+        let handed = Handed::default();
+        for _ in 0..10_000 {
+            handed.add(pid(1), 'a', |old| *old == 'a', |_, _| true);
+        }
+        handed.add(pid(1), 'b', |_| false, |_, _| true);
+        handed.add(pid(2), 'a', |old| *old == 'a', |_, _| true);
+        assert_eq!((handed.take(pid(1)), handed.take(pid(2))), (vec!['a', 'b'], vec!['a']));
+        assert!(handed.is_empty());
+    }
+
+    #[test]
+    fn things_that_nobody_wants_do_not_pile_up_and_few_looks_see_to_it() {
+        let (handed, looks) = (Handed::default(), std::cell::Cell::new(0));
+        for slot in 0..10_000 {
+            // Only the newest is wanted.
+            handed.add(
+                pid(slot),
+                slot,
+                |_| false,
+                |_, thing| {
+                    looks.set(looks.get() + 1);
+                    *thing == slot
+                },
+            );
+        }
+        assert!(lock(&handed.waiting).things.len() <= 2 * FEW);
+        // All are wanted.
+        let handed = Handed::default();
+        looks.set(0);
+        for slot in 0..10_000 {
+            handed.add(
+                pid(slot),
+                slot,
+                |_| false,
+                |_, _| {
+                    looks.set(looks.get() + 1);
+                    true
+                },
+            );
+        }
+        assert!(looks.get() < 100_000, "{}", looks.get());
+        assert_eq!(lock(&handed.waiting).things.len(), 10_000);
     }
 }

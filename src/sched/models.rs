@@ -222,7 +222,7 @@ fn a_lease_is_taken_in_this_turn_or_the_next_one() {
         let giver = loom::thread::spawn({
             let (cell, leases) = (cell.clone(), leases.clone());
             move || {
-                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_, _| true);
+                leases.add(Pid::FIRST, Lease::new(Clock::system().now(), || {}), |_| false, |_, _| true);
                 cell.request_poll(Pid::FIRST)
             }
         });
@@ -252,7 +252,7 @@ fn a_question_is_taken_though_the_process_ends() {
         let questions = Arc::new(Handed::default());
         let asker = loom::thread::spawn({
             let (cell, questions) = (cell.clone(), questions.clone());
-            move || hand(&questions, &cell, Pid::FIRST, 7, |_| true)
+            move || hand(&questions, &cell, Pid::FIRST, 7, (|_| false, |_| true))
         });
         drop(cell.vacate());
         let told = questions.take(Pid::FIRST);
