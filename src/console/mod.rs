@@ -81,12 +81,12 @@ pub struct ConsoleBuilder {
 }
 
 /// Ends a console when its runtime is closed.
-struct Ends {
+struct RuntimeEnd {
     server: Weak<Server>,
     runtime: ShutdownNode,
 }
 
-impl Wake for Ends {
+impl Wake for RuntimeEnd {
     fn wake(self: Arc<Self>) {
         if let Some(server) = self.server.upgrade().filter(|_| self.runtime.is_closed()) {
             server.end();
@@ -212,7 +212,7 @@ impl ConsoleBuilder {
         // The waker is kept by the node of the runtime for as long as the future is there.
         let of_runtime = runtime.shutdown_node();
         let mut closed = of_runtime.closed();
-        let waker = Waker::from(Arc::new(Ends { server: weak, runtime: of_runtime }));
+        let waker = Waker::from(Arc::new(RuntimeEnd { server: weak, runtime: of_runtime }));
         let is_closed = Pin::new(&mut closed).poll(&mut Context::from_waker(&waker)).is_ready();
         *lock(&server.kept) = Some((closed, asked));
         if is_closed {

@@ -73,11 +73,24 @@ fn the_top_is_that_of_a_sort_of_all() {
     latch.set(()).unwrap();
 }
 
+/// A supervisor that is stuck in a step until the latch is set.
+fn stuck_supervisor(runtime: &Runtime) -> (Handle<Supervisor>, Latch<()>) {
+    let (latch, entered) = (Latch::new(), Latch::new());
+    let (held, enters) = (latch.clone(), entered.clone());
+    let never = ChildSpec::new("never", move || {
+        _ = enters.set(());
+        _ = held.wait_timeout(LIMIT);
+        Idler
+    });
+    let stuck = runtime.spawn(Supervisor::builder().child(never).build().unwrap()).unwrap();
+    entered.wait_timeout(LIMIT).unwrap();
+    (stuck, latch)
+}
+
 #[test]
 fn the_tree_has_children_and_supervisors_that_do_not_answer() {
     let folder = Folder::new("tree");
     let runtime = Runtime::builder().workers(3).start().unwrap();
-    let latch = Latch::new();
     let below = || Supervisor::builder().child(ChildSpec::new("leaf", || Idler)).build().unwrap();
     let top = Supervisor::builder()
         .strategy(Strategy::RestForOne)
@@ -86,15 +99,7 @@ fn the_tree_has_children_and_supervisors_that_do_not_answer() {
         .build()
         .unwrap();
     let top = runtime.spawn(top).unwrap();
-    let (held, entered) = (latch.clone(), Latch::new());
-    let enters = entered.clone();
-    let stuck = Supervisor::builder().child(ChildSpec::new("never", move || {
-        _ = enters.set(());
-        _ = held.wait_timeout(LIMIT);
-        Idler
-    }));
-    let stuck = runtime.spawn(stuck.build().unwrap()).unwrap();
-    entered.wait_timeout(LIMIT).unwrap();
+    let (stuck, latch) = stuck_supervisor(&runtime);
     let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
     let mut client = Client::new(&console);
     let mut tree = Value::Null;
@@ -120,15 +125,7 @@ fn the_tree_has_children_and_supervisors_that_do_not_answer() {
 fn a_supervisor_that_does_not_answer_is_asked_once() {
     let folder = Folder::new("asked-once");
     let runtime = runtime();
-    let (latch, entered) = (Latch::new(), Latch::new());
-    let (held, enters) = (latch.clone(), entered.clone());
-    let stuck = Supervisor::builder().child(ChildSpec::new("never", move || {
-        _ = enters.set(());
-        _ = held.wait_timeout(LIMIT);
-        Idler
-    }));
-    let stuck = runtime.spawn(stuck.build().unwrap()).unwrap();
-    entered.wait_timeout(LIMIT).unwrap();
+    let (stuck, latch) = stuck_supervisor(&runtime);
     let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
     let mut client = Client::new(&console);
     for _ in 0..5 {
