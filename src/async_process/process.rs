@@ -11,6 +11,7 @@ use super::state::{Inner, Later, Listening, SharedState};
 use super::wake_flag::{Listener, WakeFlag};
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::primitives::{Arc, BriefGuard};
+use crate::process::propagation::{TraceContext, begin_deferred};
 use crate::{BoxError, CommandError, Events, Process, Step, StepOutput, StepResult};
 
 /// Makes a process of an `async fn`. See [the module](mod@crate::async_process).
@@ -94,22 +95,35 @@ where
             inner = shared.state.open();
         }
         if !(shared.flag.take() | inner.is_woken | matches!(stage, Stage::New(_))) {
-            return rest(inner, shared, events, out);
+            return rest(inner, shared, events, out, None);
         }
-        inner.lend(events, out);
-        drop(inner);
-        let mut lent = LentStep { state: &shared.state, events, out, is_over: false };
-        match poll(stage, shared) {
-            Some(Poll::Ready(Ok(output))) => Ok(Step::Done(output)),
-            Some(Poll::Ready(Err(error))) => Err(error),
-            Some(Poll::Pending) => {
-                let mut inner = shared.state.open();
-                inner.take_back(lent.events, lent.out);
-                lent.is_over = true;
-                rest(inner, shared, lent.events, lent.out)
+        // Kept until the lock is released, because its destructor is the user's code.
+        let mut trace;
+        loop {
+            inner.lend(events, out);
+            drop(inner);
+            if out.outbox.has_traces() {
+                begin_deferred();
             }
-            // The context that the builder was given has not called the poll.
-            None => Err(CommandError::Dropped.into()),
+            let mut lent = LentStep { state: &shared.state, events, out, is_over: false };
+            match poll(stage, shared) {
+                Some(Poll::Ready(Ok(output))) => return Ok(Step::Done(output)),
+                Some(Poll::Ready(Err(error))) => return Err(error),
+                Some(Poll::Pending) => {}
+                // The context that the builder was given has not called the poll.
+                None => return Err(CommandError::Dropped.into()),
+            }
+            trace = lent.out.current_trace();
+            inner = shared.state.open();
+            inner.take_back(lent.events, lent.out);
+            lent.is_over = true;
+            drop(lent);
+            // A wait that a traced answer has ended goes on in the trace. The step takes no other event.
+            if !(inner.is_woken && events.is_sealed()) {
+                let rests = rest(inner, shared, events, out, trace.as_ref());
+                drop_contained(trace);
+                return rests;
+            }
         }
     }
 
@@ -170,6 +184,7 @@ fn rest<'a, M, O>(
     shared: &'a Shared<M>,
     events: &mut Events<'_, M>,
     out: &mut StepOutput,
+    trace: Option<&Arc<dyn TraceContext>>,
 ) -> StepResult<O> {
     if inner.is_woken || shared.flag.is_set() {
         // The signals keep their places among the messages.
@@ -189,13 +204,17 @@ fn rest<'a, M, O>(
     let is_woken = inner.is_woken || shared.flag.is_set();
     let listener = match listener {
         Listening::Failed(error) => return Err(error.into()),
-        Listening::No if is_held && !is_woken => Listening::Yes(out.future(Listener(shared.flag.clone()))),
+        Listening::No if is_held && !is_woken => Listening::Yes(out.listener(Listener(shared.flag.clone()))),
         Listening::Yes(tag) if !is_held && !is_woken && !receives => {
             out.cancel_future(tag);
             Listening::Ending(tag)
         }
         listener => listener,
     };
+    if let Listening::Yes(tag) = listener {
+        // If the process receives, the next event may have nothing to do with this step.
+        out.goes_on_within(tag, trace.filter(|_| !receives));
+    }
     inner.put_listener(listener);
     drop(inner);
     Ok(match (is_woken, receives) {

@@ -276,7 +276,7 @@ impl<M> Inner<M> {
     pub(super) fn arrive(&mut self, events: &mut Events<'_, M>) -> Later<M> {
         let mut later = Later::new();
         if events.has_any() {
-            self.take_signals(events, &mut later);
+            self.take_signals(events, &mut later, false);
             if events.has_any() {
                 self.wake_receivers(&mut later);
             }
@@ -290,11 +290,11 @@ impl<M> Inner<M> {
             return true;
         }
         events.leave_messages();
-        self.take_signals(events, later);
+        self.take_signals(events, later, true);
         false
     }
 
-    fn take_signals(&mut self, events: &mut Events<'_, M>, later: &mut Later<M>) {
+    fn take_signals(&mut self, events: &mut Events<'_, M>, later: &mut Later<M>, is_leaving: bool) {
         // The end of a process may wait behind its answer.
         loop {
             while let Some(event) = events.next_control() {
@@ -303,6 +303,10 @@ impl<M> Inner<M> {
             // A step that may take messages takes the answers in their places among the messages. If nobody receives,
             // it takes them when it leaves the messages.
             if events.gives_messages() {
+                return;
+            }
+            // A traced answer is for the step that polls with it.
+            if is_leaving && events.is_next_answer_traced() {
                 return;
             }
             let Some(answer) = events.next_answer() else { return };

@@ -9,6 +9,7 @@ use super::context::Context;
 use super::state::{Found, Inner, Later, SharedState, Since};
 use crate::command::CancelRequest;
 use crate::process::event::LentEvents;
+use crate::process::propagation::begin_deferred;
 use crate::sched::mailbox::Control;
 use crate::{CommandError, Event, StepOutput, Tag};
 
@@ -50,7 +51,11 @@ impl<'a, M> Wait<'a, M> {
             Some(_) => inner.unregister(self.number.take(), &mut later),
             None => inner.register(&mut self.number, wakes, &mut later),
         }
+        let is_traced = inner.out.as_ref().is_some_and(|out| out.outbox.has_traces());
         drop(inner);
+        if is_traced {
+            begin_deferred();
+        }
         later.run();
         ready.map_or(Poll::Pending, Poll::Ready)
     }

@@ -171,12 +171,24 @@ pub struct DeadLetter<'a> {
     pub(crate) message: Option<&'a dyn Any>,
     /// The refusal of a process that lives elsewhere.
     pub(crate) refused: Option<&'a SendError>,
+    /// Tells the trace of the message, if it has one.
+    pub(crate) tell_trace: Option<&'a dyn Fn(&DeadLetter<'_>)>,
 }
 
 impl DeadLetter<'_> {
     /// A dead letter with this receiver and this reason. Nothing else is known of it.
     pub(crate) fn new(to: Pid, reason: DeadLetterReason) -> DeadLetter<'static> {
-        DeadLetter { to, name: None, from: None, reason, type_name: "", takes: None, message: None, refused: None }
+        DeadLetter {
+            to,
+            name: None,
+            from: None,
+            reason,
+            type_name: "",
+            takes: None,
+            message: None,
+            refused: None,
+            tell_trace: None,
+        }
     }
 
     /// The message, if it is of this type and still exists. `None` if a failed step had taken it.

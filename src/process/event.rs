@@ -2,6 +2,7 @@
 
 mod lent;
 mod tap;
+mod traced;
 
 use std::collections::VecDeque;
 
@@ -14,6 +15,7 @@ use super::step_activity::{Sight, StepActivity};
 use crate::pid::{Address, Pid};
 use crate::sched::feeds::Feeds;
 use crate::sched::mailbox::{Control, Envelope, Mailbox};
+use crate::sched::trace_marks::Context;
 
 pub(crate) use self::lent::LentEvents;
 pub(crate) use self::tap::{EventSource, EventTap, Replayed, Tap};
@@ -127,14 +129,27 @@ impl Taken {
 /// Both are in one box. So a step without them checks for them once, and drops one field.
 pub(crate) struct Kept<M> {
     /// Messages that earlier steps passed over. They are older than everything in the mailbox.
-    pub(crate) older: VecDeque<Envelope<M>>,
+    pub(crate) older: VecDeque<KeptMessage<M>>,
     /// Messages that this step has passed over. Empty between the steps.
-    passed: VecDeque<Envelope<M>>,
+    passed: VecDeque<KeptMessage<M>>,
     /// Whether the last step has left messages in `older` that it was not shown. They are behind those that it was.
     leaves_older: bool,
     pub(crate) feeds: Option<Box<Feeds<M>>>,
     /// Present if the process is recorded or replayed.
     pub(crate) tap: Option<Tap<M>>,
+}
+
+/// A message that was passed over.
+pub(crate) struct KeptMessage<M> {
+    pub(crate) envelope: Envelope<M>,
+    /// Its place in a trace.
+    pub(crate) context: Option<Context>,
+}
+
+impl<M> From<Envelope<M>> for KeptMessage<M> {
+    fn from(envelope: Envelope<M>) -> KeptMessage<M> {
+        KeptMessage { envelope, context: None }
+    }
 }
 
 impl<M> Default for Kept<M> {
@@ -229,9 +244,9 @@ impl<'a, M> Events<'a, M> {
         self.take_next(next)
     }
 
-    fn pass(&mut self, envelope: Envelope<M>) {
+    fn pass(&mut self, message: KeptMessage<M>) {
         self.taken |= MORE;
-        self.kept.get_or_insert_default().passed.push_back(envelope);
+        self.kept.get_or_insert_default().passed.push_back(message);
     }
 
     #[inline]
@@ -285,7 +300,10 @@ impl<'a, M> Events<'a, M> {
     /// Decides which event is next, and passes over messages that are not `wanted`. The predicate is called before a
     /// message is moved. So if it panics, no message is lost.
     #[inline(never)]
-    fn look(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
+    fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        if self.is_traced() {
+            return self.look_traced(&mut wanted);
+        }
         let has_signals = self.mailbox.has_signals();
         if has_signals && let Some(control) = self.control() {
             return Next::Control(Box::new(control));
@@ -323,7 +341,7 @@ impl<'a, M> Events<'a, M> {
             let Some(envelope) = self.mailbox.pop_message() else { break };
             self.budget -= 1;
             self.taken |= MORE;
-            kept.passed.push_back(envelope);
+            kept.passed.push_back(envelope.into());
         }
         tap.nothing();
         Next::Nothing
@@ -369,7 +387,7 @@ impl<'a, M> Events<'a, M> {
         });
         let taken = match &next {
             Next::Message => self.mailbox.messages.front_mut(),
-            Next::Kept => self.kept.as_mut().and_then(|kept| kept.older.front_mut()),
+            Next::Kept => self.kept.as_mut().and_then(|kept| Some(&mut kept.older.front_mut()?.envelope)),
             Next::Completed(_) | Next::Control(_) | Next::Nothing => None,
         };
         match (&next, taken) {
@@ -385,7 +403,7 @@ impl<'a, M> Events<'a, M> {
     fn play(&mut self, replayed: Replayed<M>) -> Next {
         match replayed {
             Replayed::Message(envelope) => {
-                self.kept.get_or_insert_default().older.push_front(envelope);
+                self.kept.get_or_insert_default().older.push_front(envelope.into());
                 Next::Kept
             }
             Replayed::Completed(completion) => {
@@ -401,6 +419,9 @@ impl<'a, M> Events<'a, M> {
     }
 
     fn look_untapped(&mut self, has_signals: bool, mut wanted: &mut dyn FnMut(&M) -> bool) -> Next {
+        if self.is_traced() {
+            return self.find_traced(wanted);
+        }
         let Some(feeds_first) = self.feeds().map(|feeds| feeds.is_next) else {
             return self.look_into_messages(has_signals, wanted);
         };
@@ -427,7 +448,7 @@ impl<'a, M> Events<'a, M> {
         let (is_found, has_passed) = feeds.look(&mut self.budget, wanted);
         self.taken |= if has_passed { MORE } else { 0 };
         let Some(message) = (if is_found { feeds.take() } else { None }) else { return false };
-        older.push_front(Envelope { from: None, message });
+        older.push_front(Envelope { from: None, message }.into());
         self.budget = self.budget.saturating_sub(1);
         self.note(StepActivity::Message { from: None });
         true
@@ -436,13 +457,14 @@ impl<'a, M> Events<'a, M> {
     /// Looks among the messages that earlier steps passed over, and then in the mailbox.
     fn look_into_messages(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
         while let Some(oldest) = self.kept.as_ref().and_then(|kept| kept.older.front()) {
-            let from = oldest.from;
-            if wanted(&oldest.message) {
+            let Envelope { from, message } = &oldest.envelope;
+            if wanted(message) {
+                let from = *from;
                 self.note(StepActivity::Message { from });
                 return Next::Kept;
             }
             let passed = self.kept.as_mut().and_then(|kept| kept.older.pop_front());
-            passed.into_iter().for_each(|envelope| self.pass(envelope));
+            passed.into_iter().for_each(|message| self.pass(message));
         }
         self.look_into_mailbox(has_signals, wanted)
     }
@@ -462,7 +484,7 @@ impl<'a, M> Events<'a, M> {
             }
             let Some(envelope) = self.mailbox.pop_message() else { break };
             self.budget -= 1;
-            self.pass(envelope);
+            self.pass(envelope.into());
         }
         Next::Nothing
     }
@@ -479,7 +501,7 @@ impl<'a, M> Events<'a, M> {
                 Some(self.take(envelope))
             }
             Next::Kept => {
-                let envelope = self.kept.as_mut()?.older.pop_front()?;
+                let KeptMessage { envelope, .. } = self.kept.as_mut()?.older.pop_front()?;
                 Some(self.take(envelope))
             }
             Next::Completed(completed) => Some(Event::Completed(completed)),
@@ -601,7 +623,7 @@ mod tests {
             let mut mailbox = filled([1]);
             mailbox.signal(completed(7));
             mailbox.signal(cancel());
-            let older = VecDeque::from([Envelope { from: None, message: 0 }]);
+            let older = VecDeque::from([Envelope { from: None, message: 0 }.into()]);
             let kept = Some(Box::new(Kept { older, ..Kept::default() }));
             let mut events = Events::new(Pid::FIRST, &mut mailbox, kept, true, 100, None);
             deal(&mut events);

@@ -6,7 +6,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::command::{Answer, CommandError, Tag};
+use super::propagation::{TraceContext, in_trace};
 use crate::outcome::{BoxError, Failure};
+use crate::primitives::Arc;
 use crate::sched::body::{StepOutput, Yield};
 use crate::sched::residents::{AnyFuture, BoxedFuture};
 
@@ -140,9 +142,23 @@ impl StepOutput {
         self.push_future(limit, Box::pin(TryFuture(Box::pin(future))))
     }
 
-    fn push_future<T>(&mut self, limit: Duration, future: BoxedFuture) -> Tag<T> {
+    pub(super) fn push_future<T>(&mut self, limit: Duration, future: BoxedFuture) -> Tag<T> {
+        let future = match self.current_trace() {
+            None => future,
+            Some(context) => Box::pin(TracedFuture { future, context }),
+        };
         let tag = self.tag();
         self.push(Yield::Future { tag: tag.id(), future, limit });
+        tag
+    }
+
+    /// As `future`, for a future of the library. It is in no trace.
+    pub(crate) fn listener<F>(&mut self, future: F) -> Tag<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let tag = self.tag_of_library();
+        self.push(Yield::Future { tag: tag.id(), future: Box::pin(future), limit: Duration::MAX });
         tag
     }
 
@@ -150,6 +166,19 @@ impl StepOutput {
     /// [`CommandError::Cancelled`], unless it was answered before.
     pub fn cancel_future<T>(&mut self, future: Tag<T>) {
         self.push(Yield::CancelFuture { tag: future.id() });
+    }
+}
+
+/// A future that is polled within a trace.
+pub(crate) struct TracedFuture {
+    pub(crate) future: BoxedFuture,
+    pub(crate) context: Arc<dyn TraceContext>,
+}
+
+impl AnyFuture for TracedFuture {
+    fn poll_any(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let TracedFuture { future, context: trace } = &mut *self;
+        in_trace(Some(&**trace), || future.as_mut().poll_any(context))
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use super::command::Answer;
 use super::dead_letter::DeadLetter;
+use super::propagation::Propagator;
 use crate::clock::Clock;
 use crate::outcome::{Failure, Panic, Reason};
 use crate::pid::Pid;
@@ -27,6 +28,11 @@ pub(crate) trait Host: Send + Sync {
     /// Whether somebody looks at the counts of steps.
     fn counts(&self) -> bool {
         false
+    }
+
+    /// Finds the trace of a yield, if the runtime propagates traces.
+    fn propagator(&self) -> Option<Arc<dyn Propagator>> {
+        None
     }
 
     /// Counts a reply that came too late.

@@ -10,6 +10,8 @@ pub(crate) mod entry;
 #[cfg(feature = "cluster")]
 mod node_error;
 pub(crate) mod dead_letter;
+pub(crate) mod propagation;
+mod span_propagator;
 mod cycle;
 pub(crate) mod command;
 pub(crate) mod host;
@@ -41,7 +43,7 @@ mod step_commands;
 mod step_sends;
 mod lent_output;
 mod retry;
-mod future_output;
+pub(crate) mod future_output;
 mod feed;
 #[cfg(feature = "stream")]
 mod stream;
@@ -67,10 +69,12 @@ pub use self::no_such_process::NoSuchProcessError;
 pub use self::node_error::NodeError;
 pub use self::observer::{Observer, ProcessIdentity, StuckStep};
 pub use self::process_trace::ProcessEvent;
+pub use self::propagation::{Propagator, StepEnd, StepSpan, TraceContext, TracedEvent, TracedStep};
 pub use self::recipient::Recipient;
 pub use self::relation::{Down, ExitSignal, Monitor, ParentEndPolicy, Recovered, RecoveredBy};
 pub use self::reply::{Completion, Reply};
 pub use self::retry::Retry;
+pub use self::span_propagator::SpanPropagator;
 pub use self::spawn::{SpawnOptions, Spawned};
 pub use self::step_activity::StepActivity;
 #[cfg(feature = "cluster")]

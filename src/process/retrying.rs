@@ -18,6 +18,7 @@ use super::command::{CommandError, Tag, TimerFired};
 use super::contract::{Process, Step, StepResult};
 use super::duty::{Duty, Entrust};
 use super::event::{Event, Events};
+use super::propagation::{TraceContext, in_trace};
 use super::reply::Completion;
 use super::retry::Retry;
 use crate::cancel::CancelCallback;
@@ -38,6 +39,8 @@ struct Retrying<T, F> {
     attempt: F,
     slot: Arc<Mutex<Slot>>,
     work: Option<Work<T>>,
+    /// The trace in which the command was yielded.
+    trace: Option<Arc<dyn TraceContext>>,
 }
 
 struct Work<T> {
@@ -143,7 +146,8 @@ impl StepOutput {
         });
         // Performed before the spawn, so that the process finds its duty.
         self.push(Yield::Entrust { tag: tag.id(), entrust });
-        match self.spawn(Retrying { retry, attempt, slot: slot.clone(), work: None }) {
+        let trace = self.current_trace();
+        match self.spawn(Retrying { retry, attempt, slot: slot.clone(), work: None, trace }) {
             Ok(_) => {
                 if let Some(Yield::Spawn(body)) = self.yields.last_mut() {
                     body.head.rare().is_helper = true;
@@ -210,7 +214,7 @@ where
         // The command may have been cancelled when the pause was over already.
         let Some(work) = self.work.as_mut().filter(|work| is_wanted(&work.duty)) else { return false };
         work.attempts = work.attempts.saturating_add(1);
-        match contain(|| (self.attempt)(out, work.attempts)) {
+        match contain(|| in_trace(self.trace.as_deref(), || (self.attempt)(out, work.attempts))) {
             Ok(tag) => {
                 work.current = Some(tag);
                 true

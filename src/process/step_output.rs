@@ -4,9 +4,11 @@ use std::any::Any;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::command::{Command, CommandError, Tag, TimerFired};
+use super::duty::CommandCancel;
 use super::handler::BoxedCommand;
 use super::names::{NameError, Naming, PendingNames, Subscription};
 use super::no_such_process::NoSuchProcessError;
+use super::propagation::{TraceContext, in_trace};
 use super::relation::{Monitor, Relate};
 use super::reply::{Ask, Reply};
 use super::target::{Accepts, Target};
@@ -161,6 +163,10 @@ impl StepOutput {
     }
 
     fn blocking_work<T>(&mut self, work: Work) -> Tag<T> {
+        let work = match self.current_trace() {
+            None => work,
+            Some(context) => Box::new(move |cancel: &CommandCancel| in_trace(Some(&*context), || work(cancel))),
+        };
         let tag = self.tag();
         self.push(Yield::Blocking { tag: tag.id(), work });
         tag
@@ -243,8 +249,29 @@ impl StepOutput {
         self.resolve(&target).unwrap_or_else(|_| self.link.nobody())
     }
 
+    /// As `tag`, for a command of the library. It is in no trace.
+    pub(super) fn tag_of_library<T>(&mut self) -> Tag<T> {
+        self.tags += 1;
+        Tag::new(self.tags)
+    }
+
+    /// Sets the trace in which a command is answered.
+    pub(crate) fn goes_on_within<T>(&mut self, command: Tag<T>, context: Option<&Arc<dyn TraceContext>>) {
+        if let Some(traces) = self.outbox.traces() {
+            traces.commands.push((command.id(), context.cloned()));
+        }
+    }
+
+    /// The trace in which the step runs, if the runtime propagates traces.
+    pub(crate) fn current_trace(&mut self) -> Option<Arc<dyn TraceContext>> {
+        self.outbox.traces()?.current()
+    }
+
     pub(super) fn tag<T>(&mut self) -> Tag<T> {
         self.tags += 1;
+        if let Some(traces) = self.outbox.traces() {
+            traces.note_command(self.tags);
+        }
         Tag::new(self.tags)
     }
 }

@@ -87,6 +87,7 @@ impl StepOutput {
             None => QueuedSend::of_process(self.pid, tag.id(), message),
             Some(route) => QueuedSend::to_recipient(self.pid, tag.id(), message, route),
         };
+        let send = send.in_trace(self.current_trace());
         self.push(Yield::SendTimeout(Box::new(SendRequest { to: pid, limit, send })));
         tag
     }

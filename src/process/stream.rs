@@ -9,7 +9,7 @@ use futures_core::Stream;
 use super::command::{Answer, Tag};
 use super::feed::Feed;
 use crate::outcome::drop_contained;
-use crate::sched::body::{StepOutput, Yield};
+use crate::sched::body::StepOutput;
 use crate::sched::feeds::NotFed;
 use crate::sched::residents::AnyFuture;
 
@@ -30,9 +30,7 @@ impl StepOutput {
     {
         let feed = self.feed(limit);
         let pump = Pump { stream: Some(Box::pin(stream)), feed, ticket: None };
-        let tag = self.tag();
-        self.push(Yield::Future { tag: tag.id(), future: Box::pin(pump), limit: Duration::MAX });
-        tag
+        self.push_future(Duration::MAX, Box::pin(pump))
     }
 }
 

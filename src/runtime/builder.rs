@@ -27,7 +27,7 @@ use crate::name_table::Names;
 use crate::outcome::{BoxError, tell_log};
 use crate::pool::{DEFAULT_IDLE_PERIOD, Pool, PoolBuildError, PoolBuilder};
 use crate::primitives::{Arc, AtomicU64, Mutex};
-use crate::process::{self, AnyHandler, AsyncHandler, Command, Observer, Pid, Responder};
+use crate::process::{self, AnyHandler, AsyncHandler, Command, Observer, Pid, Propagator, Responder};
 use crate::recording::Recorder;
 use crate::relations::Relations;
 use crate::sched::body::StepOutput;
@@ -95,6 +95,7 @@ pub struct RuntimeBuilder {
     observer: Option<Arc<dyn Observer>>,
     metrics: Option<MetricsOptions>,
     recorder: Option<Recorder>,
+    propagator: Option<Arc<dyn Propagator>>,
     handlers: HashMap<TypeId, AnyHandler>,
     /// The command of the newest handler that makes futures.
     newest_async: Option<TypeId>,
@@ -125,6 +126,7 @@ impl Runtime {
             observer: None,
             metrics: None,
             recorder: None,
+            propagator: None,
             handlers: HashMap::new(),
             newest_async: None,
             bad_limit: None,
@@ -247,6 +249,20 @@ impl RuntimeBuilder {
     /// nanoseconds more.
     pub fn metrics(mut self, options: MetricsOptions) -> RuntimeBuilder {
         self.metrics = Some(options);
+        self
+    }
+
+    /// Propagates traces along messages, answers, timers, futures, blocking closures and handlers. See
+    /// [`Propagator`].
+    ///
+    /// A message that is sent within a trace is stepped within it. It has a step of its own, with a span, and all that
+    /// this step yields is within the trace, too. Messages from outside of any trace stay outside, and are stepped as
+    /// without this option. Order, bounds and wake-ups do not change. A traced message has no trace any more when it
+    /// reaches a durable process or another node.
+    ///
+    /// Without this option, a message carries nothing for a trace.
+    pub fn propagate(mut self, propagator: impl Propagator) -> RuntimeBuilder {
+        self.propagator = Some(Arc::new(propagator));
         self
     }
 
@@ -516,6 +532,7 @@ impl RuntimeBuilder {
             is_observed: observer.is_some(),
             observer,
             recorder: self.recorder.map(|recorder| Arc::new(recorder.for_runtime()) as _),
+            propagator: self.propagator,
             stock: if self.max_processes.is_some() { 0 } else { STOCK },
             exact_times: self.exact_step_times,
             outside,

@@ -10,12 +10,20 @@ use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
 use crate::primitives::Arc;
 use crate::process::duty::{CommandCancel, Entrust};
+use crate::process::future_output::TracedFuture;
 use crate::process::handler::BoxedCommand;
+use crate::process::propagation::in_trace;
 use crate::process::{AnyHandler, CommandError, Duty, Pid};
 use crate::sched::body::{Head, Rare, Ready, Stage, Work};
 use crate::sched::open_work::OpenWork;
 use crate::sched::polling::in_context;
 use crate::sched::road::Executor;
+use crate::sched::trace_marks::Context;
+
+/// The context of a command that the process in hand has yielded.
+fn trace_of(body: &mut Ready, tag: u64) -> Option<Context> {
+    body.machine.mailbox().signals().as_ref()?.traces.as_ref()?.command(tag).cloned()
+}
 
 impl Core {
     /// The work of a process that others do for it. Its token is cancelled when the process has ended, or when its
@@ -53,8 +61,11 @@ impl Core {
     ) {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
             (Some(AnyHandler::Async(handler)), _) => {
-                let kind = command.kind();
-                let future = handler.future(command.command);
+                let (kind, context) = (command.kind(), trace_of(body, tag));
+                let mut future = in_trace(context.as_deref(), || handler.future(command.command));
+                if let Some(context) = context {
+                    future = Box::pin(TracedFuture { future, context });
+                }
                 let relayed = match &self.simulation {
                     None => Ok(future),
                     Some(simulation) => simulation.relay_future(body.head.pid, kind, future),
@@ -65,7 +76,7 @@ impl Core {
                 };
             }
             (Some(AnyHandler::Call(handler)), Some(core)) => {
-                let pid = body.head.pid;
+                let (pid, context) = (body.head.pid, trace_of(body, tag));
                 let (work, cancel) = self.work_of(&mut body.head);
                 let duty = Duty::new(core, pid, tag, cancel);
                 work.note(&duty);
@@ -77,7 +88,7 @@ impl Core {
                     Ok(duty) => {
                         // The handler is user code on this thread.
                         executor.let_go();
-                        return handler(command.command, duty);
+                        return in_trace(context.as_deref(), || handler(command.command, duty));
                     }
                     Err(why) => {
                         duty.give_up();

@@ -11,14 +11,11 @@ use crate::cancel::CancelToken;
 use crate::clock::Clock;
 use crate::groups::{Doer, Groups};
 use crate::name_table::Names;
-#[cfg(feature = "cluster")]
-use crate::outcome::drop_contained;
 use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, is_looking, lock, thread};
 use crate::process::command::why_dead;
-#[cfg(feature = "cluster")]
-use crate::process::host::CountedHost;
+use crate::process::propagation::Propagator;
 use crate::process::{
     Answer, AnyHandler, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason,
     NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
@@ -28,12 +25,10 @@ use crate::sched::body::{Head, Host, LimitedCommand, Ready, StepOutput, Yield};
 use crate::sched::cell::{BY_SHUTDOWN, Missing, NO_THREAD};
 use crate::sched::mailbox::{Control, Signal, Unwanted};
 #[cfg(feature = "cluster")]
-use crate::sched::non_local::{NonLocal, Stop};
+use crate::sched::non_local::Stop;
 use crate::sched::outbox::Outbox;
 use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
-#[cfg(feature = "cluster")]
-use crate::sched::turn::begin;
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
 use crate::timer::{TimerId, TimerSet};
 
@@ -211,45 +206,6 @@ impl Core {
 }
 
 /// The result as the answer to a command.
-#[cfg(feature = "cluster")]
-impl Core {
-    /// Asks a process of another node to end. `asker` is the process that does, and the tag of its command.
-    #[cold]
-    fn stop_elsewhere(&self, node: &dyn NonLocal, (asker, tag): (Pid, u64), to: Pid, stop: Stop) {
-        let Some(core) = self.shared() else { return };
-        let host = Arc::new(core as Arc<dyn crate::process::host::Host>) as CountedHost;
-        node.stop((asker, to), stop, Arc::new(Ask::of_process::<bool>(host, asker, tag, to)));
-    }
-}
-
-#[cfg(feature = "cluster")]
-impl Core {
-    /// Spawns a process for one of another node. `make` makes its body, which is then scheduled.
-    pub(crate) fn spawn_from_elsewhere(
-        &self,
-        make: impl FnOnce(Pid) -> Result<Ready, SpawnError>,
-    ) -> Result<(), SpawnError> {
-        let road = &self.road;
-        let visit = road.door.enter();
-        let Some(pid) = visit.as_ref().and_then(|_| road.table.vacancy()) else {
-            // It has a value of the user.
-            drop_contained(make);
-            let limit = road.table.limit();
-            return Err(if visit.is_some() { SpawnError::Limit { limit } } else { SpawnError::ShuttingDown });
-        };
-        match make(pid) {
-            Ok(body) => {
-                begin(self, &mut self.executor(), body, 0);
-                Ok(())
-            }
-            Err(why) => {
-                road.table.give_back_after(pid);
-                Err(why)
-            }
-        }
-    }
-}
-
 fn as_answer(told: Result<bool, NoSuchProcessError>) -> Answer {
     Ok(Box::new(told?))
 }
@@ -499,6 +455,10 @@ impl Host for Core {
 
     fn nobody(&self) -> Pid {
         self.road.table.nobody()
+    }
+
+    fn propagator(&self) -> Option<Arc<dyn Propagator>> {
+        self.road.propagator.clone()
     }
 
     fn counts(&self) -> bool {

@@ -3,6 +3,8 @@
 pub(crate) mod timed;
 pub(crate) mod simulated;
 pub(crate) mod dispatch;
+#[cfg(feature = "cluster")]
+mod for_nodes;
 mod command_work;
 mod send_work;
 mod futures;

@@ -106,7 +106,8 @@ fn begin<M: Send + 'static>(
             (message, why) => return State::Decided(Some(Err(Rejected::new(message, why)))),
         },
     };
-    let send = Arc::new(WaitingSend::new(to, message, route));
+    let context = core.road.current_trace();
+    let send = Arc::new(WaitingSend::new(to, message, route).in_trace(context));
     let number = wait_for_room(core, to, &send);
     let told = LatchFuture::new(send.told().clone());
     State::Waiting(Waiting { core: core.clone(), to, send, told, number, full, deadline, timer: None })

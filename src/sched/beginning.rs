@@ -87,8 +87,9 @@ pub(super) fn end_initialised<E: Engine, H: Executor>(
 #[inline(never)]
 pub(super) fn start(out: &mut StepOutput, body: &mut Ready) -> Begun {
     let process = body.machine.kind().process;
-    let _entered = tracing::level_enabled!(tracing::Level::TRACE)
-        .then(|| tracing::trace_span!("start", pid = %body.head.pid, process = process()).entered());
+    // With a propagator, all yields of `start` would be within the trace of this span.
+    let has_span = tracing::level_enabled!(tracing::Level::TRACE) && !out.outbox.has_traces();
+    let _entered = has_span.then(|| tracing::trace_span!("start", pid = %body.head.pid, process = process()).entered());
     out.load_draws(&body.head);
     body.machine.start(&mut body.head, out)
 }

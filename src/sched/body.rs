@@ -661,7 +661,7 @@ impl StepOutput {
             tags: 0,
             orders: Orders::default(),
             yields: Vec::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::with_traces(link.propagator()),
             stock: Vec::new(),
             spares: Spares::default(),
             spare_asks: SpareAsks::default(),

@@ -81,9 +81,7 @@ pub(super) fn bury_as<H: Executor>(road: &Road, executor: &mut H, mailbox: &mut 
     }
     executor.let_go();
     let counters = executor.counters();
-    mailbox.bury(&mut |from, type_name, message| {
-        road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..*all });
-    });
+    mailbox.bury(&mut |dead| dead.tell(all, |letter| road.dead_letter(counters, letter)));
 }
 
 /// Ends the feeds of a process, and reports every item that no step has taken.
@@ -92,9 +90,7 @@ fn bury_feeds<H: Executor>(road: &Road, executor: &mut H, body: &mut Ready) {
     executor.let_go();
     let (all, counters) = (DeadLetter::new(body.head.pid, DeadLetterReason::Ended), executor.counters());
     if let Some(feeds) = body.machine.feeds() {
-        feeds.bury(&mut |from, type_name, message| {
-            road.dead_letter(counters, &DeadLetter { from, type_name, message: Some(message), ..all });
-        });
+        feeds.bury(&mut |dead| dead.tell(&all, |letter| road.dead_letter(counters, letter)));
     }
 }
 

@@ -29,7 +29,7 @@ use std::any::{Any, type_name};
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::mailbox::{Envelope, Grave, Mailbox};
+use super::mailbox::{Dead, Envelope, Grave, Mailbox};
 use super::resident_waker::PollRequests;
 use crate::outcome::{contain, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -539,7 +539,7 @@ impl<M: Send + 'static> AnyFeeds for Feeds<M> {
         for mut feed in self.all.drain(..) {
             let (items, waiters) = feed.shared.end(Phase::Ended);
             for item in std::mem::take(&mut feed.items).into_iter().chain(items) {
-                grave(None, type_name::<M>(), &item);
+                grave(Dead { from: None, type_name: type_name::<M>(), message: &item, context: None });
                 drop_contained(item);
             }
             wake_all(waiters);

@@ -18,7 +18,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Ordering, Weak};
 use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
-use crate::process::event::{Events, Kept, Tap};
+use crate::process::event::{Events, Kept, KeptMessage, Tap};
 use crate::process::step_activity::Sight;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
@@ -226,8 +226,9 @@ impl<P: Process> Typed<P> {
     /// Puts a message back that a step has taken, in front of the first that `is_later`.
     pub(crate) fn put_back(&mut self, message: Envelope<P::Message>, is_later: impl Fn(Pid) -> bool) {
         let older = &mut self.kept().older;
-        let place = older.iter().position(|other| other.from.is_some_and(&is_later)).unwrap_or(older.len());
-        older.insert(place, message);
+        let is_later = |other: &KeptMessage<_>| other.envelope.from.is_some_and(&is_later);
+        let place = older.iter().position(is_later).unwrap_or(older.len());
+        older.insert(place, message.into());
     }
 
     /// Whether there are messages that earlier steps have left.
@@ -334,8 +335,16 @@ impl<P: Process> Machine for Typed<P> {
         let mut out = Mailbox::new();
         for _ in 0..too_many {
             let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
-            let oldest = kept.and_then(|kept| kept.older.pop_front()).or_else(|| self.mailbox.pop_message());
-            oldest.into_iter().for_each(|oldest| out.messages.push(oldest));
+            let oldest = match kept.and_then(|kept| kept.older.pop_front()) {
+                Some(oldest) => oldest,
+                None => {
+                    let context = self.mailbox.take_mark();
+                    let Some(envelope) = self.mailbox.pop_message() else { break };
+                    KeptMessage { envelope, context }
+                }
+            };
+            out.messages.push(oldest.envelope);
+            oldest.context.into_iter().for_each(|context| out.mark(context));
         }
         Some(Box::new(out))
     }
@@ -396,9 +405,18 @@ impl<P: Process> Machine for Typed<P> {
             if let Some(signals) = &mut self.mailbox.signals {
                 signals.shift(older.len() as u64);
             }
-            let mut all = Queue::Many(older);
+            let first_place = self.mailbox.signals.as_ref().map_or(0, |signals| signals.popped);
+            let mut marks = Vec::new();
+            let unmark = |(place, older): (u64, KeptMessage<_>)| {
+                marks.extend(older.context.map(|context| (first_place + place, context)));
+                older.envelope
+            };
+            let mut all = Queue::Many((0..).zip(older).map(unmark).collect());
             all.append(&mut self.mailbox.messages);
             self.mailbox.messages = all;
+            if !marks.is_empty() {
+                self.mailbox.signals.get_or_insert_default().put_marks_in_front(marks);
+            }
         }
         &mut self.mailbox
     }
@@ -449,7 +467,7 @@ impl<P: Process> Machine for Typed<P> {
 
     fn show_messages<'a>(&'a self, show: &mut dyn FnMut(Option<Pid>, &'a dyn Any)) {
         if let Some(kept) = self.rare.as_ref().and_then(|rare| rare.kept.as_ref()) {
-            kept.older.iter().for_each(|older| show(older.from, &older.message));
+            kept.older.iter().for_each(|older| show(older.envelope.from, &older.envelope.message));
         }
         self.mailbox.show_messages(show);
     }

@@ -10,7 +10,10 @@ pub(crate) use super::signals::{Control, Senders, Signal, Signals, Unwanted};
 use super::small_queue::SmallQueue;
 use crate::outcome::{LinkedExit, drop_contained};
 use crate::pid::Pid;
+use crate::process::dead_letter::DeadLetter;
+use crate::process::propagation::{TraceContext, with_trace};
 use crate::process::reply::Completion;
+use crate::sched::trace_marks::Context;
 
 /// The behaviour of a full mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +91,12 @@ impl<M> Mailbox<M> {
         envelope
     }
 
+    /// Takes the context of the next message. Call it before the message is taken.
+    #[inline]
+    pub(crate) fn take_mark(&mut self) -> Option<Context> {
+        self.signals.as_mut()?.take_mark()
+    }
+
     /// Drops everything. The caller should have taken the contents out.
     pub(crate) fn clear(&mut self) {
         if !matches!(self.messages, Queue::Empty) {
@@ -108,12 +117,31 @@ impl<M> Mailbox<M> {
     }
 }
 
-/// Called with a dead message: its sender, the name of its type, and the message.
-pub(crate) type Grave<'a> = dyn FnMut(Option<Pid>, &'static str, &dyn Any) + 'a;
+/// A dead message, as it is shown before it is dropped.
+pub(crate) struct Dead<'a> {
+    pub(crate) from: Option<Pid>,
+    pub(crate) type_name: &'static str,
+    pub(crate) message: &'a dyn Any,
+    pub(crate) context: Option<&'a dyn TraceContext>,
+}
+
+impl Dead<'_> {
+    /// Tells `tell` of the message. `all` has the properties that all these messages share.
+    pub(crate) fn tell(&self, all: &DeadLetter<'_>, tell: impl FnOnce(&DeadLetter<'_>)) {
+        let Dead { from, type_name, message, context } = *self;
+        with_trace(context, &DeadLetter { from, type_name, message: Some(message), ..*all }, tell);
+    }
+}
+
+/// Called with each dead message.
+pub(crate) type Grave<'a> = dyn FnMut(Dead<'_>) + 'a;
 
 /// A mailbox with its message type erased.
 pub(crate) trait AnyMailbox: Any + Send {
     fn signal(&mut self, signal: Signal);
+
+    /// Gives the last message a context.
+    fn mark(&mut self, context: Context);
 
     /// As `signal`, for a completion.
     fn complete(&mut self, completion: Completion);
@@ -177,13 +205,24 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         self.signals.get_or_insert_default().add(signal, arrived);
     }
 
+    fn mark(&mut self, context: Context) {
+        let last = self.arrived().saturating_sub(1);
+        self.signals.get_or_insert_default().mark(last, context);
+    }
+
     fn complete(&mut self, completion: Completion) {
         let arrived = self.arrived();
         self.signals.get_or_insert_default().completions.push((arrived, completion));
     }
 
     fn absorb(&mut self, other: &mut dyn AnyMailbox, limit: usize) -> u32 {
-        let signals = other.signals().take();
+        let mut signals = other.signals().take();
+        let is_same_type = (other as &dyn Any).is::<Mailbox<M>>();
+        let moved = if is_same_type { limit } else { 0 };
+        // Marks stay with their messages.
+        if let Some(left) = signals.as_mut().and_then(|signals| signals.split_marks(moved as u64)) {
+            other.signals().get_or_insert_default().traces = Some(left);
+        }
         let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
             // From a mailbox of another type, only the signals are moved. The messages among which its completions
             // had their places are not moved, so the completions come next.
@@ -229,9 +268,14 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     }
 
     fn bury(&mut self, grave: &mut Grave<'_>) {
-        while let Some(envelope) = self.messages.pop() {
-            grave(envelope.from, std::any::type_name::<M>(), &envelope.message);
+        while !self.messages.is_empty() {
+            let context = self.take_mark();
+            let Some(envelope) = self.pop_message() else { return };
+            let Envelope { from, message } = &envelope;
+            let type_name = std::any::type_name::<M>();
+            grave(Dead { from: *from, type_name, message, context: context.as_deref() });
             drop_contained(envelope);
+            drop_contained(context);
         }
     }
 

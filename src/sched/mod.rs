@@ -11,6 +11,7 @@ pub(crate) mod handed;
 #[cfg(feature = "cluster")]
 pub(crate) mod lease;
 mod small_queue;
+pub(crate) mod trace_marks;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod room_queue;
@@ -40,6 +41,7 @@ mod search;
 pub(crate) mod stuck_steps;
 pub(crate) mod non_local;
 pub(crate) mod road;
+mod step_traces;
 mod elsewhere;
 pub(crate) mod router;
 #[cfg(feature = "cluster")]

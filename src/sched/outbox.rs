@@ -3,6 +3,8 @@
 //! A lane holds its messages by value, without unsafe code. So a message needs no allocation on its way from one
 //! process to another. The receiver and its type are looked up once for each run of messages to the same receiver.
 
+mod traced;
+
 use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
 use std::iter::repeat_n;
@@ -10,10 +12,12 @@ use std::iter::repeat_n;
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::room_queue::QueuedSend;
+use super::trace_marks::{Context, TracedYields};
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
+use crate::process::propagation::Propagator;
 use crate::process::reply::Ask;
 
 /// The lanes of one step output. They are kept from step to step, so that their buffers are reused.
@@ -22,9 +26,29 @@ pub(crate) struct Outbox {
     lanes: Vec<(TypeId, Box<dyn Lane>)>,
     // The lane of the last send. It is looked at first, because most steps send one type of message.
     last: usize,
+    /// Present if the runtime has a propagator of traces.
+    traces: Option<Box<TracedYields>>,
 }
 
 impl Outbox {
+    /// An outbox whose messages carry the contexts in which they are yielded.
+    pub(crate) fn with_traces(propagator: Option<Arc<dyn Propagator>>) -> Outbox {
+        let traces = propagator.map(|propagator| Box::new(TracedYields::new(propagator)));
+        Outbox { traces, ..Outbox::default() }
+    }
+
+    /// Whether the runtime has a propagator of traces.
+    #[inline]
+    pub(crate) fn has_traces(&self) -> bool {
+        self.traces.is_some()
+    }
+
+    /// The contexts of the yields, if the runtime has a propagator of traces.
+    #[inline]
+    pub(crate) fn traces(&mut self) -> Option<&mut TracedYields> {
+        self.traces.as_deref_mut()
+    }
+
     /// Puts a message on the lane for its type. Returns the number of the lane.
     #[inline]
     pub(crate) fn push<M: Send + 'static>(&mut self, message: M) -> u32 {
@@ -41,16 +65,11 @@ impl Outbox {
         if self.lane_of::<M>().is_none() {
             self.find::<M>();
         }
+        if self.traces.is_some() {
+            return self.push_traced_copies(message, count);
+        }
         if let Some(lane) = self.lane_of::<M>() {
-            let before = lane.letters.len();
-            undo_if_panicking(
-                (lane, repeat_n(message, count)),
-                |(lane, copies)| lane.letters.extend(copies),
-                |(lane, copies)| {
-                    drop_contained(copies);
-                    lane.take_back(before);
-                },
-            );
+            lane.push_copies(message, count);
         }
         self.last as u32
     }
@@ -65,18 +84,20 @@ impl Outbox {
     #[inline(never)]
     fn find_and_push<M: Send + 'static>(&mut self, message: M) {
         self.find::<M>();
-        if let Some(lane) = self.lane_of::<M>() {
-            lane.letters.push_back(message);
+        match self.lane_of::<M>() {
+            Some(lane) => lane.letters.push_back(message),
+            None => self.push_traced(message),
         }
     }
 
     fn find<M: Send + 'static>(&mut self) {
         let wanted = TypeId::of::<M>();
         self.last = self.lanes.iter().position(|(of, _)| *of == wanted).unwrap_or_else(|| {
-            self.lanes.push((
-                wanted,
-                Box::new(LaneOf::<M> { letters: VecDeque::new(), dead: Vec::new(), waiting: 0, ask: None }),
-            ));
+            let lane: Box<dyn Lane> = match self.traces {
+                None => Box::new(LaneOf::<M>::new(VecDeque::new())),
+                Some(_) => traced::lane::<M>(),
+            };
+            self.lanes.push((wanted, lane));
             self.lanes.len() - 1
         });
     }
@@ -95,6 +116,7 @@ impl Outbox {
     /// Drops the messages that were not sent.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.clear());
+        self.traces.iter_mut().for_each(|traces| traces.clear());
     }
 
     /// Frees large empty buffers.
@@ -161,12 +183,34 @@ struct LaneOf<M> {
     /// The number of messages that wait behind others of their sender.
     waiting: u32,
     ask: Option<Arc<Ask>>,
+    /// The context of the next message. The lane needs it only if the message must wait.
+    context: Option<Context>,
 }
 
 /// The largest buffer, in bytes, that a lane keeps from one busy time to the next.
 const KEPT: usize = 64 * 1024;
 
 impl<M> LaneOf<M> {
+    fn new(letters: VecDeque<M>) -> LaneOf<M> {
+        LaneOf { letters, dead: Vec::new(), waiting: 0, ask: None, context: None }
+    }
+
+    /// Puts copies of a message here. The last copy is the message itself. If a clone panics, no copy stays here.
+    fn push_copies(&mut self, message: M, count: usize)
+    where
+        M: Clone,
+    {
+        let before = self.letters.len();
+        undo_if_panicking(
+            (self, repeat_n(message, count)),
+            |(lane, copies)| lane.letters.extend(copies),
+            |(lane, copies)| {
+                drop_contained(copies);
+                lane.take_back(before);
+            },
+        );
+    }
+
     /// Drops the messages after the first `count`.
     #[cold]
     fn take_back(&mut self, count: usize) {
@@ -188,7 +232,7 @@ impl<M: Send + 'static> LaneOf<M> {
     #[cold]
     fn wait(&mut self, count: u32, from: Pid, bounds: &mut Bounds) -> u32 {
         for message in self.letters.drain(..count as usize) {
-            bounds.wait(from, QueuedSend::plain(from, message, self.ask.take()));
+            bounds.wait(from, QueuedSend::plain(from, message, self.ask.take()).in_trace(self.context.take()));
         }
         self.waiting += count;
         0
@@ -266,7 +310,7 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
 
     fn split_off_first(&mut self) -> Box<dyn Lane> {
         let letters = self.letters.pop_front().into_iter().collect();
-        Box::new(LaneOf { letters, dead: Vec::new(), waiting: 0, ask: None })
+        Box::new(LaneOf::new(letters))
     }
 
     #[cfg(feature = "durable")]

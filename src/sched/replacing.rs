@@ -11,6 +11,7 @@ use super::traced::{trace, untrace};
 use crate::outcome::{Exit, Reason, drop_contained, tell_log};
 use crate::primitives::Arc;
 use crate::process::process_trace::TraceSink;
+use crate::process::propagation::{take_failed, with_trace};
 use crate::process::{DeadLetter, DeadLetterReason, Recovered, RecoveredBy};
 use crate::sched::body::{Ready, StepOutput, Successor};
 use crate::sched::mailbox::{AnyMailbox, Signal};
@@ -176,9 +177,12 @@ pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &R
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.
 fn lost<H: Executor>(road: &Road, executor: &mut H, body: &Ready, taken: u32) {
     executor.let_go();
+    // A step that has taken a traced message has taken no other one.
+    let context = take_failed();
     for _ in 0..taken {
         let type_name = (body.machine.kind().message_name)();
         let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadLetterReason::StepFailed) };
-        road.dead_letter(executor.counters(), &letter);
+        with_trace(context.as_deref(), &letter, |letter| road.dead_letter(executor.counters(), letter));
     }
+    drop_contained(context);
 }

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
+use crate::process::propagation::Propagator;
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
@@ -42,6 +43,8 @@ pub(crate) struct Road {
     pub(crate) is_observed: bool,
     /// The recorder of processes. If there is one, there is an observer.
     pub(crate) recorder: Option<Arc<dyn BodyRecorder>>,
+    /// Finds the traces of messages, if the runtime propagates traces.
+    pub(crate) propagator: Option<Arc<dyn Propagator>>,
     pub(crate) clock: Clock,
     /// When the runtime was started.
     pub(crate) start: Instant,
@@ -136,8 +139,8 @@ pub(crate) trait Executor {
     /// them.
     fn let_go(&mut self);
 
-    /// Records that a step begins, and shows [`StepActivity::Step`].
-    fn begins(&mut self, pid: Pid);
+    /// Records that a step of this process begins, and shows [`StepActivity::Step`].
+    fn begins(&mut self, pid: Pid, body: &mut Ready);
 
     /// The place where the activity of a step is shown, if a watchdog looks at it.
     #[inline]
@@ -175,15 +178,7 @@ pub(crate) trait Executor {
     }
 
     /// Counts a step that has returned, before its yields are performed, and shows [`StepActivity::AfterStep`].
-    #[inline(always)]
-    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
-        self.shows(StepActivity::AfterStep);
-        self.count(|counters| &counters.steps, 1);
-        self.count(|counters| &counters.stepped, u64::from(stepped.messages()));
-        if let Some(figures) = &self.counters().figures {
-            figures.stepped(body.machine.kind(), out, stepped);
-        }
-    }
+    fn counts_step(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped);
 
     /// Called before each yield of a step is performed. In a simulation others may have their turns meanwhile, as on
     /// other workers.
@@ -206,6 +201,7 @@ impl Road {
             observer: None,
             is_observed: false,
             recorder: None,
+            propagator: None,
             start: clock.now(),
             clock,
             dooms: AtomicUsize::new(0),
@@ -302,6 +298,9 @@ impl Road {
             });
         }
         self.tell_observer(|observer| observer.dead_letter(letter));
+        if let Some(tell) = letter.tell_trace {
+            tell(letter);
+        }
     }
 
     /// Calls the observer, if there is one, and contains its panics.
@@ -311,6 +310,16 @@ impl Road {
         {
             tell_log(|| tracing::error!(%panic, "an observer panicked"));
         }
+    }
+}
+
+/// Counts a step that has returned, on a thread that is no worker.
+pub(crate) fn count_step<H: Executor>(executor: &H, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+    executor.shows(StepActivity::AfterStep);
+    executor.count(|counters| &counters.steps, 1);
+    executor.count(|counters| &counters.stepped, u64::from(stepped.messages()));
+    if let Some(figures) = &executor.counters().figures {
+        figures.stepped(body.machine.kind(), out, stepped);
     }
 }
 
@@ -336,7 +345,14 @@ impl Executor for OutsideExecutor<'_> {
 
     fn let_go(&mut self) {}
 
-    fn begins(&mut self, _: Pid) {}
+    fn begins(&mut self, _: Pid, body: &mut Ready) {
+        self.road.prepare_span(body);
+    }
+
+    fn counts_step(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        self.road.finish_span(body, out);
+        count_step(self, body, out, stepped);
+    }
 
     fn about_now(&self) -> u64 {
         self.road.now_micros()

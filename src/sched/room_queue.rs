@@ -57,11 +57,13 @@ use std::any::{Any, type_name};
 use std::collections::{HashMap, VecDeque};
 
 use super::mailbox::{AnyMailbox, Envelope, Mailbox, Overflow};
+use super::trace_marks::Context;
 use crate::outcome::{Panic, Rejected, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::command::why_dead;
 use crate::process::host::Host;
+use crate::process::propagation::with_trace;
 use crate::process::{Answer, Ask, CommandError, DeadLetter, DeadLetterReason, NoSuchProcessError, SendError};
 use crate::timer::TimerId;
 
@@ -253,6 +255,7 @@ pub(crate) struct QueuedSend {
     /// The timer that ends its wait.
     timer: Option<(Arc<dyn Host>, TimerId)>,
     message: Box<dyn AnyMessage>,
+    context: Option<Context>,
 }
 
 impl QueuedSend {
@@ -267,7 +270,13 @@ impl QueuedSend {
     }
 
     pub(super) fn new(number: u64, message: impl AnyMessage + 'static) -> QueuedSend {
-        QueuedSend { number, timer: None, message: Box::new(message) }
+        QueuedSend { number, timer: None, message: Box::new(message), context: None }
+    }
+
+    /// Gives the message a context.
+    pub(crate) fn in_trace(mut self, context: Option<Context>) -> QueuedSend {
+        self.context = context;
+        self
     }
 
     /// Whether the message is converted when it has a place.
@@ -282,7 +291,8 @@ impl QueuedSend {
 
     /// Converts the message. This runs user code. The result is a plain message.
     pub(super) fn convert(&mut self) -> Result<QueuedSend, Panic> {
-        self.message.convert()
+        let converted = self.message.convert()?;
+        Ok(converted.in_trace(self.context.take()))
     }
 
     /// The answer for a message that is in a mailbox, or could not be converted.
@@ -309,7 +319,23 @@ impl QueuedSend {
 
     /// Moves the message into a mailbox.
     pub(super) fn enter(&mut self, mailbox: &mut dyn AnyMailbox, overflow: Option<Overflow>) -> Entry {
-        self.message.enter(mailbox, overflow)
+        let mut entry = self.message.enter(mailbox, overflow);
+        let is_in = match &mut entry {
+            Entry::Accepted => true,
+            Entry::Instead(oldest, DeadLetterReason::DroppedOldest) => {
+                oldest.context = mailbox.signals().as_mut().and_then(|signals| signals.take_last_mark());
+                true
+            }
+            Entry::Instead(newest, _) => {
+                newest.context = self.context.take();
+                false
+            }
+            Entry::Full | Entry::WrongType => false,
+        };
+        if is_in && let Some(context) = self.context.take() {
+            mailbox.mark(context);
+        }
+        entry
     }
 
     pub(super) fn waits_for_room(&self) -> bool {
@@ -325,7 +351,10 @@ impl QueuedSend {
         grave: &mut dyn FnMut(&DeadLetter<'_>),
     ) -> Option<(Pid, u64, Answer)> {
         self.forget_timer();
-        self.message.end(to, end, grave)
+        let context = self.context.take();
+        let told = self.message.end(to, end, &mut |letter| with_trace(context.as_deref(), letter, &mut *grave));
+        drop_contained(context);
+        told
     }
 
     /// Converts the message of a process, if it is to be converted and the result has type `M`, for a test that accepts
@@ -351,6 +380,7 @@ impl QueuedSend {
 
     /// The answer to a process whose message is handed back before it has waited.
     pub(crate) fn handed_back(self, why: SendError) -> Answer {
+        drop_contained(self.context);
         self.message.handed_back(why)
     }
 
@@ -562,6 +592,9 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
 impl QueuedSend {
     /// Reports a message that a full mailbox has dropped for another one.
     pub(crate) fn bury(self, to: Pid, reason: DeadLetterReason, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
-        self.message.bury(&DeadLetter::new(to, reason), grave);
+        let context = self.context;
+        let mut grave = |letter: &DeadLetter<'_>| with_trace(context.as_deref(), letter, &mut *grave);
+        self.message.bury(&DeadLetter::new(to, reason), &mut grave);
+        drop_contained(context);
     }
 }

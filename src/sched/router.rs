@@ -10,12 +10,14 @@ use super::resident_waker::PollRequests;
 use super::road::{Executor, OutsideExecutor, Road};
 use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Ordering};
+use crate::process::propagation::{current, with_trace};
 use crate::process::recipient::Route;
 use crate::process::{Answer, Completion, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
 use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::{Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Lane, Outbox};
+use crate::sched::trace_marks::Context;
 
 impl PollRequests for Road {
     fn request_poll(&self, pid: Pid) {
@@ -142,6 +144,11 @@ impl Road {
         });
     }
 
+    /// The trace in which the calling thread runs, if the runtime propagates traces.
+    pub(crate) fn current_trace(&self) -> Option<Context> {
+        self.propagator.as_ref().and_then(|propagator| current(&**propagator))
+    }
+
     /// Sends a message from outside the runtime.
     pub(crate) fn send<M: Send + 'static>(&self, to: Pid, message: M) -> Result<(), Rejected<M, SendError>> {
         self.offer(to, message, || ())
@@ -156,21 +163,34 @@ impl Road {
         full: impl FnOnce(),
     ) -> Result<(), Rejected<M, SendError>> {
         let (mut message, mut dead) = (Some(message), None);
+        let mut context = self.current_trace();
+        let mut dead_context = None;
         let mut limit = 0;
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
             let envelope = Envelope { from: None, message: message.take()? };
             let Some(bounds) = bounds else {
                 mailbox.messages.push(envelope);
+                context.take().into_iter().for_each(|context| mailbox.mark(context));
                 return Some(1);
             };
             match bounds.offer(mailbox, envelope) {
-                None => return Some(1),
+                None => {
+                    context.take().into_iter().for_each(|context| mailbox.mark(context));
+                    return Some(1);
+                }
                 Some((back, DeadLetterReason::Full)) => {
                     message = Some(back.message);
                     limit = bounds.bound.limit;
                 }
-                pushed_out => dead = pushed_out,
+                Some((newest, reason @ DeadLetterReason::DroppedNewest)) => {
+                    (dead, dead_context) = (Some((newest, reason)), context.take());
+                }
+                pushed_out => {
+                    dead_context = mailbox.signals.as_mut().and_then(|signals| signals.take_last_mark());
+                    context.take().into_iter().for_each(|context| mailbox.mark(context));
+                    dead = pushed_out;
+                }
             }
             Some(0)
         };
@@ -186,6 +206,7 @@ impl Road {
                     SendError::WrongType { pid: to, takes: takes(), sent: type_name::<M>() }
                 }
             };
+            drop_contained(context);
             return Err(Rejected::new(message, why));
         }
         if let Ok((Some(ready), _)) = posted {
@@ -198,7 +219,8 @@ impl Road {
             }
             let (type_name, shown) = (type_name::<M>(), Some(&message as &dyn Any));
             let letter = DeadLetter { from, type_name, message: shown, ..DeadLetter::new(to, reason) };
-            self.dead_letter(&self.outside, &letter);
+            with_trace(dead_context.as_deref(), &letter, |letter| self.dead_letter(&self.outside, letter));
+            drop_contained(dead_context);
             drop_contained(message);
         }
         Ok(())
@@ -228,7 +250,7 @@ impl Road {
             Ok(cell) => match full {
                 None => {
                     let place = ReservedPlace { road: self, cell, to };
-                    let mut outbox = Outbox::default();
+                    let mut outbox = Outbox::with_traces(self.propagator.clone());
                     let lane = route.push(&mut outbox, message);
                     place.fill(outbox.lane(lane), dead);
                     return Ok(());

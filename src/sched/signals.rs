@@ -15,6 +15,7 @@ use crate::process::relation::{Down, ExitSignal, LinkedBy, Monitor, Recovered};
 use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
 use crate::sched::small_queue::SmallQueue;
+use crate::sched::trace_marks::{Context, TraceMarks};
 
 /// An event that overtakes messages, or does not count as a message.
 pub(crate) enum Signal {
@@ -120,6 +121,8 @@ pub(crate) struct Signals {
     related: Option<Box<Related>>,
     // The last request to stop that a step has taken.
     asked_to_stop: Option<CancelRequest>,
+    // Present if messages or commands are traced.
+    pub(crate) traces: Option<Box<TraceMarks>>,
 }
 
 /// Fields that only processes with links or monitors need.
@@ -185,7 +188,7 @@ impl Signals {
 
     /// Whether nothing waits, and nothing has to be remembered.
     pub(crate) fn is_needless(&self) -> bool {
-        self.is_empty() && self.asked_to_stop.is_none()
+        self.is_empty() && self.asked_to_stop.is_none() && self.traces.as_ref().is_none_or(|traces| traces.is_empty())
     }
 
     pub(crate) fn add(&mut self, signal: Signal, arrived: u64) {
@@ -343,6 +346,10 @@ impl Signals {
             related.killer.into_iter().for_each(|killer| self.kill(killer));
         }
         self.asked_to_stop = theirs.asked_to_stop.or(self.asked_to_stop.take());
+        if let Some(mut traces) = theirs.traces {
+            traces.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
+            self.traces.get_or_insert_default().absorb(*traces);
+        }
         completions
     }
 
@@ -356,6 +363,9 @@ impl Signals {
         let popped = std::mem::take(&mut self.popped);
         (self.answered, self.free, self.free_of_answers) = (0, 0, false);
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived = place(arrived.saturating_sub(popped)));
+        if let Some(traces) = &mut self.traces {
+            traces.move_messages(|old| (old >= popped).then(|| place(old - popped)));
+        }
         self
     }
 
@@ -380,6 +390,9 @@ impl Signals {
                 .behind
                 .iter_mut()
                 .for_each(|(behind, _)| *behind = behind.moved(behind.answers, |old| old + messages));
+        }
+        if let Some(traces) = &mut self.traces {
+            traces.move_messages(|old| Some(old + messages));
         }
     }
 
@@ -434,6 +447,9 @@ impl Signals {
             related.behind.iter_mut().for_each(|(behind, _)| (behind.answers, behind.messages) = (0, behind.needed));
             related.behind.make_contiguous().sort_by_key(|(behind, _)| *behind);
         }
+        if let Some(traces) = &mut self.traces {
+            traces.forget_commands();
+        }
         let completions = self.completions.take_all().map(|(_, completed)| completed);
         control.into_iter().map(Signal::Control).chain(completions.map(Signal::Completed)).collect()
     }
@@ -468,6 +484,53 @@ impl Signals {
             related.behind.into_iter().for_each(drop_contained);
             drop_contained(related.killer);
         }
+        if let Some(traces) = self.traces {
+            traces.drop_each();
+        }
+    }
+
+    /// Marks the message at this place, which is the last one.
+    #[cold]
+    pub(crate) fn mark(&mut self, place: u64, context: Context) {
+        self.traces.get_or_insert_default().mark(place, context);
+    }
+
+    /// Whether the next message is traced.
+    #[cold]
+    pub(crate) fn is_marked(&mut self) -> bool {
+        let place = self.popped;
+        self.traces.as_mut().is_some_and(|traces| traces.is_marked(place))
+    }
+
+    /// The tag of the next completion. With messages, only if the completion is due among them.
+    #[cold]
+    pub(crate) fn next_tag(&self, messages: bool) -> Option<u64> {
+        let (arrived, completed) = self.completions.front()?;
+        (!messages || *arrived <= self.popped).then(|| completed.tag())
+    }
+
+    /// Takes out the marks of the messages behind the next `count`.
+    pub(crate) fn split_marks(&mut self, count: u64) -> Option<Box<TraceMarks>> {
+        let place = self.popped.saturating_add(count);
+        self.traces.as_mut()?.split_off(place)
+    }
+
+    /// Marks messages that have come in front of all others.
+    #[cold]
+    pub(crate) fn put_marks_in_front(&mut self, marks: Vec<(u64, Context)>) {
+        self.traces.get_or_insert_default().put_in_front(marks);
+    }
+
+    /// Takes the context of the message that was taken last.
+    #[cold]
+    pub(crate) fn take_last_mark(&mut self) -> Option<Context> {
+        self.traces.as_mut()?.take(self.popped.checked_sub(1)?)
+    }
+
+    /// Takes the context of the next message.
+    #[cold]
+    pub(crate) fn take_mark(&mut self) -> Option<Context> {
+        self.traces.as_mut()?.take(self.popped)
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) use super::engine::Engine;
 use super::polling::{begin_turn, poll_fresh, polls_are_due, settle_feeds};
 use super::replacing::{failed, hold, tell_of_freed, upgrade};
 use super::road::{Executor, Road};
+use super::step_traces::{note_commands, step_traced};
 use crate::outcome::{Exit, Failure, Reason, drop_contained, tell_log};
 use crate::primitives::Ordering;
 use crate::process::{CommandError, Completion, DeadLetterReason, Relate, StepActivity, WaitedForNothing};
@@ -53,12 +54,12 @@ pub(crate) fn turn<E: Engine, H: Executor>(
     loop {
         let doom = || if road.dooms.load(Ordering::Relaxed) > 0 { cell.doomed() } else { None };
         if let Some(reason) = doom() {
-            executor.begins(pid);
+            executor.begins(pid, &mut body);
             executor.shows(StepActivity::AfterStep);
             end_initialised(engine, executor, out, body, Exit::Terminated(reason));
             return After::Nothing;
         }
-        executor.begins(pid);
+        executor.begins(pid, &mut body);
         let is_first = body.head.stage != Stage::Open;
         if is_first {
             // A state machine that replaces another has its leases.
@@ -331,13 +332,6 @@ fn step<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut Ready, b
     stepped
 }
 
-#[cold]
-fn step_traced<H: Executor>(executor: &H, out: &mut StepOutput, body: &mut Ready, budget: u32) -> Stepped {
-    let process = (body.machine.kind().process)();
-    let _entered = tracing::trace_span!("step", pid = %body.head.pid, process).entered();
-    body.machine.step(&mut body.head, out, budget, executor.sight())
-}
-
 /// Performs the yields of `start`, or handles its failure. Returns the body if it is to be stepped now.
 #[inline(never)]
 fn started<E: Engine, H: Executor>(
@@ -347,6 +341,7 @@ fn started<E: Engine, H: Executor>(
     mut body: Ready,
 ) -> Result<Ready, After> {
     executor.shows(StepActivity::AfterStep);
+    note_commands(&mut body, out);
     if out.failure.is_some() {
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
     }

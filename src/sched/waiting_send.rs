@@ -22,11 +22,13 @@ use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 #[cfg(feature = "cluster")]
 use super::non_local::{NonLocal, WaitingOutside};
 use super::outbox::Outbox;
+use super::trace_marks::Context;
 use crate::latch::Latch;
-use crate::outcome::{Panic, contain};
+use crate::outcome::{Panic, contain, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::dead_letter::{DeadLetter, DeadLetterReason};
+use crate::process::propagation::with_trace;
 use crate::process::recipient::Route;
 #[cfg(feature = "cluster")]
 use crate::process::{NodeError, SendError};
@@ -38,6 +40,8 @@ pub(crate) struct WaitingSend<T> {
     route: Option<Arc<dyn Route<T>>>,
     slot: Mutex<Slot<T>>,
     told: Latch<Told>,
+    /// The trace of the message, until it is in the mailbox.
+    context: Mutex<Option<Context>>,
 }
 
 enum Slot<T> {
@@ -73,7 +77,19 @@ pub(crate) enum Told {
 
 impl<T: Send + 'static> WaitingSend<T> {
     pub(crate) fn new(to: Pid, message: T, route: Option<Arc<dyn Route<T>>>) -> WaitingSend<T> {
-        WaitingSend { to, route, slot: Mutex::new(Slot::Waiting(message)), told: Latch::new() }
+        let slot = Mutex::new(Slot::Waiting(message));
+        WaitingSend { to, route, slot, told: Latch::new(), context: Mutex::new(None) }
+    }
+
+    /// Gives the message a trace.
+    pub(crate) fn in_trace(self, context: Option<Context>) -> WaitingSend<T> {
+        *lock(&self.context) = context;
+        self
+    }
+
+    /// Marks the message, which is the last one in the mailbox.
+    fn mark(&self, mailbox: &mut dyn AnyMailbox) {
+        lock(&self.context).take().into_iter().for_each(|context| mailbox.mark(context));
     }
 
     /// The conversion of the message, if it has one.
@@ -88,6 +104,8 @@ impl<T: Send + 'static> WaitingSend<T> {
 
     /// Takes the message back, if it was not sent.
     pub(crate) fn take_back(&self) -> Option<T> {
+        let context = lock(&self.context).take();
+        drop_contained(context);
         match self.take_if(|slot| matches!(slot, Slot::Waiting(_) | Slot::Back(_))) {
             Some(Slot::Waiting(message) | Slot::Back(message)) => Some(message),
             _ => None,
@@ -151,10 +169,14 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
         let mut slot = lock(&self.slot);
         if let Slot::Converted(outbox, lane) = &mut *slot {
             let lane = outbox.lane(*lane);
-            return match bounds {
+            let grown = match bounds {
                 Some(bounds) => lane.fill_place(mailbox, bounds),
                 None => lane.fill(1, None, mailbox, None),
             };
+            if grown == Some(1) {
+                self.mark(mailbox);
+            }
+            return grown;
         }
         let Slot::Waiting(_) = &*slot else { return Some(0) };
         let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<T>>()?;
@@ -163,6 +185,7 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
                 Some(bounds) => bounds.put(mailbox, message),
                 None => mailbox.messages.push(Envelope { from: None, message }),
             }
+            self.mark(mailbox);
         }
         Some(1)
     }
@@ -181,7 +204,11 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
             && !is_sent
         {
             // It cannot be handed back, so it counts as accepted.
-            outbox.lane(lane).bury(1, &DeadLetter::new(self.to, DeadLetterReason::Ended), grave);
+            let context = lock(&self.context).take();
+            outbox.lane(lane).bury(1, &DeadLetter::new(self.to, DeadLetterReason::Ended), &mut |letter| {
+                with_trace(context.as_deref(), letter, &mut *grave);
+            });
+            drop_contained(context);
         }
         let _ = self.told.set(told);
     }

@@ -93,7 +93,8 @@ pub(super) struct Own {
     pub(super) is_watched: bool,
     /// Decides which steps are timed, if the runtime has figures by type.
     timing: Option<Timing>,
-    /// Whether there is more to do than usual when a step begins and when it has returned, for one of these two.
+    /// Whether there is more to do than usual when a step begins and when it has returned: for one of these two, or for
+    /// traces.
     is_observed: bool,
     /// Whether this is a spare, which exits when it is no longer needed.
     pub(super) is_spare: bool,
@@ -129,7 +130,7 @@ impl<E: Engine> Worker<E> {
             view: road.views[index].clone(),
             is_watched,
             timing: directory.map(|directory| Timing::new(directory.time_one_in, index)),
-            is_observed: is_watched || directory.is_some(),
+            is_observed: is_watched || directory.is_some() || road.propagator.is_some(),
             is_spare: index >= road.workers,
             road,
             index,
@@ -331,9 +332,10 @@ impl Own {
         view.current.store(pid.to_word(), Ordering::Release);
     }
 
-    /// As `shows_step_of`, for a watchdog and for the time of the step.
+    /// As `shows_step_of`, for a watchdog, for the time of the step, and for its trace.
     #[inline(never)]
-    fn begins_observed(&mut self, pid: Pid) {
+    fn begins_observed(&mut self, pid: Pid, body: &mut Ready) {
+        self.road.prepare_span(body);
         if self.is_watched {
             self.begins_watched(pid);
         } else {
@@ -346,9 +348,10 @@ impl Own {
         }
     }
 
-    /// Handles the return of a step for a watchdog and for the figures.
+    /// Handles the return of a step for a watchdog, for the figures, and for its trace.
     #[inline(never)]
-    fn returned_observed(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+    fn returned_observed(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        self.road.finish_span(body, out);
         if self.is_watched {
             self.shows_return();
         }
@@ -583,12 +586,12 @@ impl Executor for Own {
     }
 
     #[inline]
-    fn begins(&mut self, pid: Pid) {
-        if self.is_observed { self.begins_observed(pid) } else { self.shows_step_of(pid) }
+    fn begins(&mut self, pid: Pid, body: &mut Ready) {
+        if self.is_observed { self.begins_observed(pid, body) } else { self.shows_step_of(pid) }
     }
 
     #[inline(always)]
-    fn counts_step(&mut self, body: &Ready, out: &mut StepOutput, stepped: Stepped) {
+    fn counts_step(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
         if self.is_observed {
             self.returned_observed(body, out, stepped);
         }

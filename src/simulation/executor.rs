@@ -12,7 +12,7 @@ use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::Core;
 use crate::sched::body::{Ready, StepOutput, Stepped, Verdict};
 use crate::sched::counters::Counters;
-use crate::sched::road::Executor;
+use crate::sched::road::{Executor, count_step};
 
 /// Gives one turn in a world.
 pub(super) struct WorldExecutor<'a> {
@@ -79,7 +79,14 @@ impl Executor for WorldExecutor<'_> {
 
     fn let_go(&mut self) {}
 
-    fn begins(&mut self, _: Pid) {}
+    fn begins(&mut self, _: Pid, body: &mut Ready) {
+        self.core.road.prepare_span(body);
+    }
+
+    fn counts_step(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        self.core.road.finish_span(body, out);
+        count_step(self, body, out, stepped);
+    }
 
     fn sight(&self) -> Option<&Sight> {
         Some(&self.shared.sight)

@@ -19,6 +19,8 @@ mod panics;
 mod script;
 #[path = "../common/sums.rs"]
 mod sums;
+#[path = "../common/traces.rs"]
+mod traces;
 mod actor;
 mod bounded;
 mod monitor;
@@ -54,6 +56,7 @@ use crate::monitor::Note;
 use crate::records::{World, WrittenAs};
 use crate::seeded::random_programs;
 use crate::sums::sums_agree;
+use crate::traces::Traces;
 
 #[derive(Clone, Debug)]
 struct Program {
@@ -89,6 +92,12 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
         true => builder().metrics(MetricsOptions::new().time_one_in(1)),
         false => builder(),
     };
+    // Every second pair of programs has traces: one yield in three begins one, or is within one.
+    let traces = (program.step_events % 4 < 2).then(|| Traces::beginning_one_in(3));
+    let builder = match &traces {
+        Some(traces) => builder.propagate(traces.clone()),
+        None => builder,
+    };
     let runtime = builder
         .workers(program.workers)
         .step_events(program.step_events)
@@ -114,7 +123,21 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     if has_figures {
         sums_agree(&runtime, &runtime.snapshot())?;
     }
-    check(&runtime, &watcher, &world)
+    check(&runtime, &watcher, &world)?;
+    drop(runtime);
+    traces.map_or(Ok(()), |traces| check_traces(&traces))
+}
+
+/// Each span has ended, and nothing is left of any context.
+fn check_traces(traces: &Traces) -> Result<(), String> {
+    let spans = traces.spans();
+    if let Some(open) = spans.iter().find(|span| span.parent.is_some() && span.end.is_empty()) {
+        return Err(format!("the span of a step has not ended: {open:?}"));
+    }
+    match traces.contexts() {
+        0 => Ok(()),
+        left => Err(format!("{left} contexts of traces are left")),
+    }
 }
 
 fn spawn_roots(program: &Program, runtime: &Runtime, world: &Arc<World>) -> Result<(), String> {

@@ -14,6 +14,8 @@ mod panics;
 mod script;
 #[path = "../common/sums.rs"]
 mod common_sums;
+#[path = "../common/traces.rs"]
+mod traces;
 #[allow(dead_code)]
 #[path = "../process/helpers.rs"]
 mod helpers;
@@ -29,6 +31,7 @@ mod parts;
 mod dashboard;
 mod describing;
 mod tracing_one;
+mod propagating;
 #[cfg(feature = "durable")]
 mod coded;
 #[cfg(feature = "metrics")]

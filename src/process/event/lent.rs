@@ -5,6 +5,7 @@
 
 use super::{Event, Events, Kept, Taken};
 use crate::pid::Pid;
+use crate::process::propagation::defer_span;
 use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
 use crate::sched::mailbox::Mailbox;
@@ -32,7 +33,7 @@ impl<M> Events<'_, M> {
         if self.sight.is_some() && self.messages {
             // The watchdog does not see which event a poll takes. Mostly it is this one.
             let kept = self.kept.as_ref().and_then(|kept| kept.older.front());
-            let first = kept.or(self.mailbox.messages.front()).map(|envelope| envelope.from);
+            let first = kept.map(|kept| &kept.envelope).or(self.mailbox.messages.front()).map(|envelope| envelope.from);
             first.into_iter().for_each(|from| self.note(StepActivity::Message { from }));
         }
         let plain = self.messages && self.kept.is_none();
@@ -59,7 +60,7 @@ impl<M> Events<'_, M> {
 
     /// Takes the next control signal that is due.
     pub(crate) fn next_control(&mut self) -> Option<Event<M>> {
-        if !self.mailbox.has_signals() {
+        if !self.mailbox.has_signals() || self.is_sealed() {
             return None;
         }
         self.control().map(|control| Box::new(control).into())
@@ -67,6 +68,9 @@ impl<M> Events<'_, M> {
 
     /// Takes the next answer to a command, whatever messages have arrived before it.
     pub(crate) fn next_answer(&mut self) -> Option<Completion> {
+        if self.is_traced() {
+            return defer_span(|| self.next_traced_answer(false));
+        }
         let completion = self.mailbox.signals.as_mut()?.next_completion(false)?;
         self.taken |= super::MORE;
         Some(completion)
@@ -138,7 +142,11 @@ impl<M> LentEvents<M> {
             sight: None,
             plain: rest.plain,
         };
-        run(&mut Opened { events, rest }.events)
+        let mut opened = Opened { events, rest };
+        if opened.events.is_traced() {
+            return defer_span(|| run(&mut opened.events));
+        }
+        run(&mut opened.events)
     }
 }
 

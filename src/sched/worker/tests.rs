@@ -6,6 +6,7 @@ use crate::process::{
     Address, Event, Events, Pid, Process, SpawnOptions, Step, StepOutput, StepResult, described_body,
 };
 use crate::runtime::Runtime;
+use crate::sched::body::Ready;
 use crate::sched::engine::Engine;
 use crate::sched::find_work::STEPS_A_LOOK_ELSEWHERE;
 use crate::sched::road::Executor as _;
@@ -32,6 +33,12 @@ where
     fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
         (self.0)(events, out)
     }
+}
+
+/// The body of a process that does nothing.
+fn idle_body(pid: Pid) -> Ready {
+    let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
+    described_body(idle, pid, SpawnOptions::new(), None)
 }
 
 /// In each of its three steps sends the number of the step.
@@ -201,15 +208,14 @@ fn sleeping_workers_are_told_while_a_step_wakes_many() {
     until("the other worker sleeps", || own.road.sleep.all_sleep(1, || false));
     let pid = Pid::new(0, 1, 1).unwrap();
     for step in 0..3 {
-        own.begins(pid);
+        own.begins(pid, &mut idle_body(pid));
         if step == 2 {
             // There are no hand-offs for a while, and others wait. So nothing goes into the slot.
             assert!(own.take_next().is_some());
             own.handed_off_in_a_row = HANDED_OFF_IN_A_ROW;
         }
         let told = |number: u32| {
-            let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
-            own.woken(described_body(idle, pid, SpawnOptions::new(), None));
+            own.woken(idle_body(pid));
             assert_eq!(own.view.counters.woke_others.get(), u64::from(step > 0 || number > 0));
             !own.offered
         };
@@ -236,12 +242,11 @@ fn what_a_slice_of_yields_wakes_is_held_back_to_its_end() {
     let pid = Pid::new(0, 1, 1).unwrap();
     let wake = |own: &mut Own, many: usize| {
         for _ in 0..many {
-            let idle = Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Idle));
-            own.woken(described_body(idle, pid, SpawnOptions::new(), None));
+            own.woken(idle_body(pid));
         }
         own.queues.waiting()
     };
-    own.begins(pid);
+    own.begins(pid, &mut idle_body(pid));
     own.hold_back();
     // The first one is in the hand-off slot.
     assert_eq!(wake(own, 11), 0);

@@ -1,0 +1,230 @@
+//! Traces along messages: what the program's tracing tells the runtime, and what the runtime tells it.
+//!
+//! A message that is sent within a trace carries its *context*. It has a step of its own, and that step has a span. The
+//! yields of that step carry the context of the span, and so on. `sched/trace_marks.rs` has the protocol.
+
+use std::any::Any;
+use std::cell::RefCell;
+
+use super::dead_letter::DeadLetter;
+use crate::outcome::{Exit, contain, drop_contained, tell_log};
+use crate::pid::Pid;
+use crate::primitives::Arc;
+
+/// Finds the trace in which a message or a command is yielded.
+///
+/// Give it to [`RuntimeBuilder::propagate`](crate::config::RuntimeBuilder::propagate). [`SpanPropagator`] follows the
+/// spans of `tracing`. The crate `procession-otel` has one for OpenTelemetry.
+pub trait Propagator: Send + Sync + 'static {
+    /// The context of the code that runs on this thread now. `None` outside of any trace.
+    ///
+    /// The runtime calls this for each message and each command, in the step that yields it, and for each message from
+    /// outside, on the thread that sends it.
+    fn current(&self) -> Option<Arc<dyn TraceContext>>;
+}
+
+/// A place in a trace. A message or a command carries it.
+///
+/// A panic in one of these calls is contained and logged.
+pub trait TraceContext: Send + Sync + 'static {
+    /// Begins the span of a step. Its parent is this context.
+    ///
+    /// The span is the [current](Propagator::current) one of this thread until its [`end`](StepSpan::end). A runtime
+    /// begins it when the step takes the event, and ends it on the same thread when the step has returned.
+    fn begin_step(&self, step: &TracedStep<'_>) -> Box<dyn StepSpan>;
+
+    /// Makes this context the current one of this thread, until the returned value is dropped on the same thread.
+    ///
+    /// The runtime calls this before it runs a blocking closure or a handler, or polls a future, that was yielded in
+    /// this context. It begins no span.
+    fn enter(&self) -> Box<dyn Any>;
+
+    /// Records that a message with this context became a dead letter.
+    fn dead_letter(&self, letter: &DeadLetter<'_>);
+}
+
+/// The span of one step, from [`TraceContext::begin_step`].
+pub trait StepSpan {
+    /// Ends the span. The step has returned.
+    fn end(self: Box<Self>, end: StepEnd<'_>);
+}
+
+/// A step that has taken a traced event.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TracedStep<'a> {
+    /// The process.
+    pub pid: Pid,
+    /// The type of the process.
+    pub type_name: &'static str,
+    /// The name of the process, if it has one.
+    pub name: Option<&'a str>,
+    /// The event.
+    pub event: TracedEvent,
+}
+
+/// The traced event of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TracedEvent {
+    /// A message.
+    #[non_exhaustive]
+    Message {
+        /// The type of the message.
+        type_name: &'static str,
+        /// The sender. `None` if the message was sent from outside.
+        from: Option<Pid>,
+    },
+    /// The answer to a command.
+    #[non_exhaustive]
+    Completed {
+        /// The tag of the command.
+        tag: u64,
+    },
+}
+
+/// How a traced step has ended.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum StepEnd<'a> {
+    /// The step has returned `Ok`. Its yields are performed now.
+    Succeeded,
+    /// The step has failed. It passes its trace on to nobody, because its yields are dropped.
+    Failed(&'a Exit),
+}
+
+/// The PID, the type and the name of a process.
+type Identity = (Pid, fn() -> &'static str, Option<Arc<str>>);
+
+/// The step that runs on a thread, for the span that it may begin.
+#[derive(Default)]
+struct Stepped {
+    process: Option<Identity>,
+    span: Option<Box<dyn StepSpan>>,
+    /// The message of the span.
+    context: Option<Arc<dyn TraceContext>>,
+    /// The span begins later, because a lock is held.
+    defers: bool,
+    deferred: Option<(Arc<dyn TraceContext>, TracedEvent)>,
+}
+
+thread_local! {
+    static STEPPED: RefCell<Stepped> = RefCell::default();
+}
+
+/// Records which process the calling thread steps from now on.
+pub(crate) fn step_begins(pid: Pid, type_name: fn() -> &'static str, name: Option<&Arc<str>>) {
+    let stepped = Stepped { process: Some((pid, type_name, name.cloned())), ..Stepped::default() };
+    // A step whose body was lost has left its span.
+    let Stepped { span, context, deferred, .. } = STEPPED.replace(stepped);
+    drop_contained(span);
+    drop_contained(context);
+    drop_contained(deferred);
+}
+
+/// Begins the span of the step that runs on the calling thread.
+pub(crate) fn begin_span(context: Arc<dyn TraceContext>, event: TracedEvent) {
+    let process = STEPPED.with_borrow_mut(|stepped| match stepped.defers {
+        true => {
+            stepped.deferred = Some((context.clone(), event));
+            None
+        }
+        false => stepped.process.clone(),
+    });
+    let Some((pid, type_name, name)) = process else { return };
+    let step = TracedStep { pid, type_name: type_name(), name: name.as_deref(), event };
+    let span = contained(|| context.begin_step(&step));
+    let is_message = matches!(event, TracedEvent::Message { .. });
+    let other = STEPPED.with_borrow_mut(|stepped| {
+        stepped.span = span;
+        if is_message { stepped.context.replace(context) } else { Some(context) }
+    });
+    drop_contained(other);
+}
+
+/// Runs this under a lock. A span begins only when [`begin_deferred`] is called.
+pub(crate) fn defer_span<R>(run: impl FnOnce() -> R) -> R {
+    /// Also ends the deferring if a predicate panics.
+    struct Deferring;
+
+    impl Drop for Deferring {
+        fn drop(&mut self) {
+            STEPPED.with_borrow_mut(|stepped| stepped.defers = false);
+        }
+    }
+
+    STEPPED.with_borrow_mut(|stepped| stepped.defers = true);
+    let _deferring = Deferring;
+    run()
+}
+
+/// Begins the span that was deferred, if one was.
+pub(crate) fn begin_deferred() {
+    if let Some((context, event)) = STEPPED.with_borrow_mut(|stepped| stepped.deferred.take()) {
+        begin_span(context, event);
+    }
+}
+
+/// Ends the span of the step that has returned on the calling thread, if it has one.
+pub(crate) fn end_span(end: StepEnd<'_>) {
+    begin_deferred();
+    let (span, context) = STEPPED.with_borrow_mut(|stepped| {
+        // The message of a failed step is a dead letter.
+        let context = if matches!(end, StepEnd::Failed(_)) { None } else { stepped.context.take() };
+        (stepped.span.take(), context)
+    });
+    if let Some(span) = span {
+        contained(|| span.end(end));
+    }
+    drop_contained(context);
+}
+
+/// Takes the context of the message of a step that has failed on the calling thread.
+pub(crate) fn take_failed() -> Option<Arc<dyn TraceContext>> {
+    STEPPED.with_borrow_mut(|stepped| stepped.context.take())
+}
+
+/// The context in which the calling thread runs.
+pub(crate) fn current(propagator: &dyn Propagator) -> Option<Arc<dyn TraceContext>> {
+    contained(|| propagator.current()).flatten()
+}
+
+/// Runs `run` in a context.
+pub(crate) fn in_trace<R>(context: Option<&dyn TraceContext>, run: impl FnOnce() -> R) -> R {
+    let _entered = context.and_then(|context| contained(|| context.enter())).map(Entered);
+    run()
+}
+
+/// Calls `bury` with a dead letter that tells the trace of its message.
+pub(crate) fn with_trace(
+    context: Option<&dyn TraceContext>,
+    letter: &DeadLetter<'_>,
+    bury: impl FnOnce(&DeadLetter<'_>),
+) {
+    match context {
+        None => bury(letter),
+        Some(context) => {
+            let tell = |letter: &DeadLetter<'_>| _ = contained(|| context.dead_letter(letter));
+            bury(&DeadLetter { tell_trace: Some(&tell), ..*letter });
+        }
+    }
+}
+
+/// The guard of a context. Its destructor is the user's, so a panic in it is contained.
+struct Entered(Box<dyn Any>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        drop_contained(std::mem::replace(&mut self.0, Box::new(())));
+    }
+}
+
+fn contained<R>(run: impl FnOnce() -> R) -> Option<R> {
+    match contain(run) {
+        Ok(result) => Some(result),
+        Err(panic) => {
+            tell_log(|| tracing::error!(%panic, "a propagator of traces panicked"));
+            None
+        }
+    }
+}
