@@ -124,6 +124,7 @@ impl Suite {
                 Long("smoke") => options.smoke = true,
                 Long("bare") => options.bare = true,
                 Long("metrics") => options.beside = Beside::Metrics,
+                Long("traces") => options.beside = Beside::Traces,
                 Long("store") if cfg!(feature = "durable") => options.beside = Beside::Store,
                 Long("store") => return Err("--store needs a build with `--features durable`".into()),
                 Long("node") if cfg!(feature = "cluster") => options.beside = Beside::Node,
@@ -166,6 +167,8 @@ impl Suite {
              --smoke      small counts, to see that everything works\n  \
              --bare       no head above the table\n  \
              --metrics    with figures by type of process\n  \
+             --traces     with each message in a trace that nobody looks at
+  \
              --store      with a store open that nobody uses (a build with `--features durable`)\n  \
              --node       as a node that is connected with another one (a build with `--features cluster`)\n  \
              --help       this\n\n\

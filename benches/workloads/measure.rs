@@ -44,6 +44,8 @@ pub(crate) enum Beside {
     Nothing,
     /// Figures by type of process.
     Metrics,
+    /// Traces: each message is within one, and the propagator does nothing.
+    Traces,
     /// A store of durable processes, which is open.
     Store,
     /// A connection to another node, in this program.
@@ -56,6 +58,7 @@ impl Beside {
         match self {
             Beside::Nothing => None,
             Beside::Metrics => Some("--metrics"),
+            Beside::Traces => Some("--traces"),
             Beside::Store => Some("--store"),
             Beside::Node => Some("--node"),
         }

@@ -1,8 +1,10 @@
 //! The frame of all Procession workloads: start a runtime, run processes, end the runtime, and check all counts.
 
+use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use procession::observe::MetricsOptions;
+use procession::observe::{DeadLetter, MetricsOptions, Propagator, StepEnd, StepSpan, TraceContext, TracedStep};
 use procession::{Exit, Handle, Process, Runtime};
 
 use super::measure::{Beside, Outcome, PATIENCE, Setting, check};
@@ -13,6 +15,7 @@ impl Setting {
         match self.beside {
             Beside::Nothing => Ok(builder.start()?),
             Beside::Metrics => Ok(builder.metrics(MetricsOptions::new()).start()?),
+            Beside::Traces => Ok(builder.propagate(Nothing).start()?),
             #[cfg(feature = "durable")]
             Beside::Store => {
                 use procession::durable::Store;
@@ -26,6 +29,31 @@ impl Setting {
             beside => Err(format!("{:?} needs a feature that this build does not have", beside.option()).into()),
         }
     }
+}
+
+/// Traces all messages, and does nothing for it.
+struct Nothing;
+
+impl Propagator for Nothing {
+    fn current(&self) -> Option<Arc<dyn TraceContext>> {
+        Some(Arc::new(Nothing))
+    }
+}
+
+impl TraceContext for Nothing {
+    fn begin_step(&self, _: &TracedStep<'_>) -> Box<dyn StepSpan> {
+        Box::new(Nothing)
+    }
+
+    fn enter(&self) -> Box<dyn Any> {
+        Box::new(())
+    }
+
+    fn dead_letter(&self, _: &DeadLetter<'_>) {}
+}
+
+impl StepSpan for Nothing {
+    fn end(self: Box<Self>, _: StepEnd<'_>) {}
 }
 
 /// Has a runtime be a node that is connected with another one.
