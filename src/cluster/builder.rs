@@ -134,6 +134,8 @@ impl Cluster {
         let mut stats = ClusterStats::default();
         (stats.held_processes, stats.waiting_sends, stats.peers) =
             (held_processes, waiting_sends, self.members.stats());
+        (stats.refused_lives, stats.refused_relations) =
+            self.members.node().map_or((0, 0), |node| node.limits().refused());
         stats
     }
 

@@ -31,6 +31,7 @@ use super::groups::Groups;
 use super::guarded;
 use super::lives::Lives;
 use super::output::Output;
+use super::peer_limits::PeerLimits;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
 use super::scope::Side;
@@ -129,6 +130,7 @@ pub(crate) struct Connection {
     starting: Mutex<BTreeMap<Pid, Starting>>,
     /// The monitors and links with processes of the other node.
     relations: FarRelations<ExitWatcher>,
+    limits: Arc<PeerLimits>,
     /// Set before the first frame is taken.
     shared: OnceLock<Shared>,
     me: Weak<Connection>,
@@ -160,9 +162,11 @@ impl AnswersElsewhere for Desk {
 pub(crate) struct BadFrame(BoxError);
 
 impl Connection {
-    /// Makes the connection to a node that has sent this list of types. `here` and `there` are the numbers of the two.
+    /// Makes the connection to a node with this name that has sent this list of types. `here` and `there` are the
+    /// numbers of the two.
     pub(crate) fn new(
-        (lives, here, there): (Arc<Lives>, Numbers, Numbers),
+        (here, there): (Numbers, Numbers),
+        (peer, lives, limits): (Arc<str>, Arc<Lives>, Arc<PeerLimits>),
         (wire, list): (Arc<Wire>, &[u8]),
         (carrier, protocol): (Arc<dyn Carrier>, u16),
         core: Weak<Core>,
@@ -179,6 +183,7 @@ impl Connection {
                 lives,
                 here: here.node,
                 there: there.node,
+                peer,
                 questions: Questions::new(closed),
                 answers: Arc::new(AnswerTypes::default()),
                 desk: Arc::new(Desk(me.clone())),
@@ -197,7 +202,8 @@ impl Connection {
                 core,
                 imported,
                 starting,
-                relations: FarRelations::new(),
+                relations: FarRelations::new(limits.max_watched, limits.max_links),
+                limits,
                 shared: OnceLock::new(),
                 me,
             }

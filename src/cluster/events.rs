@@ -61,6 +61,17 @@ pub enum NodeEvent {
         /// The difference, with the values of both nodes.
         why: String,
     },
+    /// A node has reached a limit. Requests of it beyond the limit are refused, without more events.
+    ///
+    /// A node can have a million monitors and 131,072 links with processes of this node. This node shows PIDs of
+    /// 16,383 other nodes and stores, over its whole life. At most 4,096 of them have come from one node. A value with
+    /// a PID of another one cannot be decoded.
+    LimitReached {
+        /// The name of the node.
+        name: String,
+        /// The limit.
+        why: String,
+    },
 }
 
 /// The nodes that are up, and the subscribers.
@@ -91,6 +102,10 @@ impl NodeWatch {
 
     pub(super) fn refused(&self, name: &str, refusal: &Refusal) {
         self.tell(&NodeEvent::Refused { name: name.into(), why: refusal.to_string() });
+    }
+
+    pub(super) fn limit_reached(&self, name: &str, why: &str) {
+        self.tell(&NodeEvent::LimitReached { name: name.into(), why: why.into() });
     }
 
     /// The nodes that are up, by name.
@@ -135,7 +150,7 @@ impl NodeWatch {
                 _ if state.is_closed => return,
                 NodeEvent::Up(node) => _ = state.up.insert(node.name.clone(), node.clone()),
                 NodeEvent::Down(node, _) => _ = state.up.remove(&node.name),
-                NodeEvent::Refused { .. } => {}
+                NodeEvent::Refused { .. } | NodeEvent::LimitReached { .. } => {}
             }
             state.publisher.tell(event, &mut woken);
         }

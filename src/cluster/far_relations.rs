@@ -14,6 +14,31 @@ use crate::relations::LinkEnd;
 pub(crate) struct FarRelations<W> {
     /// `None` when the connection is down.
     tables: Mutex<Option<Tables<W>>>,
+    /// The most processes of this node that are watched.
+    max_watched: usize,
+    /// The most links. Calls of this node are not bound by it.
+    max_links: usize,
+}
+
+/// Whether a watcher was kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    Kept,
+    /// The other node watches as many processes as it may. `is_first` says that none was refused before.
+    Full {
+        is_first: bool,
+    },
+    Down,
+}
+
+/// Why a link of the other node is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LinkRefused {
+    NoSuchProcess,
+    /// There are as many links as there may be. `is_first` says that none was refused before.
+    Full {
+        is_first: bool,
+    },
 }
 
 struct Tables<W> {
@@ -23,6 +48,10 @@ struct Tables<W> {
     watched: BTreeMap<Pid, W>,
     /// The links, by the process of the other node and by that of this one.
     links: BTreeMap<Pid, BTreeMap<Pid, Link>>,
+    /// The number of links.
+    link_count: usize,
+    /// Whether a monitor or a link of the other node was refused because of a limit.
+    has_refused: bool,
 }
 
 /// The last call of either side that is known here. Later ones are greater: at the same number, an unlink.
@@ -38,16 +67,22 @@ impl<W> Tables<W> {
     }
 
     fn set_link(&mut self, (near, far): (Pid, Pid), link: Link) {
-        self.links.entry(far).or_default().insert(near, link);
+        let before = self.links.entry(far).or_default().insert(near, link);
+        self.link_count += usize::from(before.is_none());
     }
 
     fn forget_link(&mut self, (near, far): (Pid, Pid)) {
         if let Entry::Occupied(mut of) = self.links.entry(far) {
-            of.get_mut().remove(&near);
+            self.link_count -= usize::from(of.get_mut().remove(&near).is_some());
             if of.get().is_empty() {
                 of.remove();
             }
         }
+    }
+
+    /// Notes that something is refused. Returns whether it is the first time.
+    fn refuse(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_refused, true)
     }
 
     fn next(&self, pair: (Pid, Pid)) -> u64 {
@@ -56,9 +91,11 @@ impl<W> Tables<W> {
 }
 
 impl<W> FarRelations<W> {
-    pub(crate) fn new() -> FarRelations<W> {
+    /// The tables of a new connection, with the most processes of this node that are watched, and the most links.
+    pub(crate) fn new(max_watched: usize, max_links: usize) -> FarRelations<W> {
         let (watching, watched, links) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        FarRelations { tables: Mutex::new(Some(Tables { watching, watched, links })) }
+        let tables = Tables { watching, watched, links, link_count: 0, has_refused: false };
+        FarRelations { tables: Mutex::new(Some(tables)), max_watched, max_links }
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut Tables<W>) -> R) -> Option<R> {
@@ -98,10 +135,13 @@ impl<W> FarRelations<W> {
 
     /// Keeps the watcher of a process of this node. Returns one that is to be dropped, and whether the new one is
     /// kept.
-    pub(crate) fn keep_watcher(&self, near: Pid, watcher: W) -> (Option<W>, bool) {
+    pub(crate) fn keep_watcher(&self, near: Pid, watcher: W) -> (Option<W>, Keeping) {
         match &mut *lock(&self.tables) {
-            Some(tables) => (tables.watched.insert(near, watcher), true),
-            None => (Some(watcher), false),
+            Some(tables) if tables.watched.len() >= self.max_watched && !tables.watched.contains_key(&near) => {
+                (Some(watcher), Keeping::Full { is_first: tables.refuse() })
+            }
+            Some(tables) => (tables.watched.insert(near, watcher), Keeping::Kept),
+            None => (Some(watcher), Keeping::Down),
         }
     }
 
@@ -143,14 +183,14 @@ impl<W> FarRelations<W> {
         });
     }
 
-    /// The other node says that `far` has linked itself to `near`. If that one has ended, `refuse` is called. Returns
-    /// whether the link is written.
+    /// The other node says that `far` has linked itself to `near`. If that one has ended, or there are too many links,
+    /// `refuse` is called. Returns whether the link is written.
     pub(crate) fn link_arrived(
         &self,
         (near, far): (Pid, Pid),
         number: u64,
         lives: bool,
-        refuse: impl FnOnce(),
+        refuse: impl FnOnce(LinkRefused),
     ) -> bool {
         let link = Link { number, is_unlinked: false };
         let arrived = self.with(|tables| {
@@ -158,13 +198,19 @@ impl<W> FarRelations<W> {
                 // If it is linked still, both have made the link.
                 return lives && !before.is_unlinked;
             }
-            let is_linked = tables.link((near, far)).is_some_and(|before| !before.is_unlinked);
+            let before = tables.link((near, far));
+            if lives && before.is_none() && tables.link_count >= self.max_links {
+                // As if it had ended: the other node forgets the link, too.
+                refuse(LinkRefused::Full { is_first: tables.refuse() });
+                return false;
+            }
+            let is_linked = before.is_some_and(|before| !before.is_unlinked);
             if lives || is_linked {
                 // If it has ended, its exit is about to be sent.
                 tables.set_link((near, far), link);
             } else {
                 tables.forget_link((near, far));
-                refuse();
+                refuse(LinkRefused::NoSuchProcess);
             }
             lives
         });
@@ -212,7 +258,7 @@ impl<W> FarRelations<W> {
 
     /// The connection is down. Returns the processes of the other node that have relations here, and the watchers.
     pub(crate) fn down(&self) -> (BTreeSet<Pid>, Vec<W>) {
-        let Some(Tables { mut watching, watched, links }) = lock(&self.tables).take() else {
+        let Some(Tables { mut watching, watched, links, .. }) = lock(&self.tables).take() else {
             return (BTreeSet::new(), Vec::new());
         };
         watching.extend(links.into_keys());

@@ -9,8 +9,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::peer_limits::PeerLimits;
 use crate::pid::Pid;
-use crate::primitives::{Mutex, lock};
+use crate::primitives::{Arc, Mutex, lock};
+
+/// The most lives that get numbers because of one peer, over all its incarnations. It is a quarter of all numbers, so
+/// that one peer which names lives without end, or is restarted again and again, leaves numbers for others.
+const MAX_LIVES_OF_PEER: u32 = (Pid::MAX_NODE + 1) / 4;
 
 /// Names a life everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,19 +26,25 @@ pub(crate) enum Life {
     Store(u64),
 }
 
-/// A PID cannot be shown here, because all numbers of lives are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "PIDs of {life:?} cannot be shown here: this node has seen {} others since its start, which is its limit",
-    Pid::MAX_NODE
-)]
-pub(crate) struct NoNumberError {
-    life: Life,
+/// A PID cannot be shown here, because its life gets no number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoNumberError {
+    #[error(
+        "PIDs of {0:?} cannot be shown here: this node has seen {most} others since its start, which is its limit",
+        most = Pid::MAX_NODE
+    )]
+    AllGiven(Life),
+    #[error(
+        "PIDs of {0:?} cannot be shown here: this node has seen {MAX_LIVES_OF_PEER} others through the node {1:?}, \
+         which is the limit for one node"
+    )]
+    OfPeer(Life, Arc<str>),
 }
 
 /// The numbers that one node has given.
 pub(crate) struct Lives {
     given: Mutex<Given>,
+    limits: Arc<PeerLimits>,
 }
 
 struct Given {
@@ -41,15 +52,27 @@ struct Given {
     lives: HashMap<u32, Life>,
     /// The free numbers, as the first and the last one of each row of them.
     free: BTreeMap<u32, u32>,
+    /// The peers because of which numbers were given, by their names.
+    peers: HashMap<Arc<str>, OfPeer>,
+    /// Whether it was reported that all numbers are given.
+    is_full_reported: bool,
+}
+
+/// The numbers that were given because of one peer.
+#[derive(Default)]
+struct OfPeer {
+    given: u32,
+    is_limit_reported: bool,
 }
 
 impl Lives {
     /// The numbers of a node whose PIDs begin with this one.
-    pub(crate) fn new(life: Life, number: u32) -> Lives {
+    pub(crate) fn new(life: Life, number: u32, limits: Arc<PeerLimits>) -> Lives {
         let free = BTreeMap::from([(0, Pid::MAX_NODE)]);
-        let mut given = Given { numbers: HashMap::new(), lives: HashMap::new(), free };
+        let (numbers, lives, peers) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut given = Given { numbers, lives, free, peers, is_full_reported: false };
         given.give(life, number);
-        Lives { given: Mutex::new(given) }
+        Lives { given: Mutex::new(given), limits }
     }
 
     /// The number of a life that has one.
@@ -63,9 +86,38 @@ impl Lives {
         if let Some(number) = given.numbers.get(&life) {
             return Ok(*number);
         }
-        let number = given.vacant(wish).ok_or(NoNumberError { life })?;
+        let number = given.vacant(wish).ok_or(NoNumberError::AllGiven(life))?;
         given.give(life, number);
         Ok(number)
+    }
+
+    /// The number of a life that this peer has named. A life that has none yet gets one as with
+    /// [`number`](Self::number), unless the peer has reached its limit.
+    pub(crate) fn number_through(&self, peer: &Arc<str>, life: Life, wish: u32) -> Result<u32, NoNumberError> {
+        let (error, is_first) = {
+            let given = &mut *lock(&self.given);
+            if let Some(number) = given.numbers.get(&life) {
+                return Ok(*number);
+            }
+            let vacant = given.vacant(wish);
+            match (given.peers.get_mut(peer), vacant) {
+                (Some(of), _) if of.given >= MAX_LIVES_OF_PEER => {
+                    let is_first = !std::mem::replace(&mut of.is_limit_reported, true);
+                    (NoNumberError::OfPeer(life, peer.clone()), is_first)
+                }
+                (_, Some(number)) => {
+                    given.give(life, number);
+                    given.peers.entry(peer.clone()).or_default().given += 1;
+                    return Ok(number);
+                }
+                (_, None) => {
+                    let is_first = !std::mem::replace(&mut given.is_full_reported, true);
+                    (NoNumberError::AllGiven(life), is_first)
+                }
+            }
+        };
+        self.limits.life_refused(peer, &error.to_string(), is_first);
+        Err(error)
     }
 
     /// The life that has this number.
@@ -108,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_life_has_its_own_number_if_that_is_free_and_keeps_what_it_has() {
-        let lives = Lives::new(Life::Node(1), 7);
+        let lives = Lives::new(Life::Node(1), 7, Arc::default());
         assert_eq!(lives.number(Life::Node(2), 9), Ok(9));
         // A restarted node has the same wish.
         assert_eq!(lives.number(Life::Node(3), 9), Ok(10));
@@ -125,7 +177,7 @@ mod tests {
 
     #[test]
     fn when_all_numbers_are_given_new_lives_have_none_and_others_keep_theirs() {
-        let lives = Lives::new(Life::Node(0), 7);
+        let lives = Lives::new(Life::Node(0), 7, Arc::default());
         let others = u64::from(Pid::MAX_NODE);
         let mut numbers: Vec<u32> = (1..=others).map(|life| lives.number(Life::Node(life), 7).unwrap()).collect();
         let last = numbers[numbers.len() - 1];
@@ -137,5 +189,32 @@ mod tests {
         numbers.sort_unstable();
         numbers.dedup();
         assert_eq!((numbers.len() as u64, numbers.contains(&7)), (others, false));
+    }
+    #[test]
+    fn one_peer_gets_a_quarter_of_the_numbers_and_each_limit_is_reported_once() {
+        let (limits, reports) = (Arc::<PeerLimits>::default(), Arc::<Mutex<Vec<(String, String)>>>::default());
+        let told = reports.clone();
+        limits.report_to(Box::new(move |peer, why| lock(&told).push((peer.into(), why.into()))));
+        let lives = Lives::new(Life::Node(0), 7, limits.clone());
+        let peers = ["a", "b", "c", "d"].map(Arc::<str>::from);
+        let mut next = 0;
+        let mut name = |peer: &Arc<str>| {
+            next += 1;
+            lives.number_through(peer, Life::Node(next), 7)
+        };
+        assert!((0..MAX_LIVES_OF_PEER).all(|_| name(&peers[0]).is_ok()));
+        let refused = [name(&peers[0]), name(&peers[0])].map(Result::unwrap_err);
+        let limit = "this node has seen 4096 others through the node \"a\", which is the limit for one node";
+        assert!(refused[1].to_string().ends_with(limit), "{}", refused[1]);
+        // It may name what is known here.
+        assert!(lives.number_through(&peers[0], Life::Node(1), 7).is_ok());
+        assert_eq!(*lock(&reports), [("a".into(), refused[0].to_string())]);
+        // The others have their own quarters. This node itself has taken one number.
+        assert!(peers[1..3].iter().all(|peer| (0..MAX_LIVES_OF_PEER).all(|_| name(peer).is_ok())));
+        assert!((1..MAX_LIVES_OF_PEER).all(|_| name(&peers[3]).is_ok()));
+        let refused = [name(&peers[3]), name(&"e".into())].map(Result::unwrap_err);
+        assert!(refused.iter().all(|refused| matches!(refused, NoNumberError::AllGiven(_))));
+        assert_eq!(lock(&reports)[1..], [("d".into(), refused[0].to_string())]);
+        assert_eq!(limits.refused(), (4, 0));
     }
 }

@@ -59,6 +59,8 @@ impl Members {
         nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Arc<Members> {
         let watch = Arc::new(NodeWatch::new(clock.clone()));
+        let reports = watch.clone();
+        node.limits().report_to(Box::new(move |peer, why| reports.limit_reached(peer, why)));
         let (node, known, quiet) = (Arc::downgrade(node), Mutex::default(), Parker::new());
         Arc::new(Members { here, node, link, clock, nonce, world, watch, known, quiet })
     }

@@ -37,6 +37,7 @@ mod memory_network;
 mod node;
 mod output;
 mod peer;
+mod peer_limits;
 mod questions;
 mod remote;
 mod remote_spawn;

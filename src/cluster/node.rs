@@ -9,6 +9,7 @@ use dashmap::DashMap;
 use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::groups::Groups;
 use super::lives::{Life, Lives};
+use super::peer_limits::PeerLimits;
 use super::remote_spawn::SpawnOrder;
 use super::room::Waiting;
 use super::unique::UniqueNames;
@@ -54,6 +55,7 @@ impl From<(Life, u32)> for Announced {
 pub(crate) struct Node {
     wire: Arc<Wire>,
     lives: Arc<Lives>,
+    limits: Arc<PeerLimits>,
     here: u32,
     /// The store of the runtime, and its number.
     store: Option<(u64, u32)>,
@@ -86,7 +88,8 @@ impl Node {
         core: &Arc<Core>,
     ) -> Result<Node, BoxError> {
         let here = core.road.table.node();
-        let lives = Arc::new(Lives::new(life, here));
+        let limits = Arc::<PeerLimits>::default();
+        let lives = Arc::new(Lives::new(life, here, limits.clone()));
         let store = core.road.non_local.get().and_then(|store| store.store());
         if let Some((id, number)) = store {
             // No other life may have the number of the store: its PIDs would be taken for those of the store.
@@ -99,12 +102,17 @@ impl Node {
         let unique = UniqueNames::new((incarnation(life), name), voters, core, &groups);
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
         let (names, waiting, leaves) = (Mutex::default(), Waiting::default(), OnceLock::new());
-        Ok(Node { wire, lives, here, store, core, names, connections, groups, unique, waiting, leaves })
+        Ok(Node { wire, lives, limits, here, store, core, names, connections, groups, unique, waiting, leaves })
     }
 
     /// The numbers of sends from outside and of processes that wait for room at a node.
     pub(super) fn waiting_counts(&self) -> (usize, usize) {
         self.waiting.counts()
+    }
+
+    /// The limits that peers have reached.
+    pub(crate) fn limits(&self) -> &Arc<PeerLimits> {
+        &self.limits
     }
 
     /// Has the connections end with the runtime.
@@ -150,6 +158,8 @@ impl Node {
         carrier: Arc<dyn Carrier>,
     ) -> Result<Arc<Connection>, BoxError> {
         let Announced { name, life: (life, wish), store, protocol } = peer.into();
+        // First, so that there are no more names than numbers.
+        let there = self.lives.number_through(&name, life, wish)?;
         // An incarnation is no secret. Only the link knows that a node has its name.
         match lock(&self.names).entry(life) {
             Entry::Occupied(known) if *known.get() != name => {
@@ -157,7 +167,6 @@ impl Node {
             }
             known => _ = known.or_insert(name.clone()),
         }
-        let there = self.lives.number(life, wish)?;
         if there == self.here {
             return Err("a node cannot connect to itself".into());
         }
@@ -167,10 +176,17 @@ impl Node {
             // PIDs of the two could not be told apart.
             return Err("its store is a copy of this node's store".into());
         }
-        let store = store.map(|(id, wish)| self.lives.number(Life::Store(id), wish)).transpose()?;
+        let store = store.map(|(id, wish)| self.lives.number_through(&name, Life::Store(id), wish)).transpose()?;
         let here = Numbers { node: self.here, store: self.store.map(|(_, number)| number) };
-        let numbers = (self.lives.clone(), here, Numbers { node: there, store });
-        let connection = Connection::new(numbers, (self.wire.clone(), list), (carrier, protocol), self.core.clone())?;
+        let numbers = (here, Numbers { node: there, store });
+        let (lives, limits) = (self.lives.clone(), self.limits.clone());
+        let connection = Connection::new(
+            numbers,
+            (name.clone(), lives, limits),
+            (self.wire.clone(), list),
+            (carrier, protocol),
+            self.core.clone(),
+        )?;
         // The down of the one before ends the halves of its links. No new one has begun by then.
         if let Some((_, before)) = self.connections.remove(&there) {
             self.forget(&before);
@@ -467,6 +483,8 @@ fn incarnation(life: Life) -> u64 {
 pub(in crate::cluster) mod echo;
 #[cfg(all(test, not(loom)))]
 mod group_tests;
+#[cfg(all(test, not(loom)))]
+mod limit_tests;
 #[cfg(all(test, not(loom)))]
 mod link_tests;
 #[cfg(all(test, not(loom)))]

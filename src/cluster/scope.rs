@@ -93,6 +93,8 @@ pub(crate) struct Side {
     pub(crate) here: u32,
     /// The number that the other node has here.
     pub(crate) there: u32,
+    /// The name of the other node.
+    pub(crate) peer: Arc<str>,
     /// The questions of this node.
     pub(crate) questions: Arc<Questions>,
     /// The encoders of answers to the other node.
@@ -280,7 +282,7 @@ impl Scope {
             READER => Some(side.here),
             // A life gets its number when its first PID is read.
             other => match table.get((other - OTHERS) as usize) {
-                Some((life, wish)) => Some(side.lives.number(*life, *wish)?),
+                Some((life, wish)) => Some(side.lives.number_through(&side.peer, *life, *wish)?),
                 None => None,
             },
         };

@@ -215,6 +215,8 @@ const STORE: &[Figure<StoreStats>] = &[
 const CLUSTER: &[Figure<ClusterStats>] = &[
     ("procession_held_processes", false, "Processes that wait for room at a node.", |node| node.held_processes as u64),
     ("procession_waiting_sends", false, "Sends from outside that wait for room.", |node| node.waiting_sends as u64),
+    ("procession_refused_lives", true, "PIDs of too many nodes and stores.", |node| node.refused_lives),
+    ("procession_refused_relations", true, "Monitors and links beyond a limit.", |node| node.refused_relations),
 ];
 
 const PEER: &[Figure<PeerStats>] = &[

@@ -64,6 +64,11 @@ pub struct ClusterStats {
     pub held_processes: usize,
     /// Sends from outside of processes that wait for room at a node.
     pub waiting_sends: usize,
+    /// PIDs that could not be shown because a node had named too many nodes and stores. Values that have them were not
+    /// decoded.
+    pub refused_lives: u64,
+    /// Monitors and links of other nodes that were refused because these had too many.
+    pub refused_relations: u64,
     /// The peers that the node knows, by name: at most 1,024.
     pub peers: Vec<PeerStats>,
 }

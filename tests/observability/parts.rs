@@ -36,6 +36,7 @@ pub fn add_parts(snapshot: Snapshot) -> Snapshot {
     (peer.frames_received, peer.bytes_received) = (23, 24);
     let mut cluster = ClusterStats::default();
     (cluster.held_processes, cluster.waiting_sends, cluster.peers) = (25, 26, vec![peer, PeerStats::default()]);
+    (cluster.refused_lives, cluster.refused_relations) = (27, 28);
     let snapshot = snapshot.with_pool("images", images.stats()).with_pool("mails", mails.stats());
     let snapshot = snapshot.with_tasks("jobs", tasks.stats()).with_shutdown(&tree.report());
     snapshot.with_store(store).with_cluster(cluster)
@@ -75,6 +76,8 @@ fn pools_tasks_the_shutdown_tree_a_store_and_a_node_are_in_the_text() {
         (metrics.value("procession_held_processes", &[]), metrics.value("procession_waiting_sends", &[])),
         (25.0, 26.0)
     );
+    let refused = |what: &str| metrics.value(&format!("procession_refused_{what}_total"), &[]) as u64;
+    assert_eq!((refused("lives"), refused("relations")), (27, 28));
 }
 
 #[test]

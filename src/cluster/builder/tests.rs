@@ -304,6 +304,25 @@ fn nodes_that_differ_are_an_event_that_names_the_difference() {
 }
 
 #[test]
+fn a_limit_that_a_peer_has_reached_is_an_event_and_counted() {
+    let network = MemoryNetwork::new();
+    let a = member("a", &network);
+    let mut events = a.cluster.events();
+    let limits = a.cluster.members.node().unwrap().limits().clone();
+    limits.relation_refused("b", "too many", true);
+    limits.relation_refused("b", "too many", false);
+    limits.life_refused("c", "too many lives", true);
+    let expected = [("b", "too many"), ("c", "too many lives")];
+    for (name, why) in expected.map(|(name, why)| (name.to_string(), why.to_string())) {
+        assert_eq!(events.recv_timeout(LIMIT).unwrap(), Some(NodeEvent::LimitReached { name, why }));
+    }
+    let stats = a.cluster.stats();
+    assert_eq!((stats.refused_lives, stats.refused_relations), (1, 2));
+    a.runtime.shutdown(LIMIT).unwrap();
+    assert_eq!(events.recv(), Ok(None));
+}
+
+#[test]
 fn the_options_of_a_node_are_checked() {
     let (network, runtime) = (MemoryNetwork::new(), Runtime::builder().workers(1).start().unwrap());
     let start = |name: &str| Cluster::named(name, Wire::new()).memory(&network).start(&runtime);

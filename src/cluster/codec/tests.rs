@@ -135,7 +135,7 @@ const OTHER: u64 = 200;
 const THIRD: u64 = 300;
 
 fn node(life: u64, here: u32, (other, wish): (u64, u32)) -> Node {
-    let lives = Arc::new(Lives::new(Life::Node(life), here));
+    let lives = Arc::new(Lives::new(Life::Node(life), here, Arc::default()));
     let there = lives.number(Life::Node(other), wish).unwrap();
     let (closed, clerk, answers) =
         (Arc::<Mutex<Vec<u64>>>::default(), Arc::new(Clerk::default()), Arc::<Desk>::default());
@@ -145,6 +145,7 @@ fn node(life: u64, here: u32, (other, wish): (u64, u32)) -> Node {
         lives,
         here,
         there,
+        peer: "".into(),
         questions: Questions::new(move |number, _| lock(&notes).push(number)),
         answers: Arc::new(AnswerTypes::default()),
         desk: answers.clone(),

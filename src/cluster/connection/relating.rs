@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{BadFrame, Connection, put_head, word};
 use crate::cluster::codec;
 use crate::cluster::failures::{FarCommandError, FarExit, FarReason};
+use crate::cluster::far_relations::{Keeping, LinkRefused};
 use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::{Exit, Reason, drop_contained};
@@ -135,11 +136,24 @@ impl Connection {
             }
             Head::Link { from, to, number } => {
                 self.check_pair(from, to)?;
-                let no_process = FarExit::Terminated(FarReason::NoSuchProcess);
                 let head = |exit| Head::Exit { from: to, to: from, exit };
+                let mut limit = None;
                 core.relations.linked_from_elsewhere(&*core.road, (from, to), |lives| {
-                    self.relations.link_arrived((to, from), number, lives, || self.send_exit(to, &no_process, head))
+                    self.relations.link_arrived((to, from), number, lives, |why| {
+                        let why = match why {
+                            LinkRefused::NoSuchProcess => FarReason::NoSuchProcess,
+                            LinkRefused::Full { is_first } => {
+                                let links = self.limits.max_links;
+                                let why = format!("its node has {links} links with this one, which is the limit");
+                                limit = Some((why.clone(), is_first));
+                                FarReason::Other(why)
+                            }
+                        };
+                        self.send_exit(to, &FarExit::Terminated(why), head);
+                    })
                 });
+                // The report calls the log of the user, so no lock is held.
+                limit.into_iter().for_each(|(why, is_first)| self.relation_refused(&why, is_first));
             }
             Head::Unlink { from, to, number, exit } => {
                 self.check_pair(from, to)?;
@@ -231,13 +245,33 @@ impl Connection {
         let watcher = core.watch(&pid);
         let latch = watcher.latch().clone();
         // It is kept before its end can be told. The end takes it out.
-        let (dropped, is_kept) = self.relations.keep_watcher(pid, watcher);
-        drop(dropped);
-        if is_kept {
-            let me: Weak<Connection> = self.me.clone();
-            let told = move |down: &Down| me.upgrade().into_iter().for_each(|me| me.tell_ended(pid, &down.exit));
-            latch.on_set(told).keep();
+        let (dropped, keeping) = self.relations.keep_watcher(pid, watcher);
+        match keeping {
+            Keeping::Kept => {
+                let me: Weak<Connection> = self.me.clone();
+                let told = move |down: &Down| me.upgrade().into_iter().for_each(|me| me.tell_ended(pid, &down.exit));
+                latch.on_set(told).keep();
+            }
+            Keeping::Full { is_first } => {
+                // One that has ended takes no room.
+                let exit = latch.get().map_or_else(
+                    || {
+                        let watched = self.limits.max_watched;
+                        let why = format!("its node lets one node monitor {watched} processes at most");
+                        self.relation_refused(&why, is_first);
+                        FarExit::Terminated(FarReason::Other(why))
+                    },
+                    |down| FarExit::of(&down.exit),
+                );
+                self.send_exit(pid, &exit, |exit| Head::Ended { pid, exit });
+            }
+            Keeping::Down => {}
         }
+        drop(dropped);
+    }
+
+    fn relation_refused(&self, why: &str, is_first: bool) {
+        self.limits.relation_refused(&self.side.peer, why, is_first);
     }
 
     fn tell_ended(&self, pid: Pid, exit: &Exit) {

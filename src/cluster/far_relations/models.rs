@@ -90,7 +90,7 @@ impl Cells for Here {
 }
 
 fn here() -> Arc<Here> {
-    let node = Node { far: FarRelations::new(), watches: Mutex::new(0) };
+    let node = Node { far: FarRelations::new(2, 2), watches: Mutex::new(0) };
     Arc::new(Here { relations: Relations::new(), node, dooms: AtomicUsize::new(0) })
 }
 

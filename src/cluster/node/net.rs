@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Node;
+use super::{Announced, Node};
 use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
-use crate::cluster::lives::Life;
+use crate::cluster::lives::{Life, Lives};
+use crate::cluster::peer_limits::PeerLimits;
 use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
 use crate::pid::Pid;
@@ -136,10 +137,19 @@ impl Net {
 
     /// Nodes with more types.
     pub(super) fn with(count: usize, more: impl Fn(Wire) -> Wire) -> Net {
+        Net::with_limits(count, more, PeerLimits::default)
+    }
+
+    /// Nodes with more types, and with these limits of monitors and links.
+    pub(super) fn with_limits(count: usize, more: impl Fn(Wire) -> Wire, limits: impl Fn() -> PeerLimits) -> Net {
         let side = |at: usize| {
             let runtime = Runtime::builder().workers(1).node(7).start().unwrap();
             let wire = more(Wire::new().message::<Order>());
-            let node = Arc::new(Node::new(Life::Node(at as u64 + 1), wire, runtime.core()).unwrap());
+            let mut node = Node::new(Life::Node(at as u64 + 1), wire, runtime.core()).unwrap();
+            let number = node.here;
+            node.limits = Arc::new(limits());
+            node.lives = Arc::new(Lives::new(Life::Node(at as u64 + 1), number, node.limits.clone()));
+            let node = Arc::new(node);
             assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
             (runtime, node)
         };
@@ -154,8 +164,9 @@ impl Net {
         for (at, there) in [(one, other), (other, one)] {
             let wires = Arc::<Wires>::default();
             let list = self.sides[there].1.list().unwrap();
-            let life = Life::Node(there as u64 + 1);
-            let connection = self.sides[at].1.up((life, 7), &list, wires.clone()).unwrap();
+            let (name, life) = (format!("node {there}").into(), (Life::Node(there as u64 + 1), 7));
+            let peer = Announced { name, life, store: None, protocol: 1 };
+            let connection = self.sides[at].1.up(peer, &list, wires.clone()).unwrap();
             self.ends.insert((at, there), End { wires, number: connection.there().node, connection });
         }
     }
