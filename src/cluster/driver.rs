@@ -27,7 +27,7 @@ use super::node::{Announced, Node};
 use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
-use crate::primitives::{Arc, Mutex, MutexGuard, Weak, lock};
+use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, Weak, lock};
 
 /// The most bytes of messages that wait for a peer.
 const LIMIT: usize = 8 << 20;
@@ -66,6 +66,8 @@ pub(crate) struct PeerDriver {
     nonce: Box<dyn Fn() -> u64 + Send + Sync>,
     /// Called when `turn_in`, or `turn_out`, has something to do.
     wake: Wakes,
+    /// Whether the peer was up once.
+    has_been_up: AtomicBool,
     me: Weak<PeerDriver>,
 }
 
@@ -156,7 +158,11 @@ impl PeerDriver {
             arrived_bytes: 0,
             effects,
         });
-        Arc::new_cyclic(|me| PeerDriver { node, name, watch, clock, start, machine, nonce, wake, me: me.clone() })
+        let has_been_up = AtomicBool::new(false);
+        Arc::new_cyclic(|me| {
+            let me = me.clone();
+            PeerDriver { node, name, watch, clock, start, machine, nonce, wake, has_been_up, me }
+        })
     }
 
     fn now(&self) -> Duration {
@@ -231,6 +237,16 @@ impl PeerDriver {
     /// Whether the connection is up and of this incarnation of the peer.
     pub(crate) fn is_connected_to(&self, incarnation: u64) -> bool {
         lock(&self.machine).peer.incarnation() == Some(incarnation)
+    }
+
+    /// Whether the peer was up once.
+    pub(crate) fn has_been_up(&self) -> bool {
+        // Ordering: Relaxed. No other data goes with it.
+        self.has_been_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_has_been_up(&self) {
+        self.has_been_up.store(true, Ordering::Relaxed);
     }
 
     #[cfg(test)]
@@ -399,6 +415,7 @@ impl PeerDriver {
             Ok(connection) => {
                 let peer = NodeIdentity::new(&self.name, peer.incarnation);
                 tell_log(|| tracing::info!(%peer, protocol = connection.protocol(), "a node is up"));
+                self.set_has_been_up();
                 self.watch.up(&peer);
                 *slot = Some(Up { connection, peer });
             }

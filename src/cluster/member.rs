@@ -55,9 +55,24 @@ struct Frames {
 impl Frames {
     fn one(&self, bytes: usize) {
         // Ordering: Relaxed. They are counts.
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.add((1, bytes as u64));
     }
+
+    fn add(&self, (count, bytes): (u64, u64)) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u64, u64) {
+        (self.count.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// The counts of a peer that was forgotten.
+#[derive(Clone, Copy)]
+pub(super) struct PeerCounts {
+    /// The numbers of frames that were sent and received, each with the bytes.
+    frames: [(u64, u64); 2],
 }
 
 /// Calls the two threads when there may be something to do.
@@ -169,15 +184,20 @@ impl Member {
     }
 
     pub(super) fn stats(&self, is_up: bool) -> PeerStats {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        PeerStats {
-            name: self.name.to_string(),
-            is_up,
-            frames_sent: read(&self.sent.count),
-            bytes_sent: read(&self.sent.bytes),
-            frames_received: read(&self.received.count),
-            bytes_received: read(&self.received.bytes),
-        }
+        let [(frames_sent, bytes_sent), (frames_received, bytes_received)] =
+            self.counts().map_or([(0, 0); 2], |counts| counts.frames);
+        PeerStats { name: self.name.to_string(), is_up, frames_sent, bytes_sent, frames_received, bytes_received }
+    }
+
+    /// The counts. `None` until the peer was up, because a node may see more names than it can remember.
+    pub(super) fn counts(&self) -> Option<PeerCounts> {
+        self.driver.has_been_up().then(|| PeerCounts { frames: [self.sent.get(), self.received.get()] })
+    }
+
+    /// Goes on with the counts of an earlier member of this name, which was up once.
+    pub(super) fn go_on_from(&self, counts: PeerCounts) {
+        self.driver.set_has_been_up();
+        [&self.sent, &self.received].into_iter().zip(counts.frames).for_each(|(frames, counts)| frames.add(counts));
     }
 
     /// The link sees this incarnation of the peer. The error says why there is no thread for it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::driver::{Parts, PeerDriver};
 use super::events::NodeWatch;
 use super::link::{Link, Upward, is_name};
-use super::member::{Bells, Member};
+use super::member::{Bells, Member, PeerCounts};
 use super::node::{Leave, Node};
 use super::peer::{Difference, Identity, Refusal};
 use super::simulated::{NodeHost, Turns as _, WorldBells};
@@ -43,6 +43,9 @@ pub(super) struct Members {
 #[derive(Default)]
 struct Known {
     members: BTreeMap<Arc<str>, Arc<Member>>,
+    /// The counts of members that were removed, so that they never go down. Each of these members was up once. So there
+    /// are no more than lives, of which a node sees 16,383.
+    removed: BTreeMap<Arc<str>, PeerCounts>,
     /// The nodes of other clusters that subscribers were told of: the names of the cluster and of the node.
     foreign: BTreeSet<(String, String)>,
     /// Whether the log says that there are too many nodes.
@@ -102,7 +105,8 @@ impl Members {
         }
         if known.members.len() >= MOST {
             let gone = known.members.iter().find(|(_, member)| member.is_over()).map(|(name, _)| name.clone());
-            known.members.remove(&gone?);
+            let (name, member) = known.members.remove_entry(&gone?)?;
+            known.removed.extend(member.counts().map(|counts| (name, counts)));
             known.is_full = false;
         }
         let name: Arc<str> = name.into();
@@ -124,6 +128,7 @@ impl Members {
         };
         let driver = PeerDriver::new(self.node.clone(), parts);
         let member = Member::new(name.clone(), (driver, bells), self.link.clone(), self.clock.clone());
+        known.removed.remove(&name).into_iter().for_each(|counts| member.go_on_from(counts));
         known.members.insert(name, member.clone());
         Some(member)
     }

@@ -74,6 +74,8 @@ pub struct ClusterStats {
 }
 
 /// Counts of a node's connections with a peer, over all its incarnations.
+///
+/// They never go down while the node lives. They are 0 until the peer was connected once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 #[non_exhaustive]

@@ -452,6 +452,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/spawn",
     "cluster/spawn/tests",
     "cluster/builder/tests",
+    "cluster/builder/count_tests",
     "cluster/builder/zenoh_tests",
     "cluster/mod",
     "cluster/memory_network/tests",

@@ -46,7 +46,7 @@ fn member_with(name: &str, network: &MemoryNetwork, builder: RuntimeBuilder) -> 
     Member { runtime, cluster, graves }
 }
 
-fn member(name: &str, network: &MemoryNetwork) -> Member {
+pub(super) fn member(name: &str, network: &MemoryNetwork) -> Member {
     member_with(name, network, Runtime::builder())
 }
 
@@ -55,7 +55,7 @@ pub(super) fn wire() -> Wire {
 }
 
 /// Two nodes that are connected, `a` and `b`.
-fn two(network: &MemoryNetwork) -> [Member; 2] {
+pub(super) fn two(network: &MemoryNetwork) -> [Member; 2] {
     let two = ["a", "b"].map(|name| member(name, network));
     two[0].cluster.wait_for("b", LIMIT).unwrap();
     two[1].cluster.wait_for("a", LIMIT).unwrap();
@@ -104,36 +104,6 @@ fn messages_and_answers_travel_between_the_threads_of_two_nodes() {
     a.runtime.send(far, Message::Ball(100, near.address())).unwrap();
     until("the last ball has come", || lock(&notes).last() == Some(&2));
     assert!(lock(&a.graves.0).is_empty() && lock(&b.graves.0).is_empty());
-}
-
-#[test]
-fn the_counts_of_a_node_have_its_peers_and_their_frames() {
-    let [a, b] = two(&MemoryNetwork::new());
-    let (echo, _) = b.echo();
-    let far = a.far(&b, echo.address());
-    let before = a.cluster.stats();
-    assert_eq!((before.held_processes, before.waiting_sends, before.peers.len()), (0, 0, 1));
-    for _ in 0..10 {
-        assert_eq!(a.runtime.ask(far, Message::Ask, LIMIT).wait().unwrap(), 7);
-    }
-    let peer = &a.cluster.stats().peers[0];
-    assert!(peer.name == "b" && peer.is_up, "{peer:?}");
-    // Each question is in a frame after the answer before it.
-    for (after, before) in
-        [(peer.frames_sent, before.peers[0].frames_sent), (peer.frames_received, before.peers[0].frames_received)]
-    {
-        assert!(after >= before + 10, "{after} after {before}");
-    }
-    assert!(peer.bytes_sent > peer.frames_sent && peer.bytes_received > peer.frames_received, "{peer:?}");
-    // The network loses nothing. So what one has given to it, the other one gets.
-    until("both count the same", || {
-        let (here, there) = (a.cluster.stats().peers, b.cluster.stats().peers);
-        let sent = (here[0].frames_sent, here[0].bytes_sent);
-        sent == (there[0].frames_received, there[0].bytes_received)
-    });
-    assert!(b.runtime.shutdown(LIMIT).unwrap().is_clean());
-    until("the peer is down", || !a.cluster.stats().peers[0].is_up);
-    assert!(a.cluster.stats().peers[0].frames_sent >= peer.frames_sent);
 }
 
 #[test]
@@ -301,25 +271,6 @@ fn nodes_that_differ_are_an_event_that_names_the_difference() {
     let is_of_twin = |event| matches!(event, Some(NodeEvent::Refused { name, .. }) if name == "a");
     until("the twin is told of the difference", || is_of_twin(events.recv_timeout(LIMIT).unwrap()));
     assert_eq!(a.names(), [""; 0]);
-}
-
-#[test]
-fn a_limit_that_a_peer_has_reached_is_an_event_and_counted() {
-    let network = MemoryNetwork::new();
-    let a = member("a", &network);
-    let mut events = a.cluster.events();
-    let limits = a.cluster.members.node().unwrap().limits().clone();
-    limits.relation_refused("b", "too many", true);
-    limits.relation_refused("b", "too many", false);
-    limits.life_refused("c", "too many lives", true);
-    let expected = [("b", "too many"), ("c", "too many lives")];
-    for (name, why) in expected.map(|(name, why)| (name.to_string(), why.to_string())) {
-        assert_eq!(events.recv_timeout(LIMIT).unwrap(), Some(NodeEvent::LimitReached { name, why }));
-    }
-    let stats = a.cluster.stats();
-    assert_eq!((stats.refused_lives, stats.refused_relations), (1, 2));
-    a.runtime.shutdown(LIMIT).unwrap();
-    assert_eq!(events.recv(), Ok(None));
 }
 
 #[test]
