@@ -295,6 +295,8 @@ mod flood_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod group_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod reply_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod spawn_tests;

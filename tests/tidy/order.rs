@@ -559,6 +559,7 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/simulation",
     "simulation/network/group_tests",
     "simulation/network/tests",
+    "simulation/network/reply_tests",
     "simulation/network/spawn_tests",
     "simulation/network/torture_tests",
     "simulation/network/flood_tests",
