@@ -22,6 +22,8 @@ mod actors;
 mod async_processes;
 mod figures;
 mod futures;
+#[cfg(feature = "cluster")]
+mod peers;
 mod processes;
 mod simulations;
 mod tasks;

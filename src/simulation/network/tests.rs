@@ -330,6 +330,31 @@ fn thirty_two_nodes_form_a_full_mesh_within_two_seconds() {
 }
 
 #[test]
+fn a_node_with_thirty_one_idle_peers_sends_only_heartbeats() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let start = |number| member(world, &format!("n{number}"), number, &history);
+        let members = (0..32).map(start).collect::<Result<Vec<_>, _>>()?;
+        connect(world, &members)?;
+        world.run_for(SECOND)?;
+        let frames = || -> Vec<u64> {
+            let of = |member: &Member| member.node.stats().peers.iter().map(|peer| peer.frames_sent).sum();
+            members.iter().map(of).collect()
+        };
+        let before = frames();
+        world.run_for(5 * SECOND)?;
+        for (before, after) in before.into_iter().zip(frames()) {
+            let frames = after - before;
+            assert!(frames <= 31 * 21, "{frames} frames in 5 s: one each 250 ms for each peer, and one at the edge");
+        }
+        Ok(())
+    })
+    .seeds(0..1)
+    .max_turns(1_000_000)
+    .check();
+}
+
+#[test]
 fn a_world_that_has_rested_goes_on_when_the_scenario_sends() {
     Simulation::new(|world| {
         let history = Shelf::default();
