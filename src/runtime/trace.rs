@@ -101,3 +101,65 @@ impl std::fmt::Debug for ProcessTrace {
         self.sink.fmt(f)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::outcome::Exit;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::wait::{until, wait};
+
+    /// Is done with its first message.
+    struct Worker;
+
+    impl Process for Worker {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(if events.next().is_some() { Step::Done(()) } else { Step::Idle })
+        }
+    }
+
+    fn traced(runtime: &Runtime, worker: Pid) -> ProcessTrace {
+        let trace = runtime.trace(worker, Duration::from_secs(60)).unwrap();
+        until("the trace has begun", || runtime.is_idle());
+        trace
+    }
+
+    #[test]
+    fn a_process_that_ends_while_it_is_traced_leaves_nothing_of_the_trace() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let worker = runtime.spawn(Worker).unwrap();
+        let trace = traced(&runtime, worker.pid());
+        assert!(Arc::strong_count(&trace.sink) > 1);
+        runtime.send(worker.address(), ()).unwrap();
+        assert!(matches!(wait(&worker), Exit::Done(_)));
+        assert!(trace.is_over());
+        assert_eq!(trace.take().last().map(|event| event.what), Some("ended"));
+        // The worker keeps the memory of the body for the next process.
+        assert_eq!(Arc::strong_count(&trace.sink), 1);
+    }
+
+    #[test]
+    fn descriptions_and_traces_leave_no_memory_in_the_body() {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let worker = runtime.spawn(Worker).unwrap();
+        let has_rare = || {
+            until("it rests", || runtime.is_idle());
+            let road = &runtime.core().road;
+            let body = road.table.cell(worker.pid()).and_then(|cell| cell.take_resting()).unwrap();
+            let has_rare = body.head.rare.is_some();
+            road.inject(body);
+            until("it rests", || runtime.is_idle());
+            has_rare
+        };
+        assert!(!has_rare());
+        runtime.describe(worker.pid(), Duration::from_secs(60)).wait().unwrap();
+        assert!(!has_rare(), "it was described");
+        let trace = traced(&runtime, worker.pid());
+        assert!(has_rare(), "it is traced");
+        drop(trace);
+        assert!(!has_rare(), "its trace is over");
+    }
+}

@@ -5,15 +5,16 @@ use std::fmt::{self, Write};
 
 use super::cell::Cell;
 use super::handed::Handed;
+use super::marks::POLLS;
 use super::road::{Executor, Road};
-use super::traced::{sink, trace, untrace};
+use super::traced::{note_end, sink, trace, untrace};
 use super::visit::Visit;
-use crate::outcome::{Panic, contain};
+use crate::outcome::{Exit, Panic, contain};
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::process_trace::TraceSink;
 use crate::process::{Ask, CommandError, NoSuchProcessError, Reply, StepActivity};
-use crate::sched::body::{Machine, Ready};
+use crate::sched::body::{Machine, Rare, Ready};
 
 /// The most bytes of a description, with the note that it is cut.
 const MOST: usize = 16 * 1024;
@@ -65,36 +66,40 @@ impl Road {
     }
 
     /// Answers those that have asked for a description, and begins and ends traces. Called by the owner of the body,
-    /// between two steps.
-    pub(super) fn receive_visits<H: Executor>(&self, executor: &mut H, body: &mut Ready) {
-        let mut asked = Vec::new();
-        for visit in self.visits.take(body.head.pid) {
-            match visit {
-                Visit::Describe(ask) => asked.extend(ask.upgrade().filter(|ask| !ask.is_decided())),
-                Visit::Trace(sink) => {
-                    untrace(body).into_iter().for_each(|sink| sink.end());
-                    trace(body, sink);
-                }
-                Visit::Untrace if sink(body).is_some_and(|sink| sink.is_over()) => drop(untrace(body)),
-                Visit::Untrace => {}
-            }
-        }
-        if !asked.is_empty() {
-            describe(executor, body, &asked);
+    /// between two steps. Returns whether there were any.
+    pub(super) fn receive_visits<H: Executor>(&self, executor: &mut H, body: &mut Ready) -> bool {
+        let visits = self.visits.take(body.head.pid);
+        !visits.is_empty() && {
+            receive(executor, body, visits);
+            true
         }
     }
 
-    /// The process has ended, so nobody takes its visits.
-    #[inline]
-    pub(super) fn refuse_visits(&self, pid: Pid) {
-        if !self.visits.is_empty() {
-            self.refuse_visits_now(pid);
-        }
-    }
-
+    /// The process has ended, so nobody takes its visits. Call it when all others were told of the end.
     #[cold]
-    fn refuse_visits_now(&self, pid: Pid) {
-        self.visits.take(pid).into_iter().for_each(Visit::comes_too_late);
+    pub(super) fn refuse_visits<H: Executor>(&self, executor: &mut H, pid: Pid) {
+        let refused = self.visits.take(pid);
+        if !refused.is_empty() {
+            // Wakers of those that have asked may take long.
+            executor.let_go();
+            refused.into_iter().for_each(Visit::comes_too_late);
+        }
+    }
+}
+
+/// Whether visits may wait for a process that has ended, by its marks and its body. A visitor asks for a poll when its
+/// visit is in the list. If the process has ended before, the visitor takes the visit out again.
+#[inline]
+pub(super) fn may_have_visits(marks: u64, body: &Ready) -> bool {
+    marks & POLLS != 0 || body.head.is_poll_requested()
+}
+
+/// Ends the trace of a process that has ended, if there is one, and makes the body as it was before.
+pub(super) fn end_trace<H: Executor>(executor: &mut H, body: &mut Ready, exit: &Exit) {
+    if let Some(sink) = untrace(body) {
+        // The text of an error is user code, and may take long.
+        executor.let_go();
+        note_end(&sink, exit);
     }
 }
 
@@ -114,6 +119,76 @@ impl Visit {
             Visit::Untrace => {}
         }
     }
+}
+
+#[cold]
+fn receive<H: Executor>(executor: &mut H, body: &mut Ready, visits: Vec<Visit>) {
+    let mut asked = Vec::new();
+    for visit in visits {
+        match visit {
+            Visit::Describe(ask) => asked.extend(ask.upgrade().filter(|ask| !ask.is_decided())),
+            Visit::Trace(sink) => {
+                untrace(body).into_iter().for_each(|sink| sink.end());
+                trace(body, sink);
+            }
+            Visit::Untrace if sink(body).is_some_and(|sink| sink.is_over()) => drop(untrace(body)),
+            Visit::Untrace => {}
+        }
+    }
+    if !asked.is_empty() {
+        describe(executor, body, &asked);
+    }
+}
+
+/// Frees the rare fields of a process that has none of them any more, after its visits. A traced process keeps them,
+/// so that its end looks for the trace.
+#[cold]
+pub(super) fn free_rare(body: &mut Ready) {
+    if body.head.rare.as_ref().is_some_and(|rare| is_unused(rare)) && sink(body).is_none() {
+        body.head.rare = None;
+    }
+}
+
+/// Whether all fields have the values that they have in a process without rare fields.
+fn is_unused(rare: &Rare) -> bool {
+    // Every field is named, so that a new one is not forgotten.
+    let Rare {
+        asked,
+        is_prepared,
+        has_feeds,
+        poll_requested,
+        only_polls,
+        step_events,
+        work,
+        residents,
+        bounded,
+        name,
+        known_as,
+        timers,
+        bound,
+        held_after,
+        never_held,
+        warned,
+        traps,
+        is_helper,
+        is_named,
+        given,
+        bond,
+        begun,
+        #[cfg(feature = "cluster")]
+        leases,
+        draws,
+    } = rare;
+    #[cfg(feature = "cluster")]
+    let has_leases = !leases.is_empty();
+    #[cfg(not(feature = "cluster"))]
+    let has_leases = false;
+    let flags = [is_prepared, has_feeds, poll_requested, only_polls, never_held, warned, traps, is_helper, is_named];
+    let has_parts = work.is_some() || residents.is_some() || bounded.is_some() || given.is_some() || begun.is_some();
+    let is_known = name.is_some() || known_as.is_some() || bond.is_some();
+    let has_limits = bound.is_some() || held_after.is_some() || *step_events > 0 || *draws > 0;
+    let has_open = !asked.is_empty() || !timers.is_empty();
+    !(has_leases || has_parts || is_known || has_limits || has_open || flags.into_iter().any(|flag| *flag))
 }
 
 fn describe<H: Executor>(executor: &mut H, body: &Ready, asked: &[Arc<Ask>]) {

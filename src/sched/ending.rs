@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, DOOMED, Inbox, RELATED, Vacated, WATCHED};
 use super::counters::Counters;
+use super::describing::{end_trace, may_have_visits};
 use super::engine::Engine;
 use super::marks::doom;
 use super::polling::drop_futures;
@@ -118,7 +119,7 @@ pub(crate) fn end<E: Engine, H: Executor>(
     let Some(cell) = road.table.cell(pid) else { return };
     let vacated = vacate(&road.dooms, cell, &mut body, &mut exit);
     let marks = vacated.marks;
-    road.refuse_visits(pid);
+    let may_have_visits = may_have_visits(marks, &body);
     #[cfg(feature = "cluster")]
     if matches!(exit, Exit::Terminated(Reason::Terminated)) && road.has_lost_name(&body) {
         exit = Exit::Terminated(Reason::NameLost);
@@ -132,8 +133,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
     if !out.orders.is_empty() || !out.counted.is_empty() {
         out.clear();
     }
-    if let Some(rare) = &mut body.head.rare {
-        if let Some(StartReport { to, tag, .. }) = rare.begun.take() {
+    if body.head.rare.is_some() {
+        end_trace(executor, &mut body, &exit);
+        if let Some(StartReport { to, tag, .. }) = body.head.rare.as_mut().and_then(|rare| rare.begun.take()) {
             road.complete(executor, to, Completion::from(Some(pid), tag, Err(not_begun(pid, &exit))));
         }
         drop_futures(engine, executor, &mut body.head);
@@ -173,6 +175,9 @@ pub(crate) fn end<E: Engine, H: Executor>(
         // Wakers and callbacks of joiners may take long.
         executor.let_go();
         calls();
+    }
+    if may_have_visits {
+        road.refuse_visits(executor, pid);
     }
     if marks & WATCHED != 0 {
         road.roll.count_out();
@@ -261,7 +266,6 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     if let Some(figures) = &counters.figures {
         figures.ended(kind, &exit);
     }
-    road.refuse_visits(pid);
     road.table.give_back_after(pid);
     // Also without relations: the name is lost with the head. Before the observer, so that it finds the name free.
     engine.tell_related(pid, &exit, executor);
@@ -270,6 +274,8 @@ pub(crate) fn body_lost<E: Engine, H: Executor>(
     if let Some(elsewhere) = road.non_local.get() {
         elsewhere.body_lost(pid);
     }
+    // The body may have been marked.
+    road.refuse_visits(executor, pid);
     if marks & WATCHED != 0 {
         road.roll.count_out();
     }

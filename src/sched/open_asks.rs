@@ -104,6 +104,11 @@ impl OpenAsks {
         self.newest.iter().chain(older).filter(|ask| !ask.is_decided()).count()
     }
 
+    /// Whether no question is recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.is_none() && self.older.as_ref().is_none_or(|older| older.asks.is_empty())
+    }
+
     /// Takes out the questions that are open, and some that are decided.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Ask>> {
         let older = self.older.take().map(|older| older.asks);

@@ -12,6 +12,7 @@
 use std::task::Poll;
 
 use super::cell::Cell;
+use super::describing::free_rare;
 use super::engine::Engine;
 use super::feeds::{AnyNewFeed, FeedHost, wake_all};
 use super::residents::{Resident, Residents};
@@ -46,7 +47,7 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     }
     #[cfg(feature = "cluster")]
     engine.road().take_leases(executor, body);
-    engine.road().receive_visits(executor, body);
+    let had_visits = engine.road().receive_visits(executor, body);
     let Some(rare) = &mut body.head.rare else { return true };
     if let Some(residents) = &mut rare.residents {
         residents.take_woken();
@@ -60,7 +61,11 @@ pub(super) fn begin_turn<E: Engine, H: Executor>(engine: &E, executor: &mut H, c
     let is_answered = std::mem::take(&mut body.head.is_answered);
     // The process may have been terminated during a poll. Then it is not stepped.
     let is_doomed = engine.road().dooms.load(Ordering::Relaxed) > 0 && cell.doomed().is_some();
-    (is_answered || is_fed || !only_polls || body.machine.is_due()) && !is_doomed
+    let is_due = (is_answered || is_fed || !only_polls || body.machine.is_due()) && !is_doomed;
+    if had_visits {
+        free_rare(body);
+    }
+    is_due
 }
 
 /// Attaches a feed to the process whose step has made it. A process that is done has no feeds.

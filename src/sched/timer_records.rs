@@ -79,6 +79,10 @@ impl TimerRecords {
         self.all.iter().filter(is_pending).count()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Takes out all that may be pending.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = TimerKey> {
         std::mem::take(self).all.into_iter().filter_map(|record| match record.timer {

@@ -32,9 +32,17 @@ impl Process for Nobody {
 
 struct Traced {
     inner: Ready,
-    sink: Arc<TraceSink>,
+    /// Empty when the machine is taken off, and the trace may go on.
+    sink: Option<Arc<TraceSink>>,
     /// Keeps what a step takes.
     sight: Sight,
+}
+
+/// A body that is lost to a panic of the runtime takes its trace with it.
+impl Drop for Traced {
+    fn drop(&mut self) {
+        self.sink.iter().for_each(|sink| sink.end());
+    }
 }
 
 /// Moves the machine and the head out of the body.
@@ -47,21 +55,27 @@ fn take_out(body: &mut Ready) -> (Head, Ready) {
 /// Has the events of the process noted.
 pub(super) fn trace(body: &mut Ready, sink: Arc<TraceSink>) {
     let (head, inner) = take_out(body);
-    *body = Box::new(Body { head, machine: Traced { inner, sink, sight: Sight::with_log() } });
+    *body = Box::new(Body { head, machine: Traced { inner, sink: Some(sink), sight: Sight::with_log() } });
 }
 
 /// Makes the body as it was before it was traced. Returns where its events went.
 pub(super) fn untrace(body: &mut Ready) -> Option<Arc<TraceSink>> {
     let traced = traced(body)?;
-    let (sink, (_, mut inner)) = (traced.sink.clone(), take_out(&mut traced.inner));
+    let (sink, (_, mut inner)) = (traced.sink.take(), take_out(&mut traced.inner));
     inner.head = take_out(body).0;
     *body = inner;
-    Some(sink)
+    sink
+}
+
+/// The process has ended.
+pub(super) fn note_end(sink: &TraceSink, exit: &Exit) {
+    sink.note("ended", || shown(exit));
+    sink.end();
 }
 
 /// Where the events of the process go, if it is traced.
 pub(super) fn sink(body: &mut Ready) -> Option<&Arc<TraceSink>> {
-    traced(body).map(|traced| &traced.sink)
+    traced(body)?.sink.as_ref()
 }
 
 fn traced(body: &mut Ready) -> Option<&mut Traced> {
@@ -69,6 +83,12 @@ fn traced(body: &mut Ready) -> Option<&mut Traced> {
 }
 
 impl Traced {
+    fn note(&self, what: &'static str, text: impl FnOnce() -> String) {
+        if let Some(sink) = &self.sink {
+            sink.note(what, text);
+        }
+    }
+
     fn note_events(&self, watchdog: Option<&Sight>) {
         let mut events = Vec::new();
         self.sight.take_log(&mut events);
@@ -80,7 +100,7 @@ impl Traced {
                 StepActivity::Init | StepActivity::Start | StepActivity::Step | StepActivity::AfterStep => continue,
                 _ => "signal",
             };
-            self.sink.note(what, || match activity {
+            self.note(what, || match activity {
                 StepActivity::Message { from: Some(from) } => format!("{} of {from}", self.message()),
                 StepActivity::Message { from: None } => format!("{} from outside", self.message()),
                 other => other.to_string(),
@@ -101,10 +121,10 @@ impl Traced {
             Verdict::Done => "is done",
             Verdict::Upgrade => "is replaced",
             Verdict::Broken => {
-                return out.failure.iter().for_each(|exit| self.sink.note("failed", || shown(exit)));
+                return out.failure.iter().for_each(|exit| self.note("failed", || shown(exit)));
             }
         };
-        self.sink.note("step", || format!("took {} messages, and {next}", stepped.taken));
+        self.note("step", || format!("took {} messages, and {next}", stepped.taken));
     }
 }
 
@@ -175,8 +195,7 @@ impl Machine for Traced {
     }
 
     fn last_word(&mut self, exit: &Exit) -> Option<LastWord> {
-        self.sink.note("ended", || shown(exit));
-        self.sink.end();
+        self.sink.iter().for_each(|sink| note_end(sink, exit));
         self.inner.machine.last_word(exit)
     }
 
@@ -253,5 +272,16 @@ mod tests {
         assert!(body.machine.mailbox().has_signals());
         assert!(sink(&mut body).is_none() && untrace(&mut body).is_none());
         assert_eq!(Arc::strong_count(&sink_of_it), 1);
+        assert!(!sink_of_it.is_over(), "it may go on with a successor");
+    }
+
+    #[test]
+    fn a_trace_is_over_when_its_body_is_lost() {
+        let mut body: Ready = new_body(Nobody, Pid::FIRST, None, None);
+        let sink = Arc::new(TraceSink::new(Clock::system(), std::time::Duration::MAX));
+        trace(&mut body, sink.clone());
+        assert!(!sink.is_over());
+        drop(body);
+        assert!(sink.is_over());
     }
 }

@@ -1,7 +1,9 @@
 //! `Process::describe` and `Runtime::describe`.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Context;
 use std::time::Duration;
 
 use procession::actor::{Actions, Actor, actor};
@@ -250,6 +252,34 @@ fn one_that_asks_a_process_that_ends_is_told() {
         until("it has ended", || runtime.stats().processes == 0);
         assert!(matches!(describe(&runtime, clerk), Err(CommandError::NoSuchProcess(_))));
     }
+}
+
+#[test]
+fn wakers_of_those_that_ask_do_not_hold_up_the_end_of_a_process() {
+    let runtime = runtime(2);
+    let clerk = runtime.spawn(clerk()).unwrap();
+    let watched = clerk.pid();
+    let watcher = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+        if events.any(|event| matches!(event, Event::Down(_))) {
+            return Ok(Step::Done(()));
+        }
+        out.monitor(watched);
+        Ok(Step::Idle)
+    });
+    let watcher = runtime.spawn(watcher).unwrap();
+    until("it watches", || runtime.is_idle());
+    let held = hold_clerk(&runtime, clerk.address(), Job::Hold);
+    let waker = Blocker::new();
+    let mut asked = Box::pin(runtime.describe(watched, LIMIT));
+    assert!(asked.as_mut().poll(&mut Context::from_waker(&waker.waker())).is_pending());
+    assert!(runtime.terminate(watched).unwrap());
+    held.release();
+    waker.wait_begun();
+    // The waker is still at work, on the worker that has ended the process.
+    assert!(matches!(wait(&watcher), Exit::Done(_)));
+    assert!(clerk.is_finished());
+    waker.release();
+    assert!(block_on(asked).is_err());
 }
 
 #[test]
