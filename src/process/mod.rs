@@ -31,6 +31,7 @@ mod exported_reply;
 pub(crate) mod output_answer;
 pub(crate) mod relation;
 pub(crate) mod step_activity;
+pub(crate) mod cut_text;
 pub(crate) mod process_trace;
 mod event_box;
 pub(crate) mod event;

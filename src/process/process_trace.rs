@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use super::cut_text::cut_text;
 use crate::clock::Clock;
 use crate::primitives::{Brief, enter};
 
@@ -59,16 +60,12 @@ impl TraceSink {
     }
 
     /// Adds an event, if there is room for it. Only the owner of the body calls it.
-    pub(crate) fn note(&self, what: &'static str, text: impl FnOnce() -> String) {
+    pub(crate) fn note(&self, what: &'static str, text: &impl fmt::Display) {
         let at = self.now();
         if self.admits(at, what) {
             // It may be code of users, so it runs without the lock.
-            let mut text = text();
-            if text.len() > LONGEST_TEXT {
-                text.truncate(text.floor_char_boundary(LONGEST_TEXT));
-                text.push_str(" (cut)");
-                text.shrink_to_fit();
-            }
+            let text = cut_text(LONGEST_TEXT, text);
+            let text = text.unwrap_or_else(|_| String::from("the text of the error panicked"));
             let event = ProcessEvent { at, what, text };
             enter(&self.state).events.push_back(event);
         }
@@ -123,10 +120,22 @@ mod tests {
     fn failures_have_room_beyond_the_limit_and_texts_are_cut() {
         let clock = ManualClock::new();
         let sink = TraceSink::new(clock.clock(), LONGEST);
-        (0..2 * MOST).for_each(|_| sink.note("message", String::new));
-        (0..2 * MORE).for_each(|_| sink.note("failed", || "ü".repeat(LONGEST_TEXT)));
+        (0..2 * MOST).for_each(|_| sink.note("message", &""));
+        // It is not written whole: it ends when there is enough.
+        let endless = fmt::from_fn(|f| {
+            loop {
+                f.write_str("ü")?;
+            }
+        });
+        (0..2 * MORE).for_each(|_| sink.note("failed", &endless));
         let events = sink.take();
         assert_eq!((events.len(), sink.left_out()), (MOST + MORE, (MOST + MORE) as u64));
-        assert_eq!(events[MOST].text, format!("{} (cut)", "ü".repeat(LONGEST_TEXT / 2)));
+        let text = &events[MOST].text;
+        assert!(text.len() <= LONGEST_TEXT && text.starts_with("üüü") && text.ends_with("… (cut)"), "{text}");
+        let sink = TraceSink::new(clock.clock(), LONGEST);
+        sink.note("failed", &fmt::from_fn(|_| panic!("on purpose")));
+        sink.note("failed", &fmt::from_fn(|_| Err(fmt::Error)));
+        let texts: Vec<_> = sink.take().into_iter().map(|event| event.text).collect();
+        assert_eq!(texts, ["the text of the error panicked", "… (it has returned an error)"]);
     }
 }

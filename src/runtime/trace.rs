@@ -44,7 +44,7 @@ impl Runtime {
     /// runtime.wait_idle_timeout(Duration::from_secs(60))?;
     /// let events = trace.take();
     /// assert_eq!((events[0].what, &events[0].text[..]), ("message", "u64 from outside"));
-    /// assert_eq!((events[1].what, &events[1].text[..]), ("step", "took 1 messages, and rests"));
+    /// assert_eq!((events[1].what, &events[1].text[..]), ("step", "took 1 message, and rests"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn trace(&self, target: impl Target, limit: Duration) -> Result<ProcessTrace, NoSuchProcessError> {

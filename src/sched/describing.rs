@@ -1,7 +1,7 @@
 //! Descriptions that processes give of themselves, and traces of single processes. `docs/observability.md` has the
 //! protocol.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use super::cell::Cell;
 use super::handed::Handed;
@@ -9,19 +9,16 @@ use super::marks::POLLS;
 use super::road::{Executor, Road};
 use super::traced::{note_end, sink, trace, untrace};
 use super::visit::Visit;
-use crate::outcome::{Exit, Panic, contain};
+use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::Arc;
+use crate::process::cut_text::cut_text;
 use crate::process::process_trace::TraceSink;
 use crate::process::{Ask, CommandError, NoSuchProcessError, Reply, StepActivity};
 use crate::sched::body::{Machine, Rare, Ready};
 
 /// The most bytes of a description, with the note that it is cut.
 const MOST: usize = 16 * 1024;
-
-const CUT: &str = "… (cut)";
-
-const FAILED: &str = "… (it has returned an error)";
 
 const NOT_IN_MEMORY: &str = "The process is not in the memory of this runtime.";
 
@@ -195,7 +192,7 @@ fn describe<H: Executor>(executor: &mut H, body: &Ready, asked: &[Arc<Ask>]) {
     // A description is user code, and may take long. So may the wakers of those that have asked.
     executor.let_go();
     executor.shows(StepActivity::Describe);
-    let described = text_of(&body.machine);
+    let described = cut_text(MOST, &Described(&body.machine));
     executor.shows(StepActivity::AfterStep);
     asked.iter().for_each(|ask| match &described {
         Ok(text) => answer(ask, text.clone()),
@@ -227,36 +224,6 @@ fn refuse(ask: &Ask, pid: Pid) {
     ask.give_up(NoSuchProcessError::Pid(pid).into());
 }
 
-/// The description, cut at the limit. A panic in it is contained.
-fn text_of(machine: &dyn Machine) -> Result<String, Panic> {
-    let mut text = Text { text: String::new(), is_cut: false };
-    let written = contain(|| write!(text, "{}", Described(machine)))?;
-    let note = match written {
-        _ if text.is_cut => CUT,
-        Err(fmt::Error) => FAILED,
-        Ok(()) => "",
-    };
-    let mut described = text.text;
-    described.truncate(described.floor_char_boundary(MOST - note.len()));
-    described.push_str(note);
-    Ok(described)
-}
-
-/// Keeps as much as is allowed. After that it is an error to write, so that an endless description ends.
-struct Text {
-    text: String,
-    is_cut: bool,
-}
-
-impl Write for Text {
-    fn write_str(&mut self, more: &str) -> fmt::Result {
-        let kept = more.floor_char_boundary(MOST - self.text.len());
-        self.text.push_str(&more[..kept]);
-        self.is_cut |= kept < more.len();
-        if self.is_cut { Err(fmt::Error) } else { Ok(()) }
-    }
-}
-
 struct Described<'a>(&'a dyn Machine);
 
 impl fmt::Display for Described<'_> {
@@ -264,3 +231,6 @@ impl fmt::Display for Described<'_> {
         self.0.describe(f)
     }
 }
+
+#[cfg(all(test, loom))]
+mod models;

@@ -9,7 +9,14 @@ use crate::pid::Pid;
 use crate::primitives::{AtomicUsize, Mutex, Ordering, lock};
 
 /// Things that wait for the owners of bodies.
+///
+/// They are in parts, by the slots of their processes. So things that wait for a process that is stuck make few other
+/// processes take a lock.
 pub(crate) struct Handed<T> {
+    parts: [Part<T>; PARTS],
+}
+
+struct Part<T> {
     waiting: Mutex<Waiting<T>>,
     /// The number of their processes, so that few turns look.
     count: AtomicUsize,
@@ -21,21 +28,35 @@ struct Waiting<T> {
     look_at: usize,
 }
 
-/// So few processes are looked at each time.
-const FEW: usize = 64;
+/// The number of parts: 64, so that one process in 64 shares the lock of a process that is stuck.
+const PARTS: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// The number of processes of a part that are looked at each time.
+const FEW: usize = 2;
 
 impl<T> Default for Handed<T> {
     fn default() -> Handed<T> {
+        Handed { parts: std::array::from_fn(|_| Part::default()) }
+    }
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Part<T> {
         let waiting = Waiting { things: BTreeMap::new(), look_at: 0 };
-        Handed { waiting: Mutex::new(waiting), count: AtomicUsize::new(0) }
+        Part { waiting: Mutex::new(waiting), count: AtomicUsize::new(0) }
     }
 }
 
 impl<T> Handed<T> {
+    fn part(&self, pid: Pid) -> &Part<T> {
+        &self.parts[pid.slot() as usize % PARTS]
+    }
+
     /// Adds a thing for a process, which is asked to look afterwards. Those that it replaces are dropped, and those
-    /// that nobody wants any more: among those of this process, and, now and then, among all.
+    /// that nobody wants any more: among those of this process, and, now and then, among all of its part.
     pub(super) fn add(&self, pid: Pid, thing: T, replaces: impl Fn(&T) -> bool, is_wanted: impl Fn(Pid, &T) -> bool) {
-        let Waiting { things: all, look_at } = &mut *lock(&self.waiting);
+        let Part { waiting, count } = self.part(pid);
+        let Waiting { things: all, look_at } = &mut *lock(waiting);
         let things = all.entry(pid).or_default();
         things.retain(|old| !replaces(old));
         things.push(thing);
@@ -52,24 +73,23 @@ impl<T> Handed<T> {
             // When they are few, always. When they are many, so seldom that it costs each a constant time.
             *look_at = if all.len() < FEW { 0 } else { 2 * all.len() };
         }
-        self.count.store(all.len(), Ordering::Relaxed);
-    }
-
-    /// Whether nothing waits for any process.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
-        self.count.load(Ordering::Relaxed) == 0
+        count.store(all.len(), Ordering::Relaxed);
     }
 
     /// Takes those of a process.
     #[inline]
     pub(crate) fn take(&self, pid: Pid) -> Vec<T> {
-        if self.is_empty() { Vec::new() } else { self.take_now(pid) }
+        let part = self.part(pid);
+        // Ordering: Relaxed: the request to look, under the lock of the cell, comes after the count.
+        if part.count.load(Ordering::Relaxed) == 0 { Vec::new() } else { part.take(pid) }
     }
+}
 
+impl<T> Part<T> {
     #[cold]
-    fn take_now(&self, pid: Pid) -> Vec<T> {
+    fn take(&self, pid: Pid) -> Vec<T> {
+        #[cfg(all(test, not(loom)))]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
         let Waiting { things, .. } = &mut *lock(&self.waiting);
         let taken = things.remove(&pid).unwrap_or_default();
         self.count.store(things.len(), Ordering::Relaxed);
@@ -81,8 +101,19 @@ impl<T> Handed<T> {
 mod tests {
     use super::*;
 
+    thread_local! {
+        /// How often this thread has taken the lock of a part to take things.
+        pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
     fn pid(slot: u32) -> Pid {
         Pid::new(1, slot, 1).unwrap()
+    }
+
+    impl<T> Handed<T> {
+        fn waiting(&self) -> usize {
+            self.parts.iter().map(|part| lock(&part.waiting).things.len()).sum()
+        }
     }
 
     #[test]
@@ -94,7 +125,16 @@ mod tests {
         handed.add(pid(1), 'b', |_| false, |_, _| true);
         handed.add(pid(2), 'a', |old| *old == 'a', |_, _| true);
         assert_eq!((handed.take(pid(1)), handed.take(pid(2))), (vec!['a', 'b'], vec!['a']));
-        assert!(handed.is_empty());
+        assert_eq!(handed.waiting(), 0);
+    }
+
+    #[test]
+    fn things_of_one_process_make_few_others_take_a_lock() {
+        let handed = Handed::default();
+        handed.add(pid(0), (), |_| false, |_, _| true);
+        LOOKS.set(0);
+        assert!((1..=640).all(|slot| handed.take(pid(slot)).is_empty()));
+        assert_eq!((LOOKS.get(), handed.take(pid(0)).len()), (10, 1));
     }
 
     #[test]
@@ -112,7 +152,7 @@ mod tests {
                 },
             );
         }
-        assert!(lock(&handed.waiting).things.len() <= 2 * FEW);
+        assert!(handed.waiting() <= 2 * FEW * PARTS, "{}", handed.waiting());
         // All are wanted.
         let handed = Handed::default();
         looks.set(0);
@@ -128,6 +168,6 @@ mod tests {
             );
         }
         assert!(looks.get() < 100_000, "{}", looks.get());
-        assert_eq!(lock(&handed.waiting).things.len(), 10_000);
+        assert_eq!(handed.waiting(), 10_000);
     }
 }

@@ -28,7 +28,7 @@ impl Process for Anybody {
 }
 
 /// A live process with its body in hand.
-fn in_hand() -> (Arc<Cell>, Ready) {
+pub(super) fn in_hand() -> (Arc<Cell>, Ready) {
     in_hand_with(SpawnOptions::new())
 }
 
@@ -68,7 +68,7 @@ fn settled(cell: &Cell, body: Ready, verdict: Verdict) -> Settled {
     cell.settle(body, Stepped { verdict, unseen: false, signals: false, taken: 0 })
 }
 
-fn settle(cell: &Cell, body: Ready, verdict: Verdict) -> Option<Ready> {
+pub(super) fn settle(cell: &Cell, body: Ready, verdict: Verdict) -> Option<Ready> {
     match settled(cell, body, verdict) {
         Settled::Again(body) | Settled::Ends(body) => Some(body),
         Settled::Resting | Settled::Asking(_) => None,
@@ -238,28 +238,6 @@ fn a_lease_is_taken_in_this_turn_or_the_next_one() {
             assert_eq!(leases.take(Pid::FIRST).len(), 1);
         }
         assert!(awake.len() <= first);
-    });
-}
-
-/// A question is handed to a process that ends. Fails if the asker does not look once more, or looks before it asks for
-/// the poll, or if the end looks before the cell is vacant.
-#[test]
-fn a_question_is_taken_though_the_process_ends() {
-    use super::describing::hand;
-    use super::handed::Handed;
-    loom::model(|| {
-        let (cell, body) = in_hand();
-        let questions = Arc::new(Handed::default());
-        let asker = loom::thread::spawn({
-            let (cell, questions) = (cell.clone(), questions.clone());
-            move || hand(&questions, &cell, Pid::FIRST, 7, (|_| false, |_| true))
-        });
-        drop(cell.vacate());
-        let told = questions.take(Pid::FIRST);
-        drop(body);
-        let (woken, refused) = asker.join().unwrap();
-        assert!(woken.is_none());
-        assert_eq!([told, refused].concat(), [7]);
     });
 }
 

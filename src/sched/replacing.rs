@@ -125,7 +125,7 @@ fn succeed(successor: Successor, old: Ready) -> (Ready, Option<Box<dyn AnyMailbo
 /// The trace of a process goes on with the successor. A recorder has looked at the successor before.
 fn trace_successor(body: &mut Ready, sink: Option<Arc<TraceSink>>) {
     if let Some(sink) = sink {
-        sink.note("replaced", || (body.machine.kind().process)().to_string());
+        sink.note("replaced", &(body.machine.kind().process)());
         trace(body, sink);
     }
 }

@@ -4,14 +4,14 @@
 //! nothing, and the traced one is as before when its trace is over.
 
 use std::any::Any;
-use std::fmt;
+use std::fmt::{self, Display};
 use std::mem::replace;
 
 use super::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use super::machine::new_body;
 use super::mailbox::AnyMailbox;
-use crate::outcome::{Exit, contain};
+use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak};
 use crate::process::process_trace::TraceSink;
@@ -69,7 +69,7 @@ pub(super) fn untrace(body: &mut Ready) -> Option<Arc<TraceSink>> {
 
 /// The process has ended.
 pub(super) fn note_end(sink: &TraceSink, exit: &Exit) {
-    sink.note("ended", || shown(exit));
+    sink.note("ended", exit);
     sink.end();
 }
 
@@ -83,7 +83,7 @@ fn traced(body: &mut Ready) -> Option<&mut Traced> {
 }
 
 impl Traced {
-    fn note(&self, what: &'static str, text: impl FnOnce() -> String) {
+    fn note(&self, what: &'static str, text: &impl fmt::Display) {
         if let Some(sink) = &self.sink {
             sink.note(what, text);
         }
@@ -100,11 +100,12 @@ impl Traced {
                 StepActivity::Init | StepActivity::Start | StepActivity::Step | StepActivity::AfterStep => continue,
                 _ => "signal",
             };
-            self.note(what, || match activity {
-                StepActivity::Message { from: Some(from) } => format!("{} of {from}", self.message()),
-                StepActivity::Message { from: None } => format!("{} from outside", self.message()),
-                other => other.to_string(),
+            let text = fmt::from_fn(|f| match activity {
+                StepActivity::Message { from: Some(from) } => write!(f, "{} of {from}", self.message()),
+                StepActivity::Message { from: None } => write!(f, "{} from outside", self.message()),
+                other => other.fmt(f),
             });
+            self.note(what, &text);
         }
     }
 
@@ -121,16 +122,13 @@ impl Traced {
             Verdict::Done => "is done",
             Verdict::Upgrade => "is replaced",
             Verdict::Broken => {
-                return out.failure.iter().for_each(|exit| self.note("failed", || shown(exit)));
+                return out.failure.iter().for_each(|exit| self.note("failed", exit));
             }
         };
-        self.note("step", || format!("took {} messages, and {next}", stepped.taken));
+        let taken = stepped.taken;
+        let messages = if taken == 1 { "message" } else { "messages" };
+        self.note("step", &fmt::from_fn(|f| write!(f, "took {taken} {messages}, and {next}")));
     }
-}
-
-/// The exit as text. The text of an error is user code.
-fn shown(exit: &Exit) -> String {
-    contain(|| exit.to_string()).unwrap_or_else(|_| String::from("the text of the error panicked"))
 }
 
 impl Machine for Traced {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::config::{RuntimeBuilder, Watchdog};
 use procession::observe::{ProcessEvent, ProcessTrace};
 use procession::{Address, Event, Events, Exit, Process, Runtime, Step, StepOutput, StepResult, Upgrade};
 
@@ -51,8 +52,12 @@ impl Process for Worker {
 
 /// A runtime with a manual clock and two workers that are at rest.
 fn started() -> (Runtime, ManualClock, [Address<Order>; 2]) {
+    started_with(|builder| builder)
+}
+
+fn started_with(more: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (Runtime, ManualClock, [Address<Order>; 2]) {
     let clock = ManualClock::new();
-    let runtime = builder().workers(1).clock(clock.clock()).start().unwrap();
+    let runtime = more(builder().workers(1).clock(clock.clock())).start().unwrap();
     let workers = [(); 2].map(|()| runtime.spawn(Worker).unwrap().address());
     rest(&runtime);
     (runtime, clock, workers)
@@ -84,9 +89,9 @@ fn a_trace_has_the_messages_and_steps_of_one_process_and_no_other() {
     let (events, name) = (trace.take(), std::any::type_name::<Order>());
     let expected = [
         format!("message: {name} from outside"),
-        "step: took 1 messages, and rests".into(),
+        "step: took 1 message, and rests".into(),
         format!("message: {name} of {}", other.pid()),
-        "step: took 1 messages, and rests".into(),
+        "step: took 1 message, and rests".into(),
     ];
     assert_eq!(texts(&events), expected);
     assert!(events.iter().all(|event| event.at == SECOND));
@@ -106,10 +111,10 @@ fn a_trace_goes_on_over_replacements_and_ends_with_the_process() {
         "failed: failed: it fails",
         "replaced: worker",
         "step: took 0 messages, and rests",
-        "step: took 1 messages, and is replaced",
+        "step: took 1 message, and is replaced",
         "replaced: worker",
         "step: took 0 messages, and rests",
-        "step: took 1 messages, and is done",
+        "step: took 1 message, and is done",
         "ended: done",
     ];
     assert_eq!(events, expected);
@@ -143,9 +148,23 @@ fn a_trace_has_at_most_1000_events_in_a_second_and_counts_the_others() {
     assert!(trace.take().is_empty());
 }
 
+/// Has a step stuck, and returns the place at which the watchdog sees it.
+fn stuck_at(runtime: &Runtime, clock: &ManualClock, worker: Address<Order>) -> String {
+    let blocker = Blocker::new();
+    runtime.send(worker, Order::Hold(blocker.blocked())).unwrap();
+    blocker.wait_begun();
+    advance_until("it is stuck", clock, SECOND, || !runtime.stuck_steps().is_empty());
+    let doing = runtime.snapshot().stuck[0].doing.clone();
+    blocker.release();
+    rest(runtime);
+    doing
+}
+
 #[test]
 fn a_process_is_as_before_when_its_trace_is_over() {
-    let (runtime, clock, [worker, other]) = started();
+    let (runtime, clock, [worker, other]) = started_with(|builder| builder.watchdog(Watchdog::after(SECOND)));
+    let at_message = "at a message from outside";
+    assert_eq!(stuck_at(&runtime, &clock, worker), at_message);
     let before = runtime.stats();
     for _ in 0..3 {
         let first = traced(&runtime, worker);
@@ -169,6 +188,10 @@ fn a_process_is_as_before_when_its_trace_is_over() {
     runtime.send(worker, Order::Ask(other)).unwrap();
     rest(&runtime);
     assert_eq!(runtime.stats().messages.stepped, after.messages.stepped + 2);
+    // Its own machine is stepped again: the machine of a trace hides the events of a step from the watchdog.
+    assert_eq!(stuck_at(&runtime, &clock, worker), at_message);
+    let _trace = traced(&runtime, worker);
+    assert_ne!(stuck_at(&runtime, &clock, worker), at_message, "this test can see a trace");
 }
 
 #[test]
@@ -184,7 +207,7 @@ fn a_trace_of_a_process_in_a_step_begins_behind_it() {
     blocker.release();
     rest(&runtime);
     assert!(trace.is_over() && trace.take().is_empty());
-    assert_eq!(texts(&last.take()).last().unwrap(), "step: took 1 messages, and rests");
+    assert_eq!(texts(&last.take()).last().unwrap(), "step: took 1 message, and rests");
 }
 
 #[test]
