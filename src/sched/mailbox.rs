@@ -220,8 +220,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         let is_same_type = (other as &dyn Any).is::<Mailbox<M>>();
         let moved = if is_same_type { limit } else { 0 };
         // Marks stay with their messages.
-        if let Some(left) = signals.as_mut().and_then(|signals| signals.split_marks(moved as u64)) {
-            other.signals().get_or_insert_default().traces = Some(left);
+        if let Some(signals) = signals.as_mut().filter(|signals| signals.traces.is_some()) {
+            *other.signals() = signals.split_marks(moved as u64);
         }
         let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
             // From a mailbox of another type, only the signals are moved. The messages among which its completions

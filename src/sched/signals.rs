@@ -509,10 +509,14 @@ impl Signals {
         (!messages || *arrived <= self.popped).then(|| completed.tag())
     }
 
-    /// Takes out the marks of the messages behind the next `count`.
-    pub(crate) fn split_marks(&mut self, count: u64) -> Option<Box<TraceMarks>> {
-        let place = self.popped.saturating_add(count);
-        self.traces.as_mut()?.split_off(place)
+    /// Takes out the marks of the messages behind the next `count`, which are moved to another mailbox. The result is
+    /// for the mailbox that they leave.
+    #[cold]
+    pub(crate) fn split_marks(&mut self, count: u64) -> Option<Box<Signals>> {
+        // The places of the others stay, because so many messages count as taken there.
+        let popped = self.popped.saturating_add(count);
+        let traces = self.traces.as_mut()?.split_off(popped)?;
+        Some(Box::new(Signals { popped, traces: Some(traces), ..Signals::default() }))
     }
 
     /// Marks messages that have come in front of all others.

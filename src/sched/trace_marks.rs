@@ -134,12 +134,16 @@ impl TraceMarks {
         self.gone.extend(self.commands.drain().map(|(_, context)| context));
     }
 
-    /// Takes out the marks of the messages from this place on. Their places are counted from there.
+    /// Takes out the marks of the messages from this place on, if there are any. It moves the others, which are the
+    /// share of a step: very many may wait.
     pub(crate) fn split_off(&mut self, place: u64) -> Option<Box<TraceMarks>> {
         let first = self.messages.partition_point(|(marked, _)| *marked < place);
-        let mut messages = self.messages.split_off(first);
-        messages.iter_mut().for_each(|(marked, _)| *marked -= place);
-        (!messages.is_empty()).then(|| Box::new(TraceMarks { messages, ..TraceMarks::default() }))
+        if first == self.messages.len() {
+            return None;
+        }
+        let mut messages = std::mem::take(&mut self.messages);
+        self.messages.extend(messages.drain(..first));
+        Some(Box::new(TraceMarks { messages, ..TraceMarks::default() }))
     }
 
     /// Changes the places of the messages. Those for which there is no new place are gone.
