@@ -323,8 +323,8 @@ impl Server {
             None => snapshot,
         };
         #[cfg(feature = "durable")]
-        let snapshot = match self.shown.store.as_ref().and_then(|store| store.stats().ok()) {
-            Some(stats) => snapshot.with_store(stats),
+        let snapshot = match &self.shown.store {
+            Some(store) => snapshot.with_store(store.stats()),
             None => snapshot,
         };
         snapshot

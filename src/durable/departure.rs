@@ -1,15 +1,17 @@
 //! A durable process leaves memory: the messages in its mailbox, and the report of its departure.
 
+use std::time::Duration;
+
 use super::contract::Durable;
 use super::core::StoreCore;
-use super::machine::{DurableMachine, Stage};
+use super::machine::{ATTEMPTS, DurableMachine, Stage};
 use super::repair::NotRepaired;
 use super::residency::{Call, Place, Resident, Taken};
 use super::rows::{FailedEvent, Parked, StoredExit};
 use super::trail::Traced;
 use crate::outcome::{Exit, drop_contained, tell_log};
 use crate::primitives::{Arc, lock};
-use crate::sched::body::{LastWord, Machine, Stepped};
+use crate::sched::body::{LastWord, Machine, Stepped, TurnNote};
 use crate::sched::mailbox::{Envelope, Mailbox};
 use crate::sched::turn::Engine;
 
@@ -69,9 +71,29 @@ impl<P: Durable> DurableMachine<P> {
         self.store.take_back(stored);
     }
 
+    /// For a trace: a step has failed, and is repeated after this pause.
+    pub(super) fn note_failure(&mut self, error: &str, pause: Duration) {
+        let text = format!("{error}; it is attempt {} of {ATTEMPTS}, and the next is in {pause:?}", self.attempts);
+        self.failed = Some(TurnNote { what: "failed", text, is_last: false });
+    }
+
+    /// The event of the last turn, if its verdict does not show it.
+    pub(super) fn note_of_turn(&mut self) -> Option<TurnNote> {
+        if self.stage != Stage::Gone {
+            return self.failed.take();
+        }
+        let (what, text) = match &self.stored.exit {
+            Some(exit) if self.has_ended() => ("ended", exit.exit(self.store.run).to_string()),
+            _ if self.sleeper.is_some() => ("asleep", "it leaves memory until something comes for it".into()),
+            _ => ("left", "it leaves memory, and is loaded again".into()),
+        };
+        Some(TurnNote { what, text, is_last: true })
+    }
+
     /// Parks the process: nothing of it runs until an operator repairs it.
     pub(super) fn park(&mut self, error: String, event: Option<FailedEvent>) {
         let pid = self.resident.pid;
+        self.failed = Some(TurnNote { what: "parked", text: error.clone(), is_last: false });
         tell_log(|| tracing::error!(%pid, process = P::NAME, error, "parked: its step fails each time"));
         let mut stored = self.stored.clone();
         stored.parked = Some(Parked { error, attempts: self.attempts, version: P::VERSION, event });

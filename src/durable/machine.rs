@@ -34,7 +34,9 @@ use crate::process::event::Tap;
 use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
 use crate::process::{CommandError, EntryArgs, WaitedForNothing};
-use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, Verdict};
+use crate::sched::body::{
+    Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, TurnNote, Verdict,
+};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use crate::sched::machine::{Typed, new_body};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
@@ -125,6 +127,7 @@ pub(super) fn body_of<P: Durable>(
         offered: BTreeSet::new(),
         outside: OutsideSeen::default(),
         sleeper: None,
+        failed: None,
         sight: Sight::default(),
     };
     Made { body: (Box::new(Body { head, machine }), queued), needless }
@@ -169,6 +172,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) outside: OutsideSeen,
     /// Set when it leaves memory to sleep.
     pub(super) sleeper: Option<Sleeper>,
+    /// The last failure, for a trace.
+    pub(super) failed: Option<TurnNote>,
     /// Given to steps that no watchdog looks at. A step with a sight tells the tap of its events.
     pub(super) sight: Sight,
 }
@@ -265,6 +270,7 @@ impl<P: Durable> DurableMachine<P> {
             return over;
         }
         let pause = PAUSE.saturating_mul(1 << (attempts - 1)).min(LONGEST_PAUSE);
+        self.note_failure(&error, pause);
         tell_log(|| tracing::warn!(%pid, process = P::NAME, error, attempts, ?pause, "a step failed, and is repeated"));
         self.stage = Stage::Pausing;
         self.store.retry_later(&self.resident, pause);
@@ -546,6 +552,10 @@ impl<P: Durable> Machine for DurableMachine<P> {
 
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>> {
         None
+    }
+
+    fn turn_note(&mut self) -> Option<TurnNote> {
+        self.note_of_turn()
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -36,8 +36,8 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// The counts that are in memory.
-    pub(super) fn stats(&self) -> StoreStats {
+    /// The counts that are in memory, and the number of parked processes.
+    pub(super) fn stats(&self, parked: Option<u64>) -> StoreStats {
         let core = &self.core;
         // The earlier one first: records are applied when they are on disk, and on disk when they were appended.
         let applied = core.applied.load(Ordering::Acquire);
@@ -46,7 +46,7 @@ impl Operator {
         StoreStats {
             in_memory: core.keeper.residents(),
             loaded: core.keeper.stays(),
-            parked: 0,
+            parked,
             stored,
             unstored: appended.0.saturating_sub(stored),
             unapplied: stored.saturating_sub(applied),

@@ -34,12 +34,10 @@ impl Store {
     /// the figures of a runtime. As each reading call, it brings the tables up to the log. It counts the parked
     /// processes by their index, so its cost grows with their number.
     ///
-    /// # Errors
-    ///
-    /// The tables cannot be read.
-    pub fn stats(&self) -> Result<StoreStats, StoreError> {
-        let stats = self.operator().stats();
-        Ok(StoreStats { parked: self.count(&Query::all().parked())?, ..stats })
+    /// If the tables cannot be read, and in a step of a process, [`StoreStats::parked`] is `None`. All other counts are
+    /// in memory.
+    pub fn stats(&self) -> StoreStats {
+        self.operator().stats(self.count(&Query::all().parked()).ok())
     }
 
     /// Returns everything that the store has of a process, as it is on disk.

@@ -26,7 +26,8 @@ const LONGEST_TEXT: usize = 1 << 10;
 pub struct ProcessEvent {
     /// The time since the trace began.
     pub at: Duration,
-    /// A word: `message`, `answer`, `signal`, `step`, `failed`, `replaced` or `ended`.
+    /// A word: `message`, `answer`, `signal`, `step`, `failed`, `replaced` or `ended`. Of a durable process also
+    /// `parked`, `asleep` or `left`: it has left memory and is loaded again.
     pub what: &'static str,
     /// More about it, for people: at most a kilobyte.
     pub text: String,
@@ -73,7 +74,8 @@ impl TraceSink {
 
     fn admits(&self, at: Duration, what: &str) -> bool {
         // Somebody who looks at a busy process looks for these.
-        let most = if matches!(what, "failed" | "replaced" | "ended") { MOST + MORE } else { MOST };
+        let is_plain = matches!(what, "message" | "answer" | "signal" | "step");
+        let most = if is_plain { MOST } else { MOST + MORE };
         let state = &mut *enter(&self.state);
         if state.is_over || at >= self.limit {
             return false;

@@ -168,6 +168,9 @@ fn write_parts(snapshot: &Snapshot, to: &mut dyn Sink) {
     }
     if let Some(stats) = &snapshot.store {
         write_each(STORE, &[(&[], stats)], to);
+        if stats.parked.is_some() {
+            write_each(PARKED, &[(&[], stats)], to);
+        }
     }
     if let Some(stats) = &snapshot.cluster {
         write_each(CLUSTER, &[(&[], stats)], to);
@@ -205,12 +208,17 @@ const TASKS: &[Figure<TaskStats>] = &[
 const STORE: &[Figure<StoreStats>] = &[
     ("procession_store_in_memory", false, "Durable processes in memory.", |store| store.in_memory as u64),
     ("procession_store_loaded", true, "Durable processes that came into memory.", |store| store.loaded),
-    ("procession_store_parked", false, "Durable processes that are parked.", |store| store.parked),
     ("procession_store_stored", true, "Records that were stored.", |store| store.stored),
     ("procession_store_unstored", false, "Records that wait to be stored.", |store| store.unstored),
     ("procession_store_unapplied", false, "Records that the tables do not have.", |store| store.unapplied),
     ("procession_store_unapplied_bytes", false, "The bytes of these records.", |store| store.unapplied_bytes),
 ];
+
+/// Left out if it is not known.
+const PARKED: &[Figure<StoreStats>] =
+    &[("procession_store_parked", false, "Durable processes that are parked.", |store| {
+        store.parked.unwrap_or_default()
+    })];
 
 const CLUSTER: &[Figure<ClusterStats>] = &[
     ("procession_held_processes", false, "Processes that wait for room at a node.", |node| node.held_processes as u64),

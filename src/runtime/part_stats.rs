@@ -43,8 +43,9 @@ pub struct StoreStats {
     pub in_memory: usize,
     /// How often a process has come into memory in this run: it was begun, or was loaded.
     pub loaded: u64,
-    /// Processes that are parked, as the tables have it.
-    pub parked: u64,
+    /// Processes that are parked, as the tables have it. `None` if the tables could not be read: `Store::count` returns
+    /// the error.
+    pub parked: Option<u64>,
     /// The position of the last record that is on disk. It grows by one with each record, also over runs.
     pub stored: u64,
     /// Records that wait until they are on disk.

@@ -17,8 +17,8 @@ impl Runtime {
     /// step is traced from its next one on. Without a step, nothing is noted. If its state machine is replaced, the
     /// trace goes on. A process has one trace at a time: another one ends the first.
     ///
-    /// While a process is traced, the watchdog does not see the event at which its step is stuck. A trace of a durable
-    /// process shows a step that has failed as one that rests, and a process that falls asleep as one that has ended.
+    /// While a process is traced, the watchdog does not see the event at which its step is stuck. The trace of a
+    /// durable process ends when the process leaves memory.
     ///
     /// # Errors
     /// There is no process at the target, or it is not in the memory of this runtime.

@@ -296,6 +296,14 @@ pub(crate) struct Kind {
 /// Sets the exit latch that joiners wait for. Returns the calls of wakers and callbacks, if there are any.
 pub(crate) type LastWord = Box<dyn FnOnce() -> Option<Box<dyn FnOnce() + Send>>>;
 
+/// An event of a trace that no verdict shows.
+pub(crate) struct TurnNote {
+    pub(crate) what: &'static str,
+    pub(crate) text: String,
+    /// Whether the process leaves memory, so that no event follows.
+    pub(crate) is_last: bool,
+}
+
 /// The user's state machine, with its type erased.
 pub(crate) trait Machine: Any + Send {
     fn kind(&self) -> &'static Kind;
@@ -376,6 +384,11 @@ pub(crate) trait Machine: Any + Send {
 
     /// Takes the exit latch, for a successor with the same output.
     fn take_exit(&mut self) -> Option<Box<dyn Any + Send>>;
+
+    /// The event of the last turn, if its verdict does not show it. Only a trace asks.
+    fn turn_note(&mut self) -> Option<TurnNote> {
+        None
+    }
 
     /// Calls `describe`.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;

@@ -7,7 +7,9 @@ use std::any::Any;
 use std::fmt::{self, Display};
 use std::mem::replace;
 
-use super::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
+use super::body::{
+    Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, TurnNote, Verdict,
+};
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use super::machine::new_body;
 use super::mailbox::AnyMailbox;
@@ -154,9 +156,17 @@ impl Machine for Traced {
 
     /// The watchdog learns of the events when the step is over.
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
+        // It may have one from before the trace.
+        drop(self.inner.machine.turn_note());
         let stepped = self.inner.machine.step(head, out, budget, Some(&self.sight));
         self.note_events(sight);
-        self.note_result(stepped, out);
+        match self.inner.machine.turn_note() {
+            Some(TurnNote { what, text, is_last }) => {
+                self.note(what, &text);
+                self.sink.iter().filter(|_| is_last).for_each(|sink| sink.end());
+            }
+            None => self.note_result(stepped, out),
+        }
         stepped
     }
 

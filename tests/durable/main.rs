@@ -36,6 +36,7 @@ mod key_worlds;
 mod keys;
 mod guest;
 mod sleeping;
+mod tracing;
 mod memory_faults;
 mod operating;
 mod outside_links;

@@ -29,7 +29,7 @@ pub fn add_parts(snapshot: Snapshot) -> Snapshot {
     let (tree, _above) = ShutdownNode::job([below]);
     guard.done();
     let mut store = StoreStats::default();
-    (store.in_memory, store.loaded, store.parked, store.stored) = (11, 12, 13, 14);
+    (store.in_memory, store.loaded, store.parked, store.stored) = (11, 12, Some(13), 14);
     (store.unstored, store.unapplied, store.unapplied_bytes) = (15, 16, 17);
     let mut peer = PeerStats::default();
     (peer.name, peer.is_up, peer.frames_sent, peer.bytes_sent) = ("b".into(), true, 21, 22);
@@ -68,6 +68,13 @@ fn pools_tasks_the_shutdown_tree_a_store_and_a_node_are_in_the_text() {
     let store = |figure: &str| metrics.value(&format!("procession_store_{figure}"), &[]) as u64;
     assert_eq!((store("in_memory"), store("loaded_total"), store("parked"), store("stored_total")), (11, 12, 13, 14));
     assert_eq!((store("unstored"), store("unapplied"), store("unapplied_bytes")), (15, 16, 17));
+    let mut unread = snapshot.store.unwrap();
+    unread.parked = None;
+    let unread = snapshot.clone().with_store(unread).to_openmetrics();
+    assert!(
+        !unread.contains("store_parked") && unread.contains("store_unstored"),
+        "a count that is not known is missing"
+    );
     let peer = |figure: &str| of(&format!("procession_peer_{figure}"), "peer", "b");
     assert_eq!((peer("up"), peer("frames_sent_total"), peer("bytes_sent_total")), (1, 21, 22));
     assert_eq!((peer("frames_received_total"), peer("bytes_received_total")), (23, 24));

@@ -200,6 +200,19 @@ fn grow(runtime: &Runtime, keeper: Address<KeeperMessage>, (states, size): (usiz
 }
 
 #[test]
+fn the_counts_in_memory_are_known_though_the_tables_cannot_be_read() {
+    let (bad, _) = with_bad_tables(&ManualClock::new(), || JournalError::Full);
+    let before = bad.store.stats();
+    assert_eq!((before.in_memory, before.parked), (1, Some(0)));
+    bad.failures.store(1, Ordering::SeqCst);
+    let stats = bad.store.stats();
+    assert_eq!((stats.in_memory, stats.loaded, stats.stored), (1, before.loaded, before.stored));
+    assert_eq!(stats.parked, None);
+    assert_eq!(bad.store.stats().parked, Some(0));
+    end((bad.store, bad.runtime));
+}
+
+#[test]
 fn the_tables_are_brought_up_by_one_thread_though_they_are_late() {
     let clock = ManualClock::new();
     let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
