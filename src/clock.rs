@@ -6,6 +6,7 @@
 //! `Instant::now`.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::numbered_list::NumberedList;
@@ -199,13 +200,38 @@ impl ManualClock {
 
     /// Makes a clock that stands at `now`, and that this simulation drives.
     pub(crate) fn driven(now: Instant, driver: Weak<dyn Drive>) -> ManualClock {
-        let manual = Manual { start: now, now, watchers: NumberedList::new(), driver: Some(driver), soonest: None };
+        let driver = Some(driver);
+        let manual = Manual { start: now, now, watchers: NumberedList::new(), driver, soonest: None, held: Vec::new() };
         ManualClock { shared: Arc::new(Brief::new(manual)) }
     }
 
     /// As [`next_due`](Self::next_due), for the thread of a simulation. It must hold no lock of a timer.
     pub(crate) fn next_due_here(&self) -> Option<Instant> {
         enter(&self.shared).next_due()
+    }
+
+    /// The number of the next watcher of this clock.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn next_watcher(&self) -> u64 {
+        enter(&self.shared).watchers.next_number()
+    }
+
+    /// In a simulation, lets no timer of these watchers be due before this moment.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn hold(&self, watchers: Range<u64>, until: Instant) {
+        let manual = &mut *enter(&self.shared);
+        let now = manual.now;
+        manual.held.retain(|held| held.until > now);
+        manual.held.push(Held { watchers, until });
+    }
+
+    /// Ends all holds of these watchers.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn release(&self, watchers: &Range<u64>) {
+        let manual = &mut *enter(&self.shared);
+        manual.held.retain(|held| held.watchers != *watchers);
+        // One of them may be due.
+        manual.soonest = manual.soonest.map(|soonest| soonest.min(manual.now));
     }
 
     /// The time of a simulation, and whether a timer is due. The calling thread must hold no lock of a timer.
@@ -232,10 +258,14 @@ impl ManualClock {
     /// Does the work of the earliest moment that has come. Of equal moments the one that was registered first is
     /// earlier.
     pub(crate) fn fire_earliest(&self) {
-        let watchers = self.watchers();
-        let earliest =
-            watchers.iter().filter_map(|watcher| Some(((watcher.due)()?, watcher))).min_by_key(|(due, _)| *due);
-        earliest.into_iter().for_each(|(_, watcher)| (watcher.fire)());
+        let (watchers, held) = {
+            let manual = enter(&self.shared);
+            let watchers: Vec<_> = manual.watchers.numbered().map(|(number, it)| (number, it.clone())).collect();
+            (watchers, manual.held.clone())
+        };
+        let due = |(number, watcher): &(u64, Watcher)| Some(held_until((watcher.due)()?, *number, &held));
+        let earliest = watchers.iter().filter_map(|entry| Some((due(entry)?, &entry.1))).min_by_key(|(due, _)| *due);
+        earliest.filter(|(due, _)| *due <= self.now()).into_iter().for_each(|(_, watcher)| (watcher.fire)());
     }
 
     fn watchers(&self) -> Vec<Watcher> {
@@ -274,13 +304,29 @@ struct Manual {
     driver: Option<Weak<dyn Drive>>,
     /// In a simulation, no timer is due before this moment. `None`: there is none.
     soonest: Option<Instant>,
+    /// In a simulation, the watchers whose timers are held up.
+    held: Vec<Held>,
+}
+
+/// Watchers whose timers are not due before a moment.
+#[derive(Clone)]
+struct Held {
+    watchers: Range<u64>,
+    until: Instant,
+}
+
+/// The moment at which a timer of this watcher is due, which may be held up.
+fn held_until(due: Instant, number: u64, held: &[Held]) -> Instant {
+    let ends = held.iter().filter(|held| held.watchers.contains(&number)).map(|held| held.until);
+    ends.fold(due, Instant::max)
 }
 
 impl Manual {
     /// The next moment at which a timer of a simulation is due, if any.
     fn next_due(&mut self) -> Option<Instant> {
         self.soonest?;
-        self.soonest = self.watchers.iter().filter_map(|watcher| (watcher.due)()).min();
+        let dues = self.watchers.numbered().filter_map(|(number, watcher)| Some((number, (watcher.due)()?)));
+        self.soonest = dues.map(|(number, due)| held_until(due, number, &self.held)).min();
         self.soonest
     }
 }
@@ -288,7 +334,7 @@ impl Manual {
 impl Default for Manual {
     fn default() -> Manual {
         let now = Instant::now();
-        Manual { start: now, now, watchers: NumberedList::new(), driver: None, soonest: None }
+        Manual { start: now, now, watchers: NumberedList::new(), driver: None, soonest: None, held: Vec::new() }
     }
 }
 

@@ -95,6 +95,11 @@ impl<T> NumberedList<T> {
         self.entries.iter().filter_map(|(_, entry)| entry.as_ref())
     }
 
+    /// The entries with their numbers.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.entries.iter().filter_map(|(number, entry)| Some((*number, entry.as_ref()?)))
+    }
+
     /// Takes all entries out. Their numbers are not given again.
     pub(crate) fn take(&mut self) -> NumberedList<T> {
         std::mem::replace(self, NumberedList { next: self.next, entries: VecDeque::new(), present: 0 })

@@ -109,6 +109,11 @@ impl Shared {
     /// Lets an entry happen. If it is a turn of a process, and no other turn is around it (`is_outer`), also ends the
     /// turn.
     fn happen_within(&self, (entry, candidate): (Entry, Candidate), is_outer: bool) -> Option<EndedTurn> {
+        #[cfg(feature = "cluster")]
+        if let Some(until) = self.paused_until(&entry) {
+            self.state().entries.push_later(until, entry);
+            return None;
+        }
         if !matches!(entry, Entry::Connection(..)) {
             self.state().is_busy_until(self.clock.now());
         }
@@ -133,7 +138,7 @@ impl Shared {
                 self.run_as_job(job);
             }
             Entry::Delivery(pair) => self.deliver_entry(pair),
-            Entry::Store(_, job) => {
+            Entry::Store(_, _, job) => {
                 self.state().fold.add(&[7]);
                 self.run_as_job(job);
             }

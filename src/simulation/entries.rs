@@ -28,9 +28,9 @@ pub(super) enum Entry {
     Answer(Pid, Job),
     /// The oldest message of a pair that is held.
     Delivery(Pair),
-    /// Work of a store: what it is, and its code.
+    /// Work of a store: what it is, the number of its runtime, and its code.
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
-    Store(&'static str, Job),
+    Store(&'static str, usize, Job),
     /// Work of the connections between nodes.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     Connection(ConnectionWork, Job),
@@ -46,7 +46,7 @@ impl Entry {
             Entry::Job(pid, _) => Subject::Blocking(*pid),
             Entry::Answer(pid, _) => Subject::Answer(*pid),
             Entry::Delivery((_, from, to)) => Subject::Delivery(*from, *to),
-            Entry::Store(work, _) => Subject::Store(work),
+            Entry::Store(work, ..) => Subject::Store(work),
             Entry::Connection(work, _) => Subject::Connection(work.clone()),
         }
     }
@@ -189,6 +189,15 @@ impl Entries {
         while self.next_later().is_some_and(|at| at <= now) {
             let first = self.later.pop_first();
             first.into_iter().for_each(|(_, entry)| self.push(entry));
+        }
+    }
+
+    /// Moves the entries that are held up until this moment behind the others.
+    #[cfg(feature = "cluster")]
+    pub(super) fn bring_those_of(&mut self, moment: Instant) {
+        let numbers: Vec<_> = self.later.range((moment, 0)..=(moment, u64::MAX)).map(|(key, _)| *key).collect();
+        for key in numbers {
+            self.later.remove(&key).into_iter().for_each(|entry| self.push(entry));
         }
     }
 

@@ -133,6 +133,9 @@ pub(super) enum What {
     /// One node from another, for a time up to this one.
     #[cfg(feature = "cluster")]
     Cut(Duration),
+    /// A node, for a time up to this one.
+    #[cfg(feature = "cluster")]
+    Pause(Duration),
 }
 
 /// A fault of a process at a step that the test chooses. See [`Faults::at`].
@@ -235,6 +238,16 @@ impl Faults {
     #[cfg(feature = "cluster")]
     pub fn cut_nodes(self, chance: f64, most: Duration) -> Faults {
         self.with(Whom::Network, What::Cut(most), chance)
+    }
+
+    /// Pauses a node when it sends a frame to another one, with this probability for each frame, for up to this time.
+    ///
+    /// The threads of its runtime do not run meanwhile, as if the program was stopped, or its virtual machine was moved
+    /// to another host. The clock goes on. Frames that come wait at the node, and its timers are late. Only timers of
+    /// the runtime are: a [`TaskScheduler`](crate::task::TaskScheduler) of its own goes on.
+    #[cfg(feature = "cluster")]
+    pub fn pause_nodes(self, chance: f64, most: Duration) -> Faults {
+        self.with(Whom::Network, What::Pause(most), chance)
     }
 
     /// Sets the most faults of one run. The default is no limit.

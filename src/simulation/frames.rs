@@ -31,6 +31,8 @@ pub(super) struct End {
     pub(super) cluster: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) incarnation: u64,
+    /// The number of its runtime.
+    pub(super) runtime: usize,
     pub(super) upward: Weak<dyn Upward>,
 }
 

@@ -126,6 +126,10 @@ mod stores;
 #[cfg(feature = "cluster")]
 mod network;
 mod one_run;
+#[cfg(feature = "cluster")]
+mod pauses;
+#[cfg(feature = "cluster")]
+mod pausing;
 mod trace_builder;
 #[allow(clippy::module_inception)]
 mod simulation;

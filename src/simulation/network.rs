@@ -66,7 +66,8 @@ impl World {
         if !is_here {
             return Err(ClusterError::NotStarted("the runtime is not one of this world".into()));
         }
-        let host = WorldNodes { shared: Arc::downgrade(&self.shared), seed: self.seed() };
+        let number = self.shared.state().number_of(runtime.core()).unwrap_or(usize::MAX);
+        let host = WorldNodes { shared: Arc::downgrade(&self.shared), seed: self.seed(), runtime: number };
         node.start_in(runtime, Some(Arc::new(host)))
     }
 
@@ -88,6 +89,10 @@ impl World {
             let place = Place::Fault { rule: u32::MAX, of: Pid::FIRST, nth };
             state.chooser.decide(place, Odds::Chance(0.5)) == 0
         };
+        let number = shared.state().number_of(runtime.core());
+        if number.is_some() {
+            shared.end_pauses(number);
+        }
         let others = lock(&shared.network).remove(incarnation);
         if is_told {
             let (name, delay) = (Arc::<str>::from(node.here().name()), shared.draw_time(Pid::FIRST, CRASH));
@@ -125,6 +130,15 @@ impl WorldNetwork<'_> {
         }
     }
 
+    /// Pauses this node for this time: the threads of its runtime do not run, and the clock goes on. See
+    /// [`Faults::pause_nodes`](super::Faults::pause_nodes).
+    ///
+    /// If no node has this name, nothing happens.
+    pub fn pause(&self, node: &str, time: Duration) {
+        let runtime = lock(&self.shared.network).ends.iter().find(|end| &*end.name == node).map(|end| end.runtime);
+        runtime.into_iter().for_each(|runtime| self.shared.pause_runtime(runtime, time));
+    }
+
     /// Ends all cuts, also those of [`Faults`](super::Faults).
     pub fn heal_all(&self) {
         self.shared.state().is_busy_until(self.shared.clock.now());
@@ -146,6 +160,8 @@ impl fmt::Debug for WorldNetwork<'_> {
 struct WorldNodes {
     shared: Weak<Shared>,
     seed: u64,
+    /// The number of the runtime of the node.
+    runtime: usize,
 }
 
 impl NodeHost for WorldNodes {
@@ -168,7 +184,7 @@ impl NodeHost for WorldNodes {
 
     fn connect(&self, (cluster, name): (&str, &str), incarnation: u64) -> Arc<dyn Link> {
         let (cluster, name) = (cluster.into(), name.into());
-        Arc::new(WorldEnd { shared: self.shared.clone(), cluster, name, incarnation })
+        Arc::new(WorldEnd { shared: self.shared.clone(), cluster, name, incarnation, runtime: self.runtime })
     }
 }
 
@@ -178,6 +194,7 @@ struct WorldEnd {
     cluster: Arc<str>,
     name: Arc<str>,
     incarnation: u64,
+    runtime: usize,
 }
 
 impl Link for WorldEnd {
@@ -190,9 +207,10 @@ impl Link for WorldEnd {
             network.number(&self.cluster, &self.name);
             others.extend(network.ends.iter().cloned());
             let (cluster, name, incarnation) = (self.cluster.clone(), self.name.clone(), self.incarnation);
-            network.ends.push(End { cluster, name, incarnation, upward: Arc::downgrade(&upward) });
+            let (runtime, upward) = (self.runtime, Arc::downgrade(&upward));
+            network.ends.push(End { cluster, name, incarnation, runtime, upward });
         }
-        for End { cluster, name, incarnation, upward: other } in others {
+        for End { cluster, name, incarnation, upward: other, .. } in others {
             let Some(other) = other.upgrade() else { continue };
             if cluster == self.cluster {
                 other.seen(&self.name, self.incarnation);
@@ -249,6 +267,7 @@ impl Shared {
                 self.state().is_busy_until(until);
                 return;
             }
+            Some(What::Pause(most)) => self.pause_runtime(end.runtime, self.draw_time(of, most)),
             _ => {}
         }
         for _ in 0..copies {
@@ -294,6 +313,8 @@ impl Shared {
 mod flood_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod group_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod pause_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod reply_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]

@@ -60,6 +60,8 @@ impl World {
             state.kills.is_killed = false;
             state.is_ending = true;
         }
+        #[cfg(feature = "cluster")]
+        self.shared.end_pauses(None);
         for runtime in self.take_runtimes() {
             let _ = runtime.shutdown(Duration::ZERO);
         }

@@ -2,6 +2,8 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, VecDeque};
+#[cfg(feature = "cluster")]
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ use super::fold::Fold;
 use super::frames::Network;
 use super::invariants::Invariants;
 use super::kills::Kills;
+#[cfg(feature = "cluster")]
+use super::pauses::Pauses;
 use super::recorder::{Injected, Recorder};
 use super::state::WorldState;
 use super::trace::FindingKind;
@@ -86,6 +90,11 @@ pub(super) struct TurnContext {
 /// The state of a world.
 pub(super) struct State {
     pub(super) cores: Vec<Arc<Core>>,
+    /// The numbers of the watchers of the clock that are those of a runtime's timers.
+    #[cfg(feature = "cluster")]
+    pub(super) timers: Vec<Range<u64>>,
+    #[cfg(feature = "cluster")]
+    pub(super) pauses: Pauses,
     /// Contexts that turns no longer need, by runtime. A context is large, so turns use them again.
     #[allow(clippy::vec_box)]
     pub(super) spare_contexts: Vec<Vec<Box<TurnContext>>>,
@@ -155,6 +164,10 @@ impl Shared {
             let is_recorded = recorder.is_recording();
             let state = State {
                 cores: Vec::new(),
+                #[cfg(feature = "cluster")]
+                timers: Vec::new(),
+                #[cfg(feature = "cluster")]
+                pauses: Pauses::default(),
                 spare_contexts: Vec::new(),
                 entries: Entries::default(),
                 helpers: VecDeque::new(),
@@ -368,7 +381,11 @@ impl Shared {
     /// Drops what is left of the runtimes.
     pub(super) fn clear_runtimes(&self) {
         #[cfg(feature = "cluster")]
-        lock(&self.network).on_the_way.clear();
+        {
+            self.end_pauses(None);
+            self.state().timers.clear();
+            lock(&self.network).on_the_way.clear();
+        }
         let (cores, spare_contexts, withheld) = {
             let state = &mut *self.state();
             (

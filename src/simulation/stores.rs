@@ -36,7 +36,9 @@ impl World {
     /// # Errors
     /// The errors of [`StoreBuilder::start`].
     pub fn start_store(&self, store: StoreBuilder, builder: RuntimeBuilder) -> Result<(Store, Runtime), StoreError> {
-        let host = WorldStores { shared: Arc::downgrade(&self.shared), seed: self.seed() };
+        // That of the runtime that is started next.
+        let runtime = self.runtimes.borrow().len();
+        let host = WorldStores { shared: Arc::downgrade(&self.shared), seed: self.seed(), runtime };
         store.start_by(builder, |builder| self.start(builder), Some(Arc::new(host)))
     }
 }
@@ -45,6 +47,7 @@ impl World {
 struct WorldStores {
     shared: Weak<Shared>,
     seed: u64,
+    runtime: usize,
 }
 
 impl StoreHost for WorldStores {
@@ -58,7 +61,7 @@ impl StoreHost for WorldStores {
             StoreWork::Job => "store: load",
         };
         if let Some(shared) = self.shared.upgrade() {
-            shared.push_after(delay, Entry::Store(work, job));
+            shared.push_after(delay, Entry::Store(work, self.runtime, job));
         }
     }
 

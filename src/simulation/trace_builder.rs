@@ -99,6 +99,8 @@ fn describe(what: What) -> String {
         What::DelayFrame(_) => String::from("a frame is late"),
         #[cfg(feature = "cluster")]
         What::Cut(_) => String::from("one node is cut from another"),
+        #[cfg(feature = "cluster")]
+        What::Pause(most) => format!("the sender of a frame is paused, for up to {most:?}"),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::runtime::{BuildError, Runtime, RuntimeBuilder};
 pub struct World {
     pub(super) shared: Arc<Shared>,
     seed: u64,
-    runtimes: std::cell::RefCell<Vec<Runtime>>,
+    pub(super) runtimes: std::cell::RefCell<Vec<Runtime>>,
     /// The number of runtimes that were started, also of programs that were killed.
     started: std::cell::Cell<u32>,
 }
@@ -53,8 +53,12 @@ impl World {
             }
             None => builder,
         };
+        #[cfg(feature = "cluster")]
+        let first = self.shared.clock.next_watcher();
         let (runtime, core) = builder.start_simulated(host, self.clock(), (nth + 1, seed))?;
         self.shared.add(core);
+        #[cfg(feature = "cluster")]
+        self.shared.state().timers.push(first..self.shared.clock.next_watcher());
         self.runtimes.borrow_mut().push(runtime.clone());
         Ok(runtime)
     }
@@ -152,6 +156,8 @@ impl World {
     /// Ends the runtimes.
     pub(super) fn end(&self) {
         self.shared.state().is_ending = true;
+        #[cfg(feature = "cluster")]
+        self.shared.end_pauses(None);
         for runtime in self.take_runtimes() {
             let _ = runtime.shutdown(Duration::ZERO);
         }

@@ -376,6 +376,7 @@ fn five_nodes_keep_their_promises_in_all_weather() {
         .repeat_frames(0.005)
         .delay_frames(0.1, Duration::from_millis(400))
         .cut_nodes(0.001, 5 * SECOND)
+        .pause_nodes(0.0005, 5 * SECOND)
         .until(15 * SECOND);
     Simulation::new(scenario).faults(faults).seeds(0..seeds).check();
 }

@@ -210,6 +210,42 @@ fn a_node_that_was_stopped_and_goes_on_steps_no_stale_holder() {
 }
 
 #[test]
+fn a_node_that_was_paused_and_goes_on_steps_no_stale_holder() {
+    Simulation::new(|world| {
+        let nodes = Nodes::new(world)?;
+        let first = nodes.claim_for(0, world.random(0..2) == 0)?;
+        nodes.until_stepped(world, 0, SECOND / 2)?;
+        let second = nodes.claim(1)?;
+        world.run_for(world.random(1..3_000) as u32 * MOMENT / 10)?;
+        let pause = world.random(1..60) as u32 * SECOND;
+        world.network().pause("a", pause);
+        // All that waits for the node comes at the end of the pause, in any order: the work of the process, timers,
+        // frames, and the silence of the others.
+        let _ = nodes.runtimes[0].send(&first, Work::Step);
+        let claim = nodes.nodes[0].claim_unique("name", &first)?;
+        world.run_for(pause - MOMENT)?;
+        assert!(claim.end().is_none(), "no timer of the node has fired");
+        world.run_for(SECOND + MOMENT)?;
+        nodes.check();
+        // A lease lasts 5 s from its last renewal, and the silence of a node 1.75 s.
+        match pause.as_secs() {
+            0..3 => assert!(!first.is_finished() && !nodes.has_stepped(1)),
+            6.. => {
+                assert!(matches!(first.join_timeout(Duration::ZERO)?, Exit::Terminated(Reason::NameLost)));
+                assert!(nodes.has_stepped(1) && !second.is_finished());
+            }
+            _ => {}
+        }
+        world.run_for(5 * SECOND)?;
+        nodes.check();
+        assert!(nodes.nodes.iter().all(|node| node.nodes().len() == 2), "all see each other again");
+        Ok(())
+    })
+    .seeds(0..40)
+    .check();
+}
+
+#[test]
 fn a_lease_that_is_over_before_the_process_has_it_counts_for_nothing() {
     Simulation::new(|world| {
         let nodes = Nodes::new(world)?;
@@ -244,6 +280,7 @@ fn in_bad_weather_a_name_has_at_most_one_holder_and_always_one_again() {
         .delay_frames(0.05, Duration::from_millis(400))
         .cut_nodes(0.003, 8 * SECOND)
         .stall::<Holder>(0.002, 10 * SECOND)
+        .pause_nodes(0.0005, 20 * SECOND)
         .until(60 * SECOND);
     Simulation::new(|world| {
         let mut nodes = Nodes::new(world)?;
@@ -262,8 +299,8 @@ fn in_bad_weather_a_name_has_at_most_one_holder_and_always_one_again() {
             nodes.check();
             claims.retain(|(_, process)| !process.is_finished());
         }
-        // The faults are over.
-        while world.now() < 72 * SECOND {
+        // The faults are over. The last pause may have begun at their end.
+        while world.now() < 92 * SECOND {
             world.run_for(SECOND)?;
         }
         nodes.check();
