@@ -87,6 +87,7 @@ where
     fn step(&mut self, events: &mut Events<'_, M>, out: &mut StepOutput) -> StepResult<O> {
         let AsyncProcess { stage, shared } = self;
         let shared = shared.get_or_insert_with(|| Shared::new(out));
+        events.continue_in_trace();
         let mut inner = shared.state.open();
         let later = inner.arrive(events);
         if !later.is_empty() {
@@ -97,33 +98,31 @@ where
         if !(shared.flag.take() | inner.is_woken | matches!(stage, Stage::New(_))) {
             return rest(inner, shared, events, out, None);
         }
-        // Kept until the lock is released, because its destructor is the user's code.
-        let mut trace;
-        loop {
-            inner.lend(events, out);
-            drop(inner);
-            if out.outbox.has_traces() {
-                begin_deferred();
-            }
-            let mut lent = LentStep { state: &shared.state, events, out, is_over: false };
-            match poll(stage, shared) {
-                Some(Poll::Ready(Ok(output))) => return Ok(Step::Done(output)),
-                Some(Poll::Ready(Err(error))) => return Err(error),
-                Some(Poll::Pending) => {}
-                // The context that the builder was given has not called the poll.
-                None => return Err(CommandError::Dropped.into()),
-            }
-            trace = lent.out.current_trace();
-            inner = shared.state.open();
-            inner.take_back(lent.events, lent.out);
-            lent.is_over = true;
-            drop(lent);
-            // A wait that a traced answer has ended goes on in the trace. The step takes no other event.
-            if !(inner.is_woken && events.is_sealed()) {
-                let rests = rest(inner, shared, events, out, trace.as_ref());
+        inner.lend(events, out);
+        drop(inner);
+        if out.outbox.has_traces() {
+            begin_deferred();
+        }
+        let mut lent = LentStep { state: &shared.state, events, out, is_over: false };
+        match poll(stage, shared) {
+            Some(Poll::Ready(Ok(output))) => Ok(Step::Done(output)),
+            Some(Poll::Ready(Err(error))) => Err(error),
+            Some(Poll::Pending) => {
+                // Before the lock, because this is the user's code.
+                let trace = lent.out.current_trace();
+                let mut inner = shared.state.open();
+                inner.take_back(lent.events, lent.out);
+                lent.is_over = true;
+                // A traced event may have ended a wait that the poll had passed already.
+                if lent.events.is_sealed() && (inner.is_woken || shared.flag.is_set()) {
+                    lent.out.continues_in(trace.as_ref());
+                }
+                let rests = rest(inner, shared, lent.events, lent.out, Some(trace.as_ref()));
                 drop_contained(trace);
-                return rests;
+                rests
             }
+            // The context that the builder was given has not called the poll.
+            None => Err(CommandError::Dropped.into()),
         }
     }
 
@@ -178,13 +177,13 @@ where
     polled
 }
 
-/// Decides what wakes a process that waits.
+/// Decides what wakes a process that waits. If it was polled, `trace` is the trace of the poll.
 fn rest<'a, M, O>(
     mut inner: BriefGuard<'a, Inner<M>>,
     shared: &'a Shared<M>,
     events: &mut Events<'_, M>,
     out: &mut StepOutput,
-    trace: Option<&Arc<dyn TraceContext>>,
+    trace: Option<Option<&Arc<dyn TraceContext>>>,
 ) -> StepResult<O> {
     if inner.is_woken || shared.flag.is_set() {
         // The signals keep their places among the messages.
@@ -211,9 +210,9 @@ fn rest<'a, M, O>(
         }
         listener => listener,
     };
-    if let Listening::Yes(tag) = listener {
+    if let (Listening::Yes(tag), Some(trace)) = (&listener, trace) {
         // If the process receives, the next event may have nothing to do with this step.
-        out.goes_on_within(tag, trace.filter(|_| !receives));
+        out.goes_on_within(*tag, trace.filter(|_| !receives));
     }
     inner.put_listener(listener);
     drop(inner);

@@ -238,6 +238,12 @@ impl<M> Inner<M> {
         self.poller = thread_number();
     }
 
+    /// Whether the runtime propagates traces. Only during a poll.
+    #[inline]
+    pub(super) fn is_traced(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| out.outbox.has_traces())
+    }
+
     /// Whether it waits for an event, and the number of commands whose answers it waits for.
     pub(super) fn waits(&self) -> (bool, usize) {
         let waits = |wait: &&Wait| matches!(wait, Wait::Open | Wait::New | Wait::For(_));

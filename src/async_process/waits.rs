@@ -51,7 +51,7 @@ impl<'a, M> Wait<'a, M> {
             Some(_) => inner.unregister(self.number.take(), &mut later),
             None => inner.register(&mut self.number, wakes, &mut later),
         }
-        let is_traced = inner.out.as_ref().is_some_and(|out| out.outbox.has_traces());
+        let is_traced = inner.is_traced();
         drop(inner);
         if is_traced {
             begin_deferred();
@@ -194,7 +194,13 @@ impl<M, F: FnMut(&M) -> bool + Unpin> Future for SelectFuture<'_, M, F> {
         }
         let Some(message) = found else { return Poll::Pending };
         let mut later = Later::new();
-        wait.state().open().unregister(wait.number.take(), &mut later);
+        let mut inner = wait.state().open();
+        inner.unregister(wait.number.take(), &mut later);
+        let is_traced = inner.is_traced();
+        drop(inner);
+        if is_traced {
+            begin_deferred();
+        }
         later.run();
         Poll::Ready(Ok(message))
     }

@@ -1,4 +1,4 @@
-//! Traces along messages: what the program's tracing tells the runtime, and what the runtime tells it.
+//! Traces along messages: the interface between the runtime and the tracing of the program.
 //!
 //! A message that is sent within a trace carries its *context*. It has a step of its own, and that step has a span. The
 //! yields of that step carry the context of the span, and so on. `sched/trace_marks.rs` has the protocol.
@@ -19,7 +19,7 @@ pub trait Propagator: Send + Sync + 'static {
     /// The context of the code that runs on this thread now. `None` outside of any trace.
     ///
     /// The runtime calls this for each message and each command, in the step that yields it, and for each message from
-    /// outside, on the thread that sends it.
+    /// outside, on the thread that sends it. It may call this several times for one of them.
     fn current(&self) -> Option<Arc<dyn TraceContext>>;
 }
 
@@ -35,8 +35,8 @@ pub trait TraceContext: Send + Sync + 'static {
 
     /// Makes this context the current one of this thread, until the returned value is dropped on the same thread.
     ///
-    /// The runtime calls this before it runs a blocking closure or a handler, or polls a future, that was yielded in
-    /// this context. It begins no span.
+    /// The runtime calls this before it runs a blocking closure, a handler or an attempt of a retry, or polls a future,
+    /// that was yielded in this context. It begins no span.
     fn enter(&self) -> Box<dyn Any>;
 
     /// Records that a message with this context became a dead letter.
@@ -81,15 +81,19 @@ pub enum TracedEvent {
         /// The tag of the command.
         tag: u64,
     },
+    /// The event of the step before. An async process goes on with it in another step, whose span is below that of the
+    /// step before.
+    Continued,
 }
 
 /// How a traced step has ended.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StepEnd<'a> {
-    /// The step has returned `Ok`. Its yields are performed now.
+    /// The step has returned `Ok`. Its yields are performed now. A failed step of a durable process, which is tried
+    /// again, ends in the same way.
     Succeeded,
-    /// The step has failed. It passes its trace on to nobody, because its yields are dropped.
+    /// The step has failed. Its yields are dropped, so the trace ends there.
     Failed(&'a Exit),
 }
 
@@ -101,7 +105,7 @@ type Identity = (Pid, fn() -> &'static str, Option<Arc<str>>);
 struct Stepped {
     process: Option<Identity>,
     span: Option<Box<dyn StepSpan>>,
-    /// The message of the span.
+    /// The context of the message that the step has taken.
     context: Option<Arc<dyn TraceContext>>,
     /// The span begins later, because a lock is held.
     defers: bool,
@@ -142,7 +146,7 @@ pub(crate) fn begin_span(context: Arc<dyn TraceContext>, event: TracedEvent) {
     drop_contained(other);
 }
 
-/// Runs this under a lock. A span begins only when [`begin_deferred`] is called.
+/// Runs this, perhaps under a lock. A span begins only when [`begin_deferred`] is called.
 pub(crate) fn defer_span<R>(run: impl FnOnce() -> R) -> R {
     /// Also ends the deferring if a predicate panics.
     struct Deferring;

@@ -45,6 +45,7 @@ impl TraceContext for SpanContext {
         let (message, command) = match step.event {
             TracedEvent::Message { type_name, .. } => (Some(type_name), None),
             TracedEvent::Completed { tag } => (None, Some(tag)),
+            TracedEvent::Continued => (None, None),
         };
         let span = tracing::info_span!(
             parent: &self.0,

@@ -262,6 +262,13 @@ impl StepOutput {
         }
     }
 
+    /// Has the next step of the process continue with the traced event of this one, in this trace.
+    pub(crate) fn continues_in(&mut self, context: Option<&Arc<dyn TraceContext>>) {
+        if let Some(traces) = self.outbox.traces() {
+            traces.continues = context.cloned();
+        }
+    }
+
     /// The trace in which the step runs, if the runtime propagates traces.
     pub(crate) fn current_trace(&mut self) -> Option<Arc<dyn TraceContext>> {
         self.outbox.traces()?.current()

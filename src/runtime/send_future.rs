@@ -16,6 +16,7 @@ use crate::outcome::{Rejected, drop_contained};
 use crate::primitives::{Arc, Weak, thread};
 #[cfg(feature = "cluster")]
 use crate::process::NodeError;
+use crate::process::propagation::in_trace;
 use crate::process::recipient::Route;
 use crate::process::{Accepts, NoSuchProcessError, Pid, SendError};
 use crate::sched::bounded_mailbox::WaitingSender;
@@ -166,7 +167,12 @@ impl<M: Send + 'static> SendFuture<M> {
             // A message that is not here was sent.
             (Told::Sent, _) | (_, None) => State::Decided(Some(Ok(()))),
             (Told::TryAgain, Some(message)) => {
-                begin(&waiting.core, waiting.to, message, waiting.send.route().cloned(), waiting.deadline)
+                let trace = waiting.send.take_trace();
+                let again = in_trace(trace.as_deref(), || {
+                    begin(&waiting.core, waiting.to, message, waiting.send.route().cloned(), waiting.deadline)
+                });
+                drop_contained(trace);
+                again
             }
             (Told::TimedOut | Told::Panicked, Some(message)) => {
                 State::Decided(Some(Err(Rejected::new(message, waiting.full.clone()))))
@@ -228,7 +234,10 @@ impl<M: Send + 'static> Drop for Waiting<M> {
     fn drop(&mut self) {
         // First, because the news wakes the task.
         self.told.forget();
-        drop_contained(self.send.take_back());
+        if let Some(message) = self.send.take_back() {
+            drop_contained(message);
+            drop_contained(self.send.take_trace());
+        }
         if let Some(number) = self.number
             && let Some(cell) = self.core.road.table.cell(self.to)
         {

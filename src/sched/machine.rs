@@ -335,7 +335,9 @@ impl<P: Process> Machine for Typed<P> {
         let mut out = Mailbox::new();
         for _ in 0..too_many {
             let kept = self.rare.as_mut().and_then(|rare| rare.kept.as_mut());
-            let oldest = match kept.and_then(|kept| kept.older.pop_front()) {
+            let kept = kept.and_then(|kept| kept.older.pop_front());
+            let from_kept = kept.is_some();
+            let oldest = match kept {
                 Some(oldest) => oldest,
                 None => {
                     let context = self.mailbox.take_mark();
@@ -343,6 +345,11 @@ impl<P: Process> Machine for Typed<P> {
                     KeptMessage { envelope, context }
                 }
             };
+            if from_kept && oldest.context.is_some() {
+                self.mailbox.signals.iter_mut().filter_map(|signals| signals.traces.as_mut()).for_each(|traces| {
+                    traces.gives_kept();
+                });
+            }
             out.messages.push(oldest.envelope);
             oldest.context.into_iter().for_each(|context| out.mark(context));
         }

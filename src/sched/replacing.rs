@@ -178,7 +178,7 @@ pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &R
 fn lost<H: Executor>(road: &Road, executor: &mut H, body: &Ready, taken: u32) {
     executor.let_go();
     // A step that has taken a traced message has taken no other one.
-    let context = take_failed();
+    let context = road.propagator.as_ref().and_then(|_| take_failed());
     for _ in 0..taken {
         let type_name = (body.machine.kind().message_name)();
         let letter = DeadLetter { type_name, ..DeadLetter::new(body.head.pid, DeadLetterReason::StepFailed) };

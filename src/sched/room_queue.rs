@@ -57,7 +57,7 @@ use std::any::{Any, type_name};
 use std::collections::{HashMap, VecDeque};
 
 use super::mailbox::{AnyMailbox, Envelope, Mailbox, Overflow};
-use super::trace_marks::Context;
+use super::trace_marks::{Context, MessageTrace};
 use crate::outcome::{Panic, Rejected, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -255,7 +255,7 @@ pub(crate) struct QueuedSend {
     /// The timer that ends its wait.
     timer: Option<(Arc<dyn Host>, TimerId)>,
     message: Box<dyn AnyMessage>,
-    context: Option<Context>,
+    context: MessageTrace,
 }
 
 impl QueuedSend {
@@ -270,12 +270,12 @@ impl QueuedSend {
     }
 
     pub(super) fn new(number: u64, message: impl AnyMessage + 'static) -> QueuedSend {
-        QueuedSend { number, timer: None, message: Box::new(message), context: None }
+        QueuedSend { number, timer: None, message: Box::new(message), context: MessageTrace::default() }
     }
 
     /// Gives the message a context.
     pub(crate) fn in_trace(mut self, context: Option<Context>) -> QueuedSend {
-        self.context = context;
+        self.context = MessageTrace::new(context);
         self
     }
 
@@ -323,11 +323,12 @@ impl QueuedSend {
         let is_in = match &mut entry {
             Entry::Accepted => true,
             Entry::Instead(oldest, DeadLetterReason::DroppedOldest) => {
-                oldest.context = mailbox.signals().as_mut().and_then(|signals| signals.take_last_mark());
+                let mark = mailbox.signals().as_mut().and_then(|signals| signals.take_last_mark());
+                oldest.context = MessageTrace::new(mark);
                 true
             }
             Entry::Instead(newest, _) => {
-                newest.context = self.context.take();
+                newest.context = MessageTrace::new(self.context.take());
                 false
             }
             Entry::Full | Entry::WrongType => false,
@@ -380,7 +381,6 @@ impl QueuedSend {
 
     /// The answer to a process whose message is handed back before it has waited.
     pub(crate) fn handed_back(self, why: SendError) -> Answer {
-        drop_contained(self.context);
         self.message.handed_back(why)
     }
 
@@ -591,8 +591,8 @@ impl<M: Send + 'static> AnyMessage for Message<M> {
 
 impl QueuedSend {
     /// Reports a message that a full mailbox has dropped for another one.
-    pub(crate) fn bury(self, to: Pid, reason: DeadLetterReason, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
-        let context = self.context;
+    pub(crate) fn bury(mut self, to: Pid, reason: DeadLetterReason, grave: &mut dyn FnMut(&DeadLetter<'_>)) {
+        let context = self.context.take();
         let mut grave = |letter: &DeadLetter<'_>| with_trace(context.as_deref(), letter, &mut *grave);
         self.message.bury(&DeadLetter::new(to, reason), &mut grave);
         drop_contained(context);

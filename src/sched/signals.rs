@@ -516,6 +516,7 @@ impl Signals {
         // The places of the others stay, because so many messages count as taken there.
         let popped = self.popped.saturating_add(count);
         let traces = self.traces.as_mut()?.split_off(popped)?;
+        self.traces.take_if(|traces| traces.is_empty());
         Some(Box::new(Signals { popped, traces: Some(traces), ..Signals::default() }))
     }
 

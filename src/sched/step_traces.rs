@@ -4,6 +4,7 @@ use super::road::{Executor, Road};
 use crate::process::propagation::{StepEnd, end_span, step_begins};
 use crate::sched::body::{Ready, StepOutput, Stepped};
 use crate::sched::signals::Signals;
+use crate::sched::trace_marks::TraceMarks;
 
 impl Road {
     /// Prepares a step for the span that it may begin.
@@ -31,7 +32,11 @@ impl Road {
     }
 }
 
-/// Drops what no step needs any more.
+fn traces_of(body: &mut Ready) -> &mut TraceMarks {
+    body.machine.mailbox().signals().get_or_insert_default().traces.get_or_insert_default()
+}
+
+/// Drops all that no step needs any more.
 fn next_step(body: &mut Ready) {
     let signals = body.machine.mailbox().signals();
     let Some(Signals { traces: traces @ Some(_), .. }) = signals.as_deref_mut() else { return };
@@ -43,13 +48,20 @@ fn next_step(body: &mut Ready) {
 /// Moves the contexts of commands from the output of a step to its process. If the step has failed, drops them.
 pub(super) fn note_commands(body: &mut Ready, out: &mut StepOutput) {
     let has_failed = out.failure.is_some();
-    let Some(yields) = out.outbox.traces().filter(|yields| !yields.commands.is_empty()) else { return };
+    let Some(yields) = out.outbox.traces() else { return };
     if has_failed {
         return yields.clear();
     }
-    let signals = body.machine.mailbox().signals().get_or_insert_default();
-    let traces = signals.traces.get_or_insert_default();
-    yields.commands.drain(..).for_each(|(tag, context)| traces.note_command(tag, context));
+    if let Some(context) = yields.continues.take() {
+        traces_of(body).continue_in(context);
+    }
+    let signals = body.machine.mailbox().signals();
+    for (tag, context) in yields.commands.drain(..) {
+        let is_there = signals.as_ref().is_some_and(|signals| signals.traces.is_some());
+        if is_there || context.is_some() {
+            signals.get_or_insert_default().traces.get_or_insert_default().note_command(tag, context);
+        }
+    }
 }
 
 /// Steps a process in a span of the level `TRACE`.

@@ -12,7 +12,7 @@
 //!
 //! | the step has taken | the next event is plain | the next event is traced |
 //! |---|---|---|
-//! | nothing | given: *has taken* | given, and its span begins: *sealed* |
+//! | nothing, or control signals | given: *has taken* | given, and its span begins: *sealed* |
 //! | plain events | given | the step is given nothing more |
 //! | a traced event (*sealed*) | the step is given nothing more | the same |
 //!
@@ -32,6 +32,28 @@ use crate::process::propagation::{Propagator, TraceContext, current};
 /// The context of a message or a command.
 pub(crate) type Context = Arc<dyn TraceContext>;
 
+/// The context of a message that waits elsewhere. Its destructor is the user's code, so a panic in it is contained.
+#[derive(Default)]
+pub(crate) struct MessageTrace(Option<Context>);
+
+impl MessageTrace {
+    pub(crate) fn new(context: Option<Context>) -> MessageTrace {
+        MessageTrace(context)
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Context> {
+        self.0.take()
+    }
+}
+
+impl Drop for MessageTrace {
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take() {
+            drop_contained(context);
+        }
+    }
+}
+
 /// The marks of a mailbox.
 #[derive(Default)]
 pub(crate) struct TraceMarks {
@@ -39,6 +61,8 @@ pub(crate) struct TraceMarks {
     messages: VecDeque<(u64, Context)>,
     /// The contexts of commands, by their tags.
     commands: HashMap<u64, Context>,
+    /// The trace in which the next step continues with the event of the last one.
+    continues: Option<Context>,
     /// Contexts whose messages are gone. The owner of the body drops them, because a destructor is the user's code.
     gone: Vec<Context>,
     /// Whether the step has taken an event.
@@ -52,13 +76,28 @@ pub(crate) struct TraceMarks {
 impl TraceMarks {
     /// Whether there is nothing to keep.
     pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.commands.is_empty() && self.gone.is_empty() && self.kept == 0
+        self.messages.is_empty()
+            && self.commands.is_empty()
+            && self.gone.is_empty()
+            && self.kept == 0
+            && self.continues.is_none()
     }
 
     /// Records that a step begins, or is over.
     pub(crate) fn next_step(&mut self) {
         (self.has_taken, self.is_sealed) = (false, false);
         std::mem::take(&mut self.gone).into_iter().for_each(drop_contained);
+    }
+
+    /// The next step continues in this trace.
+    pub(crate) fn continue_in(&mut self, context: Context) {
+        let before = self.continues.replace(context);
+        self.gone.extend(before);
+    }
+
+    /// Takes the trace in which a step continues.
+    pub(crate) fn take_continuation(&mut self) -> Option<Context> {
+        self.continues.take()
     }
 
     /// Records that a traced message is passed over.
@@ -164,7 +203,8 @@ impl TraceMarks {
 
     /// Drops each context by itself, because a destructor is the user's code.
     pub(crate) fn drop_each(self) {
-        let TraceMarks { messages, commands, gone, .. } = self;
+        let TraceMarks { messages, commands, continues, gone, .. } = self;
+        drop_contained(continues);
         messages.into_iter().for_each(drop_contained);
         commands.into_iter().for_each(drop_contained);
         gone.into_iter().for_each(drop_contained);
@@ -176,6 +216,7 @@ impl TraceMarks {
         self.commands.extend(other.commands.drain());
         self.gone.append(&mut other.gone);
         self.kept += other.kept;
+        self.continues = self.continues.take().or(other.continues);
     }
 }
 
@@ -184,11 +225,13 @@ pub(crate) struct TracedYields {
     propagator: Arc<dyn Propagator>,
     /// The contexts of the commands that the step has yielded, with their tags.
     pub(crate) commands: Vec<(u64, Option<Context>)>,
+    /// The trace in which the next step of the process continues with the event of this one.
+    pub(crate) continues: Option<Context>,
 }
 
 impl TracedYields {
     pub(crate) fn new(propagator: Arc<dyn Propagator>) -> TracedYields {
-        TracedYields { propagator, commands: Vec::new() }
+        TracedYields { propagator, commands: Vec::new(), continues: None }
     }
 
     /// The context in which the calling thread runs.
@@ -199,6 +242,7 @@ impl TracedYields {
     /// Drops the contexts of a step that has failed.
     pub(crate) fn clear(&mut self) {
         self.commands.drain(..).for_each(drop_contained);
+        drop_contained(self.continues.take());
     }
 
     /// Notes the context of a command.

@@ -22,7 +22,7 @@ use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 #[cfg(feature = "cluster")]
 use super::non_local::{NonLocal, WaitingOutside};
 use super::outbox::Outbox;
-use super::trace_marks::Context;
+use super::trace_marks::{Context, MessageTrace};
 use crate::latch::Latch;
 use crate::outcome::{Panic, contain, drop_contained};
 use crate::pid::Pid;
@@ -41,7 +41,7 @@ pub(crate) struct WaitingSend<T> {
     slot: Mutex<Slot<T>>,
     told: Latch<Told>,
     /// The trace of the message, until it is in the mailbox.
-    context: Mutex<Option<Context>>,
+    context: Mutex<MessageTrace>,
 }
 
 enum Slot<T> {
@@ -78,12 +78,12 @@ pub(crate) enum Told {
 impl<T: Send + 'static> WaitingSend<T> {
     pub(crate) fn new(to: Pid, message: T, route: Option<Arc<dyn Route<T>>>) -> WaitingSend<T> {
         let slot = Mutex::new(Slot::Waiting(message));
-        WaitingSend { to, route, slot, told: Latch::new(), context: Mutex::new(None) }
+        WaitingSend { to, route, slot, told: Latch::new(), context: Mutex::new(MessageTrace::default()) }
     }
 
     /// Gives the message a trace.
     pub(crate) fn in_trace(self, context: Option<Context>) -> WaitingSend<T> {
-        *lock(&self.context) = context;
+        *lock(&self.context) = MessageTrace::new(context);
         self
     }
 
@@ -104,12 +104,15 @@ impl<T: Send + 'static> WaitingSend<T> {
 
     /// Takes the message back, if it was not sent.
     pub(crate) fn take_back(&self) -> Option<T> {
-        let context = lock(&self.context).take();
-        drop_contained(context);
         match self.take_if(|slot| matches!(slot, Slot::Waiting(_) | Slot::Back(_))) {
             Some(Slot::Waiting(message) | Slot::Back(message)) => Some(message),
             _ => None,
         }
+    }
+
+    /// Takes the trace of a message that has come back.
+    pub(crate) fn take_trace(&self) -> Option<Context> {
+        lock(&self.context).take()
     }
 
     /// The panic of the conversion.

@@ -149,7 +149,20 @@ impl<M> Events<'_, M> {
         traces().is_some()
     }
 
-    /// Whether the step has taken a traced event.
+    /// If this step continues with the traced event of the step before, begins its span. The event counts as taken. So
+    /// another step follows if events wait, although this one takes none.
+    #[inline]
+    pub(crate) fn continue_in_trace(&mut self) {
+        if self.is_traced()
+            && let Some(context) = self.traces().take_continuation()
+        {
+            self.taken |= MORE;
+            self.takes(Some(context), TracedEvent::Continued);
+        }
+    }
+
+    /// Whether the step has taken a traced event, or continues with one.
+    #[inline]
     pub(crate) fn is_sealed(&self) -> bool {
         let traces = || self.mailbox.signals.as_ref()?.traces.as_ref();
         traces().is_some_and(|traces| traces.is_sealed())

@@ -230,13 +230,14 @@ fn a_step_that_fails_in_a_question_leaves_no_context_behind() {
             Ok::<_, BoxError>(Step::<()>::Idle)
         }))
         .unwrap();
-    traces.root(|| runtime.send(fails.address(), 1).unwrap());
+    let root = traces.root(|| runtime.send(fails.address(), 1).unwrap());
     assert!(matches!(join(&fails), Exit::Panicked(_)));
     // On the same worker.
     let plain = runtime.spawn(Yields { echo: to, spans: Log::new(), open: Vec::new() }).unwrap();
     runtime.send(plain.address(), ()).unwrap();
     rest(&runtime);
     until("no context is left", || traces.contexts() == 0);
+    assert_eq!(traces.children(only_child_of(&traces, root, fails.pid())), [], "the commands of another process");
     close(runtime, &traces);
 }
 
@@ -271,8 +272,11 @@ fn an_event_of_another_runtime_has_the_trace_of_its_wait_alone() {
     let (runtime, traces) = traced(1);
     let (foreign, seen) = (Foreign::default(), Log::new());
     let (other, log) = (foreign.clone(), seen.clone());
+    let other_process = runtime.spawn(sink::<u32>()).unwrap();
+    let monitored = other_process.pid();
     let process = runtime
         .spawn(async_process(move |context: Context<u32>| async move {
+            context.out(|out| _ = out.monitor(monitored));
             for at in 1.. {
                 let next = std::pin::pin!(context.next());
                 let completed = std::pin::pin!(other.completed(at));
@@ -292,6 +296,10 @@ fn an_event_of_another_runtime_has_the_trace_of_its_wait_alone() {
         .unwrap();
     rest(&runtime);
     traces.root(|| runtime.send(process.address(), 1).unwrap());
+    rest(&runtime);
+    // An event for which it does not wait.
+    runtime.terminate(other_process.pid()).unwrap();
+    join(&other_process);
     rest(&runtime);
     foreign.complete();
     until("it goes on in its trace", || seen.len() == 2 && runtime.is_idle());
@@ -333,7 +341,11 @@ fn an_answer_to_an_async_process_has_its_trace_in_whatever_order_it_waits() {
         until("it is answered", || seen.len() == 2 && runtime.is_idle());
         let step = only_child(&traces, root).number;
         let answered = only_child(&traces, step).number;
-        assert_eq!(seen.take(), [(7, Some(step)), (1, Some(answered))], "{answer_first}");
+        // If it was not polled with the answer, the next step goes on.
+        let goes_on = traces.children(answered).first().map_or(answered, |next| next.number);
+        let seen = seen.take();
+        assert_eq!(seen[0], (7, Some(step)));
+        assert!([(1, Some(answered)), (1, Some(goes_on))].contains(&seen[1]), "{answer_first}: {seen:?}");
         close(runtime, &traces);
     }
 }
@@ -376,4 +388,83 @@ fn only_child_of(traces: &Traces, parent: usize, pid: Pid) -> usize {
     let of_process: Vec<_> = traces.children(parent).into_iter().filter(|span| span.pid == Some(pid)).collect();
     assert_eq!(of_process.len(), 1, "{of_process:?}");
     of_process[0].number
+}
+
+/// Two waits at once, of which the second takes the answer of the first.
+#[test]
+fn an_async_process_that_goes_on_in_its_trace_keeps_its_yields() {
+    use futures_util::future::join;
+
+    let (runtime, traces) = traced(1);
+    let (seen, ended) = (Log::new(), runtime.spawn(sink::<u32>()).unwrap());
+    let receiver = runtime.spawn(batches(&seen)).unwrap().address();
+    let (monitored, answered, log) = (ended.pid(), Log::new(), Log::new());
+    let (answers, spans) = (answered.clone(), log.clone());
+    let both = async_process(move |context: Context<u32>| async move {
+        let Some(_) = context.next().await else { return Ok::<_, BoxError>(()) };
+        context.out(|out| _ = out.monitor(monitored));
+        let first = async {
+            context.blocking(|| ()).await.unwrap();
+            answers.push(Traces::current().is_some());
+            context.send(receiver, 2_u32);
+        };
+        let second = async {
+            let mut left = 2;
+            while left > 0 {
+                if let Event::Down(_) = context.receive().await {
+                    context.send(receiver, 1_u32);
+                }
+                spans.push(Traces::current());
+                left -= 1;
+            }
+        };
+        join(first, second).await;
+        Ok(())
+    });
+    let both = runtime.spawn(both).unwrap();
+    // Another one on the same worker, which yields nothing of the first.
+    let other = runtime
+        .spawn(async_process(|context: Context<u32>| async move {
+            while context.next().await.is_some() {}
+            Ok::<_, BoxError>(())
+        }))
+        .unwrap();
+    traces.root(|| runtime.send(both.address(), 7).unwrap());
+    rest(&runtime);
+    runtime.terminate(ended.pid()).unwrap();
+    until("the answer has come", || answered.len() == 1);
+    rest(&runtime);
+    traces.root(|| runtime.send(other.address(), 1).unwrap());
+    rest(&runtime);
+    runtime.send(both.address(), 8).unwrap();
+    until("the answer is in its trace", || seen.len() == 2 && runtime.is_idle());
+    assert_eq!(answered.take(), [true]);
+    let mut numbers: Vec<_> = seen.take().into_iter().flat_map(|(numbers, _)| numbers).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2]);
+    drop(log);
+    close(runtime, &traces);
+}
+
+#[test]
+fn an_async_process_that_selects_is_in_the_trace_of_the_message() {
+    let (runtime, traces) = traced(1);
+    let seen = Log::new();
+    let receiver = runtime.spawn(batches(&seen)).unwrap().address();
+    let selects = runtime
+        .spawn(async_process(move |context: Context<u32>| async move {
+            let number = context.select(|number| *number > 1).await?;
+            let here = Traces::current().is_some();
+            context.send(receiver, number);
+            Ok::<_, BoxError>(here)
+        }))
+        .unwrap();
+    runtime.send(selects.address(), 1).unwrap();
+    let root = traces.root(|| runtime.send(selects.address(), 2).unwrap());
+    assert!(*output(&selects));
+    rest(&runtime);
+    assert_eq!(seen.take(), [(vec![2], true)]);
+    let step = only_child_of(&traces, root, selects.pid());
+    assert_eq!(only_child(&traces, step).pid, Some(receiver.pid()));
+    close(runtime, &traces);
 }

@@ -78,12 +78,17 @@ fn a_thousand_hops_are_one_chain_and_what_is_outside_stays_outside() {
 
 #[test]
 fn a_traced_message_has_a_step_of_its_own_and_keeps_its_place() {
-    for options in [
-        SpawnOptions::new(),
-        SpawnOptions::new().mailbox(100, Overflow::Refuse),
-        SpawnOptions::new().mailbox(100, Overflow::DropOldest).name("batches"),
+    let plain = || SpawnOptions::new();
+    let bounded = |overflow| SpawnOptions::new().mailbox(100, overflow);
+    for (options, step_events) in [
+        (plain(), 100),
+        (bounded(Overflow::Refuse), 100),
+        (bounded(Overflow::DropOldest).name("batches"), 100),
+        (plain(), 2),
+        (bounded(Overflow::Refuse), 2),
+        (bounded(Overflow::DropOldest), 2),
     ] {
-        let (runtime, traces) = traced(1);
+        let (runtime, traces) = traced_by(builder().workers(1).step_events(step_events));
         let seen = Log::new();
         let (holder, blocker) = hold_up(&runtime);
         let batches = runtime.spawn_with(batches(&seen), options).unwrap();
@@ -95,6 +100,16 @@ fn a_traced_message_has_a_step_of_its_own_and_keeps_its_place() {
         blocker.release();
         join(&holder);
         rest(&runtime);
+        let seen = seen.take();
+        assert!(seen.iter().all(|(taken, _)| taken.len() <= step_events));
+        // Steps that take plain messages one after the other count as one here.
+        let mut joined: Vec<(Vec<u32>, bool)> = Vec::new();
+        for (taken, is_traced) in seen {
+            match joined.last_mut() {
+                Some((before, false)) if !is_traced => before.extend(taken),
+                _ => joined.push((taken, is_traced)),
+            }
+        }
         let expected = [
             (vec![0, 1], false),
             (vec![2], true),
@@ -104,7 +119,7 @@ fn a_traced_message_has_a_step_of_its_own_and_keeps_its_place() {
             (vec![10], true),
             (vec![11], false),
         ];
-        assert_eq!(seen.take(), expected);
+        assert_eq!(joined, expected);
         for root in roots {
             let span = only_child(&traces, root);
             assert_eq!((span.pid, &*span.event, &*span.end), (Some(batches.pid()), "u32", "succeeded"));
