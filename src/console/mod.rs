@@ -21,6 +21,7 @@ mod error;
 mod socket;
 mod lines;
 mod request;
+mod clients;
 mod waiting;
 mod views;
 mod tree;
@@ -51,14 +52,16 @@ use crate::runtime::Runtime;
 use crate::shutdown::ShutdownNode;
 use crate::threads;
 
-/// How long a client has for its hello, and to read on.
-const LIMITS: Limits = Limits { hello: Duration::from_secs(5), read: Duration::from_secs(10) };
+/// How long a client has for its hello and to read on, and may say nothing while others want its place.
+const LIMITS: Limits =
+    Limits { hello: Duration::from_secs(5), read: Duration::from_secs(10), idle: Duration::from_secs(60) };
 
 /// A console that is served. It ends with its runtime, or when its [node](Self::shutdown_node) is shut down, and not
 /// when this is dropped.
 ///
-/// It has one thread that waits for clients, and one for each client, of which there are at most 8. Without a client
-/// none of them wakes.
+/// It has one thread that waits for clients, and one for each client. At most 8 clients are served. If another one
+/// comes, it gets the place of one that has said nothing for a minute. At most 16 more may be about to say hello.
+/// Without a client no thread wakes.
 #[derive(Clone)]
 pub struct Console {
     server: Arc<Server>,

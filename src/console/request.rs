@@ -19,7 +19,7 @@ pub(super) const LONGEST_TRACE: Duration = Duration::from_secs(60);
 const USUAL_TRACE: Duration = Duration::from_secs(10);
 
 /// Why a request has no result.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Refused {
     pub(super) kind: &'static str,
     pub(super) text: String,

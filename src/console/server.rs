@@ -1,10 +1,10 @@
 //! The threads of a console: one that waits for clients, and one for each client.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::clients::Clients;
 use super::lines::{Lines, NoLine};
 use super::request::{self, Refused, Request};
 use super::session::{Running, Session};
@@ -13,6 +13,7 @@ use super::tree::{Questions, tree};
 use super::views;
 use super::waiting::from_now;
 use crate::cancel::CancelCallback;
+use crate::clock::Clock;
 #[cfg(feature = "cluster")]
 use crate::cluster::Cluster;
 #[cfg(feature = "durable")]
@@ -20,16 +21,13 @@ use crate::durable::{Query, Store};
 use crate::latch::Latch;
 use crate::outcome::{contain, tell_log};
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering};
 use crate::runtime::{Runtime, WeakRuntime};
 use crate::shutdown::{ClosedFuture, JobGuard};
 use crate::threads;
 
 /// The version of the protocol.
 const VERSION: u64 = 1;
-
-/// The most clients at a time.
-const CLIENTS: usize = 8;
 
 /// The pause after an error of the listener.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,6 +42,8 @@ pub(super) struct Limits {
     pub(super) hello: Duration,
     /// To read on, while there is something to read.
     pub(super) read: Duration,
+    /// After a client has said something, if another one wants its place.
+    pub(super) idle: Duration,
 }
 
 /// The things that a program lets clients see and do.
@@ -73,15 +73,14 @@ pub(super) struct Server {
     pub(super) kept: Mutex<Option<(ClosedFuture, CancelCallback)>>,
     /// Set when the console ends.
     over: Latch<()>,
-    /// By number.
-    pub(super) clients: Mutex<HashMap<u64, Stream>>,
+    pub(super) clients: Clients,
     next: AtomicU64,
     questions: Questions,
 }
 
 impl Server {
     pub(super) fn new(shown: Shown, runtime: WeakRuntime, place: Place, guard: JobGuard) -> Arc<Server> {
-        let (kept, over, clients, next) = (Mutex::default(), Latch::new(), Mutex::default(), AtomicU64::new(1));
+        let (kept, over, clients, next) = (Mutex::default(), Latch::new(), Clients::default(), AtomicU64::new(1));
         let questions = Questions::default();
         Arc::new(Server { shown, runtime, place, guard, kept, over, clients, next, questions })
     }
@@ -92,7 +91,7 @@ impl Server {
             return;
         }
         self.place.close();
-        lock(&self.clients).drain().for_each(|(_, client)| client.close());
+        self.clients.close();
         self.guard.done();
     }
 
@@ -120,21 +119,16 @@ impl Server {
         }
     }
 
-    /// Serves a client on a thread of its own, if there is room for one more.
+    /// Serves a client on a thread of its own.
     fn begin(self: &Arc<Self>, client: Stream) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let prepared = client.set_write_timeout(Some(self.shown.limits.read)).and_then(|()| client.try_clone());
         let Ok(kept) = prepared else { return };
-        {
-            let mut clients = lock(&self.clients);
-            if clients.len() >= CLIENTS {
-                drop(clients);
-                let busy = Refused::new("busy", format!("the console has {CLIENTS} clients already: try again later"));
-                // There is room for a line in the socket, so this does not wait.
-                _ = write(&client, &json!({ "error": busy.as_json() }));
-                return;
-            }
-            clients.insert(number, kept);
+        if !self.clients.enter(number, kept) {
+            let busy = Refused::new("busy", "too many clients come at once: try again later");
+            // There is room for a line in the socket, so this does not wait.
+            _ = write(&client, &json!({ "error": busy.as_json() }));
+            return;
         }
         if self.over.is_set() {
             // It has come in between.
@@ -153,29 +147,45 @@ impl Server {
 
     /// Answers a client until it goes.
     fn serve(&self, client: &Stream, number: u64) {
-        let mut lines = Lines::of(client);
-        let refuse = |refused: Refused| _ = write(client, &json!({ "error": refused.as_json() }));
-        let hello = lines.next(Some(self.shown.limits.hello)).map(|line| self.hello(&line));
-        match hello {
-            Ok(Ok(answer)) if write(client, &answer) => {}
-            Ok(Ok(_)) | Err(NoLine::Gone) => return,
-            Ok(Err(refused)) => return refuse(refused),
-            Err(NoLine::Late) => return refuse(Refused::new("hello", "the first line, a hello, did not come in time")),
-            Err(NoLine::TooLong) => return refuse(too_long()),
+        let refused = self.serve_until(client, number).err();
+        // A client whose place another one has got finds its reading ended.
+        if let Some(refused) = self.clients.why_it_leaves(number).or(refused) {
+            _ = write(client, &json!({ "error": refused.as_json() }));
+        }
+    }
+
+    /// Answers a client until it goes, or until it is refused.
+    fn serve_until(&self, client: &Stream, number: u64) -> Result<(), Refused> {
+        let (mut lines, clock, limits) = (Lines::of(client), Clock::system(), self.shown.limits);
+        let hello = match lines.next(Some(limits.hello)) {
+            Ok(line) => self.hello(&line)?,
+            Err(NoLine::Gone) => return Ok(()),
+            Err(NoLine::Late) => return Err(Refused::new("hello", "the first line, a hello, did not come in time")),
+            Err(NoLine::TooLong) => return Err(too_long()),
+        };
+        self.clients.admit(number, clock.now(), limits.idle)?;
+        if !write(client, &hello) {
+            return Ok(());
         }
         let mut session = Session { client, number, trace: None };
         loop {
             // The events of a trace are taken in between.
             let pause = session.trace.as_ref().map(|_| PUMP);
             let goes_on = match lines.next(pause) {
-                Ok(line) if line.iter().all(u8::is_ascii_whitespace) => true,
-                Ok(line) => self.answer(&line, &mut session),
+                Ok(line) => {
+                    self.clients.works(number)?;
+                    line.iter().all(u8::is_ascii_whitespace) || self.answer(&line, &mut session)
+                }
                 Err(NoLine::Late) => true,
-                Err(NoLine::TooLong) => return refuse(too_long()),
-                Err(NoLine::Gone) => return,
+                Err(NoLine::TooLong) => return Err(too_long()),
+                Err(NoLine::Gone) => return Ok(()),
             };
             if !goes_on || !session.pump() {
-                return;
+                return Ok(());
+            }
+            // The client of a trace says nothing, and gets something.
+            if session.trace.is_none() {
+                self.clients.rests(number, clock.now())?;
             }
         }
     }
@@ -395,7 +405,7 @@ struct Leaves(Arc<Server>, u64);
 
 impl Drop for Leaves {
     fn drop(&mut self) {
-        lock(&self.0.clients).remove(&self.1);
+        self.0.clients.remove(self.1);
     }
 }
 

@@ -12,6 +12,7 @@ use rand::rngs::SysRng;
 use serde_json::Value;
 
 use super::error::{ConsoleError, failed};
+use crate::clock::Clock;
 #[cfg(unix)]
 use crate::primitives::{Mutex, lock};
 
@@ -107,6 +108,16 @@ impl Stream {
         either!(self, stream => stream.set_write_timeout(limit))
     }
 
+    fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        either!(self, stream => stream.write_timeout())
+    }
+
+    /// Ends the reading. A thread that reads returns.
+    pub(super) fn close_reading(&self) {
+        // It may be closed already.
+        _ = either!(self, stream => stream.shutdown(Shutdown::Read));
+    }
+
     /// Ends both directions. A thread that reads or writes returns.
     pub(super) fn close(&self) {
         // It may be closed already.
@@ -178,11 +189,34 @@ fn identity_of(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
+/// The bytes of one call, for which a client has the limit of the stream.
+const PART: usize = 4 << 10;
+
 /// Writes a line. Returns whether the client may get more.
-pub(super) fn write(mut client: &Stream, line: &Value) -> bool {
+pub(super) fn write(client: &Stream, line: &Value) -> bool {
     let mut bytes = line.to_string().into_bytes();
     bytes.push(b'\n');
-    client.write_all(&bytes).is_ok()
+    let limit = client.write_timeout().ok().flatten().unwrap_or(Duration::MAX);
+    write_parts(client, &bytes, limit, &Clock::system())
+}
+
+/// Writes in parts. Each call has a limit by itself. If it is over, a call returns how much it has written, and the
+/// next one would have the whole limit again. So a part that has taken the limit is the last one.
+fn write_parts(mut to: impl Write, bytes: &[u8], limit: Duration, clock: &Clock) -> bool {
+    bytes.chunks(PART).all(|mut part| {
+        let began = clock.now();
+        while !part.is_empty() {
+            match to.write(part) {
+                Ok(written @ 1..) => part = part.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return false,
+            }
+            if !part.is_empty() && clock.now().saturating_duration_since(began) >= limit {
+                return false;
+            }
+        }
+        true
+    })
 }
 
 /// The folder of the sockets of this user.
@@ -277,4 +311,43 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 pub(super) fn is_same_token(one: &str, other: &str) -> bool {
     let differences = one.bytes().zip(other.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
     one.len() == other.len() && std::hint::black_box(differences) == 0
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// Takes a byte when the limit of a call is over.
+    struct Slow {
+        clock: ManualClock,
+        per_call: Duration,
+        calls: u32,
+    }
+
+    impl Write for &mut Slow {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.calls += 1;
+            self.clock.advance(self.per_call);
+            Ok(1)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_of_a_part_of_a_line_has_the_limit_once() {
+        let second = Duration::from_secs(1);
+        let write = |per_call| {
+            let clock = ManualClock::new();
+            let mut slow = Slow { clock: clock.clone(), per_call, calls: 0 };
+            let is_written = write_parts(&mut slow, &[b'x'; PART + 1], 10 * second, &clock.clock());
+            (is_written, slow.calls)
+        };
+        assert_eq!(write(10 * second), (false, 1));
+        assert_eq!(write(4 * second), (false, 3));
+        assert_eq!(write(Duration::ZERO), (true, PART as u32 + 1));
+    }
 }

@@ -230,7 +230,7 @@ fn a_client_that_is_too_slow_is_disconnected() {
     }
     let serve = |name: &str, hello: Duration, read: Duration| {
         let mut builder = Console::named(name).folder(&folder.0);
-        builder.limits = Limits { hello, read };
+        builder.limits = Limits { hello, read, ..LIMITS };
         builder.serve(&runtime).unwrap()
     };
     let console = serve("hello", Duration::from_millis(50), LIMIT);
@@ -243,7 +243,7 @@ fn a_client_that_is_too_slow_is_disconnected() {
         thread::yield_now();
     }
     assert!(drops.hear().is_none_or(|said| said["error"]["kind"] == "hello" || said["error"]["kind"] == "too_long"));
-    until("nobody is connected", || lock(&console.server.clients).is_empty());
+    until("nobody is connected", || console.server.clients.count() == 0);
     let console = serve("read", LIMIT, Duration::from_millis(50));
     let reads_nothing = Client::new(&console);
     for _ in 0..100 {
@@ -251,7 +251,7 @@ fn a_client_that_is_too_slow_is_disconnected() {
             break;
         }
     }
-    until("nobody is connected", || lock(&console.server.clients).is_empty());
+    until("nobody is connected", || console.server.clients.count() == 0);
     // Others are served as before.
     assert_eq!(Client::new(&console).get(json!({ "get": "top" }))["of"], 1_000);
 }
@@ -263,12 +263,62 @@ fn there_are_at_most_eight_clients() {
     let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
     let mut clients: Vec<_> = (0..8).map(|_| Client::new(&console)).collect();
     let mut more = Client::silent(&console);
-    assert_eq!(more.hear().unwrap()["error"]["kind"], "busy");
+    assert_eq!(more.error(&json!({ "hello": 1 })), "busy");
     assert_eq!(more.hear(), None);
     assert_eq!(clients[7].get(json!({ "get": "waits" }))["of"], 0);
     drop(clients.pop());
-    until("there is room again", || lock(&console.server.clients).len() == 7);
+    until("there is room again", || console.server.clients.count() == 7);
     Client::new(&console).get(json!({ "get": "waits" }));
+}
+
+/// A console whose clients are idle at once.
+fn impatient(folder: &Folder, runtime: &Runtime) -> Console {
+    let mut builder = Console::named("shop").folder(&folder.0);
+    builder.limits.idle = Duration::ZERO;
+    builder.serve(runtime).unwrap()
+}
+
+#[test]
+fn the_client_that_says_nothing_for_longest_gives_its_place_up() {
+    let folder = Folder::new("idle");
+    let runtime = runtime();
+    let idler = runtime.spawn(Idler).unwrap();
+    let console = impatient(&folder, &runtime);
+    let mut clients: Vec<_> = (0..8).map(|_| Client::new(&console)).collect();
+    // The first one asks again and the second one has a trace, so the third one is silent for longest.
+    clients[0].get(json!({ "get": "waits" }));
+    clients[1].get(json!({ "get": "trace", "pid": idler.pid().to_string(), "seconds": 60 }));
+    until("the first one rests", || console.server.clients.idle() == 7);
+    let mut more = Client::new(&console);
+    more.get(json!({ "get": "waits" }));
+    let mut third = clients.remove(2);
+    assert_eq!(third.hear().unwrap()["error"]["kind"], "idle");
+    assert_eq!(third.hear(), None);
+    until("it has gone", || console.server.clients.count() == 8);
+    // All others have their places.
+    clients.iter_mut().for_each(|client| assert_eq!(client.get(json!({ "get": "waits" }))["of"], 0));
+}
+
+#[test]
+fn clients_that_say_no_hello_take_no_places() {
+    let folder = Folder::new("new");
+    let runtime = runtime();
+    let mut builder = Console::named("shop").folder(&folder.0);
+    builder.limits.hello = LIMIT;
+    let console = builder.serve(&runtime).unwrap();
+    let mut silent: Vec<_> = (0..clients::NEW).map(|_| Client::silent(&console)).collect();
+    until("all have come", || console.server.clients.count() == clients::NEW);
+    // There is room for eight all the same. Each pushes the oldest silent one out while it is new itself.
+    let mut served: Vec<_> = (0..clients::SERVED).map(|_| Client::new(&console)).collect();
+    assert_eq!(silent[0].hear().unwrap()["error"]["kind"], "busy");
+    assert_eq!(silent[0].hear(), None);
+    let left = clients::NEW + clients::SERVED;
+    until("so many are left at most", || console.server.clients.count() <= left);
+    assert!(
+        silent.last_mut().is_some_and(|last| last.error(&json!({ "hello": 1 })) == "busy"),
+        "it was not pushed out"
+    );
+    served.iter_mut().for_each(|client| assert_eq!(client.get(json!({ "get": "waits" }))["of"], 0));
 }
 
 #[test]
@@ -439,9 +489,9 @@ fn hostile_lines_and_clients_that_vanish_do_no_harm() {
             assert_eq!(wait(reading).unwrap(), 0);
         }
         drop(stream);
-        until("the client has gone", || lock(&console.server.clients).len() < 8);
+        until("the client has gone", || console.server.clients.count() < 8);
     }
-    until("all have gone", || lock(&console.server.clients).is_empty());
+    until("all have gone", || console.server.clients.count() == 0);
     assert!(idlers.iter().all(|idler| !idler.is_finished()), "no client may act");
     assert_eq!(Client::new(&console).get(json!({ "get": "top" }))["of"], 20);
 }

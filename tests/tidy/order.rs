@@ -487,6 +487,7 @@ pub(super) const ORDER: &[&str] = &[
     "console/socket",
     "console/lines",
     "console/request",
+    "console/clients",
     "console/waiting",
     "console/views",
     "console/tree",

@@ -307,7 +307,7 @@ fn the_events_of_a_trace_come_between_the_answers() {
     // A client that goes ends its trace.
     assert_eq!(client.ask(&trace(4, other.pid()))["id"], 4);
     drop(client);
-    until("it has gone", || lock(&console.server.clients).is_empty());
+    until("it has gone", || console.server.clients.count() == 0);
 }
 
 #[cfg(feature = "cluster")]
