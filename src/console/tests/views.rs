@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::clock::ManualClock;
+use crate::config::Watchdog;
 use crate::process::Reply;
 use crate::runtime::{By, Filter};
 use crate::supervisor::{ChildSpec, Strategy, Supervisor};
+use crate::wait::advance_until;
 
 /// The answer that `top` must give.
 fn sorted(runtime: &Runtime, by: By, limit: usize, filter: &Filter) -> (usize, Vec<Pid>) {
@@ -244,6 +247,35 @@ fn a_program_whose_workers_are_stuck_answers() {
 }
 
 #[test]
+fn stuck_steps_are_shown_with_their_process_and_place() {
+    let (folder, clock) = (Folder::new("stuck-steps"), ManualClock::new());
+    let watchdog = Watchdog::after(Duration::from_secs(1));
+    let runtime = Runtime::builder().workers(1).clock(clock.clock()).watchdog(watchdog).start().unwrap();
+    let latch = Latch::new();
+    let options = SpawnOptions::new().name("till");
+    let blocks = runtime.spawn_with(Blocks(latch.clone()), options).unwrap();
+    until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    advance_until("it is stuck", &clock, Duration::from_secs(1), || runtime.stuck_steps().len() == 1);
+    let mut stuck = client.get(json!({ "get": "stuck" }));
+    let mut one = stuck["stuck"][0].take();
+    assert_eq!(stuck["stuck"].as_array().map(Vec::len), Some(1));
+    assert!(one["running_for"].take()["secs"].as_u64() >= Some(1));
+    let expected = json!({
+        "pid": blocks.pid().to_string(),
+        "name": "till",
+        "type_name": "blocks",
+        "doing": "in a step, before the first event",
+        "running_for": null,
+    });
+    assert_eq!(one, expected);
+    assert_eq!(client.get(json!({ "get": "overview" }))["stuck"], 1);
+    latch.set(()).unwrap();
+    until("it is not stuck any longer", || client.get(json!({ "get": "stuck" }))["stuck"] == json!([]));
+}
+
+#[test]
 fn a_process_describes_itself_and_a_stuck_one_does_not() {
     let folder = Folder::new("describe");
     let runtime = runtime();
@@ -338,7 +370,6 @@ mod parked {
     use serde::{Deserialize, Serialize};
 
     use super::*;
-    use crate::clock::ManualClock;
     use crate::durable::Durable;
     use crate::durable::journal::{MemoryDisk, MemoryJournal};
 
