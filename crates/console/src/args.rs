@@ -26,7 +26,8 @@ Options:
   --sort KEY         Which processes come first: those with the largest mailbox,
                      steps, age or in_step (the time in their step).
   --filter TEXT      Only processes that match: `PART` of the name, `type:PART`,
-                     `state:WORD`, or several of them. Capitals matter.
+                     `state:WORD`, or several of them. Capitals matter. A part may
+                     have spaces.
   --limit N          With `--once processes`: at most so many, 1,000 at most
                      (otherwise 20).
   --token-file FILE  The file in which the program has written its token.

@@ -49,18 +49,35 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Reads `cart type:order state:idle`. A word alone is a part of the name.
+    /// Reads `cart type:order state:idle`. A part begins with its field, or is a part of the name. A name and a type
+    /// may have spaces: words without a field go on with the name or the type before them.
     pub(crate) fn read(text: &str) -> Filter {
-        let mut filter = Filter::default();
-        for word in text.split_whitespace() {
+        let Filter { mut name, mut type_name, mut state } = Filter::default();
+        let mut open = &mut name;
+        for word in text.split(' ') {
             match word.split_once(':') {
-                Some(("type", part)) => filter.type_name = part.into(),
-                Some(("state", part)) => filter.state = part.into(),
-                Some(("name", part)) => filter.name = part.into(),
-                _ => filter.name = word.into(),
+                Some(("type", part)) => {
+                    type_name = part.into();
+                    open = &mut type_name;
+                }
+                Some(("name", part)) => {
+                    name = part.into();
+                    open = &mut name;
+                }
+                Some(("state", part)) => {
+                    state = part.into();
+                    open = &mut name;
+                }
+                _ => {
+                    if !open.is_empty() {
+                        open.push(' ');
+                    }
+                    open.push_str(word);
+                }
             }
         }
-        filter
+        let [name, type_name, state] = [name, type_name, state].map(|part| part.trim().to_string());
+        Filter { name, type_name, state }
     }
 
     /// The form that `read` takes.
@@ -155,6 +172,12 @@ mod tests {
         assert_eq!(filter.text(), "name:cart type:shop::Order state:idle");
         assert_eq!(Filter::read(&filter.text()), filter);
         assert_eq!(Filter::read("  "), Filter::default());
+        let spaces = Filter::read("order 7 type:Cart<Item, Price> state:idle of the shop");
+        assert_eq!((&spaces.name[..], &spaces.state[..]), ("order 7 of the shop", "idle"));
+        assert_eq!(spaces.type_name, "Cart<Item, Price>");
+        assert_eq!(spaces.text(), "name:order 7 of the shop type:Cart<Item, Price> state:idle");
+        assert_eq!(Filter::read(&spaces.text()), spaces);
+        assert_eq!(Filter::read("name: a type: b").text(), "name:a type:b");
     }
 
     #[test]

@@ -1,0 +1,119 @@
+//! The program beside a program with the library's own console.
+#![cfg(unix)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use procession::actor::{Actions, Actor, actor};
+use procession::console::Console;
+use procession::observe::MetricsOptions;
+use procession::supervisor::{ChildSpec, Supervisor};
+use procession::{BoxError, Runtime, SpawnOptions};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A program with a console, in a folder that is removed at the end.
+struct Shop {
+    folder: PathBuf,
+    runtime: Runtime,
+    console: Console,
+}
+
+/// Takes messages.
+struct Courier<T>(T);
+
+impl<T: Send + 'static> Actor for Courier<T> {
+    type Message = ();
+    type Output = ();
+
+    fn receive(&mut self, _: (), _: &mut Actions<Self>) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Actions<Self>) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+impl Shop {
+    fn open(name: &str) -> Shop {
+        let folder = std::env::temp_dir().join(format!("procession-console-library-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let runtime = Runtime::builder().workers(1).metrics(MetricsOptions::new()).start().unwrap();
+        let console = Console::named("shop").folder(folder.join("procession")).serve(&runtime).unwrap();
+        Shop { folder, runtime, console }
+    }
+
+    /// Runs the program. Returns its output, or its error.
+    fn run(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_procession-console"));
+        let output =
+            command.env("XDG_RUNTIME_DIR", &self.folder).current_dir(&self.folder).args(words).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        if output.status.success() { Ok(String::from_utf8(output.stdout).unwrap()) } else { Err(error) }
+    }
+
+    fn rows(&self, words: &[&str]) -> Vec<Vec<String>> {
+        let text = self.run(words).unwrap();
+        text.lines().map(|line| line.split_whitespace().map(String::from).collect()).collect()
+    }
+}
+
+impl Drop for Shop {
+    fn drop(&mut self) {
+        // A test that has failed may leave it.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn each_view_of_a_program_with_the_library_is_printed() {
+    let shop = Shop::open("views");
+    let spawn = |name: &str| {
+        let options = SpawnOptions::new().name(name);
+        shop.runtime.spawn_with(actor(Courier(0_u8)), options).unwrap().pid()
+    };
+    let (first, _second) = (spawn("order 7"), spawn("order 8"));
+    let child = ChildSpec::new("till", || actor(Courier((0_u8, 0_u8))));
+    let supervisor = shop.runtime.spawn(Supervisor::builder().child(child).build().unwrap()).unwrap();
+    shop.runtime.wait_idle_timeout(LIMIT).unwrap();
+    let overview = shop.rows(&["shop", "--once"]);
+    assert!(overview.iter().any(|row| row.join(" ") == "spawned 4"), "{overview:?}");
+    assert_eq!(shop.rows(&["shop", "--once", "processes"]).len(), 5);
+    // A name and a type with spaces.
+    let named = shop.rows(&["--once", "processes", "--filter", "order 7"]);
+    assert!(named.len() == 2 && named[1][0] == first.to_string() && named[1][1..3] == ["order", "7"], "{named:?}");
+    let typed = shop.rows(&["--once", "processes", "--filter", "type:Courier<(u8, u8)> state:idle"]);
+    assert!(typed.len() == 2 && typed[1].iter().any(|word| word.contains("Courier<(u8,")), "{typed:?}");
+    let types = shop.run(&["shop", "--once", "types"]).unwrap();
+    assert!(types.contains("Courier<u8>"), "{types}");
+    let tree = shop.run(&["shop", "--once", "tree"]).unwrap();
+    assert!(tree.contains(&supervisor.pid().to_string()) && tree.contains("till"), "{tree}");
+    assert!(shop.run(&["shop", "--once", "waits"]).is_ok());
+    assert!(shop.run(&["shop", "--once", "nodes"]).is_ok());
+    // A moment of it says the same.
+    shop.run(&["shop", "--save", "moment"]).unwrap();
+    let processes = shop.rows(&["open", "moment", "--once", "processes", "--filter", "order 7"]);
+    assert_eq!(processes[1][..3], named[1][..3]);
+}
+
+#[test]
+fn a_program_whose_places_are_all_taken_says_that_it_is_busy() {
+    let shop = Shop::open("busy");
+    let connect = |_| {
+        let mut client = UnixStream::connect(shop.console.place()).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        client.write_all(b"{\"hello\":1}\n").unwrap();
+        let mut hello = String::new();
+        BufReader::new(&client).read_line(&mut hello).unwrap();
+        assert!(hello.contains("\"program\":\"shop\""), "{hello}");
+        client
+    };
+    let _clients: Vec<UnixStream> = (0..8).map(connect).collect();
+    let error = shop.run(&["shop", "--once"]).unwrap_err();
+    assert!(error.contains("busy: the console has 8 clients already"), "{error}");
+}
