@@ -71,7 +71,7 @@ fn three_processes_a_timer_and_a_closure_are_one_trace() {
     }
 }
 
-/// The message lies in the mailbox of a process that is held up.
+/// The messages are in the mailbox of a process that is held up. One was sent by a process, one from outside.
 #[test]
 fn a_message_that_waits_does_not_keep_its_senders_span_open() {
     let (spans, clock) = (Spans::new(), ManualClock::new());
@@ -96,15 +96,19 @@ fn a_message_that_waits_does_not_keep_its_senders_span_open() {
     let sends = runtime.spawn(sends).unwrap();
     runtime.send(to, true).unwrap();
     wait(&begun);
-    let root = spans.root(|| runtime.send(sends.address(), ()).unwrap());
+    let root = spans.root(|| {
+        runtime.send(to, false).unwrap();
+        runtime.send(sends.address(), ()).unwrap();
+    });
     let waiting = || runtime.process(&slow).map(|slow| slow.mailbox);
     // The message of the step that runs counts, too.
-    until("the message waits", || waiting() == Some(2));
+    until("two messages wait", || waiting() == Some(3));
     clock.advance(60 * SECOND);
     let sender = spans.child(root, "step first");
-    assert_eq!(spans.ended().len(), 2, "{:#?}", spans.ended());
+    assert_eq!(spans.ended().len(), 2, "the root has ended, too: {:#?}", spans.ended());
     drop(holder);
     rest(&runtime);
+    spans.child(root, "step second");
     let receiver = spans.child(id(&sender), "step second");
     assert!(receiver.start_time >= sender.end_time, "{sender:#?}, {receiver:#?}");
 }
