@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, ContextGuard, InstrumentationScope, KeyValue};
-use procession::Exit;
 use procession::observe::{DeadLetter, Propagator, StepEnd, StepSpan, TraceContext, TracedEvent, TracedStep};
+use procession::{Exit, Pid};
 
 /// Follows the traces of OpenTelemetry.
 ///
@@ -45,6 +45,21 @@ use procession::observe::{DeadLetter, Propagator, StepEnd, StepSpan, TraceContex
 /// Blocking closures, futures and handlers run within the context in which they were yielded. They have no spans of
 /// their own. The program can begin some there.
 ///
+/// # The end of a trace
+///
+/// A trace goes on as long as its steps yield something. For example, a process that sets its next timer in the step of
+/// the last one stays in the trace of the first timer. A step leaves its trace with a context that has no span:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use procession::{StepOutput, Tag};
+/// # use procession::command::TimerFired;
+/// # fn step(out: &mut StepOutput) -> Tag<TimerFired> {
+/// let _outside = opentelemetry::Context::new().attach();
+/// out.after(Duration::from_secs(60))
+/// # }
+/// ```
+///
 /// # Dead letters
 ///
 /// A traced message that becomes a dead letter is a span `dead letter` without duration. It is a child of the span in
@@ -54,9 +69,12 @@ use procession::observe::{DeadLetter, Propagator, StepEnd, StepSpan, TraceContex
 ///
 /// # Sampling
 ///
-/// The sampler of the tracer decides about each span. A trace that is not sampled stays one trace: its messages carry
-/// the context with its flags. If the tracer gives a span without an identity, because its provider was shut down or
-/// telemetry is suppressed, the trace goes on in the parent of this span.
+/// The sampler of the tracer decides about each span. It knows the name, the kind, the types, and the attributes with
+/// the prefix `messaging`. PIDs, names of processes and tags are written only for spans that are recorded.
+///
+/// A trace that is not sampled stays one trace: its messages carry the context with its flags. If the tracer gives a
+/// span without an identity, because its provider was shut down or telemetry is suppressed, the trace goes on in the
+/// parent of this span.
 #[derive(Clone)]
 pub struct OtelPropagator {
     tracer: Arc<OnceLock<BoxedTracer>>,
@@ -123,9 +141,12 @@ impl TraceContext for OtelContext {
             TracedEvent::Message { .. } => SpanKind::Consumer,
             _ => SpanKind::Internal,
         };
-        let name = format!("step {}", step.type_name);
-        let span = SpanBuilder::from_name(name).with_kind(kind).with_attributes(attributes_of_step(step));
-        let span = self.begin(span);
+        let name = ["step ", step.type_name].concat();
+        let span = SpanBuilder::from_name(name).with_kind(kind).with_attributes(attributes_of_type(step));
+        let mut span = self.begin(span);
+        if span.is_recording() {
+            span.set_attributes(attributes_of_step(step));
+        }
         let has_identity = span.span_context().is_valid();
         let context = if has_identity { self.context.with_span(span) } else { self.context.clone() };
         Box::new(OtelStep { entered: context.clone().attach(), context })
@@ -137,49 +158,49 @@ impl TraceContext for OtelContext {
 
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         let now = SystemTime::now();
-        let reason = letter.reason.to_string();
-        let mut attributes = attributes_of_process(letter.to.to_string(), letter.name);
-        attributes.push(KeyValue::new("procession.message", letter.type_name));
-        attributes.extend(letter.from.map(sender));
-        attributes.push(KeyValue::new("error.type", reason.clone()));
-        let span = SpanBuilder::from_name("dead letter").with_start_time(now).with_attributes(attributes);
-        let mut span = self.begin(span);
-        span.set_status(Status::error(reason));
+        let span = SpanBuilder::from_name("dead letter").with_start_time(now);
+        let mut span = self.begin(span.with_attributes([KeyValue::new("procession.message", letter.type_name)]));
+        if span.is_recording() {
+            let reason = letter.reason.to_string();
+            span.set_attributes(identity(letter.to, letter.name, letter.from));
+            span.set_attribute(KeyValue::new("error.type", reason.clone()));
+            span.set_status(Status::error(reason));
+        }
         span.end_with_timestamp(now);
     }
 }
 
-fn attributes_of_process(pid: String, name: Option<&str>) -> Vec<KeyValue> {
-    // Steps have the most attributes, ten at most.
-    let mut attributes = Vec::with_capacity(10);
-    attributes.push(KeyValue::new("procession.pid", pid));
-    attributes.extend(name.map(|name| KeyValue::new("procession.name", name.to_string())));
-    attributes
-}
-
-fn attributes_of_step(step: &TracedStep<'_>) -> Vec<KeyValue> {
-    let mut attributes = attributes_of_process(step.pid.to_string(), step.name);
-    attributes.push(KeyValue::new("procession.process", step.type_name));
-    match step.event {
-        TracedEvent::Message { type_name, from, .. } => {
-            attributes.push(KeyValue::new("procession.message", type_name));
-            attributes.extend(from.map(sender));
-            attributes.extend([
-                KeyValue::new("messaging.system", "procession"),
-                KeyValue::new("messaging.operation.name", "step"),
-                KeyValue::new("messaging.operation.type", "process"),
-                KeyValue::new("messaging.destination.template", step.type_name),
-            ]);
-        }
-        // A text, because an integer of OpenTelemetry has a sign.
-        TracedEvent::Completed { tag, .. } => attributes.push(KeyValue::new("procession.command", tag.to_string())),
-        _ => {}
+/// The attributes that are the same for all such steps of all processes of a type. A sampler knows them.
+fn attributes_of_type(step: &TracedStep<'_>) -> Vec<KeyValue> {
+    let mut attributes = vec![KeyValue::new("procession.process", step.type_name)];
+    if let TracedEvent::Message { type_name, .. } = step.event {
+        attributes.extend([
+            KeyValue::new("procession.message", type_name),
+            KeyValue::new("messaging.system", "procession"),
+            KeyValue::new("messaging.operation.name", "step"),
+            KeyValue::new("messaging.operation.type", "process"),
+            KeyValue::new("messaging.destination.template", step.type_name),
+        ]);
     }
     attributes
 }
 
-fn sender(pid: procession::Pid) -> KeyValue {
-    KeyValue::new("procession.sender", pid.to_string())
+/// The other attributes. They are texts that must be written, which a span that is not recorded does not need.
+fn attributes_of_step<'a>(step: &TracedStep<'a>) -> impl Iterator<Item = KeyValue> + use<'a> {
+    let (from, tag) = match step.event {
+        TracedEvent::Message { from, .. } => (from, None),
+        // An integer of OpenTelemetry has a sign, so this is a text.
+        TracedEvent::Completed { tag, .. } => (None, Some(KeyValue::new("procession.command", tag.to_string()))),
+        _ => (None, None),
+    };
+    identity(step.pid, step.name, from).chain(tag)
+}
+
+fn identity(pid: Pid, name: Option<&str>, from: Option<Pid>) -> impl Iterator<Item = KeyValue> + use<'_> {
+    let pid = KeyValue::new("procession.pid", pid.to_string());
+    let name = name.map(|name| KeyValue::new("procession.name", name.to_string()));
+    let sender = from.map(|from| KeyValue::new("procession.sender", from.to_string()));
+    std::iter::once(pid).chain(name).chain(sender)
 }
 
 /// The span of a step. If it is dropped without its end, the span ends, too.

@@ -182,7 +182,7 @@ where
 }
 
 /// A list that several threads write. Clones are the same list.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Log<T> {

@@ -4,10 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use opentelemetry::baggage::BaggageExt;
-use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::trace::{
+    Link, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceId, TraceState, Tracer, TracerProvider,
+};
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Span, SpanData, SpanProcessor};
+use opentelemetry_sdk::trace::{
+    Sampler, SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample, Span, SpanData, SpanProcessor,
+};
 use procession::clock::ManualClock;
 use procession::sync::Latch;
 use procession::{Address, Event, Process, Runtime, SpawnOptions, Step, StepOutput};
@@ -157,21 +161,21 @@ fn a_span_has_the_names_and_attributes_of_the_conventions() {
     let last = spans.child(id(&answered), "step second");
     let (pid, sender) = (to.pid().to_string(), sends.pid().to_string());
     let expected = [
-        ("procession.pid", &*pid),
-        ("procession.name", "till"),
         ("procession.process", "second"),
         ("procession.message", "u32"),
-        ("procession.sender", &sender),
         ("messaging.system", "procession"),
         ("messaging.operation.name", "step"),
         ("messaging.operation.type", "process"),
         ("messaging.destination.template", "second"),
+        ("procession.pid", &*pid),
+        ("procession.name", "till"),
+        ("procession.sender", &sender),
     ];
     assert_eq!(last.attributes, expected.map(|(key, value)| KeyValue::new(key, value.to_string())));
     assert_eq!(attribute(&from_outside, "procession.sender"), None);
     assert_eq!(attribute(&from_outside, "procession.name"), None);
     let keys: Vec<_> = answered.attributes.iter().map(|attribute| attribute.key.as_str()).collect();
-    assert_eq!(keys, ["procession.pid", "procession.process", "procession.command"]);
+    assert_eq!(keys, ["procession.process", "procession.pid", "procession.command"]);
     assert_eq!((answered.span_kind, last.span_kind), (SpanKind::Internal, SpanKind::Consumer));
 }
 
@@ -305,6 +309,62 @@ fn baggage_goes_along_with_messages() {
     for context in contexts {
         assert_eq!(context.baggage().get("customer").map(ToString::to_string).as_deref(), Some("17"));
     }
+}
+
+#[test]
+fn a_step_leaves_its_trace_with_an_empty_context() {
+    let (spans, seen) = (Spans::new(), Log::new());
+    let runtime = spans.start(Runtime::builder().workers(1));
+    let to = runtime.spawn(passes::<1>(None, &seen)).unwrap().address();
+    let sends = script::<0, (), _>(move |event, out| {
+        if let Event::Message(()) = event {
+            out.send(to, 1);
+            let outside = Context::new().attach();
+            out.send(to, 2);
+            drop(outside);
+            out.send(to, 3);
+        }
+        Ok(Step::Idle)
+    });
+    let sends = runtime.spawn(sends).unwrap();
+    let root = spans.root(|| runtime.send(sends.address(), ()).unwrap());
+    rest(&runtime);
+    assert_eq!(contexts(&seen).iter().map(SpanContext::is_valid).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(spans.children(id(&spans.child(root, "step first"))).len(), 2);
+}
+
+/// Notes what it knows of spans of steps.
+#[derive(Clone, Debug)]
+struct Notes(Log<(String, SpanKind, usize)>);
+
+impl ShouldSample for Notes {
+    fn should_sample(
+        &self,
+        _: Option<&Context>,
+        _: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        _: &[Link],
+    ) -> SamplingResult {
+        self.0.push((name.into(), kind.clone(), attributes.len()));
+        SamplingResult {
+            decision: SamplingDecision::RecordAndSample,
+            attributes: Vec::new(),
+            trace_state: TraceState::NONE,
+        }
+    }
+}
+
+#[test]
+fn a_sampler_knows_the_types_of_a_step() {
+    let (noted, seen) = (Log::new(), Log::new());
+    let spans = Spans::with(SdkTracerProvider::builder().with_sampler(Notes(noted.clone())));
+    let runtime = spans.start(Runtime::builder().workers(1));
+    let to = runtime.spawn(passes::<0>(None, &seen)).unwrap().address();
+    spans.root(|| runtime.send(to, 1).unwrap());
+    rest(&runtime);
+    assert_eq!(noted.take(), [("root".into(), SpanKind::Internal, 0), ("step first".into(), SpanKind::Consumer, 6)]);
 }
 
 /// Panics when the span of a step begins, or when it ends. The SDK would not survive both.
