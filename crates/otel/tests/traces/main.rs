@@ -10,7 +10,8 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
-    Sampler, SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample, Span, SpanData, SpanProcessor,
+    Sampler, SamplingDecision, SamplingResult, SdkTracerProvider, ShouldSample, Span, SpanData, SpanExporter,
+    SpanProcessor,
 };
 use procession::clock::ManualClock;
 use procession::sync::Latch;
@@ -413,6 +414,50 @@ fn a_processor_that_panics_costs_no_message() {
         rest(&runtime);
         assert!(self::contexts(&seen).iter().all(|context| !context.is_valid()));
     }
+}
+
+/// Panics when it exports.
+#[derive(Debug)]
+struct PanickingExporter;
+
+impl SpanExporter for PanickingExporter {
+    async fn export(&self, _: Vec<SpanData>) -> OTelSdkResult {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn an_exporter_that_panics_costs_no_message_and_no_trace() {
+    quiet_panics();
+    let seen = Log::new();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(PanickingExporter).build();
+    let propagator = OtelPropagator::new(provider.tracer("test"));
+    let runtime = Runtime::builder().workers(1).propagate(propagator).start().unwrap();
+    let first = chain(&runtime, &seen);
+    // The root is of another provider, so that its end does not panic here.
+    let spans = Spans::new();
+    let root = spans.root(|| runtime.send(first, 1).unwrap());
+    rest(&runtime);
+    let contexts = contexts(&seen);
+    assert_eq!(contexts.len(), 3);
+    let trace = spans.ended().iter().find(|span| id(span) == root).unwrap().span_context.trace_id();
+    assert!(contexts.iter().all(|context| context.trace_id() == trace));
+}
+
+#[test]
+fn messages_of_suppressed_telemetry_have_no_spans() {
+    let (spans, seen) = (Spans::new(), Log::new());
+    let runtime = spans.start(Runtime::builder().workers(1));
+    let first = chain(&runtime, &seen);
+    let root = spans.root(|| {
+        let _suppressed = Context::enter_telemetry_suppressed_scope();
+        runtime.send(first, 1).unwrap();
+    });
+    rest(&runtime);
+    let contexts = seen.take();
+    assert!(contexts.len() == 3 && contexts.iter().all(Context::is_telemetry_suppressed));
+    assert!(contexts.iter().all(|context| context.span().span_context().span_id() == root));
+    assert_eq!(spans.ended().len(), 1, "the root");
 }
 
 /// An error whose text cannot be had.
