@@ -7,7 +7,7 @@ use std::path::Path;
 const IMPORTS: &[(&str, &[&str])] = &[
     // A world is an executor and an engine of the turn that ships.
     ("sched::turn", &["After", "Engine", "body_lost", "turn"]),
-    ("sched::road", &["Executor", "Road"]),
+    ("sched::road", &["Executor", "Road", "count_step"]),
     ("sched::body", &["Head", "Host", "Ready", "Stage", "StepOutput", "Stepped", "Verdict", "Yield"]),
     ("sched::counters", &["Counters"]),
     // It looks at these, and holds messages in a lane.
