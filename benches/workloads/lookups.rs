@@ -1,13 +1,15 @@
 //! Look-ups of processes by their PIDs, among few and among very many.
 
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use procession::{Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 
 use super::measure::{Beside, Measured, Outcome, Setting, Workload, check, memory};
+use super::messages;
 use super::runtime::finish;
 
-pub(crate) const LOOKUPS: [Workload; 3] = [
+pub(crate) const LOOKUPS: [Workload; 5] = [
     Workload {
         name: "find_of_10",
         counts: "look-ups of a PID among 10 processes",
@@ -31,6 +33,22 @@ pub(crate) const LOOKUPS: [Workload; 3] = [
         n: 20,
         smoke: 1,
         run: |setting| snapshots(setting, 1_000_000),
+    },
+    Workload {
+        name: "pingpong_among_100000",
+        counts: "messages between 2 of 100,002 processes, with figures by type",
+        op: "message",
+        n: 10_000_000,
+        smoke: 20_000,
+        run: |setting| pingpong(setting, 100_000, None),
+    },
+    Workload {
+        name: "pingpong_beside_snapshots",
+        counts: "messages between 2 of 100,002 processes, with figures by type, and 100 snapshots a second beside them",
+        op: "message",
+        n: 10_000_000,
+        smoke: 20_000,
+        run: |setting| pingpong(setting, 100_000, Some(Duration::from_millis(10))),
     },
 ];
 
@@ -65,6 +83,32 @@ fn snapshots(setting: &Setting, processes: u64) -> Outcome<Measured> {
     check("living processes in all snapshots", seen, setting.n * processes)?;
     check("processes that end when asked to", finish(&runtime)?, processes)?;
     Ok(measured)
+}
+
+/// Messages between two processes among these. Another thread takes a snapshot each time that `pause` is over.
+fn pingpong(setting: &Setting, processes: u64, pause: Option<Duration>) -> Outcome<Measured> {
+    let runtime = Setting { beside: Beside::Metrics, ..*setting }.runtime()?;
+    spawn_resting(&runtime, processes)?;
+    std::thread::scope(|scope| {
+        let (over, is_over) = mpsc::channel::<()>();
+        let looks = pause.map(|pause| {
+            let runtime = &runtime;
+            scope.spawn(move || {
+                let mut looks = 0;
+                while is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                    looks += u64::from(runtime.snapshot().types.iter().any(|one| one.living >= processes));
+                }
+                looks
+            })
+        });
+        let began = Instant::now();
+        let measured = messages::circle_in(&runtime, setting, 2, || drop(over))?;
+        let (Some(looks), Some(pause)) = (looks, pause) else { return Ok(measured) };
+        let looks = looks.join().map_err(|_| "a snapshot panicked")?;
+        // A snapshot takes some time itself.
+        let expected = (began.elapsed().as_secs_f64() / pause.as_secs_f64() / 4.0) as u64;
+        if looks < expected { Err(format!("{looks} snapshots instead of {expected}").into()) } else { Ok(measured) }
+    })
 }
 
 fn find(setting: &Setting, processes: u64) -> Outcome<Measured> {

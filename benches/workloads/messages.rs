@@ -58,11 +58,11 @@ impl Process for Hopper {
 
 /// A token goes round a circle, and ends at the process that gets it last.
 fn circle(setting: &Setting, size: u64) -> Outcome<Measured> {
-    circle_in(setting.runtime()?, setting, size, || ())
+    circle_in(&setting.runtime()?, setting, size, || ())
 }
 
 /// As `circle`, in an existing runtime. `over` is called at the end, before the processes are asked to end.
-pub(crate) fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
+pub(crate) fn circle_in(runtime: &Runtime, setting: &Setting, size: u64, over: impl FnOnce()) -> Outcome<Measured> {
     let mut hoppers = Vec::new();
     for _ in 0..size {
         hoppers.push(runtime.spawn(Hopper { next: None, had: 0 })?);
@@ -75,7 +75,7 @@ pub(crate) fn circle_in(runtime: Runtime, setting: &Setting, size: u64, over: im
     done(&hoppers[last_hop(setting.n, size)])?;
     let measured = Measured::since(began, setting.n);
     over();
-    finish(&runtime)?;
+    finish(runtime)?;
     let mut had = 0;
     for hopper in &hoppers {
         had += done(hopper)?;

@@ -18,7 +18,7 @@ fn watched(setting: &Setting) -> Outcome<Runtime> {
 }
 
 pub(crate) fn pingpong_watched(setting: &Setting) -> Outcome<Measured> {
-    messages::circle_in(watched(setting)?, setting, 2, || ())
+    messages::circle_in(&watched(setting)?, setting, 2, || ())
 }
 
 /// Blocks its worker in its first step.
@@ -47,7 +47,7 @@ pub(crate) fn pingpong_beside_stuck(setting: &Setting) -> Outcome<Measured> {
         runtime.spawn(Stuck { begun: begun.clone(), go: go.clone() })?;
         begun.wait();
     }
-    messages::circle_in(runtime, setting, 2, move || {
+    messages::circle_in(&runtime, setting, 2, move || {
         let _ = go.set(());
     })
 }

@@ -1,6 +1,7 @@
 //! A durable process that asks others and is asked, for the tests of stored questions.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -86,7 +87,15 @@ pub(crate) enum ClerkMessage {
     Look(Reply<Vec<String>>),
 }
 
+/// How many of the next steps that can fail do so. A test that sets it is [the only one](only_one_fails) meanwhile.
 pub(crate) static FAILURES: AtomicU32 = AtomicU32::new(0);
+
+static FAILING: Mutex<()> = Mutex::new(());
+
+/// Has the tests that set [`FAILURES`] run one after the other.
+pub(crate) fn only_one_fails() -> MutexGuard<'static, ()> {
+    FAILING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn fails() -> bool {
     FAILURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()

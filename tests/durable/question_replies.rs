@@ -58,6 +58,7 @@ fn a_reply_that_is_moved_out_of_the_store_is_given_up() {
 
 #[test]
 fn steps_that_fail_ask_and_answer_once() {
+    let _failing = only_one_fails();
     for (how, told) in [(How::AnswerAndFail, "q: 7"), (How::DiscardAndFail, "q: dropped without an answer")] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
         let (store, runtime) = by_clock(&disk, &clock);
@@ -84,6 +85,7 @@ fn steps_that_fail_ask_and_answer_once() {
 
 #[test]
 fn an_operator_who_repairs_the_asked_process_leaves_no_asker_waiting() {
+    let _failing = only_one_fails();
     let told = |id| match id {
         "skipped" | "replaced" => "q: dropped without an answer",
         "retried" => "q: 5",
