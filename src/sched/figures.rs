@@ -206,7 +206,7 @@ impl NameTable {
 pub(crate) struct Figures {
     directory: Arc<Directory>,
     shared: bool,
-    rows: Box<[OnceLock<Box<Row>>]>,
+    rows: Box<[OnceLock<Arc<Row>>]>,
     /// The time that the worker has slept, in one word. `docs/observability.md` has its meaning.
     asleep: AtomicU64,
 }
@@ -259,18 +259,51 @@ impl Default for Row {
     }
 }
 
+impl Row {
+    #[inline(always)]
+    fn stepped(&self, stepped: Stepped, shared: bool) {
+        self.steps.add(1, shared);
+        self.messages.add(u64::from(stepped.messages()), shared);
+    }
+}
+
+/// The number of rows that a worker finds without the directory, a power of two.
+const RECENT: usize = 8;
+
+/// The rows of types that a worker has stepped of late, by the address of the description. Each has one place.
+#[derive(Default)]
+pub(super) struct RecentRows([Option<(&'static Kind, Arc<Row>)>; RECENT]);
+
+impl RecentRows {
+    #[inline(always)]
+    fn find(&mut self, figures: &Figures, kind: &'static Kind) -> &Row {
+        // Descriptions of types that are used together often lie beside each other.
+        let place = std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT;
+        let recent = &mut self.0[place];
+        if recent.as_ref().is_some_and(|(known, _)| !std::ptr::eq(*known, kind)) {
+            *recent = None;
+        }
+        &recent.get_or_insert_with(|| enter(figures, kind)).1
+    }
+}
+
+#[inline(never)]
+fn enter(figures: &Figures, kind: &'static Kind) -> (&'static Kind, Arc<Row>) {
+    (kind, figures.row(kind).clone())
+}
+
 impl Figures {
     /// `shared` says that several threads write them.
     pub(crate) fn new(directory: Arc<Directory>, shared: bool) -> Figures {
         Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep: AtomicU64::new(ASLEEP_SINCE_START) }
     }
 
-    fn row_at(&self, place: usize) -> &Row {
-        self.rows[place].get_or_init(Box::default)
+    fn row_at(&self, place: usize) -> &Arc<Row> {
+        self.rows[place].get_or_init(Arc::default)
     }
 
     #[inline]
-    fn row(&self, kind: &'static Kind) -> &Row {
+    fn row(&self, kind: &'static Kind) -> &Arc<Row> {
         self.row_at(self.directory.place(kind))
     }
 
@@ -310,9 +343,22 @@ impl Figures {
     /// Counts a step that has returned, with its own counts if it was successful.
     #[inline(always)]
     pub(crate) fn stepped(&self, kind: &'static Kind, out: &mut StepOutput, stepped: Stepped) {
-        let row = self.row(kind);
-        row.steps.add(1, self.shared);
-        row.messages.add(u64::from(stepped.messages()), self.shared);
+        self.row(kind).stepped(stepped, self.shared);
+        if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
+            self.count_all(kind, &mut out.counted);
+        }
+    }
+
+    /// As `stepped`, for the worker that writes these figures alone, and looks at its own rows.
+    #[inline(always)]
+    pub(super) fn stepped_by(
+        &self,
+        rows: &mut RecentRows,
+        kind: &'static Kind,
+        out: &mut StepOutput,
+        stepped: Stepped,
+    ) {
+        rows.find(self, kind).stepped(stepped, false);
         if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
             self.count_all(kind, &mut out.counted);
         }

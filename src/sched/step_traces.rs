@@ -8,28 +8,36 @@ use crate::sched::trace_marks::TraceMarks;
 
 impl Road {
     /// Prepares a step for the span that it may begin.
-    #[cold]
+    #[inline]
     pub(crate) fn prepare_span(&self, body: &mut Ready) {
-        if self.propagator.is_none() {
-            return;
+        if self.propagator.is_some() {
+            prepare_span(body);
         }
-        step_begins(body.head.pid, body.machine.kind().process, body.head.name());
-        next_step(body);
     }
 
     /// Ends the span of a step that has returned. Its yields are not performed yet.
-    #[cold]
+    #[inline]
     pub(crate) fn finish_span(&self, body: &mut Ready, out: &mut StepOutput) {
-        if self.propagator.is_none() {
-            return;
+        if self.propagator.is_some() {
+            finish_span(body, out);
         }
-        match &out.failure {
-            Some(exit) => end_span(StepEnd::Failed(exit)),
-            None => end_span(StepEnd::Succeeded),
-        }
-        note_commands(body, out);
-        next_step(body);
     }
+}
+
+#[cold]
+fn prepare_span(body: &mut Ready) {
+    step_begins(body.head.pid, body.machine.kind().process, body.head.name());
+    next_step(body);
+}
+
+#[cold]
+fn finish_span(body: &mut Ready, out: &mut StepOutput) {
+    match &out.failure {
+        Some(exit) => end_span(StepEnd::Failed(exit)),
+        None => end_span(StepEnd::Succeeded),
+    }
+    note_commands(body, out);
+    next_step(body);
 }
 
 fn traces_of(body: &mut Ready) -> &mut TraceMarks {
