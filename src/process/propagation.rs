@@ -14,8 +14,8 @@ use crate::primitives::Arc;
 /// Finds the trace in which a message or a command is yielded.
 ///
 /// Give it to [`RuntimeBuilder::propagate`](crate::config::RuntimeBuilder::propagate).
-/// [`SpanPropagator`](crate::observe::SpanPropagator) follows the spans of `tracing`. The crate `procession-otel` has one
-/// for OpenTelemetry.
+/// [`SpanPropagator`](crate::observe::SpanPropagator) follows the spans of `tracing`. The crate `procession-otel` has
+/// one for OpenTelemetry.
 pub trait Propagator: Send + Sync + 'static {
     /// The context of the code that runs on this thread now. `None` outside of any trace.
     ///

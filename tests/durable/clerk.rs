@@ -1,7 +1,6 @@
 //! A durable process that asks others and is asked, for the tests of stored questions.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -51,6 +50,8 @@ pub(crate) enum How {
     End,
     /// Answers in the step in which it ends.
     AnswerAndEnd,
+    /// Answers, and fails at each attempt.
+    AnswerAndAlwaysFail,
     /// Answers, and fails as often as the static counter says.
     AnswerAndFail,
     /// Drops the reply, and fails in the same way.
@@ -87,15 +88,8 @@ pub(crate) enum ClerkMessage {
     Look(Reply<Vec<String>>),
 }
 
-/// How many of the next steps that can fail do so. A test that sets it is [the only one](only_one_fails) meanwhile.
+/// How many of the next steps fail that can do so. One test sets it.
 pub(crate) static FAILURES: AtomicU32 = AtomicU32::new(0);
-
-static FAILING: Mutex<()> = Mutex::new(());
-
-/// Has the tests that set [`FAILURES`] run one after the other.
-pub(crate) fn only_one_fails() -> MutexGuard<'static, ()> {
-    FAILING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn fails() -> bool {
     FAILURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
@@ -180,6 +174,10 @@ impl Process for Clerk {
                     How::AnswerAndEnd => {
                         out.reply(reply, Price(7));
                         return Ok(Step::Done(()));
+                    }
+                    How::AnswerAndAlwaysFail => {
+                        out.reply(reply, Price(7));
+                        return Err("on purpose".into());
                     }
                     How::AnswerAndFail => {
                         out.reply(reply, Price(7));
