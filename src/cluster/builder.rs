@@ -58,6 +58,8 @@ pub struct ClusterBuilder {
     wire: Wire,
     voters: Vec<String>,
     network: Option<MemoryNetwork>,
+    /// The newest version of the protocol that the node speaks.
+    protocol: u16,
     #[cfg(feature = "zenoh")]
     endpoints: Endpoints,
 }
@@ -112,6 +114,7 @@ impl Cluster {
             wire,
             voters: Vec::new(),
             network: None,
+            protocol: PROTOCOL,
             #[cfg(feature = "zenoh")]
             endpoints: Endpoints::default(),
         }
@@ -214,6 +217,12 @@ impl Cluster {
         self.members.node().unwrap().left()
     }
 
+    /// The versions of the protocol that are spoken with the nodes which are up, sorted.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn protocols(&self) -> Vec<u16> {
+        self.members.node().unwrap().protocols()
+    }
+
     /// Waits until the node of this name is connected.
     ///
     /// # Errors
@@ -257,6 +266,13 @@ impl ClusterBuilder {
         self.voters = names.into_iter().map(Into::into).collect();
         self.voters.sort_unstable();
         self.voters.dedup();
+        self
+    }
+
+    /// Sets the newest version of the protocol that the node speaks.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn protocol(mut self, newest: u16) -> ClusterBuilder {
+        self.protocol = newest;
         self
     }
 
@@ -316,7 +332,7 @@ impl ClusterBuilder {
     pub(crate) fn start_in(self, runtime: &Runtime, world: Option<Arc<dyn NodeHost>>) -> Result<Cluster, ClusterError> {
         #[cfg(feature = "zenoh")]
         let far = self.endpoints()?;
-        let ClusterBuilder { name, cluster, wire, voters, network, .. } = self;
+        let ClusterBuilder { name, cluster, wire, voters, network, protocol, .. } = self;
         check_name(&name)?;
         check_name(&cluster)?;
         voters.iter().try_for_each(|voter| check_name(voter))?;
@@ -355,7 +371,7 @@ impl ClusterBuilder {
             cluster,
             name: name.clone(),
             incarnation,
-            protocols: spoken(PROTOCOL),
+            protocols: spoken(protocol),
             voters,
             detection_time: DETECTION_TIME,
         };

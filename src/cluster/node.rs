@@ -131,6 +131,15 @@ impl Node {
         self.lives.number(Life::Node(incarnation), 0).unwrap()
     }
 
+    /// The versions of the protocol that are spoken with the nodes which are up, sorted.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::cluster) fn protocols(&self) -> Vec<u16> {
+        let up = self.connections.iter().filter(|entry| *entry.key() == entry.there().node);
+        let mut spoken: Vec<u16> = up.map(|connection| connection.protocol()).collect();
+        spoken.sort_unstable();
+        spoken
+    }
+
     /// How many entries about relations are left, and how many open questions, over all connections.
     #[cfg(all(test, not(loom)))]
     pub(in crate::cluster) fn left(&self) -> (usize, usize) {

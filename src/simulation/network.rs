@@ -324,4 +324,6 @@ mod spawn_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod torture_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod upgrade_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod unique_tests;

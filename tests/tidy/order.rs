@@ -570,5 +570,6 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/network/torture_tests",
     "simulation/network/flood_tests",
     "simulation/network/unique_tests",
+    "simulation/network/upgrade_tests",
     "simulation/mod",
 ];

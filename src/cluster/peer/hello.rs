@@ -84,7 +84,8 @@ pub(super) fn put_hello(frame: &mut Vec<u8>, ends: Ends, has_paired: bool, ident
     identity.voters.iter().for_each(|voter| put_text(frame, voter));
 }
 
-/// Reads what follows the nonces of a `Hello`.
+/// Reads what follows the nonces of a `Hello`. Bytes behind it are those of a newer version. Of a list of voters that
+/// is too long, only so many are read that it is seen to differ.
 pub(super) fn read_hello(ends: Ends, reader: &mut Reader<'_>) -> Option<Hello> {
     let has_paired = reader.byte()? == 1;
     let incarnation = reader.word()?;
@@ -92,7 +93,7 @@ pub(super) fn read_hello(ends: Ends, reader: &mut Reader<'_>) -> Option<Hello> {
     let protocols = version()?..=version()?;
     let detection_time = Duration::from_micros(reader.varint()?);
     let (cluster, name) = (reader.text()?.to_string(), reader.text()?.to_string());
-    let count = reader.length().filter(|count| *count <= MOST_VOTERS)?;
+    let count = reader.length()?.min(MOST_VOTERS + 1);
     let voters = (0..count).map(|_| reader.text().map(String::from)).collect::<Option<Vec<_>>>()?;
     let identity = Identity { cluster, name, incarnation, protocols, voters, detection_time };
     Some(Hello { ends, has_paired, identity })

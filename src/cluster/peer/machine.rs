@@ -432,8 +432,14 @@ impl<T: Clone> Peer<T> {
     }
 
     /// Ends the connection, if there is one. There is a `Down` exactly if there was an up.
+    ///
+    /// A peer that has sent what it must not send will do so again. So both sides wait as after a refusal.
     fn fail(&mut self, now: Duration, reason: DownReason, says_bye: bool, effects: &mut Vec<Effect<T>>) {
-        let dial_at = (reason != DownReason::Left).then_some(now + BROKEN);
+        let is_fault = reason == DownReason::Protocol;
+        if is_fault && matches!(self.state, State::Connected(_)) {
+            self.refused_until = Some(now + REFUSED);
+        }
+        let dial_at = (reason != DownReason::Left).then_some(now + if is_fault { REFUSED } else { BROKEN });
         let state = std::mem::replace(&mut self.state, State::Idle { dial_at });
         let State::Connected(connection) = state else { return };
         if says_bye {

@@ -24,9 +24,12 @@ pub(crate) enum Difference {
     Incarnation,
     /// Something else, which the node's own part of the cluster found.
     Other,
+    /// A difference that only the peer knows, which speaks a newer version. It is never sent.
+    Unknown,
 }
 
 impl Difference {
+    /// The differences that travel, each at the place of its number.
     const ALL: [Difference; 7] = [
         Difference::Cluster,
         Difference::Voters,
@@ -46,6 +49,24 @@ impl Difference {
             Difference::Name => "the name of the node",
             Difference::Incarnation => "the incarnation of the node",
             Difference::Other => "the configuration",
+            Difference::Unknown => "a difference that only a newer version names",
+        }
+    }
+
+    /// The advice for users whose nodes differ so.
+    fn advice(self) -> &'static str {
+        match self {
+            Difference::Cluster => "start both with the same name of the cluster, or on networks of their own",
+            Difference::Voters => "start all nodes with the same voters",
+            Difference::DetectionTime => "start all nodes with the same detection time",
+            Difference::Protocols => {
+                "a node speaks its version and the one before, so update the program with the older ones, one version \
+                 after the other"
+            }
+            Difference::Name => "give each node a name of its own",
+            Difference::Incarnation => "give the second node a name of its own, or stop the first one",
+            Difference::Other => "see the log of the other node",
+            Difference::Unknown => "see the log of the other node, or update this one",
         }
     }
 }
@@ -77,11 +98,12 @@ impl Refusal {
         put_text(frame, shortened(&self.here));
     }
 
+    /// Reads a refusal. Bytes behind it, and differences that this version does not know, are those of newer versions.
+    /// If it were not read, this node would say `Hello` again and again.
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Refusal> {
-        let difference = *Difference::ALL.get(usize::from(reader.byte()?))?;
+        let difference = Difference::ALL.get(usize::from(reader.byte()?)).copied().unwrap_or(Difference::Unknown);
         let (here, there) = (reader.text()?, reader.text()?);
-        let is_short = here.len() <= LONGEST_TEXT && there.len() <= LONGEST_TEXT;
-        is_short.then(|| Refusal::new(difference, here, there))
+        Some(Refusal::new(difference, shortened(here), shortened(there)))
     }
 }
 
@@ -92,6 +114,49 @@ fn shortened(text: &str) -> &str {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Refusal { difference, here, there } = self;
-        write!(f, "{} keeps two nodes from connecting: {here:?} here, {there:?} there", difference.name())
+        match (difference, &**here, &**there) {
+            (Difference::Other, why, "") => write!(f, "this node has ended the connection: {why}"),
+            (Difference::Other, "", why) => write!(f, "the other node has ended the connection: {why}"),
+            _ => {
+                let (name, advice) = (difference.name(), difference.advice());
+                write!(f, "{name} keeps two nodes from connecting: {here:?} here, {there:?} there: {advice}")
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_both_values_and_says_what_to_do() {
+        let refusal = Refusal::new(Difference::Protocols, "1 to 2", "3 to 4");
+        let text = "the range of protocols keeps two nodes from connecting: \"1 to 2\" here, \"3 to 4\" there: a node \
+                    speaks its version and the one before, so update the program with the older ones, one version \
+                    after the other";
+        assert_eq!(refusal.to_string(), text);
+        let of_peer = |here: &str, there: &str| Refusal::new(Difference::Other, here, there).to_string();
+        assert_eq!(of_peer("it is odd", ""), "this node has ended the connection: it is odd");
+        assert_eq!(of_peer("", "it is odd"), "the other node has ended the connection: it is odd");
+    }
+
+    /// A newer node may refuse for a reason that this version does not know, and may say more.
+    #[test]
+    fn a_refusal_of_a_newer_version_is_read() {
+        let mut frame = Vec::new();
+        Refusal::new(Difference::Other, "red", "blue").put(&mut frame);
+        let read = |frame: &[u8]| Refusal::read(&mut Reader::new(frame));
+        assert_eq!(read(&frame), Some(Refusal::new(Difference::Other, "blue", "red")));
+        frame[0] = 77;
+        frame.extend_from_slice(b"more");
+        let refusal = read(&frame).unwrap();
+        assert_eq!(refusal, Refusal::new(Difference::Unknown, "blue", "red"));
+        let text = refusal.to_string();
+        assert!(text.contains("\"blue\" here, \"red\" there") && text.ends_with("or update this one"), "{text}");
+        let mut long = Vec::new();
+        Refusal::new(Difference::Voters, "ä".repeat(LONGEST_TEXT), "").put(&mut long);
+        assert!(long.len() < LONGEST_TEXT + 10);
+        (0..frame.len() - 4).for_each(|end| assert_eq!(read(&frame[..end]), None));
     }
 }

@@ -276,6 +276,75 @@ fn peers_speak_the_newest_protocol_that_both_know() {
     assert_eq!(here.common_protocol(&there), None);
 }
 
+/// A newer node says more behind its greetings, and sends frames of kinds that this version does not know.
+#[test]
+fn a_newer_node_that_says_more_is_understood() {
+    let mut newer = identity("b", 2);
+    newer.protocols = 2..=3;
+    let weather = Weather { delay: MILLISECOND, ..Weather::default() };
+    let mut world = World::of(12, weather, [identity("a", 1), newer], 8 << 20);
+    world.spoil = Box::new(|_, frame| {
+        if frame[0] < BATCH {
+            frame.extend_from_slice(b"more");
+        }
+        Fate::Arrives
+    });
+    world.run_for(SECOND);
+    assert!(world.are_up());
+    for kind in 0xC7..=0xFF {
+        let now = world.now;
+        (0..2).for_each(|who| world.put(who, now, vec![kind; 60]));
+    }
+    world.offer(1, Class::Message, 1, 100).unwrap();
+    world.run_for(SECOND * 5);
+    assert_eq!((reasons(&world), world.nodes[0].delivered.len()), ([vec![], vec![]], 1));
+    // It begins anew, and its `Bye` is lost. It is asked with a `Who`, and says `Bye`.
+    let mut effects = Vec::new();
+    world.nodes[1].peer.close(world.now, &mut effects);
+    world.effects(1, effects, &[]);
+    world.run_for(SECOND * 5);
+    assert!(world.are_up());
+    let before = reasons(&world)[0].len();
+    world.nodes[1].peer.leave(world.now, &mut Vec::new());
+    world.run_for(SECOND);
+    assert_eq!(reasons(&world)[0][before..], [DownReason::Left]);
+}
+
+/// A newer node names more voters than this version allows. It is told of the difference, and not passed over.
+#[test]
+fn a_node_with_too_many_voters_is_refused_and_not_passed_over() {
+    let mut newer = identity("b", 2);
+    newer.voters = (0..MOST_VOTERS + 20).map(|number| format!("v{number}")).collect();
+    let weather = Weather { delay: MILLISECOND, ..Weather::default() };
+    let mut world = World::of(13, weather, [identity("a", 1), newer], 8 << 20);
+    world.run_for(SECOND * 4);
+    for node in &world.nodes {
+        let [(_, refusal)] = &node.refusals[..] else { panic!("{:?}", node.refusals) };
+        assert_eq!(refusal.difference, Difference::Voters);
+    }
+}
+
+/// It would break it again, so neither side dials at once.
+#[test]
+fn a_peer_that_breaks_the_protocol_is_not_dialled_for_five_seconds() {
+    let mut world = World::up(14);
+    let mut spoils = true;
+    world.spoil = Box::new(move |who, frame| {
+        if who == 1 && frame[0] == BATCH && std::mem::take(&mut spoils) {
+            // A part of a kind that nobody knows.
+            frame[45] = 99;
+        }
+        Fate::Arrives
+    });
+    world.offer(1, Class::Message, 1, 100).unwrap();
+    let before = world.nodes.each_ref().map(|node| node.hellos.len());
+    world.run_for(SECOND * 4);
+    assert_eq!(reasons(&world), [vec![DownReason::Protocol], vec![DownReason::Protocol]]);
+    assert_eq!(world.nodes.each_ref().map(|node| node.hellos.len()), before);
+    world.run_for(SECOND * 3);
+    assert!(world.are_up());
+}
+
 #[test]
 fn the_caller_refuses_and_both_sides_are_told() {
     let mut world = World::up(9);

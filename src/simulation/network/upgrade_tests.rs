@@ -1,0 +1,304 @@
+//! A cluster whose nodes are restarted one after the other with newer programs, while they send to each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::cluster::{NodeEvent, Remote, Wire};
+use crate::primitives::Mutex;
+use crate::process::{
+    DeadLetter, Event, Events, NodeError, Observer, Process, SendError, Step, StepOutput, StepResult,
+};
+use crate::simulation::Simulation;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A message, in the type of one of the programs.
+trait Order: Remote + Serialize + DeserializeOwned {
+    fn new(from: u64, number: u64) -> Self;
+    fn read(&self) -> (u64, u64);
+}
+
+#[derive(Serialize, Deserialize)]
+struct First {
+    from: u64,
+    number: u64,
+}
+
+/// The numbers have changed their places, and there is a text.
+#[derive(Serialize, Deserialize)]
+struct Second {
+    number: u64,
+    from: u64,
+    text: String,
+}
+
+crate::remote!(First, "test::Order", 1);
+crate::remote!(Second, "test::Order", 2);
+
+impl Order for First {
+    fn new(from: u64, number: u64) -> First {
+        First { from, number }
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.from, self.number)
+    }
+}
+
+impl Order for Second {
+    fn new(from: u64, number: u64) -> Second {
+        Second { number, from, text: "an order".into() }
+    }
+
+    fn read(&self) -> (u64, u64) {
+        (self.from, self.number)
+    }
+}
+
+#[derive(Default)]
+struct History {
+    /// The numbers that have come, by sender and receiver.
+    taken: BTreeMap<(u64, u64), Vec<u64>>,
+    /// The receivers of dead letters, as their senders see them.
+    dead: BTreeSet<Pid>,
+}
+
+type Shelf = Arc<Mutex<History>>;
+
+struct Graves(Shelf);
+
+impl Observer for Graves {
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        lock(&self.0).dead.insert(letter.to);
+    }
+}
+
+/// Notes the orders that come.
+struct Clerk<O> {
+    number: u64,
+    history: Shelf,
+    takes: std::marker::PhantomData<fn(O)>,
+}
+
+impl<O: Order> Process for Clerk<O> {
+    type Message = O;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, O>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(order) => {
+                    let (from, number) = order.read();
+                    lock(&self.history).taken.entry((from, self.number)).or_default().push(number);
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A version of the program: the protocol that it speaks, and the types that it sends and takes.
+#[derive(Clone, Copy)]
+struct Program {
+    protocol: u16,
+    wire: fn() -> Wire,
+    spawn: fn(&Runtime, u64, &Shelf) -> Result<Pid, BoxError>,
+    send: fn(&Runtime, Pid, (u64, u64)) -> Result<(), SendError>,
+}
+
+fn program<O: Order>(protocol: u16, wire: fn() -> Wire) -> Program {
+    Program {
+        protocol,
+        wire,
+        spawn: |runtime, number, history| {
+            let clerk = Clerk::<O> { number, history: history.clone(), takes: std::marker::PhantomData };
+            Ok(runtime.spawn(clerk)?.pid())
+        },
+        send: |runtime, to, (from, number)| {
+            runtime.send(to.typed(), O::new(from, number)).map_err(|refused| refused.into_parts().1)
+        },
+    }
+}
+
+/// The versions of the program, from the oldest to the newest. A node of one talks with nodes of the one before.
+fn programs() -> [Program; 4] {
+    [
+        program::<First>(1, || Wire::new().message::<First>()),
+        // It takes the second type, and does not send it yet.
+        program::<First>(2, || {
+            Wire::new().message::<First>().accepts(|Second { from, number, .. }| First { from, number })
+        }),
+        program::<Second>(2, || {
+            Wire::new().message::<Second>().accepts(|First { from, number }| Second::new(from, number))
+        }),
+        program::<Second>(3, || Wire::new().message::<Second>()),
+    ]
+}
+
+struct Member {
+    program: Program,
+    runtime: Runtime,
+    node: Cluster,
+    clerk: Pid,
+    number: u64,
+    /// How many orders each clerk was sent from here.
+    sent: BTreeMap<u64, u64>,
+}
+
+fn member(world: &World, name: &str, number: u64, program: Program, history: &Shelf) -> Result<Member, BoxError> {
+    let runtime = world.start(Runtime::builder().observer(Graves(history.clone())))?;
+    let clerk = (program.spawn)(&runtime, number, history)?;
+    let node = world.start_node(Cluster::named(name, (program.wire)()).protocol(program.protocol), &runtime)?;
+    Ok(Member { program, runtime, node, clerk, number, sent: BTreeMap::new() })
+}
+
+/// The PID of the process of another node, as a node sees it.
+fn far(here: &Member, there: &Member) -> Result<Pid, BoxError> {
+    let number = here.node.number_of(there.node.here().incarnation());
+    Ok(Pid::new(number, there.clerk.slot(), there.clerk.generation()).ok_or("a PID")?)
+}
+
+/// Each node sends some orders to each other one.
+fn send(members: &mut [Member]) -> Result<(), BoxError> {
+    let count = members.len();
+    for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
+        let (pid, clerk) = (far(&members[from], &members[to])?, members[to].number);
+        for _ in 0..if from == to { 0 } else { 3 } {
+            let Member { program, runtime, number, sent, .. } = &mut members[from];
+            let sent = sent.entry(clerk).or_default();
+            match (program.send)(runtime, pid, (*number, *sent + 1)) {
+                Ok(()) => *sent += 1,
+                Err(SendError::Node { why: NodeError::NodeDown, .. }) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs until all are connected, and checks the versions that they speak.
+fn connect(world: &World, members: &[Member]) -> Result<(), BoxError> {
+    let expected = |member: &Member| {
+        let others = members.iter().filter(|other| other.number != member.number);
+        let mut expected: Vec<u16> = others.map(|other| other.program.protocol.min(member.program.protocol)).collect();
+        expected.sort_unstable();
+        expected
+    };
+    for _ in 0..200 {
+        if members.iter().all(|member| member.node.protocols() == expected(member)) {
+            return Ok(());
+        }
+        world.run_for(Duration::from_millis(50))?;
+    }
+    let spoken: Vec<_> = members.iter().map(|member| (member.node.protocols(), expected(member))).collect();
+    Err(format!("the nodes speak other versions than expected: {spoken:?}").into())
+}
+
+/// Restarts a node with a newer program, while all send.
+fn upgrade(
+    world: &World,
+    members: &mut Vec<Member>,
+    (at, program): (usize, Program),
+    history: &Shelf,
+) -> Result<BTreeSet<Pid>, BoxError> {
+    send(members)?;
+    world.run_for(Duration::from_millis(world.random(0..30)))?;
+    send(members)?;
+    let old = members.remove(at);
+    let gone = members.iter().map(|member| far(member, &old)).collect::<Result<BTreeSet<Pid>, _>>()?;
+    let name = old.node.here().name().to_string();
+    assert!(old.runtime.shutdown(SECOND)?.is_clean());
+    send(members)?;
+    world.run_for(Duration::from_millis(world.random(0..500)))?;
+    let number = old.number + 100;
+    members.insert(at, member(world, &name, number, program, history)?);
+    send(members)?;
+    connect(world, members)?;
+    send(members)?;
+    world.run_for(SECOND)?;
+    Ok(gone.into_iter().chain([old.clerk]).collect())
+}
+
+#[test]
+fn a_cluster_that_is_upgraded_node_by_node_loses_only_the_restarted_node() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let [first, newer @ ..] = programs();
+        let start = |(name, number)| member(world, name, number, first, &history);
+        let mut members = [("a", 1), ("b", 2), ("c", 3)].into_iter().map(start).collect::<Result<Vec<_>, _>>()?;
+        connect(world, &members)?;
+        for program in newer {
+            for at in 0..3 {
+                lock(&history).dead.clear();
+                let mut events: Vec<_> = members.iter().map(|member| member.node.events()).collect();
+                let restarted = members[at].node.here().clone();
+                events.remove(at);
+                let gone = upgrade(world, &mut members, (at, program), &history)?;
+                for events in &mut events {
+                    while let Ok(Some(event)) = events.recv_timeout(Duration::ZERO) {
+                        let is_expected = match &event {
+                            NodeEvent::Up(_) => true,
+                            NodeEvent::Down(node, _) => *node == restarted,
+                            _ => false,
+                        };
+                        assert!(is_expected, "{event:?} while {restarted} was restarted");
+                    }
+                }
+                let dead = std::mem::take(&mut lock(&history).dead);
+                assert!(dead.is_subset(&gone), "dead letters for {dead:?}, and only {gone:?} have ended");
+            }
+        }
+        world.run_for(SECOND)?;
+        let history = &*lock(&history);
+        for ((from, to), numbers) in &history.taken {
+            assert!(numbers.is_sorted_by(|one, next| one < next), "{from} to {to}: {numbers:?}");
+        }
+        for (from, to) in members.iter().flat_map(|from| members.iter().map(move |to| (from, to))) {
+            let sent = from.sent.get(&to.number).copied().unwrap_or(0);
+            let taken = history.taken.get(&(from.number, to.number)).map_or(&[][..], |taken| taken);
+            assert!(taken.iter().copied().eq(1..=sent), "{sent} were sent, and {taken:?} taken");
+            assert!(from.number == to.number || sent >= 3, "{sent} were sent");
+        }
+        Ok(())
+    })
+    .seeds(0..40)
+    .check();
+}
+
+/// Two versions apart, two nodes refuse each other. Both are told what to do, and neither tries again at once.
+#[test]
+fn nodes_that_are_two_versions_apart_say_so_on_both_sides() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let [first, .., last] = programs();
+        let members = [
+            member(world, "a", 1, first, &history)?,
+            member(world, "b", 2, Program { wire: first.wire, ..last }, &history)?,
+        ];
+        let mut events: Vec<_> = members.iter().map(|member| member.node.events()).collect();
+        world.run_for(12 * SECOND)?;
+        for (at, (here, there)) in [("1 to 1", "2 to 3"), ("2 to 3", "1 to 1")].into_iter().enumerate() {
+            let mut count = 0;
+            while let Ok(Some(event)) = events[at].recv_timeout(Duration::ZERO) {
+                let NodeEvent::Refused { name, why } = event else { return Err(format!("{event:?}").into()) };
+                let text = format!(
+                    "the range of protocols keeps two nodes from connecting: {here:?} here, {there:?} there: a node \
+                     speaks its version and the one before, so update the program with the older ones, one version \
+                     after the other"
+                );
+                assert_eq!((&*name, why), (["b", "a"][at], text));
+                count += 1;
+            }
+            assert!((1..=3).contains(&count), "it is told once in 5 s: {count}");
+            assert_eq!(members[at].node.nodes(), []);
+        }
+        Ok(())
+    })
+    .seeds(0..40)
+    .check();
+}
