@@ -1,11 +1,16 @@
 //! Durable processes, as processes of other nodes reach them.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::cluster::{Cluster, MemoryNetwork, Wire};
-use procession::durable::Store;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::{Address, CommandError, Runtime};
+use procession::durable::{Durable, Store};
+use procession::observe::DeadLetterReason;
+use procession::sync::Latch;
+use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::knots::{Knot, KnotMessage, look as look_at_knot};
 use crate::places::store_in;
@@ -110,5 +115,135 @@ fn a_link_to_a_durable_process_of_another_node_is_refused() {
     until("it is told", || look_at_knot(&a, knot).unwrap() == ["terminated (the connection to its node has broken)"]);
     assert_eq!(look(&a, far).0, 0);
     assert!(b.is_alive(durable.pid()));
+    end((store, b));
+}
+
+fn dead(runtime: &Runtime, reason: DeadLetterReason) -> u64 {
+    runtime.stats().messages.dead_by_reason.get(&reason).copied().unwrap_or(0)
+}
+
+/// The node of the sender does not know how full the mailbox is. So the message is sent, and refused where it arrives.
+#[test]
+fn a_far_message_to_a_full_durable_process_is_a_dead_letter_there() {
+    let (network, disk) = (MemoryNetwork::new(), MemoryDisk::new());
+    let a = Runtime::builder().workers(1).start().unwrap();
+    let cluster = node("a", &network, &a);
+    let store = store_in(MemoryJournal::new(&disk)).kind::<Worker>().mailbox_limit(5);
+    let (store, b) = store.start(Runtime::builder().workers(1)).unwrap();
+    begin(&store, &b, "worker");
+    let second = node("b", &network, &b);
+    let far = find(&cluster, "worker");
+    a.send(far, WorkerMessage::HangAndWait).unwrap();
+    until("it waits", || b.stats().messages.stepped == 1);
+    stepped(&b);
+    (0..7).for_each(|number| a.send(far, WorkerMessage::Set(number)).unwrap());
+    // There is room at the connection, so a limit does not help.
+    a.send_timeout(far, WorkerMessage::Set(7), LIMIT).wait().unwrap();
+    until("three were refused", || dead(&b, DeadLetterReason::Full) == 3);
+    let asked = a.ask(far, WorkerMessage::Look, LIMIT).wait();
+    assert!(matches!(asked, Err(CommandError::Full(full)) if full == far.pid()), "{asked:?}");
+    assert_eq!(a.stats().messages.dead_by_reason.values().sum::<u64>(), 0, "the sender is not told");
+    drop(second);
+    end((store, b));
+    // In the next run it waits no longer, and takes those that found room.
+    let (store, b) = open(&disk);
+    let worker = store.find::<Worker>("worker").unwrap();
+    until("it has taken them", || look(&b, worker).0 == 4);
+    assert!(store.dead_letters(None, 10).unwrap().is_empty(), "none is stored");
+    end((store, b));
+}
+
+/// Whether a decoder waits, and until when.
+static WAITS: AtomicBool = AtomicBool::new(false);
+static GATE: LazyLock<Latch<()>> = LazyLock::new(Latch::new);
+
+/// Its decoder waits, once it is told to.
+#[derive(Clone, Copy, Serialize)]
+struct Slow(bool);
+
+impl<'a> Deserialize<'a> for Slow {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Slow, D::Error> {
+        let slow = Slow(bool::deserialize(from)?);
+        // The types of a node are probed before.
+        if slow.0 && WAITS.load(Ordering::SeqCst) {
+            WAITS.store(false, Ordering::SeqCst);
+            let _ = GATE.wait_timeout(LIMIT);
+        }
+        Ok(slow)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum FloodMessage {
+    /// Sends so many texts to another one, in one step.
+    Flood(Address<FloodMessage>, u32),
+    Text(String),
+    Slow(Slow),
+    Taken(Reply<u32>),
+}
+
+procession::remote!(FloodMessage, "test::Flood", 1);
+
+/// Sends texts, and counts those that it gets.
+#[derive(Default, Serialize, Deserialize)]
+struct Flooder(u32);
+
+impl Process for Flooder {
+    type Message = FloodMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, FloodMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(FloodMessage::Flood(to, count)) => {
+                    (0..count).for_each(|_| out.send(to, FloodMessage::Text("x".repeat(20_000))));
+                }
+                Event::Message(FloodMessage::Text(_)) => self.0 += 1,
+                Event::Message(FloodMessage::Taken(reply)) => out.reply(reply, self.0),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Flooder {
+    const NAME: &str = "flooder";
+}
+
+/// A durable process is not held. It goes on, and its messages that find no room are dead letters.
+#[test]
+fn a_durable_process_that_sends_to_a_node_without_room_has_dead_letters() {
+    let (network, disk) = (MemoryNetwork::new(), MemoryDisk::new());
+    let start = |name: &str, runtime: &Runtime| {
+        Cluster::named(name, Wire::new().message::<FloodMessage>()).memory(&network).start(runtime).unwrap()
+    };
+    let a = Runtime::builder().workers(1).start().unwrap();
+    let reader = a.spawn(Flooder::default()).unwrap();
+    a.register("reader", &reader).unwrap();
+    let _first = start("a", &a);
+    let store = store_in(MemoryJournal::new(&disk)).kind::<Flooder>();
+    let (store, b) = store.start(Runtime::builder().workers(1)).unwrap();
+    let second = start("b", &b);
+    second.wait_for("a", LIMIT).unwrap();
+    let far: Address<FloodMessage> = second.whereis("a", "reader", LIMIT).wait().unwrap().typed();
+    let sender = store.begin("sender", Flooder::default()).unwrap().address();
+    WAITS.store(true, Ordering::SeqCst);
+    b.send(far, FloodMessage::Slow(Slow(true))).unwrap();
+    until("the other node takes nothing", || !WAITS.load(Ordering::SeqCst));
+    // 20 MB: up to 4 MiB are on the way, and 8 MiB wait.
+    b.send(sender, FloodMessage::Flood(far, 1_000)).unwrap();
+    until("some find no room", || dead(&b, DeadLetterReason::NotSent) > 0);
+    // It is stepped meanwhile.
+    assert_eq!(b.ask(sender, FloodMessage::Taken, LIMIT).wait().unwrap(), 0);
+    let refused = dead(&b, DeadLetterReason::NotSent) as u32;
+    assert!((300..900).contains(&refused), "{refused} were refused");
+    GATE.set(()).unwrap();
+    let taken = || a.ask(&reader, FloodMessage::Taken, LIMIT).wait().unwrap();
+    until("the others arrive", || taken() == 1_000 - refused);
+    b.send(sender, FloodMessage::Flood(far, 1)).unwrap();
+    until("it sends as before", || taken() == 1_001 - refused);
+    assert_eq!(dead(&b, DeadLetterReason::NotSent) as u32, refused);
+    assert!(store.dead_letters(None, 10).unwrap().is_empty(), "none is stored");
     end((store, b));
 }
