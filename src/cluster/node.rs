@@ -508,3 +508,5 @@ mod spawn_tests;
 mod unique_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;
+mod hostile_tests;
+#[cfg(all(test, not(loom)))]

@@ -280,8 +280,10 @@ fn spoil(bytes: &mut Vec<u8>, random: &mut Xoshiro256PlusPlus) {
 #[test]
 fn frames_that_are_spoilt_are_decoded_or_refused_within_the_bounds() {
     // The whole count is that of the contract.
-    let count = if std::env::var_os("PROCESSION_FULL").is_some() { 10_000_000 } else { 100_000 };
-    let seed = 7;
+    let full = std::env::var_os("PROCESSION_FULL").map(|_| 10_000_000);
+    let number = |variable| std::env::var(variable).ok().map(|text| text.parse::<u64>().unwrap());
+    let count = number("PROCESSION_FRAMES").or(full).unwrap_or(100_000);
+    let seed = number("PROCESSION_FRAMES_SEED").unwrap_or(7);
     println!("{count} frames with the seed {seed}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (mut taken, mut refused) = (0, 0);

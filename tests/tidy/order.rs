@@ -428,6 +428,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/net",
     "cluster/node/relation_tests",
     "cluster/node/limit_tests",
+    "cluster/node/hostile_tests",
     "cluster/node/link_tests",
     "cluster/node/group_tests",
     "cluster/node/spawn_tests",

@@ -8,8 +8,23 @@ use super::refusal::Difference;
 use super::simulated_link::{Dice, identity};
 use super::*;
 
-/// How many frames of each kind of test there are.
-const FRAMES: usize = 20_000;
+/// How many frames a test takes: these few, or as many as `PROCESSION_FRAMES` says. The full number is that of the
+/// contract.
+pub(in crate::cluster) fn frames(few: usize) -> usize {
+    let full = std::env::var_os("PROCESSION_FULL").map(|_| 10_000_000);
+    number("PROCESSION_FRAMES").map(|count| count as usize).or(full).unwrap_or(few)
+}
+
+/// The seed of a test: this one, or what `PROCESSION_FRAMES_SEED` says.
+pub(in crate::cluster) fn seed(usual: u64) -> u64 {
+    number("PROCESSION_FRAMES_SEED").unwrap_or(usual)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")))
+}
 
 /// A machine that is up, and all that it was sent. `forge` gives its frames the right nonces and sequence.
 struct Victim {
@@ -304,9 +319,9 @@ fn bytes_of(effects: &[Effect], frame: &[u8]) -> usize {
 #[test]
 fn mutated_frames_do_no_harm() {
     let real = real_frames();
-    let mut dice = Dice::new(1);
+    let (count, mut dice) = (frames(20_000), Dice::new(seed(1)));
     let (mut victim, mut ended, mut delivered, mut arrived) = (Victim::new(), 0, 0, 0);
-    for _ in 0..FRAMES {
+    for _ in 0..count {
         let mut frame = real[dice.below(real.len() as u64) as usize].clone();
         mutate(&mut dice, &mut frame);
         if !dice.once_in(8) {
@@ -325,13 +340,14 @@ fn mutated_frames_do_no_harm() {
         }
         assert!(delivered <= arrived, "no more comes out than has come in");
     }
-    assert!(ended > FRAMES / 10 && ended < FRAMES * 9 / 10, "{ended}");
+    println!("{count} frames, and {ended} connections that they have ended");
+    assert!(ended > count / 10 && ended < count * 9 / 10, "{ended}");
 }
 
 #[test]
 fn random_bytes_do_no_harm() {
-    let mut dice = Dice::new(2);
-    for round in 0..FRAMES / 100 {
+    let mut dice = Dice::new(seed(2));
+    for round in 0..frames(20_000) / 100 {
         let mut victim = Victim::new();
         for _ in 0..100 {
             let length = dice.below(300) as usize;
@@ -349,11 +365,11 @@ fn random_bytes_do_no_harm() {
 #[test]
 fn mutated_frames_do_no_harm_while_calling() {
     let real = real_frames();
-    let mut dice = Dice::new(3);
+    let mut dice = Dice::new(seed(3));
     let now = Duration::from_secs(1);
     let mut effects = Vec::new();
     let mut peer = two(now).0;
-    for _ in 0..FRAMES {
+    for _ in 0..frames(20_000) {
         peer.dial(now, 5);
         let mut frame = real[dice.below(real.len().min(4) as u64) as usize].clone();
         mutate(&mut dice, &mut frame);

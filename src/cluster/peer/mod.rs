@@ -20,7 +20,7 @@ mod tests;
 #[cfg(all(test, not(loom)))]
 mod lanes_tests;
 #[cfg(all(test, not(loom)))]
-mod hostile_tests;
+pub(in crate::cluster) mod hostile_tests;
 
 pub use effect::DownReason;
 pub(crate) use effect::{Effect, Payload};
