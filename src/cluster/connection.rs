@@ -237,6 +237,11 @@ impl Connection {
         self.taken.takes(id)
     }
 
+    /// Why the other node takes no messages of this type, if it does not.
+    pub(crate) fn why_not_taken(&self, id: std::any::TypeId) -> Option<NodeError> {
+        self.wire.outgoing_as(id, &self.taken).err().map(why_not_sent)
+    }
+
     fn encode(&self, from: Option<Pid>, to: Pid, message: &dyn Any) -> Result<(Letter, Encoded), NodeError> {
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;

@@ -23,7 +23,7 @@ use crate::process::{Ask, CancelRequest, CommandError, Completion, ExitSignal, N
 use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::{Control, Signal};
-use crate::sched::non_local::{AnyMessage, NonLocal, Settled, Stop, Waiter};
+use crate::sched::non_local::{AnyMessage, NeedsRoom, NonLocal, Settled, Stop, Waiter};
 
 /// Ends the connections of a node.
 pub(crate) trait Leave: Send + Sync {
@@ -338,6 +338,35 @@ impl NonLocal for Node {
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
+    fn why_not(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Option<SendError> {
+        let Some(connection) = self.connection(to) else { return Some(self.why_none(to)) };
+        let is_free = || match room {
+            NeedsRoom::No => true,
+            NeedsRoom::InTurn => connection.has_room(),
+            NeedsRoom::Yes => !self.waiting.has_outside(connection.there().node) && connection.has_room(),
+        };
+        let why = match connection.why_not_taken(message) {
+            Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },
+            Some(why) => why,
+            None if is_free() => return None,
+            None => NodeError::Busy,
+        };
+        Some(SendError::Node { pid: to, why })
+    }
+
+    fn post_converted(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
+        let posted = connection.post((from, to), message, true);
+        posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
+    }
+
+    fn bury_converted(&self, to: Pid, refused: (AnyMessage, SendError), type_name: &'static str) {
+        match self.core.upgrade() {
+            Some(core) => core.road.bury_converted(to, refused, type_name, |_| ()),
+            None => drop_contained(refused),
+        }
+    }
+
     fn wait_for_room(&self, to: Pid, waiter: Waiter) {
         match (self.connection(to), waiter) {
             (Some(connection), waiter) => {
@@ -493,11 +522,15 @@ pub(in crate::cluster) mod echo;
 #[cfg(all(test, not(loom)))]
 mod group_tests;
 #[cfg(all(test, not(loom)))]
+mod hostile_tests;
+#[cfg(all(test, not(loom)))]
 mod limit_tests;
 #[cfg(all(test, not(loom)))]
 mod link_tests;
 #[cfg(all(test, not(loom)))]
 mod net;
+#[cfg(all(test, not(loom)))]
+mod recipient_tests;
 #[cfg(all(test, not(loom)))]
 mod relation_tests;
 #[cfg(all(test, not(loom)))]
@@ -508,5 +541,3 @@ mod spawn_tests;
 mod unique_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;
-mod hostile_tests;
-#[cfg(all(test, not(loom)))]

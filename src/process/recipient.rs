@@ -22,6 +22,9 @@ use crate::sched::room_queue::QueuedSend;
 /// [`send_timeout`](crate::Runtime::send_timeout) waits for room, the conversion runs when there is room, on the thread
 /// that makes room. So the conversion should be short. If it panics, the caller panics.
 ///
+/// The process may be on another node. Then the type of converted messages travels, and not `T`. A message is converted
+/// when there is room for it. If it cannot be sent then, for example because it is too large, it is a dead letter.
+///
 /// ```
 /// use procession::prelude::*;
 /// use procession::Recipient;
@@ -71,8 +74,8 @@ pub(crate) trait Route<T>: Send + Sync {
     /// Converts a message of a process that waits for room.
     fn plain(&self, from: Pid, message: T) -> QueuedSend;
 
-    /// The type of converted messages.
-    fn type_id(&self) -> TypeId;
+    /// The type of converted messages, with its name.
+    fn kind(&self) -> (TypeId, &'static str);
 
     /// The name of the type of converted messages.
     fn type_name(&self) -> &'static str;
@@ -96,8 +99,8 @@ impl<T, M: Send + 'static, F: Fn(T) -> M + Send + Sync> Route<T> for Converted<M
         (mailbox as &dyn Any).is::<Mailbox<M>>()
     }
 
-    fn type_id(&self) -> TypeId {
-        TypeId::of::<M>()
+    fn kind(&self) -> (TypeId, &'static str) {
+        (TypeId::of::<M>(), type_name::<M>())
     }
 
     fn type_name(&self) -> &'static str {

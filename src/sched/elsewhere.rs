@@ -2,11 +2,12 @@
 
 use std::any::{Any, type_name};
 
+#[cfg(feature = "cluster")]
 use super::cell::Missed;
 use super::counters::Counters;
 #[cfg(feature = "cluster")]
 use super::non_local::Waiter;
-use super::non_local::{AnyMessage, NonLocal, Settled};
+use super::non_local::{AnyMessage, NeedsRoom, NonLocal, Settled};
 use super::outbox::Lane;
 #[cfg(feature = "cluster")]
 use super::road::OutsideExecutor;
@@ -17,7 +18,7 @@ use crate::outcome::{Rejected, drop_contained};
 #[cfg(feature = "cluster")]
 use crate::process::NodeError;
 use crate::process::recipient::Route;
-use crate::process::{Answer, DeadLetter, DeadLetterReason, NoSuchProcessError, Pid, SendError};
+use crate::process::{Answer, DeadLetter, DeadLetterReason, Pid, SendError};
 use crate::sched::outbox::Outbox;
 
 impl Road {
@@ -203,6 +204,15 @@ impl Road {
                 Err((message, why)) => send.come_back(message, with_type(why, type_name)),
             };
         }
+        // A message that comes back is not converted.
+        let room = if may_wait { NeedsRoom::No } else { NeedsRoom::Yes };
+        if let Some(why) = send.converts_to().and_then(|kind| elsewhere.why_not(to, kind, room)) {
+            return Some((from, send.number(), send.handed_back(why)));
+        }
+        let post = |message| match may_wait {
+            true => self.post_elsewhere(elsewhere, (Some(from), to), message),
+            false => elsewhere.post_converted(Some(from), to, message),
+        };
         let panic = match send.convert().map(|mut converted| converted.take_boxed()) {
             Ok(converted) => {
                 if let Some((message, type_name)) = converted
@@ -218,8 +228,8 @@ impl Road {
         send.answer_converted(panic, to)
     }
 
-    /// As `send_converted`, for a process elsewhere. The message was converted, so one that is refused only when it is
-    /// handed over is a dead letter.
+    /// As `send_converted`, for a process elsewhere. A message that is refused only when it was converted is a dead
+    /// letter.
     #[cold]
     pub(super) fn convert_elsewhere<T>(
         &self,
@@ -227,20 +237,31 @@ impl Road {
         to: Pid,
         message: T,
         route: &dyn Route<T>,
-        mut dead: impl FnMut(&DeadLetter<'_>),
+        dead: impl FnMut(&DeadLetter<'_>),
     ) -> Result<(), Rejected<T, SendError>> {
-        if let Err(missed) = elsewhere.takes(to, route.type_id()) {
-            let why = match missed {
-                Missed::NoSuchProcess => NoSuchProcessError::Pid(to).into(),
-                Missed::WrongType(takes) => SendError::WrongType { pid: to, takes: takes(), sent: route.type_name() },
-            };
+        if let Some(why) = elsewhere.why_not(to, route.kind(), NeedsRoom::Yes) {
             return Err(Rejected::new(message, why));
         }
         let mut outbox = Outbox::default();
         let lane = route.push(&mut outbox, message);
-        self.outside.add(&self.outside.accepted, 1);
-        self.hand_over(elsewhere, &self.outside, (outbox.lane(lane), 1), (None, to), |letter| dead(letter));
+        if let Some((message, type_name)) = outbox.lane(lane).pop()
+            && let Err(refused) = elsewhere.post_converted(None, to, message)
+        {
+            self.bury_converted(to, refused, type_name, dead);
+        }
         Ok(())
+    }
+
+    /// Reports a message from outside that was converted and then refused as a dead letter.
+    pub(crate) fn bury_converted(
+        &self,
+        to: Pid,
+        refused: (AnyMessage, SendError),
+        type_name: &'static str,
+        dead: impl FnMut(&DeadLetter<'_>),
+    ) {
+        self.outside.add(&self.outside.accepted, 1);
+        self.bury_refused(&self.outside, (None, to), refused, type_name, dead);
     }
 }
 

@@ -25,10 +25,12 @@ use super::mailbox::Signal;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::Reason;
 #[cfg(feature = "cluster")]
+use crate::outcome::drop_contained;
+#[cfg(feature = "cluster")]
 use crate::primitives::{Arc, Weak};
 #[cfg(feature = "cluster")]
 use crate::process::{Ask, CommandError};
-use crate::process::{Completion, Pid, SendError};
+use crate::process::{Completion, NoSuchProcessError, Pid, SendError};
 
 /// A link that begins or ends, as seen from one of its ends.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,18 @@ pub(crate) struct LinkChange {
     pub(crate) begins: bool,
     /// Whether this end has made the change.
     pub(crate) by_me: bool,
+}
+
+/// The room that there must be at another node before a message is converted for a process there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NeedsRoom {
+    /// None, because the sender is held.
+    No,
+    /// Some. It is the turn of the message among those that wait.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    InTurn,
+    /// Some, and no message from outside waits for it.
+    Yes,
 }
 
 /// A message without its type.
@@ -111,6 +125,29 @@ pub(crate) trait NonLocal: Send + Sync {
 
     /// Whether a process takes messages of this type, as far as that is known here.
     fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed>;
+
+    /// Why a message of this type cannot be sent to a process now, as far as that is known before it is converted. The
+    /// type is given with its name.
+    fn why_not(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Option<SendError> {
+        let _ = room;
+        self.takes(to, message).err().map(|missed| match missed {
+            Missed::NoSuchProcess => NoSuchProcessError::Pid(to).into(),
+            Missed::WrongType(takes) => SendError::WrongType { pid: to, takes: takes(), sent },
+        })
+    }
+
+    /// As `post`, for a message that was converted because [`why_not`](Self::why_not) has found no reason against it.
+    /// It is taken even if others have filled the room since.
+    fn post_converted(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+        self.post(from, to, message)
+    }
+
+    /// Reports a converted message that was refused as a dead letter. The name is that of its type.
+    #[cfg(feature = "cluster")]
+    fn bury_converted(&self, to: Pid, (message, why): (AnyMessage, SendError), type_name: &'static str) {
+        let _ = (to, why, type_name);
+        drop_contained(message);
+    }
 
     /// Takes a control signal, which overtakes messages.
     fn signal(&self, to: Pid, signal: Signal) -> Result<(), (Missing, Signal)>;

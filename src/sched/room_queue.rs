@@ -53,7 +53,7 @@
 //! **Cycles.** Processes may wait for room in each other's mailboxes, and take no messages meanwhile. No message is
 //! accepted then until a limit is over.
 
-use std::any::{Any, type_name};
+use std::any::{Any, TypeId, type_name};
 use std::collections::{HashMap, VecDeque};
 
 use super::mailbox::{AnyMailbox, Envelope, Mailbox, Overflow};
@@ -284,6 +284,11 @@ impl QueuedSend {
         self.message.is_converted()
     }
 
+    /// The type of the message when it is converted, with its name. `None` if it is not to be converted.
+    pub(super) fn converts_to(&self) -> Option<(TypeId, &'static str)> {
+        self.message.converts_to()
+    }
+
     /// Whether the mailbox takes the message, when it is converted.
     pub(super) fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool {
         self.message.is_for(mailbox)
@@ -428,6 +433,11 @@ pub(super) trait AnyMessage: Send {
     /// Whether the message is converted when it has a place.
     fn is_converted(&self) -> bool {
         false
+    }
+
+    /// The type of the converted message, with its name.
+    fn converts_to(&self) -> Option<(TypeId, &'static str)> {
+        None
     }
 
     fn is_for(&self, _: &dyn AnyMailbox) -> bool {

@@ -1,6 +1,6 @@
 //! A message of a process to a recipient, which is converted when it has a place in a mailbox.
 
-use std::any::{Any, type_name};
+use std::any::{Any, TypeId, type_name};
 
 use super::mailbox::{AnyMailbox, Overflow};
 use super::room_queue::{AnyMessage, Entry, QueuedSend, SendEnd, reasons, result};
@@ -38,6 +38,10 @@ impl<T: Send + 'static> AnyMessage for RoutedMessage<T> {
 
     fn is_converted(&self) -> bool {
         true
+    }
+
+    fn converts_to(&self) -> Option<(TypeId, &'static str)> {
+        Some(self.route.kind())
     }
 
     fn is_for(&self, mailbox: &dyn AnyMailbox) -> bool {

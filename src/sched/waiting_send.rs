@@ -10,7 +10,8 @@
 //! | **back** | the place stays free | — | it is dropped |
 //!
 //! A message to another node waits in the same way, at the connection. It is taken out while it is *offered* to the
-//! connection again, without the lock. If there is no room, it waits as before, or goes back if the limit is over.
+//! connection again, without the lock. If there is no room, it waits as before, or goes back if the limit is over. A
+//! message that is to be converted is converted when there is room, and then it is sent.
 //!
 //! A sender that is told to try again (its process has ended, or the mailbox was replaced) takes the message out in
 //! the same way. So a message is in one place: in the mailbox, or in its sender's hands.
@@ -20,7 +21,7 @@ use std::any::Any;
 use super::bounded_mailbox::{Bounds, WaitingSender};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 #[cfg(feature = "cluster")]
-use super::non_local::{NonLocal, WaitingOutside};
+use super::non_local::{NeedsRoom, NonLocal, WaitingOutside};
 use super::outbox::Outbox;
 use super::trace_marks::{Context, MessageTrace};
 use crate::latch::Latch;
@@ -222,6 +223,29 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
 }
 
 #[cfg(feature = "cluster")]
+impl<T: Send + 'static> WaitingSend<T> {
+    /// Converts the message for a process elsewhere, and sends it. It cannot be handed back any more, so a refusal is a
+    /// dead letter.
+    fn convert_for(&self, to: &dyn NonLocal, route: &dyn Route<T>, message: T) -> Told {
+        let mut outbox = Outbox::default();
+        let lane = match contain(|| route.push(&mut outbox, message)) {
+            Ok(lane) => lane,
+            Err(panic) => {
+                *lock(&self.slot) = Slot::Panicked(panic);
+                return Told::Panicked;
+            }
+        };
+        *lock(&self.slot) = Slot::Gone;
+        if let Some((message, type_name)) = outbox.lane(lane).pop()
+            && let Err(refused) = to.post_converted(None, self.to, message)
+        {
+            to.bury_converted(self.to, refused, type_name);
+        }
+        Told::Sent
+    }
+}
+
+#[cfg(feature = "cluster")]
 impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
     fn offer(&self, to: &dyn NonLocal) -> bool {
         let message = {
@@ -234,18 +258,30 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                 }
             }
         };
-        // Without the lock, because an encoder is user code.
-        let (told, waits) = match to.post_in_turn(None, self.to, Box::new(message)) {
-            Ok(()) => {
-                *lock(&self.slot) = Slot::Gone;
-                (Some(Told::Sent), false)
-            }
+        // Without the lock, because an encoder and a conversion are user code.
+        let offered = match &self.route {
+            None => match to.post_in_turn(None, self.to, Box::new(message)) {
+                Ok(()) => {
+                    *lock(&self.slot) = Slot::Gone;
+                    Ok(Told::Sent)
+                }
+                Err((message, why)) => match message.downcast::<T>() {
+                    Ok(message) => Err((*message, why)),
+                    Err(_) => return false,
+                },
+            },
+            Some(route) => match to.why_not(self.to, route.kind(), NeedsRoom::InTurn) {
+                None => Ok(self.convert_for(to, &**route, message)),
+                Some(why) => Err((message, why)),
+            },
+        };
+        let (told, waits) = match offered {
+            Ok(told) => (Some(told), false),
             Err((message, why)) => {
-                let Ok(message) = message.downcast::<T>() else { return false };
                 let is_busy = matches!(why, SendError::Node { why: NodeError::Busy, .. });
                 let slot = &mut *lock(&self.slot);
                 let given_up = if let Slot::Offered(given_up) = slot { *given_up } else { None };
-                *slot = if given_up.is_some() { Slot::Back(*message) } else { Slot::Waiting(*message) };
+                *slot = if given_up.is_some() { Slot::Back(message) } else { Slot::Waiting(message) };
                 (given_up.or((!is_busy).then_some(Told::TryAgain)), is_busy && given_up.is_none())
             }
         };

@@ -428,6 +428,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/net",
     "cluster/node/relation_tests",
     "cluster/node/limit_tests",
+    "cluster/node/recipient_tests",
     "cluster/node/hostile_tests",
     "cluster/node/link_tests",
     "cluster/node/group_tests",
@@ -569,8 +570,8 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/network/pause_tests",
     "simulation/network/spawn_tests",
     "simulation/network/torture_tests",
+    "simulation/network/upgrade_tests",
     "simulation/network/flood_tests",
     "simulation/network/unique_tests",
-    "simulation/network/upgrade_tests",
     "simulation/mod",
 ];

@@ -1,0 +1,213 @@
+//! Recipients whose processes are on another node.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::net::{Local, Net, Order};
+use crate::Rejected;
+use crate::outcome::contain;
+use crate::pid::Pid;
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::process::{
+    CommandError, DeadLetterReason, Event, Events, NodeError, Process, Recipient, Reply, SendError, Step, StepOutput,
+    StepResult,
+};
+use crate::runtime::SendFuture;
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// A message that only the conversion knows. It cannot be cloned, so one that comes back is the one that was sent.
+#[derive(Debug, PartialEq)]
+struct Line(u64);
+
+/// Travels, and only the first node has it.
+#[derive(Serialize, Deserialize)]
+struct Unlisted(u64);
+
+crate::remote!(Unlisted, "test::Unlisted", 1);
+
+/// A process of the other node, with a recipient for it that counts its conversions.
+struct Far {
+    reader: Local,
+    pid: Pid,
+    to: Recipient<Line>,
+    converted: Arc<AtomicU64>,
+}
+
+impl Far {
+    fn new(net: &Net) -> Far {
+        let (reader, converted) = (net.plain(1), Arc::<AtomicU64>::default());
+        let (pid, counts) = (net.pid(&reader, 0), converted.clone());
+        let to = pid.typed::<Order>().map(move |Line(number)| {
+            counts.fetch_add(1, Ordering::SeqCst);
+            match number {
+                99 => panic!("on purpose: in a conversion"),
+                // More than the limit of a message.
+                98 => Order::Text("x".repeat(17 << 20)),
+                number => Order::Note(number),
+            }
+        });
+        Far { reader, pid, to, converted }
+    }
+
+    fn converted(&self) -> u64 {
+        self.converted.load(Ordering::SeqCst)
+    }
+}
+
+impl Net {
+    fn sends_later(&self, far: &Far, number: u64, limit: Duration) -> SendFuture<Line> {
+        self.sides[0].0.send_timeout(&far.to, Line(number), limit)
+    }
+
+    fn dead(&self) -> Vec<(DeadLetterReason, u64)> {
+        self.sides[0].0.stats().messages.dead_by_reason.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+fn back(refused: Result<(), Rejected<Line, SendError>>) -> (u64, NodeError) {
+    let (Line(number), why) = refused.unwrap_err().into_parts();
+    match why {
+        SendError::Node { why, .. } => (number, why),
+        other => panic!("another error: {other}"),
+    }
+}
+
+/// Notes what comes back to it.
+struct Sender(Arc<Mutex<Vec<String>>>, Recipient<Line>);
+
+impl Process for Sender {
+    type Message = (u64, Duration);
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, (u64, Duration)>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message((number, limit)) => _ = out.send_timeout(&self.1, Line(number), limit),
+                Event::Completed(done) => done.look(&mut |answer| {
+                    let sent =
+                        answer.ok().and_then(|sent| sent.downcast_ref::<Result<(), Rejected<Line, SendError>>>());
+                    lock(&self.0).push(match sent {
+                        Some(Ok(())) => "sent".into(),
+                        Some(Err(refused)) => refused.reason().to_string(),
+                        None => "no answer".into(),
+                    });
+                }),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_recipient_of_another_node_is_a_target_for_every_call() {
+    let net = Net::new(2);
+    let far = Far::new(&net);
+    let (runtime, answers) = (&net.sides[0].0, Arc::default());
+    runtime.send(&far.to, Line(1)).unwrap();
+    net.sends_later(&far, 2, Duration::ZERO).wait().unwrap();
+    net.sends_later(&far, 3, LONG).wait().unwrap();
+    let (sender, to) = (net.plain(0), far.to.clone());
+    net.does(&sender, move |out| out.send(&to, Line(4)));
+    let waits = runtime.spawn(Sender(Arc::clone(&answers), far.to.clone())).unwrap();
+    for (number, limit) in [(5, Duration::ZERO), (6, LONG)] {
+        runtime.send(&waits, (number, limit)).unwrap();
+        net.rests();
+    }
+    net.carry();
+    assert_eq!(far.reader.seen(), (1..7).map(|number| format!("note {number}")).collect::<Vec<_>>());
+    assert_eq!(*lock(&answers), ["sent", "sent"]);
+    assert!(runtime.is_alive(&far.to));
+    assert!(runtime.cancel(&far.to, "enough").unwrap());
+    net.carry();
+    assert_eq!((far.reader.seen(), far.converted(), net.dead()), (vec!["cancel enough".into()], 6, vec![]));
+}
+
+/// As a message to an address, it says why, and comes back. It was not converted.
+#[test]
+fn a_message_that_another_node_does_not_take_comes_back_unconverted() {
+    let is_first = Cell::new(true);
+    let net = Net::with(2, |wire| if is_first.replace(false) { wire.message::<Unlisted>() } else { wire });
+    let far = Far::new(&net);
+    let runtime = &net.sides[0].0;
+    let never: Recipient<Line> = far.pid.typed::<u8>().map(|_| panic!("it is not to be converted"));
+    let (number, why) = back(runtime.send(&never, Line(1)));
+    assert_eq!((number, why.clone()), (1, NodeError::NotRemote { type_name: "u8" }));
+    assert_eq!(back(runtime.send_timeout(&never, Line(2), LONG).wait()), (2, why.clone()));
+    let unlisted: Recipient<Line> = far.pid.typed::<Unlisted>().map(|_| panic!("it is not to be converted"));
+    let (number, not_taken) = back(runtime.send_timeout(&unlisted, Line(6), LONG).wait());
+    assert!(matches!(not_taken, NodeError::NotTaken { name: "test::Unlisted", .. }) && number == 6, "{not_taken}");
+    let asks: Recipient<Reply<u64>> = far.pid.typed::<u8>().map(|_| panic!("it is not to be converted"));
+    let answer = runtime.ask(&asks, |reply| reply, LONG).wait();
+    assert!(matches!(&answer, Err(CommandError::Node { why: not, .. }) if *not == why), "{answer:?}");
+    let answers = Arc::default();
+    let sender = runtime.spawn(Sender(Arc::clone(&answers), never)).unwrap();
+    runtime.send(&sender, (3, LONG)).unwrap();
+    net.rests();
+    let answer = lock(&answers).concat();
+    assert!(answer.contains("u8 does not travel"), "{answer}");
+    net.cut(0, 1);
+    assert_eq!(back(runtime.send(&far.to, Line(4))), (4, NodeError::NodeDown));
+    assert_eq!(back(net.sends_later(&far, 5, LONG).wait()), (5, NodeError::NodeDown));
+    assert_eq!((far.converted(), net.dead()), (0, vec![]));
+}
+
+#[test]
+fn a_message_to_a_recipient_of_another_node_waits_for_room_unconverted() {
+    let net = Net::new(2);
+    let far = Far::new(&net);
+    let runtime = &net.sides[0].0;
+    net.fill(0, 1, true);
+    assert_eq!(back(runtime.send(&far.to, Line(1))), (1, NodeError::Busy));
+    assert_eq!(back(net.sends_later(&far, 2, Duration::from_millis(1)).wait()), (2, NodeError::Busy));
+    let [three, four, panics, six, large, eight] =
+        [3, 4, 99, 6, 98, 8].map(|number| net.sends_later(&far, number, LONG));
+    drop(four);
+    // Also one without a conversion keeps its turn.
+    let nine = runtime.send_timeout(far.pid.typed(), Order::Note(9), LONG);
+    assert_eq!((far.converted(), net.on_the_way(0, 1)), (0, 0));
+    net.fill(0, 1, false);
+    let panics = Mutex::new(Some(panics));
+    assert!(contain(|| lock(&panics).take().unwrap().wait()).is_err(), "its sender panics");
+    for sent in [three, six, eight] {
+        sent.wait().unwrap();
+    }
+    nine.wait().unwrap();
+    net.carry();
+    assert_eq!(far.reader.seen(), [3, 6, 8, 9].map(|number| format!("note {number}")));
+    // It was converted, so it does not come back. It is a dead letter.
+    large.wait().unwrap();
+    assert_eq!((far.converted(), net.dead()), (5, vec![(DeadLetterReason::NotSent, 1)]));
+    net.fill(0, 1, true);
+    let waits = net.sends_later(&far, 10, LONG);
+    net.cut(0, 1);
+    assert_eq!(back(waits.wait()), (10, NodeError::NodeDown));
+    assert_eq!(far.converted(), 5);
+}
+
+/// The process is held, as one that sends to an address.
+#[test]
+fn a_process_that_sends_to_a_recipient_of_a_full_node_is_held() {
+    let net = Net::new(2);
+    let far = Far::new(&net);
+    let (runtime, answers) = (&net.sides[0].0, Arc::default());
+    let sender = runtime.spawn(Sender(Arc::clone(&answers), far.to.clone())).unwrap();
+    net.fill(0, 1, true);
+    runtime.send(&sender, (1, Duration::ZERO)).unwrap();
+    net.rests();
+    let answer = lock(&answers).concat();
+    assert!(answer.contains("too many messages wait"), "{answer}");
+    assert_eq!(far.converted(), 0);
+    for number in [2, 3] {
+        runtime.send(&sender, (number, LONG)).unwrap();
+        net.rests();
+    }
+    assert_eq!((far.converted(), net.on_the_way(0, 1)), (1, 1), "it is held");
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!(far.reader.seen(), ["note 2", "note 3"]);
+    assert_eq!(net.dead(), vec![]);
+}
