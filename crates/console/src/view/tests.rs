@@ -187,14 +187,16 @@ fn a_saved_moment_has_its_screen() {
 }
 
 #[test]
-fn the_guide_shows_the_checked_in_screen() {
+fn the_guide_shows_checked_in_screens() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/observability.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    let screen = std::fs::read_to_string(file("screens/overview-80x24.txt")).unwrap();
-    assert!(
-        guide.contains(&format!("```text\n{}\n```", screen.trim_end())),
-        "docs/guide/observability.md shows another"
-    );
+    for name in ["overview", "tree", "process"] {
+        let screen = std::fs::read_to_string(file(&format!("screens/{name}-80x24.txt"))).unwrap();
+        let (view, keys) = screen.trim_end().rsplit_once('\n').unwrap();
+        // The guide has one empty line above the keys.
+        let shown = format!("```text\n{}\n\n{keys}\n```", view.trim_end());
+        assert!(guide.contains(&shown), "docs/guide/observability.md shows another screen of `{name}`");
+    }
 }
 
 #[test]
