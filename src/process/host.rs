@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::outcome::{Failure, Panic, Reason};
 use crate::pid::Pid;
 use crate::primitives::{Arc, OnceLock};
+use crate::sched::wait_sampler::WaitSampler;
 use crate::timer::TimerId;
 
 /// The calls of steps, questions and handlers to the runtime.
@@ -32,6 +33,11 @@ pub(crate) trait Host: Send + Sync {
 
     /// Finds the trace of a yield, if the runtime propagates traces.
     fn propagator(&self) -> Option<Arc<dyn Propagator>> {
+        None
+    }
+
+    /// Decides which messages are measured, if the runtime measures the waits of messages.
+    fn wait_sampler(&self) -> Option<WaitSampler> {
         None
     }
 

@@ -455,3 +455,9 @@ impl StepOutput {
         self.refused(CommandError::Failed(Failure::new(NameError::NoSuchProcess(why))))
     }
 }
+
+impl std::fmt::Debug for StepOutput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepOutput").field("pid", &self.pid).field("yields", &self.orders.len()).finish()
+    }
+}

@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _, TryRng as _};
 
 use super::access::Access;
 use super::dispatch::Core;
-use super::metrics_options::{MetricsOptions, TIME_ONE_IN_RANGE};
+use super::metrics_options::{MetricsOptions, TIME_ONE_IN_RANGE, WAIT_ONE_IN_RANGE};
 use super::shutdown::Shutdown;
 use super::simulated::SimulationHost;
 use super::system::{Owner, Runtime};
@@ -480,8 +480,11 @@ impl RuntimeBuilder {
         let limit = in_range("max_processes", limit, 1..=MOST_PROCESSES as usize)?;
         let budget = in_range("step_events", self.step_events, 1..=MOST_STEP_EVENTS)?;
         let blocking = in_range("blocking_threads", self.blocking_threads, 1..=MOST_BLOCKING_THREADS)?;
-        let time_one_in = self.metrics.map(|metrics| in_range("time_one_in", metrics.time_one_in, TIME_ONE_IN_RANGE));
-        let time_one_in = time_one_in.transpose()?;
+        let one_in = self.metrics.as_ref().map(|metrics| {
+            let steps = in_range("time_one_in", metrics.time_one_in, TIME_ONE_IN_RANGE)?;
+            Ok((steps as u32, in_range("wait_one_in", metrics.wait_one_in, WAIT_ONE_IN_RANGE)? as u32))
+        });
+        let one_in = one_in.transpose()?;
         if self.watchdog.is_some_and(|watchdog| watchdog.limit.is_zero()) {
             return Err(BuildError::NoLimit);
         }
@@ -539,8 +542,8 @@ impl RuntimeBuilder {
             outside,
             ..Road::new(table, queues, workers + spares, self.clock.clone(), budget as u32)
         };
-        let road = Arc::new(match time_one_in {
-            Some(steps) => road.with_figures(steps as u32),
+        let road = Arc::new(match one_in {
+            Some(one_in) => road.with_figures(one_in),
             None => road,
         });
         let core = Arc::new_cyclic(|me| Core {

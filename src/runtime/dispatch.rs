@@ -30,6 +30,7 @@ use crate::sched::outbox::Outbox;
 use crate::sched::polling::{PollContext, attach_feed};
 use crate::sched::road::{Executor, OutsideExecutor, Road};
 use crate::sched::turn::{After, Engine, body_lost, identity, turn};
+use crate::sched::wait_sampler::WaitSampler;
 use crate::timer::{TimerId, TimerSet};
 
 /// How many numbers for monitors a step output takes at once. All outputs share one counter. A larger share means
@@ -459,6 +460,10 @@ impl Host for Core {
 
     fn propagator(&self) -> Option<Arc<dyn Propagator>> {
         self.road.propagator.clone()
+    }
+
+    fn wait_sampler(&self) -> Option<WaitSampler> {
+        self.road.wait_sampler()
     }
 
     fn counts(&self) -> bool {

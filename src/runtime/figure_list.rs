@@ -146,6 +146,9 @@ fn write_types(types: &[TypeFigures], to: &mut dyn Sink) {
     let times = "Times of steps. Only some are measured.";
     to.family(Family { name: "procession_type_step_seconds", kind: FigureKind::Histogram, help: times });
     types.iter().for_each(|one| to.value(&[("type", &one.type_name)], Value::Times(&one.step_times)));
+    let waits = "Times for which messages have waited in mailboxes. Only some are measured.";
+    to.family(Family { name: "procession_type_wait_seconds", kind: FigureKind::Histogram, help: waits });
+    types.iter().for_each(|one| to.value(&[("type", &one.type_name)], Value::Times(&one.wait_times)));
     to.family(counter("procession_type_counted", "Counts of the program, by name."));
     for one in types {
         for (name, count) in &one.counted {

@@ -97,6 +97,11 @@ pub struct TypeFigures {
     /// beginning of the step until it has returned. The first step of a process includes `init` and `start`. Steps on
     /// the pool are not timed.
     pub step_times: Histogram,
+    /// How long messages have waited in the mailbox, from the moment at which they entered it to the beginning of the
+    /// step that has taken them out. Only some are measured:
+    /// [`MetricsOptions::wait_one_in`](crate::observe::MetricsOptions::wait_one_in) says how many. A message that a
+    /// step [passes over](crate::Events::select) has waited until that step.
+    pub wait_times: Histogram,
     /// The sums of [`StepOutput::count`](crate::StepOutput::count), by name. The first 256 names of a type are listed.
     /// All others together have the name `other`.
     pub counted: BTreeMap<String, u64>,
@@ -334,6 +339,7 @@ fn of_type(name: &str, rows: &[&Row], names: &[(&'static str, usize)]) -> TypeFi
         waiting: 0,
         longest: None,
         step_times: Histogram::add_up(rows.iter().map(|row| (&row.times, row.time.get()))),
+        wait_times: Histogram::add_up(rows.iter().map(|row| (&row.waits, row.wait.get()))),
         counted: counted.filter(|(_, sum)| *sum > 0).collect(),
     }
 }

@@ -3,6 +3,7 @@
 //! For most processes nothing is to be done between the two. One call does all that is to be done for them. The others
 //! begin in stages: see [`Begun`].
 
+use super::cell::Cell;
 use super::ending::end;
 use super::engine::Engine;
 use super::road::Executor;
@@ -81,6 +82,17 @@ pub(super) fn end_initialised<E: Engine, H: Executor>(
         body.head.stage = Stage::Open;
     }
     end(engine, executor, out, body, exit);
+}
+
+/// Gives a new process the events that have arrived since its beginning.
+#[inline(always)]
+pub(super) fn hand_over<H: Executor>(executor: &mut H, cell: &Cell, body: &mut Ready) {
+    if let Some(inbox) = cell.hand_over(body) {
+        drop(inbox);
+        if body.head.rare.is_none() {
+            executor.given(body);
+        }
+    }
 }
 
 /// Calls `start`, after an `init` that was called before.

@@ -20,6 +20,7 @@ use super::orders::{Order, Orders};
 use super::outbox::Outbox;
 use super::residents::{BoxedFuture, Residents};
 use super::room_queue::QueuedSend;
+use super::signals::Signals;
 use super::timer_records::TimerRecords;
 use crate::outcome::{Exit, Reason, drop_contained};
 use crate::pid::Pid;
@@ -310,6 +311,12 @@ pub(crate) trait Machine: Any + Send {
 
     /// The events that the next steps will be given.
     fn mailbox(&mut self) -> &mut dyn AnyMailbox;
+
+    /// The signals of the mailbox.
+    #[inline]
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        self.mailbox().signals()
+    }
 
     /// Calls `init`.
     fn enter(&mut self) -> Result<(), Exit>;
@@ -674,7 +681,7 @@ impl StepOutput {
             tags: 0,
             orders: Orders::default(),
             yields: Vec::new(),
-            outbox: Outbox::with_traces(link.propagator()),
+            outbox: Outbox::with_traces(link.propagator()).with_sampler(link.wait_sampler()),
             stock: Vec::new(),
             spares: Spares::default(),
             spare_asks: SpareAsks::default(),
@@ -761,11 +768,5 @@ impl StepOutput {
         if self.orders.has_grown() {
             self.shrink();
         }
-    }
-}
-
-impl std::fmt::Debug for StepOutput {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StepOutput").field("pid", &self.pid).field("yields", &self.orders.len()).finish()
     }
 }

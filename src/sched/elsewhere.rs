@@ -3,8 +3,11 @@
 use std::any::{Any, type_name};
 
 #[cfg(feature = "cluster")]
+use super::bounded_mailbox::Bounds;
 use super::cell::Missed;
 use super::counters::Counters;
+#[cfg(feature = "cluster")]
+use super::mailbox::AnyMailbox;
 #[cfg(feature = "cluster")]
 use super::non_local::Waiter;
 use super::non_local::{AnyMessage, NeedsRoom, NonLocal, Settled};
@@ -63,7 +66,13 @@ impl Road {
             return self.hand_over(store, &self.outside, (lane, 1), (from, to), dead);
         }
         let cell = self.table.cell(to).ok_or(Missed::NoSuchProcess);
-        let posted = cell.and_then(|cell| cell.post(to, |mailbox, bounds| lane.fill(1, from, mailbox, bounds)));
+        let accepted = self.measured_now();
+        let fill = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
+            let more = lane.fill(1, from, mailbox, bounds)?;
+            accepted.filter(|_| more == 1).into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+            Some(more)
+        };
+        let posted = cell.and_then(|cell| cell.post(to, fill));
         let missed = match posted {
             Ok((ready, _)) => {
                 ready.into_iter().for_each(|ready| self.inject(ready));

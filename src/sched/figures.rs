@@ -3,6 +3,7 @@
 //! `docs/observability.md` has the protocol: who writes which figure, and why the sums are exact.
 
 use super::count::Count;
+use super::gaps::Gaps;
 use crate::outcome::Exit;
 use crate::primitives::{Arc, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::sched::body::{Kind, StepOutput, Stepped, Verdict};
@@ -60,6 +61,10 @@ pub(crate) struct Directory {
     shown: Box<[(AtomicU64, AtomicU64)]>,
     /// One step in this many is timed, on average.
     pub(crate) time_one_in: u32,
+    /// One message in this many is measured, on average. None if it is zero.
+    pub(crate) wait_one_in: u32,
+    /// The number of samplers that were made.
+    samplers: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -69,14 +74,21 @@ struct Entered {
 }
 
 impl Directory {
-    pub(crate) fn new(workers: usize, time_one_in: u32) -> Directory {
+    pub(crate) fn new(workers: usize, (time_one_in, wait_one_in): (u32, u32)) -> Directory {
         Directory {
             kinds: empty(KIND_SLOTS),
             entered: Mutex::default(),
             names: empty(MOST_TYPES + 1),
             shown: std::iter::repeat_with(Default::default).take(workers).collect(),
             time_one_in,
+            wait_one_in,
+            samplers: AtomicUsize::new(0),
         }
+    }
+
+    /// A number for a sampler of waits, if waits are measured.
+    pub(crate) fn next_sampler(&self) -> Option<usize> {
+        (self.wait_one_in > 0).then(|| self.samplers.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The place of a type. It takes a lock only for a description that is new.
@@ -209,6 +221,8 @@ pub(crate) struct Figures {
     rows: Box<[OnceLock<Arc<Row>>]>,
     /// The time that the worker has slept, in one word. `docs/observability.md` has its meaning.
     asleep: AtomicU64,
+    /// The number of messages of the threads that share these figures, if waits are measured.
+    offered: AtomicU64,
 }
 
 /// The word of a worker that has slept for no time, and sleeps since the start of the runtime.
@@ -233,6 +247,9 @@ pub(crate) struct Row {
     /// The sum of the timed steps, in nanoseconds.
     pub(crate) time: Count,
     pub(crate) times: [Count; BUCKETS],
+    /// The sum of the measured waits of messages, in nanoseconds.
+    pub(crate) wait: Count,
+    pub(crate) waits: [Count; BUCKETS],
     /// The counts that steps yield, by the place of their name.
     pub(crate) counted: OnceLock<Box<[Count]>>,
 }
@@ -254,6 +271,8 @@ impl Default for Row {
             dead: zero(),
             time: zero(),
             times: std::array::from_fn(|_| zero()),
+            wait: zero(),
+            waits: std::array::from_fn(|_| zero()),
             counted: OnceLock::new(),
         }
     }
@@ -295,7 +314,8 @@ fn enter(figures: &Figures, kind: &'static Kind) -> (&'static Kind, Arc<Row>) {
 impl Figures {
     /// `shared` says that several threads write them.
     pub(crate) fn new(directory: Arc<Directory>, shared: bool) -> Figures {
-        Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep: AtomicU64::new(ASLEEP_SINCE_START) }
+        let (asleep, offered) = (AtomicU64::new(ASLEEP_SINCE_START), AtomicU64::new(0));
+        Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep, offered }
     }
 
     fn row_at(&self, place: usize) -> &Arc<Row> {
@@ -362,11 +382,20 @@ impl Figures {
         if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
             self.count_all(kind, &mut out.counted);
         }
+        if stepped.verdict != Verdict::Broken {
+            out.sample_waits();
+        }
+    }
+
+    /// Counts a `start` that has yielded.
+    pub(crate) fn started(&self, kind: &'static Kind, out: &mut StepOutput) {
+        self.count_all(kind, &mut out.counted);
+        out.sample_waits();
     }
 
     /// Adds all these counts of the user's.
     #[cold]
-    pub(crate) fn count_all(&self, kind: &'static Kind, counted: &mut Vec<(&'static str, u64)>) {
+    fn count_all(&self, kind: &'static Kind, counted: &mut Vec<(&'static str, u64)>) {
         counted.drain(..).for_each(|(name, by)| self.count(kind, name, by));
     }
 
@@ -375,6 +404,19 @@ impl Figures {
         let row = self.row(kind);
         row.time.add(time, self.shared);
         row.times[bucket_of(time)].add(1, self.shared);
+    }
+
+    /// Adds the wait of a message, in nanoseconds.
+    pub(crate) fn waited(&self, kind: &'static Kind, wait: u64) {
+        let row = self.row(kind);
+        row.wait.add(wait, self.shared);
+        row.waits[bucket_of(wait)].add(1, self.shared);
+    }
+
+    /// Decides whether the next message of the threads that share these figures is measured.
+    pub(crate) fn is_next_measured(&self) -> bool {
+        let one_in = self.directory.wait_one_in;
+        one_in > 0 && scramble(self.offered.fetch_add(1, Ordering::Relaxed)) * u64::from(one_in) >> 32 == 0
     }
 
     pub(crate) fn dead(&self, kind: &'static Kind, by: u64) {
@@ -402,20 +444,25 @@ impl Figures {
     }
 }
 
+/// A number below 2^32 that looks random: consecutive numbers are scattered evenly.
+fn scramble(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (number ^ (number >> 31)) >> 32
+}
+
 /// Decides which steps a worker times.
 pub(super) struct Timing {
     /// The steps until one is timed.
     until: u32,
-    average: u32,
-    random: u32,
+    gaps: Gaps,
     /// When the step in hand began, if it is timed.
     began: Option<u64>,
 }
 
 impl Timing {
     pub(super) fn new(average: u32, worker: usize) -> Timing {
-        // Any number but zero. Each worker has other gaps.
-        Timing { until: 1, average, random: worker as u32 * 2 + 1, began: None }
+        Timing { until: 1, gaps: Gaps::new(average, worker), began: None }
     }
 
     /// A step begins. Returns whether it is timed.
@@ -428,7 +475,7 @@ impl Timing {
 
     /// The step that has just begun is timed, and this is the time.
     pub(super) fn starts(&mut self, now: u64) {
-        self.until = self.gap();
+        self.until = self.gaps.next();
         self.began = Some(now);
     }
 
@@ -436,16 +483,6 @@ impl Timing {
     #[inline]
     pub(super) fn began(&self) -> Option<u64> {
         self.began
-    }
-
-    /// From 1 to twice the average less 1. A fixed gap could keep step with the program, and time the same step of it
-    /// always.
-    fn gap(&mut self) -> u32 {
-        let random = &mut self.random;
-        *random ^= *random << 13;
-        *random ^= *random >> 17;
-        *random ^= *random << 5;
-        1 + ((u64::from(*random) * u64::from(2 * self.average - 1)) >> 32) as u32
     }
 }
 
@@ -492,7 +529,7 @@ mod tests {
 
     #[test]
     fn types_beyond_the_limit_share_one_row() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         let kinds: Vec<_> = (0..MOST_TYPES + 100).map(|_| kind(|| NAME.get())).collect();
         for (n, kind) in kinds.iter().enumerate() {
@@ -508,7 +545,7 @@ mod tests {
 
     #[test]
     fn very_many_descriptions_of_one_type_have_one_row() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         for _ in 0..KIND_SLOTS + 10 {
             figures.spawned(kind(|| "one"));
@@ -519,7 +556,7 @@ mod tests {
 
     #[test]
     fn names_beyond_the_limit_share_one_count() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         let kind = kind(|| "one");
         for _ in 0..2 {
@@ -537,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_type_and_a_count_that_are_called_other_are_among_all_others() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         figures.count(kind(|| OTHER), OTHER, 5);
         assert!(directory.types().is_empty());
@@ -547,7 +584,7 @@ mod tests {
 
     #[test]
     fn counts_of_several_threads_are_exact() {
-        let figures = Arc::new(Figures::new(Arc::new(Directory::new(0, 16)), true));
+        let figures = Arc::new(Figures::new(Arc::new(Directory::new(0, (16, 128))), true));
         let kind = kind(|| "one");
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -556,22 +593,18 @@ mod tests {
                     (0..100_000).for_each(|_| {
                         figures.recovered(kind);
                         figures.timed(kind, 7);
+                        figures.waited(kind, 3);
                     })
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| crate::wait::wait(thread).unwrap());
         let row = figures.look(0).unwrap();
-        assert_eq!((row.recovered.get(), row.time.get()), (400_000, 2_800_000));
+        assert_eq!((row.recovered.get(), row.time.get(), row.wait.get()), (400_000, 2_800_000, 1_200_000));
     }
 
     #[test]
-    fn gaps_are_random_and_have_the_average() {
-        let mut timing = Timing::new(16, 3);
-        let gaps: Vec<u32> = (0..100_000).map(|_| timing.gap()).collect();
-        assert!(gaps.iter().all(|gap| (1..=31).contains(gap)) && (1..=31).all(|gap| gaps.contains(&gap)));
-        let sum: u32 = gaps.iter().sum();
-        assert!((1_580_000..1_620_000).contains(&sum), "{sum}");
+    fn with_an_average_of_one_each_step_is_timed() {
         let mut all = Timing::new(1, 0);
         assert!((0..100).all(|now| {
             let is_timed = all.begins();
@@ -581,8 +614,23 @@ mod tests {
     }
 
     #[test]
+    fn one_message_in_so_many_from_outside_is_measured_at_random() {
+        for one_in in [0_u32, 1, 2, 128] {
+            let figures = Figures::new(Arc::new(Directory::new(0, (16, one_in))), true);
+            let measured: Vec<u32> = (0..200_000).filter(|_| figures.is_next_measured()).collect();
+            let wanted = 200_000_usize.checked_div(one_in as usize).unwrap_or(0);
+            let off = measured.len().abs_diff(wanted);
+            assert!(if one_in > 1 { off < wanted / 5 } else { off == 0 }, "{} of 1 in {one_in}", measured.len());
+            let mut gaps: Vec<u32> = measured.windows(2).map(|two| two[1] - two[0]).collect();
+            gaps.sort_unstable();
+            gaps.dedup();
+            assert!(one_in < 128 || gaps.len() > 100, "{gaps:?}");
+        }
+    }
+
+    #[test]
     fn sleep_and_work_add_up_and_never_go_back() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         let at = |now| directory.times(0, &figures, || now);
         assert_eq!(at(10), (10, 0), "a worker without a thread sleeps");
@@ -599,7 +647,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_wakes_while_its_times_are_read_has_not_slept_longer() {
-        let directory = Arc::new(Directory::new(1, 16));
+        let directory = Arc::new(Directory::new(1, (16, 128)));
         let figures = Figures::new(directory.clone(), false);
         let mut has_woken = false;
         let read = directory.times(0, &figures, || {

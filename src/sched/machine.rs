@@ -11,7 +11,7 @@ use super::body::{
 use super::feeds::{AnyFeeds, AnyNewFeed, FeedHost, Feeds, NewFeed};
 #[cfg(feature = "durable")]
 use super::mailbox::Envelope;
-use super::mailbox::{AnyMailbox, Mailbox, Queue};
+use super::mailbox::{AnyMailbox, Mailbox, Queue, Signals};
 use crate::latch::Latch;
 use crate::outcome::{Exit, Failure, Panic, Reason, contain, drop_contained, tell_log};
 use crate::pid::Pid;
@@ -244,6 +244,10 @@ impl<P: Process> Machine for Typed<P> {
 
     fn mailbox(&mut self) -> &mut dyn AnyMailbox {
         &mut self.mailbox
+    }
+
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        &mut self.mailbox.signals
     }
 
     fn enter(&mut self) -> Result<(), Exit> {

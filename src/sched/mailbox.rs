@@ -143,6 +143,9 @@ pub(crate) trait AnyMailbox: Any + Send {
     /// Gives the last message a context.
     fn mark(&mut self, context: Context);
 
+    /// Has the wait of a message measured that was accepted at this moment. It is the last one but for `later` others.
+    fn mark_wait(&mut self, later: u64, accepted: u64);
+
     /// As `signal`, for a completion.
     fn complete(&mut self, completion: Completion);
 
@@ -210,6 +213,11 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         self.signals.get_or_insert_default().mark(last, context);
     }
 
+    fn mark_wait(&mut self, later: u64, accepted: u64) {
+        let behind = (self.messages.len() as u64).saturating_sub(later + 1);
+        self.signals.get_or_insert_default().mark_wait(behind, accepted);
+    }
+
     fn complete(&mut self, completion: Completion) {
         let arrived = self.arrived();
         self.signals.get_or_insert_default().completions.push((arrived, completion));
@@ -220,7 +228,7 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         let is_same_type = (other as &dyn Any).is::<Mailbox<M>>();
         let moved = if is_same_type { limit } else { 0 };
         // Marks stay with their messages.
-        if let Some(signals) = signals.as_mut().filter(|signals| signals.traces.is_some()) {
+        if let Some(signals) = signals.as_mut().filter(|signals| signals.has_marks()) {
             *other.signals() = signals.split_marks(moved as u64);
         }
         let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {

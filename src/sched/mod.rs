@@ -6,12 +6,15 @@
 //! body to rest.
 
 mod marks;
+mod gaps;
+pub(crate) mod wait_sampler;
 pub(crate) mod resident_waker;
 pub(crate) mod handed;
 #[cfg(feature = "cluster")]
 pub(crate) mod lease;
 mod small_queue;
 pub(crate) mod trace_marks;
+pub(crate) mod wait_marks;
 pub(crate) mod signals;
 pub(crate) mod mailbox;
 pub(crate) mod room_queue;
@@ -27,6 +30,7 @@ pub(crate) mod open_work;
 pub(crate) mod timer_records;
 pub(crate) mod residents;
 pub(crate) mod body;
+mod sampling;
 pub(crate) mod machine;
 mod traced;
 mod visit;
@@ -42,6 +46,7 @@ pub(crate) mod stuck_steps;
 pub(crate) mod non_local;
 pub(crate) mod road;
 mod step_traces;
+pub(crate) mod step_waits;
 mod elsewhere;
 pub(crate) mod router;
 #[cfg(feature = "cluster")]

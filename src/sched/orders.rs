@@ -67,6 +67,13 @@ impl Orders {
         self.newest.len() + self.packed.len() * SLICE
     }
 
+    /// All orders.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Order> {
+        let packed = self.packed.iter();
+        let packed = packed.flat_map(|one| one.numbers.iter().map(|number| one.different[*number as usize]));
+        packed.chain(self.newest.iter().copied())
+    }
+
     /// Whether there is more than a slice.
     #[inline]
     pub(crate) fn has_slices(&self) -> bool {
@@ -134,6 +141,7 @@ mod tests {
             assert_eq!((orders.len(), orders.is_empty()), (many, many == 0));
             assert_eq!(orders.has_slices(), many > SLICE + 1);
             assert!(orders.newest().len() >= many.min(2));
+            assert!(orders.iter().eq((0..many).map(one)));
             assert!(orders.take_slices().flatten().eq((0..many).map(one)));
             assert_eq!(orders.len(), 0);
         }

@@ -3,6 +3,7 @@
 //! A lane holds its messages by value, without unsafe code. So a message needs no allocation on its way from one
 //! process to another. The receiver and its type are looked up once for each run of messages to the same receiver.
 
+mod sampled;
 mod traced;
 
 use std::any::{Any, TypeId, type_name};
@@ -13,6 +14,7 @@ use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::room_queue::QueuedSend;
 use super::trace_marks::{Context, TracedYields};
+use super::wait_sampler::WaitSampler;
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -28,6 +30,8 @@ pub(crate) struct Outbox {
     last: usize,
     /// Present if the runtime has a propagator of traces.
     traces: Option<Box<TracedYields>>,
+    /// Present if the runtime measures the waits of messages.
+    sampler: Option<Box<WaitSampler>>,
 }
 
 impl Outbox {
@@ -64,6 +68,7 @@ impl Outbox {
     pub(crate) fn push_copies<M: Clone + Send + 'static>(&mut self, message: M, count: usize) -> u32 {
         if self.lane_of::<M>().is_none() {
             self.find::<M>();
+            self.uncover(self.last);
         }
         if self.traces.is_some() {
             return self.push_traced_copies(message, count);
@@ -84,6 +89,16 @@ impl Outbox {
     #[inline(never)]
     fn find_and_push<M: Send + 'static>(&mut self, message: M) {
         self.find::<M>();
+        match self.lane_of::<M>() {
+            Some(lane) => lane.letters.push_back(message),
+            None => self.push_otherwise(message),
+        }
+    }
+
+    /// As `push`, for a message whose lane, which is the last one, is no plain one.
+    #[cold]
+    fn push_otherwise<M: Send + 'static>(&mut self, message: M) {
+        self.uncover(self.last);
         match self.lane_of::<M>() {
             Some(lane) => lane.letters.push_back(message),
             None => self.push_traced(message),
@@ -144,6 +159,9 @@ pub(crate) trait Lane: Any + Send {
         bounds.has_new = true;
         Some(more)
     }
+
+    /// The number of messages that have found no room, and the reason for the last of them.
+    fn last_dead(&self) -> (usize, Option<DeadLetterReason>);
 
     /// Sets the question that the next message asks. The lane needs it only if the message must wait.
     fn set_ask(&mut self, ask: Option<Arc<Ask>>);
@@ -275,6 +293,10 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
             self.letters = VecDeque::new();
         }
         self.dead.len() + self.waiting as usize > 0
+    }
+
+    fn last_dead(&self) -> (usize, Option<DeadLetterReason>) {
+        (self.dead.len(), self.dead.last().map(|(_, reason)| *reason))
     }
 
     fn set_ask(&mut self, ask: Option<Arc<Ask>>) {

@@ -14,6 +14,7 @@ use super::stuck_steps::StuckSteps;
 pub(crate) use super::stuck_steps::WorkerView;
 use super::table::Table;
 use super::visit::Visit;
+use super::wait_sampler::{SinceStart, WaitSampler};
 use crate::clock::Clock;
 use crate::gate::Gate;
 use crate::outcome::{contain, tell_log};
@@ -164,6 +165,19 @@ pub(crate) trait Executor {
         budget
     }
 
+    /// Called when events have come into the mailbox of the body since its step began, and before the machine is
+    /// stepped.
+    #[inline(always)]
+    fn given(&mut self, body: &mut Ready) {
+        let _ = body;
+    }
+
+    /// Called when the step that has begun does not take place after all.
+    #[inline(always)]
+    fn not_stepped(&mut self, body: &mut Ready) {
+        let _ = body;
+    }
+
     /// Called when a `start` that yields has returned, before its yields are performed.
     #[inline(always)]
     fn started(&mut self, out: &StepOutput) {
@@ -223,9 +237,9 @@ impl Road {
         }
     }
 
-    /// Gives all counters figures by type. One step in so many is timed.
-    pub(crate) fn with_figures(mut self, time_one_in: u32) -> Road {
-        let directory = Arc::new(Directory::new(self.views.len(), time_one_in));
+    /// Gives all counters figures by type. One step in so many is timed, and one message in so many is measured.
+    pub(crate) fn with_figures(mut self, one_in: (u32, u32)) -> Road {
+        let directory = Arc::new(Directory::new(self.views.len(), one_in));
         let views = self.views.iter_mut().filter_map(Arc::get_mut);
         views
             .map(|view| &mut view.counters)
@@ -274,6 +288,25 @@ impl Road {
 
     pub(crate) fn now_nanos(&self) -> u64 {
         self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
+    }
+
+    /// Decides which messages of a thread that gives turns are measured, if the waits of messages are.
+    pub(crate) fn wait_sampler(&self) -> Option<WaitSampler> {
+        let directory = self.directory.as_ref()?;
+        let number = directory.next_sampler()?;
+        Some(WaitSampler::new(directory.wait_one_in, number, self.since_start()))
+    }
+
+    /// The time of this runtime.
+    pub(crate) fn since_start(&self) -> SinceStart {
+        SinceStart::new(self.clock.clone(), self.start)
+    }
+
+    /// The present moment, if the wait of the next message from outside is to be measured.
+    #[inline]
+    pub(crate) fn measured_now(&self) -> Option<u64> {
+        let figures = self.outside.figures.as_ref()?;
+        figures.is_next_measured().then(|| self.now_nanos())
     }
 
     /// Reports a message that no step will get.

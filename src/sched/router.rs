@@ -164,6 +164,7 @@ impl Road {
     ) -> Result<(), Rejected<M, SendError>> {
         let (mut message, mut dead) = (Some(message), None);
         let mut context = self.current_trace();
+        let accepted = self.measured_now();
         let mut dead_context = None;
         let mut limit = 0;
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
@@ -172,11 +173,13 @@ impl Road {
             let Some(bounds) = bounds else {
                 mailbox.messages.push(envelope);
                 context.take().into_iter().for_each(|context| mailbox.mark(context));
+                accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
                 return Some(1);
             };
             match bounds.offer(mailbox, envelope) {
                 None => {
                     context.take().into_iter().for_each(|context| mailbox.mark(context));
+                    accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
                     return Some(1);
                 }
                 Some((back, DeadLetterReason::Full)) => {
@@ -189,6 +192,7 @@ impl Road {
                 pushed_out => {
                     dead_context = mailbox.signals.as_mut().and_then(|signals| signals.take_last_mark());
                     context.take().into_iter().for_each(|context| mailbox.mark(context));
+                    accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
                     dead = pushed_out;
                 }
             }
@@ -252,6 +256,9 @@ impl Road {
                     let place = ReservedPlace { road: self, cell, to };
                     let mut outbox = Outbox::with_traces(self.propagator.clone());
                     let lane = route.push(&mut outbox, message);
+                    if self.measured_now().is_some() {
+                        outbox.sample_next(lane, self.since_start());
+                    }
                     place.fill(outbox.lane(lane), dead);
                     return Ok(());
                 }

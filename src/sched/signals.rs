@@ -16,6 +16,7 @@ use crate::process::reply::Completion;
 use crate::process::step_activity::StepActivity;
 use crate::sched::small_queue::SmallQueue;
 use crate::sched::trace_marks::{Context, TraceMarks};
+use crate::sched::wait_marks::WaitMarks;
 
 /// An event that overtakes messages, or does not count as a message.
 pub(crate) enum Signal {
@@ -123,6 +124,8 @@ pub(crate) struct Signals {
     asked_to_stop: Option<CancelRequest>,
     // Present if messages or commands are traced.
     pub(crate) traces: Option<Box<TraceMarks>>,
+    // Present if the waits of messages are measured.
+    pub(crate) waits: Option<Box<WaitMarks>>,
 }
 
 /// Fields that only processes with links or monitors need.
@@ -188,6 +191,11 @@ impl Signals {
 
     /// Whether nothing waits, and nothing has to be remembered.
     pub(crate) fn is_needless(&self) -> bool {
+        self.has_only_waits() && self.waits.as_ref().is_none_or(|waits| waits.is_empty())
+    }
+
+    /// Whether nothing waits, and nothing has to be remembered but the marks of messages whose waits are measured.
+    pub(crate) fn has_only_waits(&self) -> bool {
         self.is_empty() && self.asked_to_stop.is_none() && self.traces.as_ref().is_none_or(|traces| traces.is_empty())
     }
 
@@ -350,6 +358,10 @@ impl Signals {
             traces.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
             self.traces.get_or_insert_default().absorb(*traces);
         }
+        if let Some(mut waits) = theirs.waits {
+            waits.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
+            self.waits.get_or_insert_default().absorb(*waits);
+        }
         completions
     }
 
@@ -365,6 +377,9 @@ impl Signals {
         self.completions.iter_mut().for_each(|(arrived, _)| *arrived = place(arrived.saturating_sub(popped)));
         if let Some(traces) = &mut self.traces {
             traces.move_messages(|old| (old >= popped).then(|| place(old - popped)));
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.move_messages(|old| (old >= popped).then(|| place(old - popped)));
         }
         self
     }
@@ -393,6 +408,9 @@ impl Signals {
         }
         if let Some(traces) = &mut self.traces {
             traces.move_messages(|old| Some(old + messages));
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.move_messages(|old| Some(old + messages));
         }
     }
 
@@ -495,6 +513,18 @@ impl Signals {
         self.traces.get_or_insert_default().mark(place, context);
     }
 
+    /// Has the wait of a message measured. It is `behind` so many others here, which are all before it.
+    #[cold]
+    pub(crate) fn mark_wait(&mut self, behind: u64, accepted: u64) {
+        let popped = self.popped;
+        self.waits.get_or_insert_default().mark(popped + behind, accepted, popped);
+    }
+
+    /// Whether messages are marked.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.traces.is_some() || self.waits.is_some()
+    }
+
     /// Whether the next message is traced.
     #[cold]
     pub(crate) fn is_marked(&mut self) -> bool {
@@ -515,9 +545,12 @@ impl Signals {
     pub(crate) fn split_marks(&mut self, count: u64) -> Option<Box<Signals>> {
         // The places of the others stay, because so many messages count as taken there.
         let popped = self.popped.saturating_add(count);
-        let traces = self.traces.as_mut()?.split_off(popped)?;
+        let traces = self.traces.as_mut().and_then(|traces| traces.split_off(popped));
         self.traces.take_if(|traces| traces.is_empty());
-        Some(Box::new(Signals { popped, traces: Some(traces), ..Signals::default() }))
+        let waits = self.waits.as_mut().and_then(|waits| waits.split_off(popped));
+        self.waits.take_if(|waits| waits.is_empty());
+        let has_marks = traces.is_some() || waits.is_some();
+        has_marks.then(|| Box::new(Signals { popped, traces, waits, ..Signals::default() }))
     }
 
     /// Marks messages that have come in front of all others.

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use super::beginning::{end_initialised, enter, entered, start};
+use super::beginning::{end_initialised, enter, entered, hand_over, start};
 use super::cell::{Birth, Cell, Freed, NEVER_HELD, RELATED, Settled, TRAPS};
 pub(crate) use super::ending::{body_lost, identity, told_of_spawn};
 use super::ending::{bury, close, end};
@@ -75,7 +75,7 @@ pub(crate) fn turn<E: Engine, H: Executor>(
                     Err(after) => return after,
                 };
             } else if is_new {
-                drop(cell.hand_over(&mut body));
+                hand_over(executor, cell, &mut body);
             }
             // It may have been terminated while its `start` ran.
             if let Some(reason) = doom() {
@@ -236,7 +236,7 @@ fn begin_otherwise<E: Engine, H: Executor>(
         body = started(engine, executor, out, body)?;
     }
     if is_new {
-        drop(cell.hand_over(&mut body));
+        hand_over(executor, cell, &mut body);
     }
     executor.shows(StepActivity::Step);
     Ok(body)
@@ -253,13 +253,14 @@ fn prepare<E: Engine, H: Executor>(
     out: &mut StepOutput,
     begins_turn: bool,
 ) -> Option<u32> {
-    match &mut body.head.rare {
+    let budget = match &mut body.head.rare {
         Some(rare) if !rare.is_prepared && !rare.poll_requested => {
             rare.asked.forget_decided(&mut out.spare_asks);
             Some(engine.road().budget)
         }
         _ => prepare_more(engine, executor, cell, body, out, begins_turn),
-    }
+    };
+    budget.inspect(|_| executor.given(body))
 }
 
 /// As `prepare`, for a process that needs more. At the beginning of a turn its woken futures are polled, and its feeds
@@ -343,11 +344,12 @@ fn started<E: Engine, H: Executor>(
     executor.shows(StepActivity::AfterStep);
     note_commands(&mut body, out);
     if out.failure.is_some() {
+        executor.not_stepped(&mut body);
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));
     }
     executor.started(out);
     if let Some(figures) = &executor.counters().figures {
-        figures.count_all(body.machine.kind(), &mut out.counted);
+        figures.started(body.machine.kind(), out);
     }
     perform(engine, executor, out, &mut body);
     // The first step is given the answers that are in the body already.

@@ -8,6 +8,7 @@ use super::figures::{RecentRows, Timing};
 use super::queue::WorkerQueues;
 use super::road::{Executor, Road, WorkerView};
 use super::search::find;
+use super::step_waits::StepWaits;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
 use crate::primitives::{Arc, Ordering, fence, thread};
@@ -94,6 +95,8 @@ pub(super) struct Own {
     /// Decides which steps are timed, if the runtime has figures by type.
     timing: Option<Timing>,
     rows: RecentRows,
+    /// The marks of messages whose waits are measured, during a step.
+    waits: StepWaits,
     /// Whether there is more to do than usual when a step begins and when it has returned: for one of these two, or for
     /// traces.
     is_observed: bool,
@@ -130,6 +133,7 @@ impl<E: Engine> Worker<E> {
         let own = Own {
             view: road.views[index].clone(),
             is_watched,
+            waits: StepWaits::default(),
             timing: directory.map(|directory| Timing::new(directory.time_one_in, index)),
             rows: RecentRows::default(),
             is_observed: is_watched || directory.is_some() || road.propagator.is_some(),
@@ -348,6 +352,10 @@ impl Own {
         {
             timing.starts(self.road.now_nanos());
         }
+        // Others are given their last events when they are prepared.
+        if self.timing.is_some() {
+            self.waits.begin(&self.road, body);
+        }
     }
 
     /// Handles the return of a step for a watchdog, for the figures, and for its trace.
@@ -361,6 +369,9 @@ impl Own {
             figures.stepped_by(&mut self.rows, body.machine.kind(), out, stepped);
             if let Some(began) = timing.began() {
                 self.timed_step(body, began);
+            }
+            if self.waits.has_marks() {
+                self.waits.returned(figures, body, stepped);
             }
         }
     }
@@ -543,6 +554,17 @@ impl Executor for Own {
         } else {
             self.leave_to_all(ready);
         }
+    }
+
+    #[inline]
+    fn given(&mut self, body: &mut Ready) {
+        if self.timing.is_some() {
+            self.waits.take(&self.road, body);
+        }
+    }
+
+    fn not_stepped(&mut self, body: &mut Ready) {
+        self.waits.put_back(body);
     }
 
     fn spawned(&mut self, ready: Ready) {

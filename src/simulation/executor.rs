@@ -13,6 +13,7 @@ use crate::runtime::dispatch::Core;
 use crate::sched::body::{Ready, StepOutput, Stepped, Verdict};
 use crate::sched::counters::Counters;
 use crate::sched::road::{Executor, count_step};
+use crate::sched::step_waits::StepWaits;
 
 /// Gives one turn in a world.
 pub(super) struct WorldExecutor<'a> {
@@ -32,6 +33,8 @@ pub(super) struct WorldExecutor<'a> {
     formatter: Option<Arc<TraceFormatter>>,
     /// The messages that waited for this step, if the turn is recorded.
     before: Vec<(Option<Pid>, String)>,
+    /// The marks of messages whose waits are measured.
+    waits: StepWaits,
 }
 
 impl<'a> WorldExecutor<'a> {
@@ -47,6 +50,7 @@ impl<'a> WorldExecutor<'a> {
             waiting: 0,
             formatter: None,
             before: Vec::new(),
+            waits: StepWaits::default(),
         }
     }
 
@@ -81,11 +85,25 @@ impl Executor for WorldExecutor<'_> {
 
     fn begins(&mut self, _: Pid, body: &mut Ready) {
         self.core.road.prepare_span(body);
+        self.waits.begin(&self.core.road, body);
+    }
+
+    fn given(&mut self, body: &mut Ready) {
+        self.waits.take(&self.core.road, body);
+    }
+
+    fn not_stepped(&mut self, body: &mut Ready) {
+        self.waits.put_back(body);
     }
 
     fn counts_step(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
         self.core.road.finish_span(body, out);
         count_step(self, body, out, stepped);
+        if let Some(figures) = &self.core.road.outside.figures
+            && self.waits.has_marks()
+        {
+            self.waits.returned(figures, body, stepped);
+        }
     }
 
     fn sight(&self) -> Option<&Sight> {

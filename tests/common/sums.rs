@@ -10,7 +10,8 @@ fn same<T: PartialEq + Debug>(what: &str, one: T, other: T) -> Result<(), String
     if one == other { Ok(()) } else { Err(format!("the figures of {what} differ: {one:?} and {other:?}")) }
 }
 
-/// Compares the sums. The runtime has figures by type, and times each step.
+/// Compares the sums. The runtime has figures by type, times each step, and measures
+/// each wait.
 pub(crate) fn sums_agree(runtime: &Runtime, snapshot: &Snapshot) -> Result<(), String> {
     let Snapshot { stats, types, .. } = snapshot;
     let messages = &stats.messages;
@@ -37,6 +38,10 @@ pub(crate) fn sums_agree(runtime: &Runtime, snapshot: &Snapshot) -> Result<(), S
     let steps = workers.iter().map(|worker| worker.steps).sum::<u64>();
     same("steps by type", steps + stats.steps_elsewhere, sum(|one| one.steps))?;
     same("timed steps", steps, sum(|one| one.step_times.count))?;
+    let waited = sum(|one| one.wait_times.count);
+    if waited > messages.accepted {
+        return Err(format!("{waited} waits were measured of {} messages", messages.accepted));
+    }
     let stepped = workers.iter().map(|worker| worker.messages).sum::<u64>() + stats.messages_elsewhere;
     same("messages by worker", stepped, messages.stepped)?;
     // The processes themselves.

@@ -89,7 +89,7 @@ fn run(program: &Program, written_as: WrittenAs) -> Result<(), String> {
     // Half of the programs have figures by type.
     let has_figures = program.step_events.is_multiple_of(2);
     let builder = match has_figures {
-        true => builder().metrics(MetricsOptions::new().time_one_in(1)),
+        true => builder().metrics(MetricsOptions::new().time_one_in(1).wait_one_in(1)),
         false => builder(),
     };
     // Every second pair of programs has traces: one yield in three begins one, or is within one.

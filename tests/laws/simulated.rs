@@ -125,7 +125,7 @@ fn run_in(world: &World, program: &Program, written_as: WrittenAs) -> Result<(),
     let watcher = Watcher::new();
     let (of_do, of_soon) = (records.clone(), records.clone());
     let builder = builder()
-        .metrics(MetricsOptions::new().time_one_in(1))
+        .metrics(MetricsOptions::new().time_one_in(1).wait_one_in(1))
         .step_events(program.step_events)
         .observer(Notes { records: records.clone(), watcher: watcher.clone() })
         .handler(move |command: Do, done| handler(&of_do, command, done))

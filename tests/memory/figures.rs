@@ -41,7 +41,7 @@ fn figures_of_many_steps_and_named_processes_take_no_more_memory() {
             processes.iter().for_each(|process| drop(join(process)));
             drop(runtime.snapshot().to_openmetrics());
         }
-        let metrics = MetricsOptions::new().time_one_in(1);
+        let metrics = MetricsOptions::new().time_one_in(1).wait_one_in(1);
         let runtime = builder().workers(2).metrics(metrics).start().unwrap();
         (0..50).for_each(|n| round(&runtime, n));
         let before = resident_kib();

@@ -24,6 +24,7 @@ mod parser;
 
 mod sums;
 mod times;
+mod waits;
 mod counting;
 mod snapshots;
 mod openmetrics;

@@ -76,9 +76,9 @@ impl<const TYPE: usize> Process for Node<TYPE> {
     }
 }
 
-/// A runtime that times every step.
+/// A runtime that times every step, and measures every wait.
 pub fn measured() -> RuntimeBuilder {
-    builder().metrics(MetricsOptions::new().time_one_in(1))
+    builder().metrics(MetricsOptions::new().time_one_in(1).wait_one_in(1))
 }
 
 /// The figures of a type. There must be some.

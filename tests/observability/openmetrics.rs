@@ -118,6 +118,8 @@ fn a_parser_reads_the_text_back_figure_for_figure() {
         assert_eq!(value("procession_type_longest_mailbox"), longest as f64);
         assert_eq!(value("procession_type_step_seconds_count"), one.step_times.count as f64);
         assert!(is_about(value("procession_type_step_seconds_sum"), one.step_times.sum));
+        assert_eq!(value("procession_type_wait_seconds_count"), one.wait_times.count as f64);
+        assert!(is_about(value("procession_type_wait_seconds_sum"), one.wait_times.sum));
         for (name, count) in &one.counted {
             let labels = [("type", &one.type_name[..]), ("name", name)];
             assert_eq!(metrics.value("procession_type_counted_total", &labels), *count as f64);

@@ -114,6 +114,7 @@ fn the_figures_arrive_in_a_recorder_as_absolute_counts() {
         // Each time is recorded once.
         let steps = snapshot.types[0].steps as usize;
         assert_eq!(value("procession_type_step_seconds type=node 0"), vec![0.0; steps]);
+        assert_eq!(value("procession_type_wait_seconds type=node 0"), vec![0.0; 5 * round as usize]);
     }
 }
 

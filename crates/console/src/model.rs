@@ -269,6 +269,7 @@ pub(crate) struct TypeFigures {
     pub(crate) waiting: u64,
     pub(crate) longest: Option<Longest>,
     pub(crate) step_times: Histogram,
+    pub(crate) wait_times: Histogram,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

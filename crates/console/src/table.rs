@@ -3,7 +3,7 @@
 use crate::app::{App, Link, View};
 use crate::layout::ColumnKind::{Figures, LosesBeginning, LosesEnd, Words};
 use crate::layout::{Block, Column, ColumnKind, Entry, Table, Target};
-use crate::model::{Child, MOST_LISTED, Overview, Process, Supervisor};
+use crate::model::{Child, Histogram, MOST_LISTED, Overview, Process, Supervisor};
 use crate::request::{Filter, TRACE_SECONDS};
 use crate::text::{Format, Text};
 
@@ -224,7 +224,7 @@ impl Form<'_> {
         described.extend([("FAILED", Figures), ("STEPS", Figures), ("MESSAGES", Figures), ("WAITING", Figures)]);
         described.extend([("MEDIAN", Figures), ("99 %", Figures)]);
         if is_wide {
-            described.push(("LONGEST MAILBOX", Words));
+            described.extend([("WAIT 99 %", Figures), ("LONGEST MAILBOX", Words)]);
         }
         let entries = types.types.iter().map(|figures| {
             let ended = figures.ended;
@@ -235,9 +235,10 @@ impl Form<'_> {
             }
             let failed = ended.failed.saturating_add(ended.panicked);
             cells.extend([failed, figures.steps, figures.messages, figures.waiting].map(|count| self.count(count)));
-            let time = |part| figures.step_times.quantile(part).map_or("-".into(), |time| self.format.time(time));
-            cells.extend([time(0.5), time(0.99)]);
+            let time = |part, of: &Histogram| of.quantile(part).map_or("-".into(), |time| self.format.time(time));
+            cells.extend([0.5, 0.99].map(|part| time(part, &figures.step_times)));
             if is_wide {
+                cells.push(time(0.99, &figures.wait_times));
                 let longest = figures.longest.as_ref();
                 cells.push(longest.map_or("-".into(), |at| format!("{} {}", at.pid, self.count(at.messages))));
             }

@@ -57,6 +57,7 @@ impl Outbox {
             self.lanes.push((wanted, lane::<M>()));
             self.lanes.len() - 1
         });
+        self.uncover(self.last);
         if let Some(lane) = self.traced_lane() {
             lane.plain.letters.push_back(message);
             lane.contexts.push_back(context);
@@ -108,6 +109,10 @@ impl<M: Send + 'static> Lane for TracedLaneOf<M> {
             self.contexts = VecDeque::new();
         }
         self.plain.settle()
+    }
+
+    fn last_dead(&self) -> (usize, Option<DeadLetterReason>) {
+        self.plain.last_dead()
     }
 
     fn set_ask(&mut self, ask: Option<Arc<Ask>>) {

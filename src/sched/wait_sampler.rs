@@ -1,0 +1,57 @@
+//! The decision which messages are measured, of those that one thread's steps send.
+
+use std::time::Instant;
+
+use super::gaps::Gaps;
+use crate::clock::Clock;
+
+/// Decides which messages are measured.
+pub(crate) struct WaitSampler {
+    /// The messages until one is measured.
+    until: u32,
+    gaps: Gaps,
+    clock: SinceStart,
+}
+
+/// The time since the start of a runtime.
+#[derive(Clone)]
+pub(crate) struct SinceStart {
+    clock: Clock,
+    start: Instant,
+}
+
+impl SinceStart {
+    pub(crate) fn new(clock: Clock, start: Instant) -> SinceStart {
+        SinceStart { clock, start }
+    }
+
+    /// Nanoseconds since the start of the runtime.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
+    }
+}
+
+impl WaitSampler {
+    /// One message in `one_in` is measured, on average. Each `number` has other samples.
+    pub(crate) fn new(one_in: u32, number: usize, clock: SinceStart) -> WaitSampler {
+        let mut gaps = Gaps::new(one_in, number);
+        WaitSampler { until: gaps.next(), gaps, clock }
+    }
+
+    /// Counts messages. Returns false, and counts nothing, if one of them is to be measured.
+    #[inline]
+    pub(crate) fn passes(&mut self, messages: u32) -> bool {
+        let passes = messages < self.until;
+        self.until -= if passes { messages } else { 0 };
+        passes
+    }
+
+    /// Counts the messages up to the next one that is measured. Returns how many they are, including that one.
+    pub(crate) fn take_next(&mut self) -> u32 {
+        std::mem::replace(&mut self.until, self.gaps.next())
+    }
+
+    pub(crate) fn clock(&self) -> &SinceStart {
+        &self.clock
+    }
+}
