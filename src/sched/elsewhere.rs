@@ -4,6 +4,7 @@ use std::any::{Any, type_name};
 
 #[cfg(feature = "cluster")]
 use super::bounded_mailbox::Bounds;
+#[cfg(feature = "cluster")]
 use super::cell::Missed;
 use super::counters::Counters;
 #[cfg(feature = "cluster")]

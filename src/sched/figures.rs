@@ -64,7 +64,8 @@ pub(crate) struct Directory {
     /// One message in this many is measured, on average. None if it is zero.
     pub(crate) wait_one_in: u32,
     /// The number of samplers that were made.
-    samplers: AtomicUsize,
+    // Not beside what all workers read.
+    samplers: Box<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -82,7 +83,7 @@ impl Directory {
             shown: std::iter::repeat_with(Default::default).take(workers).collect(),
             time_one_in,
             wait_one_in,
-            samplers: AtomicUsize::new(0),
+            samplers: Box::default(),
         }
     }
 
@@ -218,11 +219,11 @@ impl NameTable {
 pub(crate) struct Figures {
     directory: Arc<Directory>,
     shared: bool,
-    rows: Box<[OnceLock<Arc<Row>>]>,
+    rows: Box<[OnceLock<Box<Row>>]>,
     /// The time that the worker has slept, in one word. `docs/observability.md` has its meaning.
     asleep: AtomicU64,
-    /// The number of messages of the threads that share these figures, if waits are measured.
-    offered: AtomicU64,
+    /// The number of messages of the threads that share these figures, if waits are measured. Not beside what they read.
+    offered: Box<AtomicU64>,
 }
 
 /// The word of a worker that has slept for no time, and sleeps since the start of the runtime.
@@ -278,52 +279,45 @@ impl Default for Row {
     }
 }
 
-impl Row {
-    #[inline(always)]
-    fn stepped(&self, stepped: Stepped, shared: bool) {
-        self.steps.add(1, shared);
-        self.messages.add(u64::from(stepped.messages()), shared);
-    }
-}
-
-/// The number of rows that a worker finds without the directory, a power of two.
+/// The number of types whose places a worker finds without the directory, a power of two.
 const RECENT: usize = 8;
 
-/// The rows of types that a worker has stepped of late, by the address of the description. Each has one place.
+/// The places of types that a worker has stepped of late, each at a place that the address of its description gives.
 #[derive(Default)]
-pub(super) struct RecentRows([Option<(&'static Kind, Arc<Row>)>; RECENT]);
+pub(super) struct RecentTypes([Option<(&'static Kind, usize)>; RECENT]);
 
-impl RecentRows {
+impl RecentTypes {
     #[inline(always)]
-    fn find(&mut self, figures: &Figures, kind: &'static Kind) -> &Row {
+    fn place(&mut self, directory: &Directory, kind: &'static Kind) -> usize {
         // Descriptions of types that are used together often lie beside each other.
-        let place = std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT;
-        let recent = &mut self.0[place];
-        if recent.as_ref().is_some_and(|(known, _)| !std::ptr::eq(*known, kind)) {
-            *recent = None;
+        let at = std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT;
+        match self.0[at] {
+            Some((known, place)) if std::ptr::eq(known, kind) => place,
+            _ => self.look_up(directory, kind, at),
         }
-        &recent.get_or_insert_with(|| enter(figures, kind)).1
     }
-}
 
-#[inline(never)]
-fn enter(figures: &Figures, kind: &'static Kind) -> (&'static Kind, Arc<Row>) {
-    (kind, figures.row(kind).clone())
+    #[inline(never)]
+    fn look_up(&mut self, directory: &Directory, kind: &'static Kind, at: usize) -> usize {
+        let place = directory.place(kind);
+        self.0[at] = Some((kind, place));
+        place
+    }
 }
 
 impl Figures {
     /// `shared` says that several threads write them.
     pub(crate) fn new(directory: Arc<Directory>, shared: bool) -> Figures {
-        let (asleep, offered) = (AtomicU64::new(ASLEEP_SINCE_START), AtomicU64::new(0));
-        Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep, offered }
+        let asleep = AtomicU64::new(ASLEEP_SINCE_START);
+        Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep, offered: Box::default() }
     }
 
-    fn row_at(&self, place: usize) -> &Arc<Row> {
-        self.rows[place].get_or_init(Arc::default)
+    fn row_at(&self, place: usize) -> &Row {
+        self.rows[place].get_or_init(Box::default)
     }
 
     #[inline]
-    fn row(&self, kind: &'static Kind) -> &Arc<Row> {
+    fn row(&self, kind: &'static Kind) -> &Row {
         self.row_at(self.directory.place(kind))
     }
 
@@ -361,28 +355,31 @@ impl Figures {
     }
 
     /// Counts a step that has returned, with its own counts if it was successful.
-    #[inline(always)]
     pub(crate) fn stepped(&self, kind: &'static Kind, out: &mut StepOutput, stepped: Stepped) {
-        self.row(kind).stepped(stepped, self.shared);
-        if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
-            self.count_all(kind, &mut out.counted);
-        }
+        self.count_step(self.row(kind), (kind, self.shared), out, stepped);
     }
 
-    /// As `stepped`, for the worker that writes these figures alone, and looks at its own rows.
+    /// As `stepped`, for the worker that writes these figures alone.
     #[inline(always)]
     pub(super) fn stepped_by(
         &self,
-        rows: &mut RecentRows,
+        types: &mut RecentTypes,
         kind: &'static Kind,
         out: &mut StepOutput,
         stepped: Stepped,
     ) {
-        rows.find(self, kind).stepped(stepped, false);
-        if !out.counted.is_empty() && stepped.verdict != Verdict::Broken {
-            self.count_all(kind, &mut out.counted);
-        }
+        let row = self.row_at(types.place(&self.directory, kind));
+        self.count_step(row, (kind, false), out, stepped);
+    }
+
+    #[inline(always)]
+    fn count_step(&self, row: &Row, (kind, shared): (&'static Kind, bool), out: &mut StepOutput, stepped: Stepped) {
+        row.steps.add(1, shared);
+        row.messages.add(u64::from(stepped.messages()), shared);
         if stepped.verdict != Verdict::Broken {
+            if !out.counted.is_empty() {
+                self.count_all(kind, &mut out.counted);
+            }
             out.sample_waits();
         }
     }
@@ -416,7 +413,7 @@ impl Figures {
     /// Decides whether the next message of the threads that share these figures is measured.
     pub(crate) fn is_next_measured(&self) -> bool {
         let one_in = self.directory.wait_one_in;
-        one_in > 0 && scramble(self.offered.fetch_add(1, Ordering::Relaxed)) * u64::from(one_in) >> 32 == 0
+        one_in > 0 && (scramble(self.offered.fetch_add(1, Ordering::Relaxed)) * u64::from(one_in)) >> 32 == 0
     }
 
     pub(crate) fn dead(&self, kind: &'static Kind, by: u64) {
@@ -552,6 +549,22 @@ mod tests {
         }
         assert_eq!(directory.types(), ["one"]);
         assert_eq!(figures.look(0).unwrap().spawned.get(), KIND_SLOTS as u64 + 10);
+    }
+
+    #[test]
+    fn a_worker_finds_the_places_of_types_that_take_turns_at_one_of_its_own() {
+        let directory = Directory::new(1, (16, 128));
+        let kinds: Vec<_> = (0..10 * RECENT).map(|_| kind(|| NAME.get())).collect();
+        for (n, kind) in kinds.iter().enumerate() {
+            NAME.set(kept(format!("type {n}")));
+            assert_eq!(directory.place(kind), n);
+        }
+        let mut recent = RecentTypes::default();
+        for _ in 0..3 {
+            for (n, kind) in kinds.iter().enumerate() {
+                assert_eq!([recent.place(&directory, kind), recent.place(&directory, kind)], [n, n]);
+            }
+        }
     }
 
     #[test]

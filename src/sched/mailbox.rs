@@ -227,7 +227,10 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         let mut signals = other.signals().take();
         let is_same_type = (other as &dyn Any).is::<Mailbox<M>>();
         let moved = if is_same_type { limit } else { 0 };
-        // Marks stay with their messages.
+        // Marks stay with their messages. Those of a flooded mailbox stay where they are at each step.
+        if moved == 0 {
+            *other.signals() = signals.take_if(|signals| signals.has_only_waits() && signals.waits.is_some());
+        }
         if let Some(signals) = signals.as_mut().filter(|signals| signals.has_marks()) {
             *other.signals() = signals.split_marks(moved as u64);
         }

@@ -360,7 +360,7 @@ impl Signals {
         }
         if let Some(mut waits) = theirs.waits {
             waits.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
-            self.waits.get_or_insert_default().absorb(*waits);
+            self.waits.get_or_insert_default().absorb(*waits, self.popped);
         }
         completions
     }

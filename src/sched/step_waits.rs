@@ -61,7 +61,12 @@ impl StepWaits {
         self.messages = body.machine.mailbox().messages();
         let signals = body.machine.signals();
         let Some(Signals { waits: Some(waits), popped, .. }) = signals.as_deref_mut() else { return };
-        let Some(first) = waits.first_from(*popped) else { return };
+        let Some(first) = waits.first_from(*popped) else {
+            // All marks were those of messages that a step on the pool has taken.
+            signals.iter_mut().for_each(|signals| signals.waits = None);
+            signals.take_if(|signals| signals.is_needless());
+            return;
+        };
         self.has_marks = true;
         // A step is given no more messages.
         if first - *popped < u64::from(road.budget) {
@@ -79,7 +84,7 @@ impl StepWaits {
                 let (from, to) = (hidden.popped, signals.popped);
                 let Some(mut waits) = hidden.waits.take() else { return };
                 waits.move_messages(|place| place.checked_sub(from).map(|place| place + to));
-                waits.absorb(signals.waits.take().map_or_else(WaitMarks::default, |waits| *waits));
+                waits.absorb(signals.waits.take().map_or_else(WaitMarks::default, |waits| *waits), to);
                 signals.waits = Some(waits);
             }
             none => *none = Some(hidden),
@@ -90,18 +95,24 @@ impl StepWaits {
     /// their waits are not recorded.
     #[inline(never)]
     pub(crate) fn returned(&mut self, figures: &Figures, body: &mut Ready, stepped: Stepped) {
+        let kind = body.machine.kind();
+        let record = |signals: &mut Option<Box<Signals>>, now: u64| {
+            let Some(Signals { waits, popped, .. }) = signals.as_deref_mut() else { return };
+            while let Some(accepted) = waits.as_mut().and_then(|waits| waits.take_before(*popped)) {
+                if stepped.verdict != Verdict::Broken {
+                    figures.waited(kind, now.saturating_sub(accepted));
+                }
+            }
+            waits.take_if(|waits| waits.is_empty());
+            signals.take_if(|signals| signals.is_needless());
+        };
+        // There may be new signals meanwhile, of commands that the step has yielded. Their places begin after it.
         if let Some(hidden) = &mut self.hidden {
             hidden.popped += self.messages.saturating_sub(body.machine.mailbox().messages()) as u64;
+            record(&mut self.hidden, self.now);
+        } else {
+            record(body.machine.signals(), self.now);
         }
         self.put_back(body);
-        let (kind, signals) = (body.machine.kind(), body.machine.signals());
-        let Some(Signals { waits, popped, .. }) = signals.as_deref_mut() else { return };
-        while let Some(accepted) = waits.as_mut().and_then(|waits| waits.take_before(*popped)) {
-            if stepped.verdict != Verdict::Broken {
-                figures.waited(kind, self.now.saturating_sub(accepted));
-            }
-        }
-        waits.take_if(|waits| waits.is_empty());
-        signals.take_if(|signals| signals.is_needless());
     }
 }

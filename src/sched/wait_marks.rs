@@ -56,8 +56,9 @@ impl WaitMarks {
         self.marks.retain_mut(|(marked, _)| place(*marked).map(|new| *marked = new).is_some());
     }
 
-    /// Puts other marks behind these. Their places have been changed.
-    pub(crate) fn absorb(&mut self, mut other: WaitMarks) {
+    /// Puts other marks behind these. Their places have been changed. Messages before `popped` are gone.
+    pub(crate) fn absorb(&mut self, mut other: WaitMarks, popped: u64) {
+        self.forget_before(popped);
         self.marks.append(&mut other.marks);
     }
 
@@ -114,6 +115,36 @@ mod tests {
         let waits = mailbox.signals.as_ref().and_then(|signals| signals.waits.as_ref()).unwrap();
         assert!(waits.marks.len() <= 3 && waits.marks.capacity() <= 8, "{}", waits.marks.len());
         assert_eq!(marked(&mut mailbox), [(998, Some(998)), (999, Some(999))]);
+    }
+
+    #[test]
+    fn marks_that_nobody_asks_for_are_forgotten_when_the_mailbox_moves() {
+        let mut body = Mailbox::<u32>::new();
+        for n in 0..1_000_u32 {
+            let mut inbox = Mailbox::<u32>::new();
+            push(&mut inbox, n..n + 1);
+            inbox.mark_wait(0, u64::from(n));
+            body.absorb(&mut inbox, usize::MAX);
+            if n >= 2 {
+                body.pop_message();
+            }
+        }
+        let waits = body.signals.as_ref().and_then(|signals| signals.waits.as_ref()).unwrap();
+        assert!(waits.marks.len() <= 3, "{}", waits.marks.len());
+        assert_eq!(marked(&mut body), [(998, Some(998)), (999, Some(999))]);
+    }
+
+    #[test]
+    fn marks_alone_stay_where_they_are_if_no_message_moves() {
+        let (mut body, mut inbox) = (Mailbox::<u32>::new(), Mailbox::<u32>::new());
+        push(&mut inbox, 0..3);
+        inbox.mark_wait(1, 10);
+        let address = |mailbox: &Mailbox<u32>| mailbox.signals.as_deref().map(std::ptr::from_ref);
+        let before = address(&inbox);
+        body.absorb(&mut inbox, 0);
+        assert_eq!(address(&inbox), before);
+        assert!(body.signals.is_none());
+        assert_eq!(marked(&mut inbox), [(0, None), (1, Some(10)), (2, None)]);
     }
 
     #[test]

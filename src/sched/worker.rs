@@ -4,7 +4,7 @@ use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::counters::{Count, Counters};
-use super::figures::{RecentRows, Timing};
+use super::figures::{RecentTypes, Timing};
 use super::queue::WorkerQueues;
 use super::road::{Executor, Road, WorkerView};
 use super::search::find;
@@ -94,7 +94,7 @@ pub(super) struct Own {
     pub(super) is_watched: bool,
     /// Decides which steps are timed, if the runtime has figures by type.
     timing: Option<Timing>,
-    rows: RecentRows,
+    types: RecentTypes,
     /// The marks of messages whose waits are measured, during a step.
     waits: StepWaits,
     /// Whether there is more to do than usual when a step begins and when it has returned: for one of these two, or for
@@ -135,7 +135,7 @@ impl<E: Engine> Worker<E> {
             is_watched,
             waits: StepWaits::default(),
             timing: directory.map(|directory| Timing::new(directory.time_one_in, index)),
-            rows: RecentRows::default(),
+            types: RecentTypes::default(),
             is_observed: is_watched || directory.is_some() || road.propagator.is_some(),
             is_spare: index >= road.workers,
             road,
@@ -366,7 +366,7 @@ impl Own {
             self.shows_return();
         }
         if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
-            figures.stepped_by(&mut self.rows, body.machine.kind(), out, stepped);
+            figures.stepped_by(&mut self.types, body.machine.kind(), out, stepped);
             if let Some(began) = timing.began() {
                 self.timed_step(body, began);
             }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::config::BuildError;
 use procession::observe::MetricsOptions;
+use procession::simulation::Simulation;
 use procession::spawn::Overflow;
-use procession::{Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
+use procession::{Address, Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 
 use crate::helpers::*;
 use crate::node::*;
@@ -219,6 +220,116 @@ fn a_measured_message_may_be_in_a_trace() {
     assert_eq!(traces.children(root).len(), 2);
     drop(runtime);
     assert_eq!(traces.contexts(), 0);
+}
+
+/// Has a trace for a timer that it sets with each message, and for nothing else.
+struct Alarm(Traces);
+
+impl Process for Alarm {
+    type Message = ();
+    type Output = ();
+
+    fn type_name() -> &'static str {
+        "alarm"
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(()) => {
+                    self.0.root(|| {
+                        out.after(SECOND);
+                    });
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_step_that_begins_a_trace_with_a_command_is_measured() {
+    let (manual, traces) = (ManualClock::new(), Traces::new());
+    let metrics = MetricsOptions::new().wait_one_in(1);
+    let builder = builder().workers(1).clock(manual.clock()).metrics(metrics).propagate(traces.clone());
+    let runtime = builder.start().unwrap();
+    let alarm = runtime.spawn(Alarm(traces)).unwrap();
+    for message in 1..=3 {
+        let (holder, blocker) = hold_up(&runtime);
+        runtime.send(alarm.address(), ()).unwrap();
+        runtime.send(alarm.address(), ()).unwrap();
+        manual.advance(SECOND);
+        blocker.release();
+        join(&holder);
+        assert_eq!(waits(&runtime, "alarm"), (2 * message, 2 * message as u32 * SECOND));
+    }
+}
+
+/// Sends numbers on to another process, in a step on the pool.
+struct Relay {
+    to: Address<u32>,
+    held: Vec<u32>,
+}
+
+impl Process for Relay {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, out: &mut StepOutput) -> StepResult<()> {
+        self.held.drain(..).for_each(|message| out.send(self.to, message));
+        for event in events {
+            match event {
+                Event::Message(message) => self.held.push(message),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(if self.held.is_empty() { Step::Idle } else { Step::Blocking })
+    }
+}
+
+#[test]
+fn messages_of_steps_on_the_pool_are_measured() {
+    let (manual, seen) = (ManualClock::new(), Log::new());
+    let runtime = sampled(&manual);
+    let to = runtime.spawn(taker(&seen)).unwrap().address();
+    let relay = runtime.spawn(Relay { to, held: Vec::new() }).unwrap();
+    for message in 0..50 {
+        runtime.send(relay.address(), message).unwrap();
+    }
+    assert_eq!(waits(&runtime, "taker").0, 50);
+    assert_eq!(seen.take(), (0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn all_messages_in_a_world_are_measured() {
+    Simulation::new(|world| {
+        let seen = Log::new();
+        let metrics = MetricsOptions::new().wait_one_in(1);
+        let runtime = world.start(Runtime::builder().metrics(metrics))?;
+        let to = runtime.spawn(taker(&seen))?.address();
+        let passes = move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
+            for event in events {
+                if let Event::Message(message) = event {
+                    out.send(to, message);
+                }
+            }
+            Ok(Step::<()>::Idle)
+        };
+        let relays = [runtime.spawn(script(passes))?, runtime.spawn(script(passes))?];
+        for message in 0..20 {
+            runtime.send(relays[message as usize % 2].address(), message)?;
+        }
+        world.run()?;
+        let figures = runtime.snapshot();
+        assert_eq!(of_type(&figures, "taker").wait_times.count, 20);
+        assert_eq!(figures.types.iter().map(|one| one.wait_times.count).sum::<u64>(), 40);
+        Ok(())
+    })
+    .seeds(0..20)
+    .check();
 }
 
 #[test]
