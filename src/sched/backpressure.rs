@@ -130,7 +130,10 @@ impl Road {
             } else if !told.granted.is_empty() {
                 executor.let_go();
                 let Some(cell) = self.table.cell(to) else { return };
-                cell.fill_each(to, std::mem::take(&mut told.granted), |filled| {
+                let entered = |mailbox: &mut dyn AnyMailbox| {
+                    self.measured_now().into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+                };
+                cell.fill_each(to, std::mem::take(&mut told.granted), entered, |filled| {
                     self.outside.add(&self.outside.accepted, 1);
                     match filled {
                         Filled::Accepted(ready) => ready.into_iter().for_each(|ready| self.inject(ready)),

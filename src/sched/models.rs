@@ -494,7 +494,7 @@ fn register(cell: &Cell, send: &Arc<WaitingSend<u32>>) {
 /// Fills the places of messages, and then those of others that have a turn, as an executor does.
 fn fill_places(cell: &Cell, mut granted: Vec<Arc<dyn WaitingSender>>) {
     while !granted.is_empty() {
-        cell.fill_each(Pid::FIRST, granted, |_| ());
+        cell.fill_each(Pid::FIRST, granted, |_| (), |_| ());
         granted = cell.let_messages_in(Pid::FIRST).0.granted;
     }
 }

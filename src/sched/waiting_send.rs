@@ -336,7 +336,7 @@ mod tests {
         let register = |sender: usize| cell.register(Pid::FIRST, &senders[sender]).unwrap();
         let fill_places = |mut granted: Vec<Arc<dyn WaitingSender>>| {
             while !granted.is_empty() {
-                cell.fill_each(Pid::FIRST, granted, |_| ());
+                cell.fill_each(Pid::FIRST, granted, |_| (), |_| ());
                 granted = cell.let_messages_in(Pid::FIRST).0.granted;
             }
         };

@@ -153,6 +153,22 @@ fn a_mark_takes_no_room_and_goes_where_its_message_goes() {
 }
 
 #[test]
+fn a_message_that_has_waited_for_room_is_measured_from_its_entry() {
+    let (manual, seen) = (ManualClock::new(), Log::new());
+    let runtime = sampled(&manual);
+    let bounded = runtime.spawn_with(taker(&seen), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    let (holder, blocker) = hold_up(&runtime);
+    runtime.send(bounded.address(), 1).unwrap();
+    let waits_for_room = runtime.send_timeout(bounded.address(), 2, 60 * SECOND);
+    manual.advance(SECOND);
+    blocker.release();
+    join(&holder);
+    waits_for_room.wait().unwrap();
+    assert_eq!(waits(&runtime, "taker"), (2, SECOND));
+    assert_eq!(seen.take(), [1, 2]);
+}
+
+#[test]
 fn the_wait_goes_on_while_a_process_takes_no_messages_or_is_replaced() {
     let manual = ManualClock::new();
     let runtime = sampled(&manual);
@@ -338,38 +354,39 @@ fn measuring_adds_no_step_and_changes_no_order() {
         let (manual, seen) = (ManualClock::new(), Log::new());
         let metrics = MetricsOptions::new().wait_one_in(one_in);
         let runtime = builder().workers(1).clock(manual.clock()).step_events(3).metrics(metrics).start().unwrap();
-        let to = runtime.spawn(taker(&seen)).unwrap().address();
+        let to = runtime.spawn(Taker { rests: true, ..taker(&seen) }).unwrap().address();
         let sends = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| {
-            let mut next = Step::<()>::Idle;
             for event in events {
                 if let Event::Message(message) = event {
                     (0..message).for_each(|number| out.send(to, message * 100 + number));
-                    out.after(SECOND);
-                    next = Step::Wait;
                 }
             }
-            Ok(next)
+            Ok(Step::<()>::Idle)
         });
         let sends = runtime.spawn(sends).unwrap();
-        until("the runtime is idle", || runtime.is_idle());
-        let (holder, blocker) = hold_up(&runtime);
+        let steps = || {
+            until("the runtime is idle", || runtime.is_idle());
+            of_type(&runtime.snapshot(), "taker").steps
+        };
+        let mut all = vec![steps()];
         for message in 0..40 {
-            runtime.send(sends.address(), message).unwrap();
             runtime.send(to, message).unwrap();
         }
-        blocker.release();
-        join(&holder);
-        for _ in 0..40 {
-            until("the runtime is idle", || runtime.is_idle());
-            manual.advance(SECOND);
-        }
-        let snapshot = quiet(&runtime);
-        let figures = of_type(&snapshot, "taker");
-        (seen.take(), figures.steps, figures.wait_times.count)
+        // A mark wakes nobody, and neither does its message.
+        all.push(steps());
+        (0..10).for_each(|message| runtime.send(sends.address(), message).unwrap());
+        all.push(steps());
+        manual.advance(SECOND);
+        all.push(steps());
+        (seen.take(), all, of_type(&quiet(&runtime), "taker").wait_times.count)
     };
-    let (measured, without) = (run(1), run(0));
-    assert_eq!((&measured.0, measured.1), (&without.0, without.1));
-    assert_eq!((measured.2, without.2), (measured.0.len() as u64, 0));
+    let without = run(0);
+    assert_eq!((without.0.len(), &without.1[..3], without.2), (85, &[1, 1, 1][..], 0));
+    for one_in in [1, 2] {
+        let (seen, steps, count) = run(one_in);
+        assert_eq!((&seen, &steps), (&without.0, &without.1));
+        assert!(if one_in == 1 { count == 85 } else { (10..80).contains(&count) }, "{count} of 85");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::primitives::{Arc, enter};
 use crate::process::{DeadLetter, Pid};
 use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::WaitingSender;
+use crate::sched::mailbox::AnyMailbox;
 
 /// The outcome for a message that was given a place.
 pub(crate) enum Filled<'a> {
@@ -42,9 +43,16 @@ impl Cell {
         inner.body.bounded()?.bounds.unregister(number, sender)
     }
 
-    /// Puts messages into the places that they were given. Then other messages may have a turn.
+    /// Puts messages into the places that they were given. Then other messages may have a turn. `entered` is called
+    /// under the lock, with the mailbox that a message has entered.
     #[cold]
-    pub(crate) fn fill_each(&self, pid: Pid, granted: Vec<Arc<dyn WaitingSender>>, mut filled: impl FnMut(Filled<'_>)) {
+    pub(crate) fn fill_each(
+        &self,
+        pid: Pid,
+        granted: Vec<Arc<dyn WaitingSender>>,
+        entered: impl Fn(&mut dyn AnyMailbox),
+        mut filled: impl FnMut(Filled<'_>),
+    ) {
         for sender in granted {
             sender.prepare();
             let mut is_filled = false;
@@ -52,6 +60,9 @@ impl Cell {
                 bounds.iter_mut().for_each(|bounds| bounds.leave_grant());
                 let more = sender.fill(mailbox, bounds)?;
                 is_filled = more > 0;
+                if is_filled {
+                    entered(mailbox);
+                }
                 Some(more)
             });
             if is_filled {
