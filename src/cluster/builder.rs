@@ -400,6 +400,8 @@ fn check_name(name: &str) -> Result<(), ClusterError> {
 #[cfg(all(test, not(loom)))]
 mod count_tests;
 #[cfg(all(test, not(loom)))]
+mod order_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, feature = "zenoh"))]
 mod zenoh_tests;

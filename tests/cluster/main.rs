@@ -1,8 +1,9 @@
 //! Processes on several nodes: `docs/guarantees/cluster.md`.
 
 mod hostile;
+#[path = "../process/other_nodes.rs"]
+mod other_nodes;
 #[cfg(all(feature = "zenoh", target_os = "linux"))]
 mod namespaces;
-#[cfg(all(feature = "zenoh", target_os = "linux"))]
 #[path = "../common/wait.rs"]
 mod wait;

@@ -22,6 +22,7 @@ mod seeded;
 mod declining;
 mod driving;
 mod lifecycle;
+mod other_nodes;
 mod own_process;
 mod parent_end;
 mod run;

@@ -463,6 +463,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/spawn/tests",
     "cluster/builder/tests",
     "cluster/builder/count_tests",
+    "cluster/builder/order_tests",
     "cluster/builder/zenoh_tests",
     "cluster/mod",
     "cluster/memory_network/tests",

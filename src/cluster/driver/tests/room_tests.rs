@@ -78,10 +78,12 @@ fn a_thousand_senders_to_a_node_that_stands_still_cost_little_and_go_on() {
     }
     assert_eq!(counts(&sent), before, "they rest");
     world.ends[1].is_stopped = false;
+    let begins = world.clock.clock().now();
     until("all have gone on", || {
         world.turn(&mut || true);
         counts(&sent).iter().zip(&before).all(|(now, before)| now > before)
     });
+    assert_eq!(world.clock.clock().now(), begins, "at once, by the clock");
     is_stopped.store(true, Relaxed);
     world.run();
     assert_eq!(*lock(&taken), counts(&sent));
