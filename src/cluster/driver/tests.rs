@@ -53,8 +53,11 @@ struct World {
     sent: Vec<(usize, Vec<u8>)>,
 }
 
-fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16>) -> End {
-    let wire = Wire::new().message::<Message>().message::<Large>().message::<room_tests::Text>();
+fn wire() -> Wire {
+    Wire::new().message::<Message>().message::<Large>().message::<room_tests::Text>()
+}
+
+fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16>, wire: Wire) -> End {
     let side = side_with(life, wire, clock.clone());
     let identity = Identity {
         cluster: "test".into(),
@@ -83,9 +86,13 @@ fn world() -> World {
 }
 
 /// Two nodes that speak these versions of the protocol, and are not connected yet.
-fn apart([one, other]: [RangeInclusive<u16>; 2]) -> World {
+fn apart(versions: [RangeInclusive<u16>; 2]) -> World {
+    apart_with(versions, wire)
+}
+
+fn apart_with([one, other]: [RangeInclusive<u16>; 2], wire: fn() -> Wire) -> World {
     let clock = ManualClock::new();
-    let ends = [end("one", 1, &clock, one), end("other", 2, &clock, other)];
+    let ends = [end("one", 1, &clock, one, wire()), end("other", 2, &clock, other, wire())];
     World { ends, clock, sent: Vec::new() }
 }
 
@@ -413,7 +420,7 @@ fn a_node_that_is_started_again_is_another_one() {
     let mut world = world();
     let (_echo, far, _) = world.echo();
     let clock = world.clock.clone();
-    world.ends[1] = end("other", 3, &clock, 1..=1);
+    world.ends[1] = end("other", 3, &clock, 1..=1, wire());
     // A process with the same slot and generation.
     let (_other, address, notes) = {
         let ((echo, address), notes) = world.ends[1].side.echo(vec![]);

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use super::*;
 use crate::cluster::frame::Head;
 use crate::cluster::peer::{PROTOCOL, spoken};
+use crate::cluster::remote::RemoteProcess;
+use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::cluster::scope::{Scope, within};
 use crate::cluster::shape::Shape;
-use crate::process::Reply;
+use crate::process::{Overflow, Reply, SpawnOptions};
 
 /// The frames of version 1. They must never change: nodes of the next version read and write them, too. A change that
 /// breaks this test needs a new version, and both ways to read and write.
@@ -110,9 +112,71 @@ fn conversation(versions: [RangeInclusive<u16>; 2]) -> String {
     text
 }
 
+/// Two nodes that speak these versions: a name, a group, a broadcast, and a process that one spawns on the other.
+fn company(versions: [RangeInclusive<u16>; 2]) -> String {
+    let mut world = apart_with(versions, || wire().process::<Guest>());
+    let mut text = String::new();
+    world.record(&mut text, "The nodes connect, with a type of processes.", World::connect);
+    let (echo, far, notes) = world.echo();
+    world.record(&mut text, "A name is looked up.", |world| {
+        world.ends[1].side.runtime.register("echo", &echo).unwrap();
+        let up = world.ends[0].inward.up.as_ref().unwrap();
+        assert!(up.connection.send_head(0, &Head::Whereis { number: 7, name: "echo".into() }));
+    });
+    let groups = |world: &World, at: usize| world.ends[at].side.node.groups().clone();
+    world.record(&mut text, "A process joins a group.", |world| {
+        let core = world.ends[1].side.runtime.core().clone();
+        groups(world, 1).join(&core, ("group", "label"), echo.pid()).unwrap();
+    });
+    assert_eq!(groups(&world, 0).members("group")[0].pid, far.pid());
+    world.record(&mut text, "A broadcast.", |world| {
+        assert_eq!(world.ends[0].side.node.broadcast(&[far.pid()], &Message::Note(5)), 1);
+    });
+    let there = Pid::new(far.pid().node(), 0, 1).unwrap();
+    let answers = Arc::new(Mutex::new(None));
+    world.record(&mut text, "A process is spawned, with a monitor.", |world| {
+        let options = SpawnOptions::new().name("guest").group("guests").mailbox(3, Overflow::Refuse).monitor();
+        *lock(&answers) = Some(world.ends[0].side.begins(move |out| {
+            let options = FarOptions::of(&options, || out.new_number()).unwrap();
+            out.ask(there.typed(), |reply| SpawnOrder::new::<Guest>(9, options, reply), LIMIT);
+        }));
+    });
+    let guest = world.ends[1].side.runtime.whereis("guest").unwrap();
+    world.record(&mut text, "It ends.", |world| {
+        assert!(world.ends[1].side.runtime.terminate(guest).unwrap());
+    });
+    world.record(&mut text, "The process leaves its group, because it ends.", |world| {
+        world.ends[0].side.runtime.send(far, Message::Stop).unwrap();
+    });
+    assert_eq!((groups(&world, 0).members("group").len(), &lock(&notes)[..]), (0, &[5][..]));
+    text
+}
+
+/// A process that other nodes spawn.
+struct Guest;
+
+impl RemoteProcess for Guest {
+    const NAME: &'static str = "test::Guest";
+    const VERSION: u32 = 1;
+    type Argument = u64;
+
+    fn begin(_: u64) -> Result<Guest, BoxError> {
+        Ok(Guest)
+    }
+}
+
+impl Process for Guest {
+    type Message = Message;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, Message>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
 #[test]
 fn the_frames_of_each_version_are_as_they_were_recorded() {
-    let mut now = conversation([1..=1, 1..=1]);
+    let mut now = conversation([1..=1, 1..=1]) + &company([1..=1, 1..=1]);
     let mut world = apart([1..=1, 2..=2]);
     world.record(&mut now, "A node refuses another one.", |world| world.pass(300 * MILLIS, &mut || true));
     // Shown if it fails. This is how a new version is recorded.
@@ -146,12 +210,13 @@ fn nodes_of_different_versions_speak_the_newest_that_both_know() {
 /// Only the range of versions in the `Hello` differs from what two nodes of the older version say.
 #[test]
 fn a_newer_node_sends_an_older_one_only_the_frames_of_its_version() {
-    let frames = |versions| -> Vec<String> {
+    let frames = |versions: [RangeInclusive<u16>; 2]| -> Vec<String> {
         let is_hello = |line: &str| line.contains(": c0");
-        conversation(versions).lines().filter(|line| !is_hello(line)).map(String::from).collect()
+        let all = conversation(versions.clone()) + &company(versions);
+        all.lines().filter(|line| !is_hello(line)).map(String::from).collect()
     };
     let old = frames([1..=1, 1..=1]);
-    assert!(old.len() > 40, "{old:?}");
+    assert!(old.len() > 70, "{} lines", old.len());
     for versions in [[1..=2, 1..=1], [1..=1, 1..=2]] {
         for (line, (old, mixed)) in old.iter().zip(frames(versions)).enumerate() {
             assert_eq!(*old, mixed, "line {line}");
