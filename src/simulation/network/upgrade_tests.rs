@@ -102,13 +102,16 @@ impl<O: Order> Process for Clerk<O> {
     }
 }
 
+/// Sends the order with this sender and this number to a process.
+type Send = fn(&Runtime, Pid, (u64, u64)) -> Result<(), SendError>;
+
 /// A version of the program: the protocol that it speaks, and the types that it sends and takes.
 #[derive(Clone, Copy)]
 struct Program {
     protocol: u16,
     wire: fn() -> Wire,
     spawn: fn(&Runtime, u64, &Shelf) -> Result<Pid, BoxError>,
-    send: fn(&Runtime, Pid, (u64, u64)) -> Result<(), SendError>,
+    send: Send,
 }
 
 fn program<O: Order>(protocol: u16, wire: fn() -> Wire) -> Program {
