@@ -222,7 +222,8 @@ pub(crate) struct Figures {
     rows: Box<[OnceLock<Box<Row>>]>,
     /// The time that the worker has slept, in one word. `docs/observability.md` has its meaning.
     asleep: AtomicU64,
-    /// The number of messages of the threads that share these figures, if waits are measured. Not beside what they read.
+    /// The number of messages of the threads that share these figures, if waits are measured. Not beside the rest,
+    /// which these threads read.
     offered: Box<AtomicU64>,
 }
 
