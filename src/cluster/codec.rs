@@ -3,6 +3,10 @@
 //! Two tables follow the bytes of a value, and then the lengths of the two. The first one has the lives that the value
 //! names, and the second one the numbers of the questions whose replies it has. Most values have empty tables. If a
 //! value cannot be decoded, the second table says which askers are to be told.
+//!
+//! A value may have *headers*, in front of the tables. The highest bit of the length of the second table says that it
+//! has. Each header has a sort, and a reader passes over the sorts that it does not know. A value without headers has
+//! no byte for them. A peer of protocol 1 knows no headers, so it is sent none.
 
 use std::rc::Rc;
 
@@ -20,6 +24,15 @@ const LIFE: usize = 1 + 8 + 2;
 
 /// The bytes of the number of a question.
 const ASK: usize = 8;
+
+/// The first version of the protocol with headers.
+pub(crate) const FIRST_WITH_HEADERS: u16 = 2;
+
+/// The bit of the number of questions that says that the value has headers.
+const HAS_HEADERS: u16 = 1 << 15;
+
+/// The header with the context of a trace.
+const TRACE: u8 = 1;
 
 /// A value that was encoded, and was not sent yet.
 pub(crate) struct Encoded {
@@ -64,8 +77,18 @@ pub(crate) fn encode<R>(
     (sender, limit): (u64, usize),
     write: impl FnOnce(&mut Output) -> Result<R, NotEncoded>,
 ) -> Result<(R, Encoded), NotEncoded> {
+    encode_in_trace(side, (sender, limit), None, write)
+}
+
+/// As `encode`. The value has the context of a trace, as its propagator has written it.
+pub(crate) fn encode_in_trace<R>(
+    side: &Arc<Side>,
+    (sender, limit): (u64, usize),
+    trace: Option<&[u8]>,
+    write: impl FnOnce(&mut Output) -> Result<R, NotEncoded>,
+) -> Result<(R, Encoded), NotEncoded> {
     let scope = Rc::new(Scope::writing(side.clone(), sender));
-    let encoded = encode_within(&scope, limit, write);
+    let encoded = encode_within(&scope, limit, trace, write);
     match encoded {
         Ok((result, bytes)) => Ok((result, Encoded { bytes, scope })),
         Err(error) => {
@@ -78,6 +101,7 @@ pub(crate) fn encode<R>(
 fn encode_within<R>(
     scope: &Rc<Scope>,
     limit: usize,
+    trace: Option<&[u8]>,
     write: impl FnOnce(&mut Output) -> Result<R, NotEncoded>,
 ) -> Result<(R, Vec<u8>), NotEncoded> {
     let mut output = Output::new(limit);
@@ -91,6 +115,7 @@ fn encode_within<R>(
     let lives = scope.lives();
     let mut bytes = output.finish()?;
     let asks = scope.asks();
+    trace.into_iter().for_each(|trace| put_headers(&mut bytes, &[(TRACE, trace)]));
     for (life, wish) in &lives {
         let (sort, number) = match life {
             Life::Node(number) => (0, *number),
@@ -102,8 +127,34 @@ fn encode_within<R>(
     }
     asks.iter().for_each(|ask| bytes.extend(ask.to_le_bytes()));
     bytes.extend((lives.len() as u16).to_le_bytes());
-    bytes.extend((asks.len() as u16).to_le_bytes());
+    let has_headers = if trace.is_some() { HAS_HEADERS } else { 0 };
+    bytes.extend((asks.len() as u16 | has_headers).to_le_bytes());
     Ok((result, bytes))
+}
+
+/// Writes headers, and then their length. Each has less than 64 KiB, and so have all together.
+fn put_headers(bytes: &mut Vec<u8>, headers: &[(u8, &[u8])]) {
+    let begin = bytes.len();
+    for (sort, header) in headers {
+        bytes.push(*sort);
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(*header);
+    }
+    bytes.extend(((bytes.len() - begin) as u16).to_le_bytes());
+}
+
+/// The header with the context of a trace, if there is one. An error if the headers are torn.
+fn trace_in(mut headers: &[u8]) -> Result<Option<&[u8]>, BadTables> {
+    let mut trace = None;
+    while let Some((sort, rest)) = headers.split_first() {
+        let (length, rest) = rest.split_first_chunk::<2>().ok_or(BadTables)?;
+        let (header, rest) = rest.split_at_checked(u16::from_le_bytes(*length).into()).ok_or(BadTables)?;
+        if *sort == TRACE {
+            trace = Some(header);
+        }
+        headers = rest;
+    }
+    Ok(trace)
 }
 
 /// The bytes of the other side are not a value with its tables.
@@ -118,13 +169,15 @@ type LifeTable = Vec<(Life, u32)>;
 pub(crate) struct Opened<'b> {
     /// The bytes of the value.
     pub(crate) value: &'b [u8],
+    /// The context of a trace, as a propagator has written it.
+    pub(crate) trace: Option<&'b [u8]>,
     scope: Rc<Scope>,
 }
 
 /// Looks at the tables behind a value.
 pub(crate) fn open<'b>(side: &Arc<Side>, bytes: &'b [u8]) -> Result<Opened<'b>, BoxError> {
-    let (value, lives, asks) = split(bytes).ok_or(BadTables)?;
-    Ok(Opened { value, scope: Rc::new(Scope::reading(side.clone(), lives, asks)) })
+    let (value, headers, lives, asks) = split(bytes).ok_or(BadTables)?;
+    Ok(Opened { value, trace: trace_in(headers)?, scope: Rc::new(Scope::reading(side.clone(), lives, asks)) })
 }
 
 impl Opened<'_> {
@@ -149,16 +202,21 @@ impl Opened<'_> {
     }
 }
 
-/// The bytes of the value, and the two tables behind it.
-fn split(bytes: &[u8]) -> Option<(&[u8], LifeTable, Vec<u64>)> {
+/// The bytes of a value, its headers, and the two tables behind them.
+type Parts<'b> = (&'b [u8], &'b [u8], LifeTable, Vec<u64>);
+
+fn split(bytes: &[u8]) -> Option<Parts<'_>> {
     let (rest, asks) = bytes.split_last_chunk::<2>()?;
     let (rest, lives) = rest.split_last_chunk::<2>()?;
-    let (lives, asks) = (usize::from(u16::from_le_bytes(*lives)), usize::from(u16::from_le_bytes(*asks)));
+    let (lives, asks) = (u16::from_le_bytes(*lives), u16::from_le_bytes(*asks));
+    let has_headers = asks & HAS_HEADERS != 0;
+    let (lives, asks) = (usize::from(lives), usize::from(asks & !HAS_HEADERS));
     if lives > MAX_LIVES || asks > MAX_ASKS {
         return None;
     }
     let (rest, asks) = rest.split_at_checked(rest.len().checked_sub(asks * ASK)?)?;
-    let (value, lives) = rest.split_at_checked(rest.len().checked_sub(lives * LIFE)?)?;
+    let (rest, lives) = rest.split_at_checked(rest.len().checked_sub(lives * LIFE)?)?;
+    let (value, headers) = if has_headers { split_headers(rest)? } else { (rest, &[][..]) };
     let life = |entry: &[u8]| {
         let (sort, entry) = entry.split_first()?;
         let (number, wish) = entry.split_first_chunk::<8>()?;
@@ -172,7 +230,12 @@ fn split(bytes: &[u8]) -> Option<(&[u8], LifeTable, Vec<u64>)> {
     };
     let lives: Option<LifeTable> = lives.chunks_exact(LIFE).map(life).collect();
     let asks = asks.chunks_exact(ASK).filter_map(|number| Some(u64::from_le_bytes(number.try_into().ok()?)));
-    Some((value, lives?, asks.collect()))
+    Some((value, headers, lives?, asks.collect()))
+}
+
+fn split_headers(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (rest, length) = bytes.split_last_chunk::<2>()?;
+    rest.split_at_checked(rest.len().checked_sub(u16::from_le_bytes(*length).into())?)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use self::spawning::Starting;
 pub(crate) use self::spawning::end_unreported;
-use super::codec::{self, Encoded, Opened};
+use super::codec::{self, Encoded, FIRST_WITH_HEADERS, Opened};
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
@@ -44,10 +44,12 @@ use crate::process::command::why_dead;
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
 use crate::process::no_such_process::NoSuchProcessError;
+use crate::process::propagation::{self, TraceContext, in_trace, with_trace};
 use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
 use crate::runtime::{Core, ExitWatcher};
 use crate::sched::non_local::AnyMessage;
 use crate::sched::outbox::Outbox;
+use crate::sched::trace_marks::{Context, MessageTrace};
 
 /// A frame on its way out.
 pub(crate) struct Item {
@@ -215,10 +217,10 @@ impl Connection {
     pub(crate) fn post(
         &self,
         (from, to): (Option<Pid>, Pid),
-        message: AnyMessage,
+        (message, trace): (AnyMessage, Option<&Context>),
         is_held: bool,
     ) -> Result<(), (AnyMessage, NodeError)> {
-        let (letter, encoded) = match self.encode(from, to, &*message) {
+        let (letter, encoded) = match self.encode((from, to), &*message, trace) {
             Ok(encoded) => encoded,
             Err(why) => return Err((message, why)),
         };
@@ -242,17 +244,29 @@ impl Connection {
         self.wire.outgoing_as(id, &self.taken).err().map(why_not_sent)
     }
 
-    fn encode(&self, from: Option<Pid>, to: Pid, message: &dyn Any) -> Result<(Letter, Encoded), NodeError> {
+    fn encode(
+        &self,
+        (from, to): (Option<Pid>, Pid),
+        message: &dyn Any,
+        trace: Option<&Context>,
+    ) -> Result<(Letter, Encoded), NodeError> {
+        let trace = trace.and_then(|trace| self.trace_header(trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let (_, encoded) = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
-                put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
-                output.begin_value(outgoing.limit);
-                outgoing.encode(message, output)
-            })?;
+            let (_, encoded) =
+                codec::encode_in_trace(&self.side, (word(from), MAX_BYTES), trace.as_deref(), |output| {
+                    put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
+                    output.begin_value(outgoing.limit);
+                    outgoing.encode(message, output)
+                })?;
             Ok((Letter { to, others: None, from, type_name: outgoing.type_name }, encoded))
         };
         encode().map_err(why_not_sent)
+    }
+
+    /// The header with the context of a message, if the propagator can write it and the other node knows headers.
+    fn trace_header(&self, trace: &Context) -> Option<Vec<u8>> {
+        if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
     /// Whether there is room for messages. If not, the node is told when there is.
@@ -418,13 +432,19 @@ impl Connection {
         if !self.here.has(to) || from.is_some_and(|from| !self.there.has(from)) {
             return Err(BadFrame("a message has a sender or a receiver of another node".into()));
         }
-        let mut outbox = Outbox::default();
-        let decoded = opened.decode(Some(to), || decode(bytes, &mut outbox));
+        let core = self.core.upgrade();
+        let propagator = core.as_ref().and_then(|core| core.road.propagator.clone());
+        let trace = opened.trace.zip(propagator.as_ref());
+        let trace = MessageTrace::new(trace.and_then(|(bytes, propagator)| propagation::decode(&**propagator, bytes)));
+        let context = trace.get().map(|context| &**context);
+        let mut outbox = Outbox::with_traces(propagator.filter(|_| context.is_some()));
+        // The lane asks the propagator for the context in which the message is put there.
+        let decoded = in_trace(context, || opened.decode(Some(to), || decode(bytes, &mut outbox)));
         let imported = self.note_imported(opened);
-        let (Some(core), Ok(lane)) = (self.core.upgrade(), &decoded) else {
+        let (Some(core), Ok(lane)) = (core, &decoded) else {
             let why = match decoded {
                 Ok(_) => CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded),
-                Err(error) => self.bury_spoilt((from, to), type_name, &*error),
+                Err(error) => self.bury_spoilt((from, to), (type_name, context), &*error),
             };
             // Those that were decoded before the error have told their askers.
             self.answer_missing(opened, &imported, (Some(to), &why));
@@ -453,13 +473,14 @@ impl Connection {
     fn bury_spoilt(
         &self,
         (from, to): (Option<Pid>, Pid),
-        type_name: &'static str,
+        (type_name, context): (&'static str, Option<&dyn TraceContext>),
         error: &(dyn std::error::Error + Send + Sync),
     ) -> CommandError {
         let why = error.to_string();
         tell_log(|| tracing::warn!(%to, message = type_name, %why, "a message cannot be decoded"));
         if let Some(core) = self.core.upgrade() {
-            core.bury_unsent(&DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NotDecoded) });
+            let letter = DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NotDecoded) };
+            with_trace(context, &letter, |letter| core.bury_unsent(letter));
         }
         CommandError::Node { pid: to, why: NodeError::NotDecoded { why } }
     }

@@ -24,6 +24,7 @@ use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::{Control, Signal};
 use crate::sched::non_local::{AnyMessage, NeedsRoom, NonLocal, Settled, Stop, Waiter};
+use crate::sched::trace_marks::Context;
 
 /// Ends the connections of a node.
 pub(crate) trait Leave: Send + Sync {
@@ -314,7 +315,13 @@ impl NonLocal for Node {
         life.is_some() && life != self.store.map(|(id, _)| Life::Store(id))
     }
 
-    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+    fn post(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
         let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
         let refused = |(message, why)| (message, SendError::Node { pid: to, why });
         if let Some(order) = message.downcast_ref::<SpawnOrder>() {
@@ -329,12 +336,18 @@ impl NonLocal for Node {
         if from.is_none() && self.waiting.has_outside(connection.there().node) {
             return Err(refused((message, NodeError::Busy)));
         }
-        connection.post((from, to), message, false).map_err(refused)
+        connection.post((from, to), (message, trace), false).map_err(refused)
     }
 
-    fn post_in_turn(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+    fn post_in_turn(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
         let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
-        let posted = connection.post((from, to), message, from.is_some());
+        let posted = connection.post((from, to), (message, trace), from.is_some());
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
@@ -354,15 +367,21 @@ impl NonLocal for Node {
         Some(SendError::Node { pid: to, why })
     }
 
-    fn post_converted(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+    fn post_converted(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
         let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
-        let posted = connection.post((from, to), message, true);
+        let posted = connection.post((from, to), (message, trace), true);
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
-    fn bury_converted(&self, to: Pid, refused: (AnyMessage, SendError), type_name: &'static str) {
+    fn bury_converted(&self, to: Pid, refused: (AnyMessage, SendError), message: (&'static str, Option<&Context>)) {
         match self.core.upgrade() {
-            Some(core) => core.road.bury_converted(to, refused, type_name, |_| ()),
+            Some(core) => core.road.bury_converted(to, refused, message, |_| ()),
             None => drop_contained(refused),
         }
     }

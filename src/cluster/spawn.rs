@@ -124,7 +124,7 @@ impl Cluster {
         let options = FarOptions::of(options, || 0).map_err(failed)?;
         let order = SpawnOrder::new::<P>(argument, options, Reply::new(ask.clone()));
         let node = self.members.node().ok_or(CommandError::Node { pid: target, why: NodeError::NodeDown })?;
-        node.post(None, target, Box::new(order)).map_err(|(order, why)| {
+        node.post(None, target, Box::new(order), None).map_err(|(order, why)| {
             ask.give_up(why.into());
             drop_contained(order);
             CommandError::Dropped

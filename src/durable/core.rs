@@ -436,7 +436,7 @@ impl StoreCore {
             }
         };
         let mut given = Vec::new();
-        for (index, Letter { to, stored, message, type_name }) in mail.into_iter().enumerate() {
+        for (index, Letter { to, stored, message, type_name, trace }) in mail.into_iter().enumerate() {
             let place = self.number_of(to).and_then(|serial| serials.binary_search(&serial).ok());
             let number = stored.as_ref().map(|(number, _)| *number);
             let mail = Mail {
@@ -446,6 +446,7 @@ impl StoreCore {
                 from: Some(from),
                 message,
                 stored: stored.map(|(_, stored)| stored),
+                trace,
             };
             let kind = self.messages.get(&(*mail.message).type_id());
             let to_give = match (place, kind) {

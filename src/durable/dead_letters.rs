@@ -38,6 +38,7 @@ impl StoreCore {
             format: stored.format,
             message: stored.bytes.clone(),
             questions: stored.questions.clone(),
+            trace: None,
         };
         let why = if reason == DeadLetterReason::WrongType { WhyDead::WrongType } else { WhyDead::Ended };
         self.dead_rows((serial, number), stored, why)
@@ -68,6 +69,7 @@ impl StoreCore {
                 format: kept.stored.format,
                 message: kept.stored.bytes.clone(),
                 questions: kept.stored.questions.clone(),
+                trace: None,
             };
             self.dead_rows((resident.serial, *number), mail, WhyDead::Ended)
         };

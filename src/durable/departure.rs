@@ -12,7 +12,8 @@ use super::trail::Traced;
 use crate::outcome::{Exit, drop_contained, tell_log};
 use crate::primitives::{Arc, lock};
 use crate::sched::body::{LastWord, Machine, Stepped, TurnNote};
-use crate::sched::mailbox::{Envelope, Mailbox};
+use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
+use crate::sched::trace_marks::MessageTrace;
 use crate::sched::turn::Engine;
 
 impl<P: Durable> DurableMachine<P> {
@@ -54,9 +55,13 @@ impl<P: Durable> DurableMachine<P> {
     /// letters. If it has ended, its last record has removed them. Then they are dead letters of their real senders.
     pub(super) fn sift(&self, mailbox: &mut Mailbox<P::Message>) {
         let has_ended = self.has_ended();
-        let all: Vec<Envelope<P::Message>> = std::iter::from_fn(|| mailbox.pop_message()).collect();
+        let pop = || {
+            let trace = MessageTrace::new(mailbox.take_mark());
+            Some((mailbox.pop_message()?, trace))
+        };
+        let all: Vec<(Envelope<P::Message>, MessageTrace)> = std::iter::from_fn(pop).collect();
         let mut stored = 0;
-        for envelope in all {
+        for (envelope, mut trace) in all {
             let number = envelope.from.and_then(|from| self.store.number_of(from));
             let sender = number.and_then(|number| lock(&self.resident.mail).get(&number).map(|kept| kept.from));
             match sender {
@@ -65,8 +70,10 @@ impl<P: Durable> DurableMachine<P> {
                 Some(_) => {
                     stored += 1;
                     drop_contained(envelope);
+                    continue;
                 }
             }
+            trace.take().into_iter().for_each(|trace| mailbox.mark(trace));
         }
         self.store.take_back(stored);
     }

@@ -1,6 +1,6 @@
 //! Yields that wait until the record of their step is on disk.
 
-use std::mem::{replace, take};
+use std::mem::take;
 use std::time::Duration;
 
 use super::core::StoreCore;
@@ -101,7 +101,7 @@ impl Sorted {
             let order = match order {
                 Order::Send { lane, count, to } if to.node() == store.run.store => {
                     let letters = (0..count).map_while(|_| out.outbox.lane(lane).pop());
-                    inside.extend(letters.map(|(message, type_name)| Letter { to, message, type_name, stored: None }));
+                    inside.extend(letters.map(|popped| Letter::new(to, popped, None)));
                     continue;
                 }
                 Order::Send { lane, count, to } => {
@@ -263,7 +263,7 @@ impl Held {
         let Held { orders, yields, outbox, .. } = self;
         orders.into_iter().for_each(|order| out.orders.push(order));
         out.yields = yields;
-        drop(replace(&mut out.outbox, outbox));
+        out.outbox.replace_lanes(outbox);
     }
 
     /// Adds children that do not begin, so that they are dropped as those of any failed step.

@@ -7,6 +7,7 @@ use super::residency::StoredBytes;
 use super::rows::{self, StoredMail};
 use crate::outcome::{Failure, contain};
 use crate::pid::Pid;
+use crate::process::propagation::encode;
 
 impl StoreCore {
     /// Gives messages their stored form, if they can have one, and their numbers in order.
@@ -37,6 +38,7 @@ impl StoreCore {
             format: stored.format,
             message: stored.bytes.clone(),
             questions: stored.questions.clone(),
+            trace: letter.trace.get().and_then(|trace| encode(&**trace)),
         };
         Ok(Some(rows::mail(self.number_of(letter.to).unwrap_or_default(), *number, &mail)?))
     }

@@ -6,7 +6,7 @@ use super::contract::Durable;
 use super::core::StoreCore;
 use super::journal::Position;
 use super::notice::end_of_parent;
-use super::residency::{Call, Resident, StoredBytes};
+use super::residency::{Call, Kept, Resident};
 use super::rows::{Order, StoredEvent, StoredHead};
 use super::ties::Ties;
 use crate::pid::Pid;
@@ -19,13 +19,20 @@ use crate::sched::mailbox::{AnyMailbox, Control, Signal};
 /// A stored event, and the answer if it is one.
 pub(super) type LoadedEvent = ((u8, u64), StoredEvent, Option<Answer>);
 
+/// A stored message.
+pub(super) struct LoadedMail<M> {
+    pub(super) number: u64,
+    pub(super) kept: Kept,
+    pub(super) message: M,
+}
+
 /// A process as it was read from the store, or as it is begun.
 pub(super) struct Loaded<P: Durable> {
     pub(super) process: P,
     pub(super) state: Vec<u8>,
     pub(super) head: StoredHead,
     /// Its messages, in order.
-    pub(super) mail: Vec<(u64, Option<Pid>, StoredBytes, P::Message)>,
+    pub(super) mail: Vec<LoadedMail<P::Message>>,
     /// The classes of the timers and commands that are stored, by their tags.
     pub(super) open: BTreeMap<u64, u8>,
     pub(super) ties: Ties,

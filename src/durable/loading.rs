@@ -11,12 +11,12 @@ use super::contract::{Durable, Encoded};
 use super::core::{Found, Kind, MakeBody, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
 use super::left::Left;
-use super::loaded::Loaded;
+use super::loaded::{Loaded, LoadedMail};
 use super::machine::body_of;
 use super::monitors::watcher_of;
 use super::new_child::ChildType;
 use super::repair::NotRepaired;
-use super::residency::{Call, Given, Place, Resident, StoredBytes, bury};
+use super::residency::{Call, Given, Kept, Place, Resident, StoredBytes, bury};
 use super::rows::{
     self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, REQUESTS, StoredEvent, StoredExit,
     StoredMail, StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
@@ -25,10 +25,12 @@ use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
 use crate::outcome::{BoxError, contain, drop_contained, tell_log};
 use crate::primitives::Arc;
+use crate::process::propagation::decode;
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::Core;
 use crate::sched::body::{Ready, Yield};
 use crate::sched::outbox::Outbox;
+use crate::sched::trace_marks::{Context, MessageTrace};
 use crate::sched::turn::Engine;
 
 impl Kind {
@@ -71,9 +73,10 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
             Unreadable { error, event: Some(FailedEvent::Mail(*number)) }
         })?;
         let from = stored.from.and_then(|from| store.run.read(from));
-        let StoredMail { format, message: bytes, questions, .. } = stored.clone();
-        let stored = StoredBytes { format, bytes, questions };
-        messages.push((*number, from, stored, message));
+        let StoredMail { format, message: bytes, questions, trace, .. } = stored.clone();
+        let trace = MessageTrace::new(trace.and_then(|trace| store.read_trace(&trace)));
+        let kept = Kept { from, stored: StoredBytes { format, bytes, questions }, trace };
+        messages.push(LoadedMail { number: *number, kept, message });
     }
     let timers = timers.iter().map(|(tag, _)| (*tag, TIMERS));
     let run = ties.children.keys().map(|tag| (*tag, CHILDREN));
@@ -123,6 +126,12 @@ impl Read {
 }
 
 impl StoreCore {
+    /// Reads the context of a stored message, if the runtime has a propagator that knows it.
+    fn read_trace(&self, bytes: &[u8]) -> Option<Context> {
+        let propagator = self.core()?.road.propagator.clone()?;
+        decode(&*propagator, bytes)
+    }
+
     /// Has the journal opened anew after an error of the tables. Damage concerns one row only, and is returned.
     pub(super) fn tables_failed<'a>(&self, life: Life, error: &'a JournalError) -> Option<&'a Damage> {
         match error {

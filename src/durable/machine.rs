@@ -18,11 +18,11 @@ use super::contract::{Durable, Encoded};
 use super::core::{Made, StepError, StoreCore};
 use super::held::Held;
 use super::journal::Position;
-use super::loaded::{Loaded, offer_events};
+use super::loaded::{Loaded, LoadedMail, offer_events};
 use super::mail_tap::MailTap;
 use super::next_kind::NextKind;
 use super::outside::OutsideSeen;
-use super::residency::{Call, Kept, Resident, Taken};
+use super::residency::{Call, Resident, Taken};
 use super::rest::Sleeper;
 use super::results::is_shutdown;
 use super::rows::{Rest, StoredExit, StoredHead};
@@ -31,6 +31,7 @@ use crate::outcome::{BoxError, Exit, Failure, contain, drop_contained, tell_log}
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
+use crate::process::propagation::{StepEnd, end_span};
 use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
 use crate::process::{CommandError, EntryArgs, WaitedForNothing};
@@ -77,23 +78,22 @@ pub(super) fn body_of<P: Durable>(
     typed.keep_output();
     let (mut queued, mut needless) = (0, Vec::<AnyMessage>::new());
     // Also of messages that wait elsewhere.
-    let senders: HashSet<Pid> = mail.iter().filter_map(|(_, from, ..)| *from).collect();
+    let senders: HashSet<Pid> = mail.iter().filter_map(|mail| mail.kept.from).collect();
     {
-        let mut kept = lock(&resident.mail);
-        for (number, from, stored, message) in mail {
+        let mut all = lock(&resident.mail);
+        for LoadedMail { number, kept, message } in mail {
             if without.contains(&number) {
-                needless.push(Box::new(message));
+                needless.push(Box::new((message, kept)));
                 continue;
             }
             queued += 1;
-            let from = match store.ticket(number) {
-                Some(ticket) => {
-                    kept.insert(number, Kept { from, stored });
-                    Some(ticket)
-                }
-                None => from,
-            };
+            let (mut from, mut trace) = (kept.from, kept.trace.clone());
+            if let Some(ticket) = store.ticket(number) {
+                all.insert(number, kept);
+                from = Some(ticket);
+            }
             typed.waiting().messages.push(Envelope { from, message });
+            trace.take().into_iter().for_each(|trace| typed.waiting().mark(trace));
         }
     }
     let answered = offer_events((&store, &resident), &mut typed, events, (&ties, &senders));
@@ -231,6 +231,10 @@ impl<P: Durable> DurableMachine<P> {
         (tags, failure, questions): (u64, Failure, u32),
     ) -> Stepped {
         self.next_kind = None;
+        if out.outbox.has_traces() {
+            // For the road, the process goes on.
+            end_span(StepEnd::Failed(&Exit::Failed(failure.clone())));
+        }
         drop_contained(out.failure.take());
         drop_contained(out.successor.take());
         out.renounce();

@@ -2,7 +2,7 @@
 
 use super::contract::Durable;
 use super::machine::DurableMachine;
-use super::residency::{StoredBytes, Taken};
+use super::residency::{Kept, StoredBytes, Taken};
 use super::rows::{self, FailedEvent, StoredEvent};
 use crate::outcome::contain;
 use crate::pid::Pid;
@@ -17,13 +17,15 @@ impl<P: Durable> DurableMachine<P> {
         let Taken { mail, answers, cancels, downs, exits, .. } = taken;
         let mut unreadable = None;
         for number in mail {
-            let stored = lock(&self.resident.mail).get(&number).map(|kept| kept.stored.clone());
-            let Some(StoredBytes { format, bytes, .. }) = stored else { continue };
+            let kept = |kept: &Kept| (kept.stored.clone(), kept.trace.clone());
+            let stored = lock(&self.resident.mail).get(&number).map(kept);
+            let Some((StoredBytes { format, bytes, .. }, mut trace)) = stored else { continue };
             let (decoded, _) = self.store.code(|| contain(|| format.decode::<P::Message>(&bytes)));
             match decoded.unwrap_or_else(|panic| Err(Box::new(panic))) {
                 Ok(message) => {
                     let is_later = |from: Pid| self.store.number_of(from).is_some_and(|other| other > number);
-                    self.typed.put_back(Envelope { from: self.store.ticket(number), message }, is_later);
+                    let envelope = Envelope { from: self.store.ticket(number), message };
+                    self.typed.put_back((envelope, trace.take()), is_later);
                 }
                 Err(error) => {
                     unreadable = Some((FailedEvent::Mail(number), format!("a message cannot be read: {error}")));

@@ -96,13 +96,13 @@ impl StoreCore {
             ask.store_no_longer(ReplyKey::Question(key));
             return None;
         };
-        let (message, type_name) = out.outbox.lane(lane).pop()?;
+        let popped = out.outbox.lane(lane).pop()?;
         ask.store();
         let stored = Some((0, StoredBytes { format: kind.format, bytes, questions }));
         let millis = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let deadline = self.wall_millis().saturating_add(millis).min(i64::MAX as u64);
         let deadline = (limit < Duration::MAX).then_some(deadline);
-        Some((NewQuestion { tag, deadline }, Letter { to, message, type_name, stored }))
+        Some((NewQuestion { tag, deadline }, Letter::new(to, popped, stored)))
     }
 
     /// The notice that a question has no answer.

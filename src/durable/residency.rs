@@ -18,14 +18,16 @@ use super::tail::Life;
 use crate::outcome::{BoxError, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
+use crate::process::propagation::with_trace;
 use crate::process::reply::{Ask, QuestionKey};
 use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down, ExitSignal};
 use crate::sched::body::Ready;
 use crate::sched::cell::Missed;
-use crate::sched::mailbox::{Envelope, Mailbox};
+use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
 use crate::sched::non_local::AnyMessage;
 use crate::sched::resident_waker::PollRequests;
 use crate::sched::road::Road;
+use crate::sched::trace_marks::MessageTrace;
 
 const SHARDS: usize = 64;
 
@@ -87,6 +89,8 @@ pub(super) struct Mail {
     pub(super) from: Option<Pid>,
     pub(super) message: AnyMessage,
     pub(super) stored: Option<StoredBytes>,
+    /// The context in which it was sent.
+    pub(super) trace: MessageTrace,
 }
 
 impl Mail {
@@ -105,8 +109,11 @@ pub(super) struct StoredBytes {
     pub(super) questions: Vec<QuestionKey>,
 }
 
-/// Puts a message into the mailbox of an ordinary process. Returns the body that this woke.
-type Post = fn(&Road, Pid, Option<Pid>, AnyMessage) -> Result<Option<Ready>, AnyMessage>;
+/// Puts a message with its trace into the mailbox of an ordinary process. Returns the body that this woke.
+type Post = fn(&Road, Pid, Option<Pid>, Posted) -> Result<Option<Ready>, Posted>;
+
+/// A message and its trace.
+type Posted = (AnyMessage, MessageTrace);
 
 /// Calls that need the type of a message.
 pub(super) struct MessageType {
@@ -140,13 +147,17 @@ fn post<M: Send + 'static>(
     road: &Road,
     to: Pid,
     from: Option<Pid>,
-    message: AnyMessage,
-) -> Result<Option<Ready>, AnyMessage> {
-    let mut message = Some(*message.downcast::<M>()?);
+    (message, mut trace): Posted,
+) -> Result<Option<Ready>, Posted> {
+    let mut message = match message.downcast::<M>() {
+        Ok(message) => Some(*message),
+        Err(message) => return Err((message, trace)),
+    };
     let posted = road.table.cell(to).ok_or(Missed::NoSuchProcess).and_then(|cell| {
         cell.post(to, |mailbox, _| {
             let mailbox = (mailbox as &mut dyn Any).downcast_mut::<Mailbox<M>>()?;
             mailbox.messages.push(Envelope { from, message: message.take()? });
+            trace.take().into_iter().for_each(|trace| mailbox.mark(trace));
             Some(1)
         })
     });
@@ -155,7 +166,7 @@ fn post<M: Send + 'static>(
             road.outside.add(&road.outside.accepted, 1);
             Ok(ready)
         }
-        (_, Some(message)) => Err(Box::new(message)),
+        (_, Some(message)) => Err((Box::new(message), trace)),
         (Err(_), None) => Ok(None),
     }
 }
@@ -200,6 +211,8 @@ pub(super) struct Resident {
 pub(super) struct Kept {
     pub(super) from: Option<Pid>,
     pub(super) stored: StoredBytes,
+    /// The context in which it was sent, for a step that is repeated.
+    pub(super) trace: MessageTrace,
 }
 
 /// A stored request that no step has taken.
@@ -475,7 +488,7 @@ impl Residence {
                 // It is about to leave.
                 Err(mail) => {
                     self.place = Place::Leaving;
-                    self.waiting.push(mail);
+                    self.waiting.push(*mail);
                     Given::Kept
                 }
             },
@@ -519,8 +532,8 @@ impl Resident {
         kind: &MessageType,
         mut mail: Mail,
         ticket: impl Fn(u64) -> Option<Pid>,
-    ) -> Result<Option<Ready>, Mail> {
-        let Some(local) = self.local.get() else { return Err(mail) };
+    ) -> Result<Option<Ready>, Box<Mail>> {
+        let Some(local) = self.local.get() else { return Err(Box::new(mail)) };
         if let Some(position) = mail.rests_on {
             // First, because the step may take it at once.
             self.note_told(position);
@@ -528,14 +541,15 @@ impl Resident {
         let mut from = mail.from;
         if let (Some(number), Some(stored)) = (mail.number, &mail.stored) {
             // First, because the step may take it at once.
-            lock(&self.mail).insert(number, Kept { from, stored: stored.clone() });
+            let (stored, trace) = (stored.clone(), mail.trace.clone());
+            lock(&self.mail).insert(number, Kept { from, stored, trace });
             from = ticket(number);
         }
-        match (kind.post)(road, *local, from, mail.message) {
+        match (kind.post)(road, *local, from, (mail.message, mail.trace)) {
             Ok(ready) => Ok(ready),
-            Err(message) => {
-                mail.message = message;
-                Err(mail)
+            Err((message, trace)) => {
+                (mail.message, mail.trace) = (message, trace);
+                Err(Box::new(mail))
             }
         }
     }
@@ -546,6 +560,6 @@ pub(super) fn bury(road: &Road, type_name: &'static str, to: Pid, mail: Mail, re
     let shown = Some(&*mail.message as &dyn Any);
     let letter = DeadLetter { from: mail.from, type_name, message: shown, ..DeadLetter::new(to, reason) };
     road.outside.add(&road.outside.accepted, 1);
-    road.dead_letter(&road.outside, &letter);
+    with_trace(mail.trace.get().map(|trace| &**trace), &letter, |letter| road.dead_letter(&road.outside, letter));
     drop_contained(mail.message);
 }

@@ -409,6 +409,9 @@ pub(super) struct StoredMail {
     /// The stored questions whose replies it has. A dead letter has none: their askers were told.
     #[serde(skip)]
     pub(super) questions: Vec<QuestionKey>,
+    /// The context of its trace, as the propagator has written it. A dead letter has none.
+    #[serde(skip)]
+    pub(super) trace: Option<Vec<u8>>,
 }
 
 /// A message that no step will take.
@@ -586,17 +589,21 @@ impl StoredHead {
 pub(super) fn mail(serial: u64, number: u64, mail: &StoredMail) -> Result<Change, BoxError> {
     // By this time all processes with mail are found when the store is opened.
     let mut body = postcard::to_stdvec(mail)?;
-    if !mail.questions.is_empty() {
+    if !mail.questions.is_empty() || mail.trace.is_some() {
         body.append(&mut postcard::to_stdvec(&mail.questions)?);
     }
+    body.extend(mail.trace.iter().flatten());
     Ok(Change::Entry { serial, class: MAIL, number, row: Some(EntryRow { due: Some(0), body }) })
 }
 
-/// A message that waits, as its row has it. Most have no questions behind it.
+/// A message that waits, as its row has it. Most have nothing behind it. The others have their questions, and perhaps
+/// the context of their trace. An older program does not read the context.
 pub(super) fn read_mail(body: &[u8]) -> Option<StoredMail> {
     let (mut mail, rest) = postcard::take_from_bytes::<StoredMail>(body).ok()?;
     if !rest.is_empty() {
-        mail.questions = postcard::from_bytes(rest).ok()?;
+        let (questions, trace) = postcard::take_from_bytes(rest).ok()?;
+        mail.questions = questions;
+        mail.trace = (!trace.is_empty()).then(|| trace.to_vec());
     }
     Some(mail)
 }
@@ -727,3 +734,6 @@ pub(super) fn fact(name: &str, value: &impl Serialize) -> Result<Change, BoxErro
     let row = NameRow { serial: 0, body: postcard::to_stdvec(value)? };
     Ok(Change::Name { class: FACTS, name: name.to_owned(), row: Some(row) })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

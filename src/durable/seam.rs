@@ -18,6 +18,7 @@ use crate::sched::cell::{Missed, Missing};
 use crate::sched::engine::Engine;
 use crate::sched::mailbox::{Control, Signal};
 use crate::sched::non_local::{AnyMessage, LinkChange, NonLocal, Settled};
+use crate::sched::trace_marks::{Context, MessageTrace};
 
 impl NonLocal for StoreCore {
     #[cfg(feature = "cluster")]
@@ -25,8 +26,14 @@ impl NonLocal for StoreCore {
         Some((self.id, self.run.store))
     }
 
-    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        self.send(from, to, message, None)
+    fn post(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        self.send((from, to), message, MessageTrace::new(trace.cloned()), None)
     }
 
     fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed> {

@@ -15,6 +15,7 @@ use crate::pid::{Address, Pid};
 use crate::primitives::Ordering;
 use crate::process::SendError;
 use crate::sched::non_local::AnyMessage;
+use crate::sched::trace_marks::MessageTrace;
 
 /// A key that was used before.
 struct Known {
@@ -76,7 +77,8 @@ impl StoreCore {
         waiter: Waiter,
     ) -> Result<bool, (AnyMessage, SendError)> {
         let Some(core) = self.core() else { return Err((message, self.is_over(to))) };
-        let outgoing = self.outgoing((None, to), Some(key), message)?;
+        let trace = MessageTrace::new(core.road.current_trace());
+        let outgoing = self.outgoing((None, to), Some(key), message, trace)?;
         let name = outgoing.key_name(key);
         let mut keys = self.keys.enter();
         let known = match keys.get(&name) {

@@ -1,6 +1,7 @@
 //! A message comes to a durable process: it is stored, and goes to the process or into its residence.
 
 use std::fmt::Display;
+use std::mem::take;
 
 use super::core::{StoreCore, why_refused};
 use super::journal::{EncodedRecord, Position, Record};
@@ -10,9 +11,11 @@ use super::tail::{Life, Refused, Waiter};
 use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::primitives::Arc;
+use crate::process::propagation::encode;
 use crate::process::{NoSuchProcessError, SendError};
 use crate::runtime::Core;
 use crate::sched::non_local::AnyMessage;
+use crate::sched::trace_marks::MessageTrace;
 
 /// A message that is encoded.
 pub(super) struct Outgoing<'a> {
@@ -24,6 +27,7 @@ pub(super) struct Outgoing<'a> {
     life: Life,
     /// `None` for a message with a reply, which is not stored.
     stored: Option<(u64, StoredBytes, EncodedRecord)>,
+    trace: MessageTrace,
 }
 
 impl Outgoing<'_> {
@@ -54,13 +58,13 @@ impl StoreCore {
     /// Sends a message. The waiter is told when it is on disk.
     pub(super) fn send(
         &self,
-        from: Option<Pid>,
-        to: Pid,
+        (from, to): (Option<Pid>, Pid),
         message: AnyMessage,
+        trace: MessageTrace,
         waiter: Option<Waiter>,
     ) -> Result<(), (AnyMessage, SendError)> {
         let Some(core) = self.core() else { return Err((message, self.is_over(to))) };
-        let outgoing = self.outgoing((from, to), None, message)?;
+        let outgoing = self.outgoing((from, to), None, message, trace)?;
         if waiter.is_some() && outgoing.stored.is_none() {
             let why = "a message with a reply is not stored, so it has no receipt: send it with `Runtime::ask`";
             return Err((outgoing.into_message(), not_stored(to, &why)));
@@ -68,6 +72,17 @@ impl StoreCore {
         let sent = self.append_mail(&core, outgoing, waiter)?;
         self.finish_sent(&core, sent);
         Ok(())
+    }
+
+    /// Sends a message from outside. The waiter is told when it is on disk.
+    pub(super) fn send_from_outside(
+        &self,
+        to: Pid,
+        message: AnyMessage,
+        waiter: Waiter,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        let trace = MessageTrace::new(self.core().and_then(|core| core.road.current_trace()));
+        self.send((None, to), message, trace, Some(waiter))
     }
 
     /// Why nothing is sent when the runtime has ended.
@@ -92,6 +107,7 @@ impl StoreCore {
         (from, to): (Option<Pid>, Pid),
         key: Option<&str>,
         message: AnyMessage,
+        trace: MessageTrace,
     ) -> Result<Outgoing<'_>, (AnyMessage, SendError)> {
         let Some(serial) = self.number_of(to) else {
             return Err((message, NoSuchProcessError::RuntimeEnded.into()));
@@ -109,7 +125,7 @@ impl StoreCore {
         let life = self.tail.life();
         if has_reply {
             return match key {
-                None => Ok(Outgoing { from, to, serial, kind, message, life, stored: None }),
+                None => Ok(Outgoing { from, to, serial, kind, message, life, stored: None, trace }),
                 Some(_) => Err((message, not_stored(to, &"a message with a reply is not stored, so it has no key"))),
             };
         }
@@ -124,6 +140,7 @@ impl StoreCore {
             format: kind.format,
             message: bytes.clone(),
             questions: Vec::new(),
+            trace: trace.get().and_then(|trace| encode(&**trace)),
         };
         let record = rows::mail(serial, number, &mail).and_then(|change| {
             let mut changes = vec![change];
@@ -135,7 +152,7 @@ impl StoreCore {
         match record {
             Ok(record) => {
                 let stored = Some((number, StoredBytes { format: kind.format, bytes, questions: Vec::new() }, record));
-                Ok(Outgoing { from, to, serial, kind, message, life, stored })
+                Ok(Outgoing { from, to, serial, kind, message, life, stored, trace })
             }
             Err(error) => Err((message, not_stored(to, &error))),
         }
@@ -148,7 +165,7 @@ impl StoreCore {
         outgoing: Outgoing<'_>,
         waiter: Option<Waiter>,
     ) -> Result<Sent, (AnyMessage, SendError)> {
-        let Outgoing { from, to, serial, kind, message, life, stored } = outgoing;
+        let Outgoing { from, to, serial, kind, message, life, stored, mut trace } = outgoing;
         self.residency.enter(serial, |residence| {
             match &residence.place {
                 Place::Nobody => return Err((message, NoSuchProcessError::Pid(to).into())),
@@ -170,7 +187,8 @@ impl StoreCore {
             }
             let rests_on = position.filter(|_| !self.settings.ahead);
             let number = stored.as_ref().map(|(number, ..)| *number);
-            let mail = Mail { number, life, rests_on, from, message, stored: stored.map(|(_, stored, _)| stored) };
+            let stored = stored.map(|(_, stored, _)| stored);
+            let mail = Mail { number, life, rests_on, from, message, stored, trace: take(&mut trace) };
             let given = residence.take(&core.road, kind, mail, |number| self.ticket(number));
             Ok(Sent { to, name: kind.name, given, record: position.map(|position| (life, position)) })
         })

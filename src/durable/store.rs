@@ -526,7 +526,7 @@ impl Store {
             return Err(Rejected::new(message, why));
         }
         let (receipt, waiter) = Receipt::new(&self.inner.clock);
-        match self.inner.core.send(None, to.pid(), Box::new(message), Some(waiter)) {
+        match self.inner.core.send_from_outside(to.pid(), Box::new(message), waiter) {
             Ok(()) => Ok(receipt),
             Err((message, why)) => match message.downcast() {
                 Ok(message) => Err(Rejected::new(*message, why)),

@@ -12,7 +12,7 @@ use super::letter::Letter;
 use super::machine::DurableMachine;
 use super::naming::Named;
 use super::notice::Notice;
-use super::residency::Taken;
+use super::residency::{Kept, Taken};
 use super::rows::{self, DownExit, Rest, StoredExit, StoredHead};
 use super::ties::Ties;
 use super::trail::Traced;
@@ -143,10 +143,12 @@ impl<P: Durable> DurableMachine<P> {
         self.keep_replies(replies, &taken.dropped, &mut held);
         self.settle_questions(taken, questions, settled, is_over);
         self.settle_children(children, &taken.answers, &events);
-        {
+        // Dropped without the lock: a context of a trace is a user's value.
+        let stepped: Vec<Kept> = {
             let mut mail = lock(&self.resident.mail);
-            taken.mail.iter().for_each(|number| drop(mail.remove(number)));
-        }
+            taken.mail.iter().filter_map(|number| mail.remove(number)).collect()
+        };
+        drop(stepped);
         if is_over {
             self.resident.set_gone();
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use super::command::CancelRequest;
 use super::event_box::EventBox;
 use super::names::GroupEvent;
+use super::propagation::{begin_deferred, correct_sender, defer_span};
 use super::relation::{Down, ExitSignal, Recovered};
 use super::reply::Completion;
 use super::step_activity::{Sight, StepActivity};
@@ -378,23 +379,38 @@ impl<'a, M> Events<'a, M> {
         if tap.is_over() {
             return Next::Nothing;
         }
-        let next = self.look_untapped(has_signals, &mut |message| {
+        let mut tapped = |message: &M| {
             let is_wanted = wanted(message);
             if !is_wanted {
                 tap.passed(message);
             }
             is_wanted
-        });
+        };
+        let is_traced = self.is_traced();
+        let next = if is_traced {
+            // Until the tap has said who the sender is.
+            defer_span(|| self.find_traced(&mut tapped))
+        } else {
+            self.look_untapped(has_signals, &mut tapped)
+        };
         let taken = match &next {
             Next::Message => self.mailbox.messages.front_mut(),
             Next::Kept => self.kept.as_mut().and_then(|kept| Some(&mut kept.older.front_mut()?.envelope)),
             Next::Completed(_) | Next::Control(_) | Next::Nothing => None,
         };
         match (&next, taken) {
-            (_, Some(envelope)) => envelope.from = tap.taken(&envelope.message, envelope.from),
+            (_, Some(envelope)) => {
+                envelope.from = tap.taken(&envelope.message, envelope.from);
+                if is_traced {
+                    correct_sender(envelope.from);
+                }
+            }
             (Next::Completed(completion), _) => tap.completed(completion),
             (Next::Control(control), _) => tap.control(control),
             _ => tap.nothing(),
+        }
+        if is_traced {
+            begin_deferred();
         }
         next
     }

@@ -16,12 +16,25 @@ use crate::primitives::Arc;
 /// Give it to [`RuntimeBuilder::propagate`](crate::config::RuntimeBuilder::propagate).
 /// [`SpanPropagator`](crate::observe::SpanPropagator) follows the spans of `tracing`. The crate `procession-otel` has
 /// one for OpenTelemetry.
+///
+/// A trace goes on as long as its steps yield something. A process that sets its next timer in the step of the last one
+/// stays in the trace of the first timer for ever. A step leaves its trace by yielding while
+/// [`current`](Self::current) returns `None`. How to do this depends on the propagator.
 pub trait Propagator: Send + Sync + 'static {
     /// The context of the code that runs on this thread now. `None` outside of any trace.
     ///
     /// The runtime calls this for each message and each command, in the step that yields it, and for each message from
     /// outside, on the thread that sends it. It may call this several times for one of them.
     fn current(&self) -> Option<Arc<dyn TraceContext>>;
+
+    /// Reads a context that [`TraceContext::encode`] has written, on another node or in an earlier run of a store.
+    ///
+    /// The bytes may come from another node, so they may be anything. If they are no context, the message is outside
+    /// of any trace. This is what the default implementation says.
+    fn decode(&self, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
+        let _ = bytes;
+        None
+    }
 }
 
 /// A place in a trace. A message or a command carries it.
@@ -42,6 +55,15 @@ pub trait TraceContext: Send + Sync + 'static {
 
     /// Records that a message with this context became a dead letter.
     fn dead_letter(&self, letter: &DeadLetter<'_>);
+
+    /// Writes the context, so that it travels to another node or into a store. [`Propagator::decode`] reads it there.
+    ///
+    /// `None` if it cannot travel, as the default implementation says. Then the message is outside of any trace there.
+    /// So it is if there are more than 1,024 bytes. The runtime calls this for each message that leaves it, on any
+    /// thread.
+    fn encode(&self) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// The span of one step, from [`TraceContext::begin_step`].
@@ -91,10 +113,10 @@ pub enum TracedEvent {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StepEnd<'a> {
-    /// The step has returned `Ok`. Its yields are performed now. A failed step of a durable process, which is tried
-    /// again, ends in the same way.
+    /// The step has returned `Ok`. Its yields are performed now, or when they are on disk.
     Succeeded,
-    /// The step has failed. Its yields are dropped, so the trace ends there.
+    /// The step has failed. Its yields are dropped, so the trace ends there. A durable process tries it again, in
+    /// another span.
     Failed(&'a Exit),
 }
 
@@ -149,23 +171,32 @@ pub(crate) fn begin_span(context: Arc<dyn TraceContext>, event: TracedEvent) {
 
 /// Runs this, perhaps under a lock. A span begins only when [`begin_deferred`] is called.
 pub(crate) fn defer_span<R>(run: impl FnOnce() -> R) -> R {
-    /// Also ends the deferring if a predicate panics.
-    struct Deferring;
+    /// Also ends the deferring if a predicate panics. It may be within another one.
+    struct Deferring(bool);
 
     impl Drop for Deferring {
         fn drop(&mut self) {
-            STEPPED.with_borrow_mut(|stepped| stepped.defers = false);
+            STEPPED.with_borrow_mut(|stepped| stepped.defers = self.0);
         }
     }
 
-    STEPPED.with_borrow_mut(|stepped| stepped.defers = true);
-    let _deferring = Deferring;
+    let _deferring = Deferring(STEPPED.with_borrow_mut(|stepped| std::mem::replace(&mut stepped.defers, true)));
     run()
 }
 
-/// Begins the span that was deferred, if one was.
+/// Corrects the sender of the message whose span was deferred. A stored message has its number in this place.
+pub(crate) fn correct_sender(sender: Option<Pid>) {
+    STEPPED.with_borrow_mut(|stepped| {
+        if let Some((_, TracedEvent::Message { from, .. })) = &mut stepped.deferred {
+            *from = sender;
+        }
+    });
+}
+
+/// Begins the span that was deferred, if one was, unless it is deferred still.
 pub(crate) fn begin_deferred() {
-    if let Some((context, event)) = STEPPED.with_borrow_mut(|stepped| stepped.deferred.take()) {
+    let take = |stepped: &mut Stepped| if stepped.defers { None } else { stepped.deferred.take() };
+    if let Some((context, event)) = STEPPED.with_borrow_mut(take) {
         begin_span(context, event);
     }
 }
@@ -187,6 +218,26 @@ pub(crate) fn end_span(end: StepEnd<'_>) {
 /// Takes the context of the message of a step that has failed on the calling thread.
 pub(crate) fn take_failed() -> Option<Arc<dyn TraceContext>> {
     STEPPED.with_borrow_mut(|stepped| stepped.context.take())
+}
+
+/// The most bytes of a context that is written. A context of W3C has 55, and its list of vendors at most 512.
+#[cfg(any(feature = "cluster", feature = "durable"))]
+pub(crate) const LONGEST_CONTEXT: usize = 1_024;
+
+/// Writes a context, if it can travel.
+#[cfg(any(feature = "cluster", feature = "durable"))]
+pub(crate) fn encode(context: &dyn TraceContext) -> Option<Vec<u8>> {
+    let bytes = contained(|| context.encode()).flatten();
+    bytes.filter(|bytes| (1..=LONGEST_CONTEXT).contains(&bytes.len()))
+}
+
+/// Reads a context that came from elsewhere.
+#[cfg(any(feature = "cluster", feature = "durable"))]
+pub(crate) fn decode(propagator: &dyn Propagator, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
+    if bytes.len() > LONGEST_CONTEXT {
+        return None;
+    }
+    contained(|| propagator.decode(bytes)).flatten()
 }
 
 /// The context in which the calling thread runs.

@@ -18,6 +18,13 @@ use crate::primitives::Arc;
 /// A message keeps the span of its sender open until it is stepped, as `tracing` requires of the parent of a span. So
 /// does a command until it is answered. The propagator of `procession-otel` does not.
 ///
+/// Spans do not travel: a message to another node leaves its trace. So does the mail of a store when it is read from
+/// the disk. `procession-otel` has the traces of such programs go on.
+///
+/// A process that sets its next timer in the step of the last one stays in the trace of the first timer for ever. A
+/// step begins another trace if it yields within a span without a parent, for example
+/// `info_span!(parent: None, "tick")`.
+///
 /// The spans `step` and `start` at the level `TRACE`, which all steps have otherwise, are not there in a runtime with a
 /// propagator. Each of them would begin a trace.
 ///

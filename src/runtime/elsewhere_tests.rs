@@ -15,6 +15,7 @@ use crate::process::{
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::{Control, Signal};
 use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+use crate::sched::trace_marks::Context;
 use crate::wait::{until, wait};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -55,7 +56,13 @@ impl NonLocal for Elsewhere {
         node == far().node()
     }
 
-    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+    fn post(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        _: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
         if to != far() {
             return Err((message, NoSuchProcessError::Pid(to).into()));
         }

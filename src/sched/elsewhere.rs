@@ -17,13 +17,15 @@ use super::outbox::Lane;
 use super::road::OutsideExecutor;
 use super::road::Road;
 use super::room_queue::{QueuedSend, SendEnd};
+use super::trace_marks::{Context, MessageTrace};
 use crate::clock::{Clock, Deadline};
 use crate::outcome::{Rejected, drop_contained};
 #[cfg(feature = "cluster")]
 use crate::process::NodeError;
+use crate::process::propagation::with_trace;
 use crate::process::recipient::Route;
 use crate::process::{Answer, DeadLetter, DeadLetterReason, Pid, SendError};
-use crate::sched::outbox::Outbox;
+use crate::sched::outbox::{Outbox, Popped};
 
 impl Road {
     /// The seam, if this PID is one of another node and there is a seam.
@@ -123,11 +125,11 @@ impl Road {
         mut dead: impl FnMut(&DeadLetter<'_>),
     ) {
         for _ in 0..count {
-            let Some((message, type_name)) = lane.pop() else { break };
-            match self.post_elsewhere(elsewhere, (from, to), message) {
+            let Some(Popped { message, type_name, trace }) = lane.pop() else { break };
+            match self.post_elsewhere(elsewhere, (from, to), message, trace.get()) {
                 // It was counted as accepted, and is counted where it has gone.
                 Ok(()) => counters.take_back(&counters.accepted, 1),
-                Err(refused) => self.bury_refused(counters, (from, to), refused, type_name, &mut dead),
+                Err(refused) => self.bury_refused(counters, (from, to), refused, (type_name, trace.get()), &mut dead),
             }
         }
         lane.settle();
@@ -139,7 +141,7 @@ impl Road {
         counters: &Counters,
         (from, to): (Option<Pid>, Pid),
         (message, why): (AnyMessage, SendError),
-        type_name: &'static str,
+        (type_name, trace): (&'static str, Option<&Context>),
         mut dead: impl FnMut(&DeadLetter<'_>),
     ) {
         let why = with_type(why, type_name);
@@ -147,8 +149,10 @@ impl Road {
         let shown = Some(&*message as &dyn Any);
         let dead_letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
         let letter = DeadLetter { type_name, takes, message: shown, refused: Some(&why), ..dead_letter };
-        dead(&letter);
-        self.dead_letter(counters, &letter);
+        with_trace(trace.map(|trace| &**trace), &letter, |letter| {
+            dead(letter);
+            self.dead_letter(counters, letter);
+        });
         drop_contained(message);
     }
 
@@ -159,11 +163,12 @@ impl Road {
         elsewhere: &dyn NonLocal,
         (from, to): (Option<Pid>, Pid),
         message: AnyMessage,
+        trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let posted = elsewhere.post(from, to, message);
+        let posted = elsewhere.post(from, to, message, trace);
         #[cfg(feature = "cluster")]
         if let (Err((_, SendError::Node { why: NodeError::Busy, .. })), Some(from)) = (&posted, from) {
-            return posted.or_else(|(message, why)| self.hold_sender(elsewhere, (from, to), message, why));
+            return posted.or_else(|refused| self.hold_sender(elsewhere, (from, to), refused, trace));
         }
         posted
     }
@@ -173,13 +178,13 @@ impl Road {
         &self,
         elsewhere: &dyn NonLocal,
         (from, to): (Pid, Pid),
-        message: AnyMessage,
-        why: SendError,
+        (message, why): (AnyMessage, SendError),
+        trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
         let Some(cell) = self.table.cell(from).filter(|cell| cell.may_be_held(from)) else {
             return Err((message, why));
         };
-        elsewhere.post_in_turn(Some(from), to, message)?;
+        elsewhere.post_in_turn(Some(from), to, message, trace)?;
         // Before it is among those that wait, so that nobody lets it go in between.
         cell.hold_after_step(from);
         elsewhere.wait_for_room(to, Waiter::Process(from));
@@ -204,9 +209,10 @@ impl Road {
         mut send: QueuedSend,
         may_wait: bool,
     ) -> Option<(Pid, u64, Answer)> {
+        let trace = send.take_trace();
         let post = |message| match may_wait {
-            true => self.post_elsewhere(elsewhere, (Some(from), to), message),
-            false => elsewhere.post(Some(from), to, message),
+            true => self.post_elsewhere(elsewhere, (Some(from), to), message, trace.get()),
+            false => elsewhere.post(Some(from), to, message, trace.get()),
         };
         if let Some((message, type_name)) = send.take_boxed() {
             return match post(message) {
@@ -220,8 +226,8 @@ impl Road {
             return Some((from, send.number(), send.handed_back(why)));
         }
         let post = |message| match may_wait {
-            true => self.post_elsewhere(elsewhere, (Some(from), to), message),
-            false => elsewhere.post_converted(Some(from), to, message),
+            true => self.post_elsewhere(elsewhere, (Some(from), to), message, trace.get()),
+            false => elsewhere.post_converted(Some(from), to, message, trace.get()),
         };
         let panic = match send.convert().map(|mut converted| converted.take_boxed()) {
             Ok(converted) => {
@@ -229,7 +235,7 @@ impl Road {
                     && let Err(refused) = post(message)
                 {
                     counters.add(&counters.accepted, 1);
-                    self.bury_refused(counters, (Some(from), to), refused, type_name, |_| ());
+                    self.bury_refused(counters, (Some(from), to), refused, (type_name, trace.get()), |_| ());
                 }
                 None
             }
@@ -252,26 +258,27 @@ impl Road {
         if let Some(why) = elsewhere.why_not(to, route.kind(), NeedsRoom::Yes) {
             return Err(Rejected::new(message, why));
         }
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::with_traces(self.propagator.clone());
         let lane = route.push(&mut outbox, message);
-        if let Some((message, type_name)) = outbox.lane(lane).pop()
-            && let Err(refused) = elsewhere.post_converted(None, to, message)
+        if let Some(Popped { message, type_name, trace }) = outbox.lane(lane).pop()
+            && let Err(refused) = elsewhere.post_converted(None, to, message, trace.get())
         {
-            self.bury_converted(to, refused, type_name, dead);
+            self.bury_converted(to, refused, (type_name, trace.get()), dead);
         }
         Ok(())
     }
 
-    /// Reports a message from outside that was converted and then refused as a dead letter.
+    /// Reports a message from outside that was converted and then refused as a dead letter. `message` has the name of
+    /// its type, and its context.
     pub(crate) fn bury_converted(
         &self,
         to: Pid,
         refused: (AnyMessage, SendError),
-        type_name: &'static str,
+        message: (&'static str, Option<&Context>),
         dead: impl FnMut(&DeadLetter<'_>),
     ) {
         self.outside.add(&self.outside.accepted, 1);
-        self.bury_refused(&self.outside, (None, to), refused, type_name, dead);
+        self.bury_refused(&self.outside, (None, to), refused, message, dead);
     }
 }
 
@@ -281,8 +288,9 @@ pub(super) fn offer_elsewhere<M: Send + 'static>(
     elsewhere: &dyn NonLocal,
     to: Pid,
     message: M,
+    trace: &MessageTrace,
 ) -> Result<(), Rejected<M, SendError>> {
-    let refused = elsewhere.post(None, to, Box::new(message));
+    let refused = elsewhere.post(None, to, Box::new(message), trace.get());
     refused.or_else(|(message, why)| match message.downcast() {
         Ok(message) => Err(Rejected::new(*message, with_type(why, type_name::<M>()))),
         // It has taken the message, and has handed another one back.

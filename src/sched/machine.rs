@@ -20,6 +20,8 @@ use crate::process::contract::{Process, Step, Upgrade};
 use crate::process::entry::{EntryArgs, EntryPoint};
 use crate::process::event::{Events, Kept, KeptMessage, Tap};
 use crate::process::step_activity::Sight;
+#[cfg(feature = "durable")]
+use crate::sched::trace_marks::Context;
 
 /// The latch that is set with the exit of a process. Joiners wait for it.
 pub(crate) type ExitLatch<O> = Latch<Exit<Arc<O>>>;
@@ -224,11 +226,18 @@ impl<P: Process> Typed<P> {
     }
 
     /// Puts a message back that a step has taken, in front of the first that `is_later`.
-    pub(crate) fn put_back(&mut self, message: Envelope<P::Message>, is_later: impl Fn(Pid) -> bool) {
+    pub(crate) fn put_back(
+        &mut self,
+        (envelope, context): (Envelope<P::Message>, Option<Context>),
+        is_later: impl Fn(Pid) -> bool,
+    ) {
+        if context.is_some() {
+            self.mailbox.signals.get_or_insert_default().traces.get_or_insert_default().keeps_one();
+        }
         let older = &mut self.kept().older;
         let is_later = |other: &KeptMessage<_>| other.envelope.from.is_some_and(&is_later);
         let place = older.iter().position(is_later).unwrap_or(older.len());
-        older.insert(place, message.into());
+        older.insert(place, KeptMessage { envelope, context });
     }
 
     /// Whether there are messages that earlier steps have left.

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use super::cell::{Missed, Missing};
 use super::mailbox::Signal;
+use super::trace_marks::Context;
 use crate::clock::{Clock, Deadline};
 use crate::outcome::Reason;
 #[cfg(feature = "cluster")]
@@ -107,13 +108,26 @@ pub(crate) trait NonLocal: Send + Sync {
     }
 
     /// Takes a message. Messages of one sender to one receiver keep their order. A refusal hands the message back.
-    fn post(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)>;
+    /// `trace` is the context of the message.
+    fn post(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)>;
 
     /// As `post`, for a sender whose turn it is: a message from outside that has waited, or that of a process which is
     /// held from now on. The latter is taken even if there is no room.
     #[cfg(feature = "cluster")]
-    fn post_in_turn(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        self.post(from, to, message)
+    fn post_in_turn(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        self.post(from, to, message, trace)
     }
 
     /// Has a sender wait for room at the node of this PID. It is told when there is room, or when the node is down. It
@@ -138,15 +152,21 @@ pub(crate) trait NonLocal: Send + Sync {
 
     /// As `post`, for a message that was converted because [`why_not`](Self::why_not) has found no reason against it.
     /// It is taken even if others have filled the room since.
-    fn post_converted(&self, from: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
-        self.post(from, to, message)
+    fn post_converted(
+        &self,
+        from: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        trace: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        self.post(from, to, message, trace)
     }
 
-    /// Reports a converted message that was refused as a dead letter. The name is that of its type.
+    /// Reports a converted message that was refused as a dead letter, with the name of its type and its context.
     #[cfg(feature = "cluster")]
-    fn bury_converted(&self, to: Pid, (message, why): (AnyMessage, SendError), type_name: &'static str) {
-        let _ = (to, why, type_name);
-        drop_contained(message);
+    fn bury_converted(&self, to: Pid, refused: (AnyMessage, SendError), message: (&'static str, Option<&Context>)) {
+        let _ = (to, message);
+        drop_contained(refused.0);
     }
 
     /// Takes a control signal, which overtakes messages.

@@ -13,7 +13,7 @@ use std::iter::repeat_n;
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::room_queue::QueuedSend;
-use super::trace_marks::{Context, TracedYields};
+use super::trace_marks::{Context, MessageTrace, TracedYields};
 use super::wait_sampler::WaitSampler;
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
@@ -39,6 +39,12 @@ impl Outbox {
     pub(crate) fn with_traces(propagator: Option<Arc<dyn Propagator>>) -> Outbox {
         let traces = propagator.map(|propagator| Box::new(TracedYields::new(propagator)));
         Outbox { traces, ..Outbox::default() }
+    }
+
+    /// Takes the messages of another outbox in place of those here, which were sent.
+    #[cfg(feature = "durable")]
+    pub(crate) fn replace_lanes(&mut self, other: Outbox) {
+        (self.lanes, self.last) = (other.lanes, other.last);
     }
 
     /// Whether the runtime has a propagator of traces.
@@ -190,8 +196,16 @@ pub(crate) trait Lane: Any + Send {
     #[cfg(feature = "durable")]
     fn forward(&mut self, count: usize, outbox: &mut Outbox) -> u32;
 
-    /// Takes the next message, and its type.
-    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)>;
+    /// Takes the next message.
+    fn pop(&mut self) -> Option<Popped>;
+}
+
+/// A message that was taken out of its lane.
+pub(crate) struct Popped {
+    pub(crate) message: Box<dyn Any + Send>,
+    /// The name of its type.
+    pub(crate) type_name: &'static str,
+    pub(crate) trace: MessageTrace,
 }
 
 struct LaneOf<M> {
@@ -342,8 +356,9 @@ impl<M: Send + 'static> Lane for LaneOf<M> {
         outbox.last as u32
     }
 
-    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
-        Some((Box::new(self.letters.pop_front()?), type_name::<M>()))
+    fn pop(&mut self) -> Option<Popped> {
+        let message = Box::new(self.letters.pop_front()?);
+        Some(Popped { message, type_name: type_name::<M>(), trace: MessageTrace::default() })
     }
 }
 

@@ -279,6 +279,11 @@ impl QueuedSend {
         self
     }
 
+    /// Takes the context of the message.
+    pub(super) fn take_trace(&mut self) -> MessageTrace {
+        std::mem::take(&mut self.context)
+    }
+
     /// Whether the message is converted when it has a place.
     pub(super) fn is_converted(&self) -> bool {
         self.message.is_converted()

@@ -17,7 +17,7 @@ use crate::sched::body::Ready;
 use crate::sched::bounded_mailbox::{Bounds, WaitingSender};
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox, Signal};
 use crate::sched::outbox::{Lane, Outbox};
-use crate::sched::trace_marks::Context;
+use crate::sched::trace_marks::{Context, MessageTrace};
 
 impl PollRequests for Road {
     fn request_poll(&self, pid: Pid) {
@@ -203,7 +203,7 @@ impl Road {
             let why = match posted {
                 Ok(_) => SendError::Full { pid: to, limit },
                 Err(Missed::NoSuchProcess) => match self.elsewhere(to) {
-                    Some(elsewhere) => return offer_elsewhere(elsewhere, to, message),
+                    Some(elsewhere) => return offer_elsewhere(elsewhere, to, message, &MessageTrace::new(context)),
                     None => NoSuchProcessError::Pid(to).into(),
                 },
                 Err(Missed::WrongType(takes)) => {

@@ -26,7 +26,7 @@ impl Road {
 
 #[cold]
 fn prepare_span(body: &mut Ready) {
-    step_begins(body.head.pid, body.machine.kind().process, body.head.name());
+    step_begins(body.head.sender(), body.machine.kind().process, body.head.name());
     next_step(body);
 }
 

@@ -33,7 +33,7 @@ use crate::process::propagation::{Propagator, TraceContext, current};
 pub(crate) type Context = Arc<dyn TraceContext>;
 
 /// The context of a message that waits elsewhere. Its destructor is the user's code, so a panic in it is contained.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct MessageTrace(Option<Context>);
 
 impl MessageTrace {
@@ -43,6 +43,10 @@ impl MessageTrace {
 
     pub(crate) fn take(&mut self) -> Option<Context> {
         self.0.take()
+    }
+
+    pub(crate) fn get(&self) -> Option<&Context> {
+        self.0.as_ref()
     }
 }
 

@@ -23,6 +23,8 @@ use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 #[cfg(feature = "cluster")]
 use super::non_local::{NeedsRoom, NonLocal, WaitingOutside};
 use super::outbox::Outbox;
+#[cfg(feature = "cluster")]
+use super::outbox::Popped;
 use super::trace_marks::{Context, MessageTrace};
 use crate::latch::Latch;
 use crate::outcome::{Panic, contain, drop_contained};
@@ -226,7 +228,7 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
 impl<T: Send + 'static> WaitingSend<T> {
     /// Converts the message for a process elsewhere, and sends it. It cannot be handed back any more, so a refusal is a
     /// dead letter.
-    fn convert_for(&self, to: &dyn NonLocal, route: &dyn Route<T>, message: T) -> Told {
+    fn convert_for(&self, to: &dyn NonLocal, route: &dyn Route<T>, message: T, trace: Option<&Context>) -> Told {
         let mut outbox = Outbox::default();
         let lane = match contain(|| route.push(&mut outbox, message)) {
             Ok(lane) => lane,
@@ -236,10 +238,10 @@ impl<T: Send + 'static> WaitingSend<T> {
             }
         };
         *lock(&self.slot) = Slot::Gone;
-        if let Some((message, type_name)) = outbox.lane(lane).pop()
-            && let Err(refused) = to.post_converted(None, self.to, message)
+        if let Some(Popped { message, type_name, .. }) = outbox.lane(lane).pop()
+            && let Err(refused) = to.post_converted(None, self.to, message, trace)
         {
-            to.bury_converted(self.to, refused, type_name);
+            to.bury_converted(self.to, refused, (type_name, trace));
         }
         Told::Sent
     }
@@ -259,8 +261,9 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
             }
         };
         // Without the lock, because an encoder and a conversion are user code.
+        let trace = lock(&self.context).get().cloned();
         let offered = match &self.route {
-            None => match to.post_in_turn(None, self.to, Box::new(message)) {
+            None => match to.post_in_turn(None, self.to, Box::new(message), trace.as_ref()) {
                 Ok(()) => {
                     *lock(&self.slot) = Slot::Gone;
                     Ok(Told::Sent)
@@ -271,10 +274,11 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                 },
             },
             Some(route) => match to.why_not(self.to, route.kind(), NeedsRoom::InTurn) {
-                None => Ok(self.convert_for(to, &**route, message)),
+                None => Ok(self.convert_for(to, &**route, message, trace.as_ref())),
                 Some(why) => Err((message, why)),
             },
         };
+        drop_contained(trace);
         let (told, waits) = match offered {
             Ok(told) => (Some(told), false),
             Err((message, why)) => {

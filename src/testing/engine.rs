@@ -235,7 +235,7 @@ impl TestEngine {
 
     fn send(&self, outbox: &mut Outbox, lane: u32, count: u32, to: Pid) {
         let sent =
-            (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|(message, type_name)| (to, message, type_name));
+            (0..count).filter_map(|_| outbox.lane(lane).pop()).map(|popped| (to, popped.message, popped.type_name));
         self.note(|notes| notes.sent.extend(sent));
     }
 }

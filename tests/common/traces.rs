@@ -21,6 +21,8 @@ pub(crate) struct Span {
     pub(crate) number: usize,
     pub(crate) parent: Option<usize>,
     pub(crate) pid: Option<Pid>,
+    /// The sender of the message, if it was a process.
+    pub(crate) from: Option<Pid>,
     pub(crate) process: String,
     pub(crate) name: Option<String>,
     /// The type of the message, or the tag of the command.
@@ -95,6 +97,11 @@ impl Traces {
         CURRENT.with_borrow(|current| current.last().copied())
     }
 
+    fn place(&self, span: usize) -> Arc<dyn TraceContext> {
+        self.0.contexts.fetch_add(1, Ordering::SeqCst);
+        Arc::new(Place { span, traces: self.clone() })
+    }
+
     fn note(&self, span: Span) -> usize {
         let mut spans = self.0.spans.lock().unwrap();
         let number = spans.len();
@@ -108,6 +115,7 @@ fn empty() -> Span {
         number: 0,
         parent: None,
         pid: None,
+        from: None,
         process: String::new(),
         name: None,
         event: String::new(),
@@ -122,8 +130,12 @@ impl Propagator for Traces {
             every > 0 && self.0.yields.fetch_add(1, Ordering::Relaxed).is_multiple_of(every)
         };
         let span = Traces::current().or_else(|| begins().then(|| self.root(|| ())))?;
-        self.0.contexts.fetch_add(1, Ordering::SeqCst);
-        Some(Arc::new(Place { span, traces: self.clone() }))
+        Some(self.place(span))
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
+        let span: usize = str::from_utf8(bytes).ok()?.strip_prefix("span ")?.parse().ok()?;
+        (span < self.spans().len()).then(|| self.place(span))
     }
 }
 
@@ -147,9 +159,11 @@ impl TraceContext for Place {
             TracedEvent::Continued => String::from("continued"),
             _ => String::from("another event"),
         };
+        let from = if let TracedEvent::Message { from, .. } = step.event { from } else { None };
         let number = self.traces.note(Span {
             parent: Some(self.span),
             pid: Some(step.pid),
+            from,
             process: step.type_name.into(),
             name: step.name.map(String::from),
             event,
@@ -164,6 +178,10 @@ impl TraceContext for Place {
 
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
         self.traces.0.dead.lock().unwrap().push((self.span, letter.reason));
+    }
+
+    fn encode(&self) -> Option<Vec<u8>> {
+        Some(format!("span {}", self.span).into_bytes())
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/traces.rs"]
+mod traces;
 mod script;
 mod places;
 mod ahead;
@@ -37,6 +39,7 @@ mod keys;
 mod guest;
 mod sleeping;
 mod tracing;
+mod traced_mail;
 mod memory_faults;
 mod operating;
 mod outside_links;

@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod propagator;
+mod traceparent;
 
 pub use propagator::OtelPropagator;
 

@@ -12,6 +12,8 @@ use opentelemetry::{Context, ContextGuard, InstrumentationScope, KeyValue};
 use procession::observe::{DeadLetter, Propagator, StepEnd, StepSpan, TraceContext, TracedEvent, TracedStep};
 use procession::{Exit, Pid};
 
+use crate::traceparent;
+
 /// Follows the traces of OpenTelemetry.
 ///
 /// A message that is sent while a span is current carries the span context, and the values of the [`Context`], for
@@ -59,6 +61,12 @@ use procession::{Exit, Pid};
 /// out.after(Duration::from_secs(60))
 /// # }
 /// ```
+///
+/// # Other nodes and stores
+///
+/// A message to another node, or to a durable process, carries the identity of the span in the format of W3C:
+/// `traceparent` and `tracestate`. So the trace goes on there, and after a restart of the store. If the `tracestate`
+/// has more than 512 bytes, it stays behind. So do the other values of the [`Context`], for example baggage.
 ///
 /// # Dead letters
 ///
@@ -116,6 +124,11 @@ impl Propagator for OtelPropagator {
         })?;
         Some(Arc::new(OtelContext { context, tracer: self.tracer.clone() }))
     }
+
+    fn decode(&self, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
+        let context = Context::new().with_remote_span_context(traceparent::read(bytes)?);
+        Some(Arc::new(OtelContext { context, tracer: self.tracer.clone() }))
+    }
 }
 
 /// The context of a message or a command.
@@ -167,6 +180,10 @@ impl TraceContext for OtelContext {
             span.set_status(Status::error(reason));
         }
         span.end_with_timestamp(now);
+    }
+
+    fn encode(&self) -> Option<Vec<u8>> {
+        Some(traceparent::write(self.context.span().span_context()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Messages and answers between two sides without a network.
 
+mod header_tests;
+
 use std::any::Any;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -91,7 +93,7 @@ fn decode_message(side: &Arc<Side>, bytes: &[u8], kind: &Kind) -> Result<Box<dyn
         Takes::Message(decode) => decode(bytes, &mut outbox),
         Takes::Process(_) => Err("a process".into()),
     })?;
-    Ok(outbox.lane(lane).pop().unwrap().0)
+    Ok(outbox.lane(lane).pop().unwrap().message)
 }
 
 /// One node: its side of the connection, and what it has sent back.

@@ -8,6 +8,7 @@ use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
+use crate::sched::trace_marks::MessageTrace;
 
 /// The bytes that are counted for each copy of a message, in addition to its encoded bytes.
 const COPY: usize = 64;
@@ -35,9 +36,11 @@ impl Connection {
             return halves();
         }
         let limit = limit_for(to.len());
+        let trace = MessageTrace::new(self.core.upgrade().and_then(|core| core.road.current_trace()));
+        let trace = trace.get().and_then(|trace| self.trace_header(trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let ((), encoded) = codec::encode(&self.side, (0, MAX_BYTES), |output| {
+            let ((), encoded) = codec::encode_in_trace(&self.side, (0, MAX_BYTES), trace.as_deref(), |output| {
                 put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
                 output.begin_value(outgoing.limit.min(limit));
                 outgoing.encode(message, output)

@@ -106,7 +106,7 @@ impl Connection {
                 drop_contained(described);
                 Err(CommandError::NoSuchProcess(NoSuchProcessError::RuntimeEnded))
             }
-            (_, Err(error)) => Err(self.bury_spoilt((from, here), type_name, &*error)),
+            (_, Err(error)) => Err(self.bury_spoilt((from, here), (type_name, None), &*error)),
         };
         let (core, described) = match decoded {
             Ok(decoded) => decoded,

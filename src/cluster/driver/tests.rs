@@ -350,7 +350,7 @@ fn a_connection_that_is_over_sends_nothing_in_the_next_one() {
     world.pass(Duration::from_secs(2), &mut || false);
     assert_eq!(world.is_up(), [false; 2]);
     world.connect();
-    let (back, why) = connection.post((None, far.pid()), Box::new(Message::Note(1)), false).unwrap_err();
+    let (back, why) = connection.post((None, far.pid()), (Box::new(Message::Note(1)), None), false).unwrap_err();
     assert!(back.is::<Message>() && why == NodeError::NodeDown, "{why}");
     world.run();
     assert!(lock(&notes).is_empty());

@@ -13,6 +13,7 @@ use crate::relations::{Cells, Relations, Told};
 use crate::sched::cell::{Cell, Missed, Missing};
 use crate::sched::mailbox::Signal;
 use crate::sched::non_local::{AnyMessage, NonLocal, Settled};
+use crate::sched::trace_marks::Context;
 
 /// A runtime without processes, and its connection to another node.
 struct Here {
@@ -28,7 +29,13 @@ struct Node {
 }
 
 impl NonLocal for Node {
-    fn post(&self, _: Option<Pid>, to: Pid, message: AnyMessage) -> Result<(), (AnyMessage, SendError)> {
+    fn post(
+        &self,
+        _: Option<Pid>,
+        to: Pid,
+        message: AnyMessage,
+        _: Option<&Context>,
+    ) -> Result<(), (AnyMessage, SendError)> {
         Err((message, crate::process::no_such_process::NoSuchProcessError::Pid(to).into()))
     }
 

@@ -338,7 +338,7 @@ fn only_a_process_of_this_run_can_be_related_to_a_far_one() {
     let node = Pid::new(net.ends[&(0, 1)].number, 0, 1).unwrap();
     let far = FarOptions::of(&SpawnOptions::new().link(), || 1).unwrap();
     let order = SpawnOrder::new::<Hatched>(Fate::Lives, far, Reply::spent());
-    let refused = net.sides[0].1.post(None, node, Box::new(order)).unwrap_err().1;
+    let refused = net.sides[0].1.post(None, node, Box::new(order), None).unwrap_err().1;
     assert!(refused.to_string().contains("a durable process cannot be linked"), "{refused}");
 }
 

@@ -490,11 +490,11 @@ fn a_message_for_or_from_another_node_ends_the_connection() {
         two.other.connection.as_ref().unwrap().receive(&item.bytes)
     };
     // To a process of the sender's node, and from a process of the receiver's.
-    connection.post((None, near.pid()), Box::new(Message::Note(1)), false).unwrap();
+    connection.post((None, near.pid()), (Box::new(Message::Note(1)), None), false).unwrap();
     assert!(receive().unwrap_err().to_string().ends_with("a message has a sender or a receiver of another node"));
-    connection.post((Some(far.pid()), far.pid()), Box::new(Message::Note(1)), false).unwrap();
+    connection.post((Some(far.pid()), far.pid()), (Box::new(Message::Note(1)), None), false).unwrap();
     assert!(receive().is_err());
-    connection.post((Some(near.pid()), far.pid()), Box::new(Message::Note(1)), false).unwrap();
+    connection.post((Some(near.pid()), far.pid()), (Box::new(Message::Note(1)), None), false).unwrap();
     assert!(receive().is_ok());
 }
 

@@ -10,7 +10,7 @@ use super::refusal::{Difference, Refusal};
 pub(crate) const MOST_VOTERS: usize = 64;
 
 /// The newest version of the protocol that this node speaks. `tests/protocol/` has the frames of each version.
-pub(crate) const PROTOCOL: u16 = 1;
+pub(crate) const PROTOCOL: u16 = 2;
 
 /// The versions that a node speaks whose newest one is this: it speaks the one before, too.
 pub(crate) fn spoken(newest: u16) -> RangeInclusive<u16> {

@@ -183,7 +183,7 @@ impl Lane for SampledLane {
         self.lane.forward(count, outbox)
     }
 
-    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
+    fn pop(&mut self) -> Option<Popped> {
         self.pass(1);
         self.lane.pop()
     }

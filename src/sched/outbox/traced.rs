@@ -157,9 +157,8 @@ impl<M: Send + 'static> Lane for TracedLaneOf<M> {
         outbox.last as u32
     }
 
-    fn pop(&mut self) -> Option<(Box<dyn Any + Send>, &'static str)> {
-        // The receiver lives elsewhere. Contexts do not travel there.
-        self.contexts.pop_front().into_iter().for_each(drop_contained);
-        self.plain.pop()
+    fn pop(&mut self) -> Option<Popped> {
+        let trace = MessageTrace::new(self.contexts.pop_front().flatten());
+        Some(Popped { trace, ..self.plain.pop()? })
     }
 }

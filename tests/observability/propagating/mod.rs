@@ -11,6 +11,8 @@ use crate::traces::{Span, Traces};
 mod messages;
 mod commands;
 mod bounds;
+#[cfg(feature = "cluster")]
+mod nodes;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 

@@ -18,6 +18,7 @@ use procession::sync::Latch;
 use procession::{Address, Event, Process, Runtime, SpawnOptions, Step, StepOutput};
 use procession_otel::OtelPropagator;
 
+mod elsewhere;
 mod helpers;
 
 use helpers::*;

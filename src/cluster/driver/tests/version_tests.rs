@@ -1,5 +1,6 @@
 //! The versions of the protocol: their frames, and nodes of different versions.
 
+use std::any::Any;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -10,11 +11,35 @@ use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::cluster::scope::{Scope, within};
 use crate::cluster::shape::Shape;
-use crate::process::{Overflow, Reply, SpawnOptions};
+use crate::process::propagation::{StepSpan, TraceContext, TracedStep};
+use crate::process::{DeadLetter, Overflow, Reply, SpawnOptions};
+use crate::sched::trace_marks::Context;
 
 /// The frames of version 1. They must never change: nodes of the next version read and write them, too. A change that
 /// breaks this test needs a new version, and both ways to read and write.
 const VERSION_1: &str = include_str!("../../../../tests/protocol/version_1.txt");
+
+/// The frames of version 2, which has headers.
+const VERSION_2: &str = include_str!("../../../../tests/protocol/version_2.txt");
+
+/// A context of a propagator that writes it so.
+struct Written;
+
+impl TraceContext for Written {
+    fn begin_step(&self, _: &TracedStep<'_>) -> Box<dyn StepSpan> {
+        unreachable!("no runtime of the test has a propagator")
+    }
+
+    fn enter(&self) -> Box<dyn Any> {
+        Box::new(())
+    }
+
+    fn dead_letter(&self, _: &DeadLetter<'_>) {}
+
+    fn encode(&self) -> Option<Vec<u8>> {
+        Some(b"a trace".into())
+    }
+}
 
 /// The bytes of a frame, in hexadecimal digits. A byte that is repeated is written once, with its number.
 fn shown(frame: &[u8]) -> String {
@@ -29,6 +54,13 @@ fn shown(frame: &[u8]) -> String {
 }
 
 impl World {
+    /// Sends a message of the first node within a trace.
+    fn post_in_trace(&self, far: Address<Message>, message: Message) {
+        let connection = &self.ends[0].inward.up.as_ref().unwrap().connection;
+        let trace: Context = Arc::new(Written);
+        assert!(connection.post((None, far.pid()), (Box::new(message), Some(&trace)), false).is_ok());
+    }
+
     /// Does one thing, and carries what follows. Then nothing is left to be acknowledged.
     fn record(&mut self, text: &mut String, what: &str, does: impl FnOnce(&mut World)) {
         self.sent.clear();
@@ -44,6 +76,7 @@ impl World {
 
 /// Two nodes that speak these versions, and all that they send.
 fn conversation(versions: [RangeInclusive<u16>; 2]) -> String {
+    let spoken_by_both = *versions[0].end().min(versions[1].end());
     let mut world = apart(versions);
     let mut text = String::from("# The heads of items have this shape.\n");
     let _ = writeln!(text, "{:016x}", within(&Rc::new(Scope::Probing), Shape::of::<Head>).hash);
@@ -79,6 +112,10 @@ fn conversation(versions: [RangeInclusive<u16>; 2]) -> String {
         let sink = world.far(sink.address());
         world.ends[0].side.runtime.send(sink, Large(9, vec![9; 33_000])).unwrap();
     });
+    if spoken_by_both >= 2 {
+        world.record(&mut text, "A message within a trace.", |world| world.post_in_trace(far, Message::Note(2)));
+        assert_eq!(lock(&notes).pop(), Some(2));
+    }
     world.record(&mut text, "A monitor.", |world| {
         world.ends[0].side.begins(move |out| _ = out.monitor(far.pid()));
     });
@@ -176,15 +213,18 @@ impl Process for Guest {
 
 #[test]
 fn the_frames_of_each_version_are_as_they_were_recorded() {
-    let mut now = conversation([1..=1, 1..=1]) + &company([1..=1, 1..=1]);
-    let mut world = apart([1..=1, 2..=2]);
-    world.record(&mut now, "A node refuses another one.", |world| world.pass(300 * MILLIS, &mut || true));
-    // Shown if it fails. This is how a new version is recorded.
-    println!("{now}");
-    for (line, (recorded, now)) in VERSION_1.lines().zip(now.lines()).enumerate() {
-        assert_eq!(recorded, now, "line {line}");
+    for (version, recorded) in [(1, VERSION_1), (2, VERSION_2)] {
+        let both = || [version..=version, version..=version];
+        let mut now = conversation(both()) + &company(both());
+        let mut world = apart([version..=version, version + 1..=version + 1]);
+        world.record(&mut now, "A node refuses another one.", |world| world.pass(300 * MILLIS, &mut || true));
+        // Shown if it fails. This is how a new version is recorded.
+        println!("{now}");
+        for (line, (recorded, now)) in recorded.lines().zip(now.lines()).enumerate() {
+            assert_eq!(recorded, now, "line {line} of version {version}");
+        }
+        assert_eq!(recorded.lines().count(), now.lines().count());
     }
-    assert_eq!(VERSION_1.lines().count(), now.lines().count());
 }
 
 #[test]
@@ -221,6 +261,21 @@ fn a_newer_node_sends_an_older_one_only_the_frames_of_its_version() {
         for (line, (old, mixed)) in old.iter().zip(frames(versions)).enumerate() {
             assert_eq!(*old, mixed, "line {line}");
         }
+    }
+}
+
+#[test]
+fn a_trace_is_sent_only_to_a_node_that_knows_headers() {
+    for (other, is_sent) in [(1..=1, false), (spoken(2), true)] {
+        let mut world = apart([spoken(2), other]);
+        world.connect();
+        let (_echo, far, notes) = world.echo();
+        world.sent.clear();
+        world.post_in_trace(far, Message::Note(3));
+        world.run();
+        assert_eq!(*lock(&notes), [3]);
+        let has_trace = |(_, frame): &(usize, Vec<u8>)| frame.windows(7).any(|bytes| bytes == b"a trace");
+        assert_eq!(world.sent.iter().any(has_trace), is_sent);
     }
 }
 
