@@ -5,7 +5,11 @@
 //! the cover off. So lanes, and the sends to them, do not know of samples.
 
 use super::*;
+use crate::sched::small_queue::SmallQueue;
 use crate::sched::wait_sampler::{SinceStart, WaitSampler};
+
+/// The most lanes that are counted without an allocation.
+const FEW: usize = 8;
 
 impl Outbox {
     /// Adds a sampler of the messages.
@@ -23,18 +27,28 @@ impl Outbox {
     /// number of its next messages.
     #[cold]
     pub(crate) fn sample(&mut self, deliveries: impl Iterator<Item = (u32, u32)>) {
-        let mut counted = vec![0; self.lanes.len()];
+        let (mut few, mut many);
+        let counted: &mut [u32] = match self.lanes.len() {
+            lanes @ ..=FEW => {
+                few = [0; FEW];
+                &mut few[..lanes]
+            }
+            lanes => {
+                many = vec![0; lanes];
+                &mut many
+            }
+        };
         (0..self.lanes.len()).for_each(|lane| self.uncover(lane));
         for (lane, count) in deliveries {
             let (Some(first), Some(sampler)) = (counted.get_mut(lane as usize), &mut self.sampler) else { return };
             let (mut place, mut left) = (*first, count);
             *first += count;
-            let mut measured = VecDeque::new();
+            let mut measured = SmallQueue::Empty;
             while !sampler.passes(left) {
                 let next = sampler.take_next();
                 left -= next;
                 place += next;
-                measured.push_back(place - 1);
+                measured.push(place - 1);
             }
             if !measured.is_empty() {
                 let clock = sampler.clock().clone();
@@ -45,10 +59,10 @@ impl Outbox {
 
     /// Has the next message of a lane measured.
     pub(crate) fn sample_next(&mut self, lane: u32, clock: SinceStart) {
-        self.cover(lane as usize, VecDeque::from([0]), clock);
+        self.cover(lane as usize, SmallQueue::One(0), clock);
     }
 
-    fn cover(&mut self, lane: usize, mut measured: VecDeque<u32>, clock: SinceStart) {
+    fn cover(&mut self, lane: usize, mut measured: SmallQueue<u32>, clock: SinceStart) {
         if let Some(cover) = self.cover_of(lane) {
             cover.measured.append(&mut measured);
         } else {
@@ -86,7 +100,7 @@ struct SampledLane {
     /// The number of messages that have left the lane.
     passed: u32,
     /// The numbers of the messages that are measured. The first that leaves the lane has the number 0.
-    measured: VecDeque<u32>,
+    measured: SmallQueue<u32>,
     clock: SinceStart,
 }
 
@@ -95,8 +109,8 @@ impl SampledLane {
     fn pass(&mut self, count: u32) -> bool {
         self.passed += count;
         let mut last = None;
-        while let Some(number) = self.measured.pop_front_if(|number| *number < self.passed) {
-            last = Some(number);
+        while self.measured.front().is_some_and(|number| *number < self.passed) {
+            last = self.measured.pop();
         }
         last.is_some_and(|last| last + 1 == self.passed)
     }
@@ -119,7 +133,9 @@ impl Lane for SampledLane {
         if bounds.is_none() {
             let grown = self.lane.fill(count, from, mailbox, None)?;
             let now = self.clock.now();
-            while let Some(number) = self.measured.pop_front_if(|number| *number < end) {
+            while self.measured.front().is_some_and(|number| *number < end)
+                && let Some(number) = self.measured.pop()
+            {
                 mailbox.mark_wait(u64::from(end - 1 - number), now);
             }
             self.passed = end;
@@ -164,7 +180,7 @@ impl Lane for SampledLane {
     }
 
     fn clear(&mut self) {
-        self.measured.clear();
+        self.measured = SmallQueue::Empty;
         self.lane.clear();
     }
 
