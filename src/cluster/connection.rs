@@ -31,6 +31,7 @@ use super::groups::Groups;
 use super::guarded;
 use super::lives::Lives;
 use super::output::Output;
+use super::peer::Room;
 use super::peer_limits::PeerLimits;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
@@ -95,9 +96,9 @@ pub(crate) trait Carrier: Send + Sync {
     /// Takes a frame. It never waits.
     fn offer(&self, item: Item) -> Result<(), Refused>;
 
-    /// Whether there is room, or no connection any more. If not, the node is told when there is.
-    fn has_room(&self) -> bool {
-        true
+    /// The messages that have room. If that are not all, the node is told when there is more, or when it is down.
+    fn room(&self) -> Room {
+        Room::All
     }
 }
 
@@ -269,9 +270,9 @@ impl Connection {
         if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
-    /// Whether there is room for messages. If not, the node is told when there is.
-    pub(crate) fn has_room(&self) -> bool {
-        self.carrier.has_room()
+    /// The messages that have room. If that are not all, the node is told when there is more, or when it is down.
+    pub(crate) fn room(&self) -> Room {
+        self.carrier.room()
     }
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {

@@ -24,7 +24,7 @@ use super::events::{NodeIdentity, NodeWatch};
 use super::guarded;
 use super::lives::Life;
 use super::node::{Announced, Node};
-use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal};
+use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal, Room};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, Weak, lock};
@@ -458,9 +458,9 @@ impl Carrier for Lane {
         self.driver.offer(self.nonce, item)
     }
 
-    fn has_room(&self) -> bool {
+    fn room(&self) -> Room {
         let machine = &mut *lock(&self.driver.machine);
-        machine.peer.up() != Some(self.nonce) || machine.peer.has_room()
+        if machine.peer.up() == Some(self.nonce) { machine.peer.room() } else { Room::Down }
     }
 }
 

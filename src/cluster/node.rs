@@ -9,9 +9,10 @@ use dashmap::DashMap;
 use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::groups::Groups;
 use super::lives::{Life, Lives};
+use super::peer::Room;
 use super::peer_limits::PeerLimits;
 use super::remote_spawn::SpawnOrder;
-use super::room::Waiting;
+use super::room::{Waiting, tell_down};
 use super::unique::UniqueNames;
 use super::wire::Wire;
 use crate::clock::{Clock, Deadline};
@@ -23,7 +24,7 @@ use crate::process::{Ask, CancelRequest, CommandError, Completion, ExitSignal, N
 use crate::runtime::Core;
 use crate::sched::cell::{Missed, Missing};
 use crate::sched::mailbox::{Control, Signal};
-use crate::sched::non_local::{AnyMessage, NeedsRoom, NonLocal, Settled, Stop, Waiter};
+use crate::sched::non_local::{AnyMessage, NeedsRoom, NonLocal, Permit, Settled, Stop, Waiter};
 use crate::sched::trace_marks::Context;
 
 /// Ends the connections of a node.
@@ -223,7 +224,7 @@ impl Node {
             self.connections.remove_if(&number, |_, up| Arc::ptr_eq(up, connection));
         }
         // Those that begin to wait from now on find that the connection is down.
-        self.waiting.take_outside(node).iter().filter_map(Weak::upgrade).for_each(|sender| sender.node_down());
+        self.waiting.take_outside(node).iter().for_each(tell_down);
         self.let_processes_go(node);
     }
 
@@ -232,9 +233,15 @@ impl Node {
         let node = connection.there().node;
         // First, because messages from outside may fill the room again and again.
         self.let_processes_go(node);
+        self.offer_outside(connection);
+    }
+
+    fn offer_outside(&self, connection: &Connection) {
+        let node = connection.there().node;
         let is_up = || self.connections.get(&node).is_some_and(|up| std::ptr::eq(&**up, connection));
+        let has_room = || !matches!(connection.room(), Room::None | Room::Held | Room::Small);
         // If there is no room, this is called again. After a down, others have told them.
-        while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && connection.has_room() {}
+        while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
     }
 
     fn let_processes_go(&self, node: u32) {
@@ -351,30 +358,33 @@ impl NonLocal for Node {
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
-    fn why_not(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Option<SendError> {
-        let Some(connection) = self.connection(to) else { return Some(self.why_none(to)) };
-        let is_free = || match room {
-            NeedsRoom::No => true,
-            NeedsRoom::InTurn => connection.has_room(),
-            NeedsRoom::Yes => !self.waiting.has_outside(connection.there().node) && connection.has_room(),
-        };
+    fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
+        let Some(connection) = self.connection(to) else { return Err(self.why_none(to)) };
+        let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(connection.there().node);
+        // A large message is not known before it is converted. It is taken as one that needs no room.
+        let needed = if room == NeedsRoom::Held { Room::Held } else { Room::Small };
         let why = match connection.why_not_taken(message) {
             Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },
             Some(why) => why,
-            None if is_free() => return None,
-            None => NodeError::Busy,
+            None => match connection.room() {
+                // The down is known here, and the node has still to carry it out.
+                Room::Down => NodeError::NodeDown,
+                room if room < needed || waits() => NodeError::Busy,
+                _ => return Ok(Some(connection)),
+            },
         };
-        Some(SendError::Node { pid: to, why })
+        Err(SendError::Node { pid: to, why })
     }
 
     fn post_converted(
         &self,
-        from: Option<Pid>,
-        to: Pid,
+        permit: Permit,
+        (from, to): (Option<Pid>, Pid),
         message: AnyMessage,
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
+        let connection = permit.and_then(|connection| connection.downcast::<Connection>().ok());
+        let Some(connection) = connection else { return Err((message, self.why_none(to))) };
         let posted = connection.post((from, to), (message, trace), true);
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
@@ -390,13 +400,16 @@ impl NonLocal for Node {
         match (self.connection(to), waiter) {
             (Some(connection), waiter) => {
                 self.waiting.push(connection.there().node, waiter);
-                // There may have been room in between. Otherwise it is told of from now on.
-                if connection.has_room() {
-                    self.has_room(&connection);
+                // There may have been room in between, or the down. Otherwise it is told of from now on.
+                match connection.room() {
+                    Room::All | Room::Down => self.has_room(&connection),
+                    // Perhaps it is a small message from outside. Processes that are held may have large ones.
+                    Room::Small => self.offer_outside(&connection),
+                    Room::None | Room::Held => {}
                 }
             }
             (None, Waiter::Process(pid)) => self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid)),
-            (None, Waiter::Outside(sender)) => sender.upgrade().into_iter().for_each(|sender| sender.node_down()),
+            (None, Waiter::Outside(sender)) => tell_down(&sender),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, Weak, lock};
 use crate::sched::non_local::{Waiter, WaitingOutside};
@@ -105,18 +106,28 @@ impl Waiting {
             }
             Some(outside) => outside.offers = Offers::Yes,
         }
+        let mut guard = OffersGuard { waiting: self, node, is_over: false };
         loop {
             let front = lock(&self.inner).outside.get(&node).and_then(|outside| outside.queue.front().cloned());
             // Without the lock, because an encoder is user code.
-            let waits = front.as_ref().and_then(Weak::upgrade).is_some_and(|sender| offer(&sender));
+            let waits = front.as_ref().and_then(Weak::upgrade).is_some_and(|sender| {
+                let waits = offer(&sender);
+                // Its future may have been dropped meanwhile. Then the message is dropped here, which is user code.
+                drop_contained(sender);
+                waits
+            });
             let outsides = &mut lock(&self.inner).outside;
-            let Some(outside) = outsides.get_mut(&node) else { return waits };
+            let Some(outside) = outsides.get_mut(&node) else {
+                guard.is_over = true;
+                return waits;
+            };
             match front {
                 // A down may have taken it out.
                 Some(front) if !waits => _ = outside.queue.pop_front_if(|first| first.ptr_eq(&front)),
                 _ if outside.offers == Offers::Again => outside.offers = Offers::Yes,
                 _ => {
                     outside.offers = Offers::No;
+                    guard.is_over = true;
                     if outside.queue.is_empty() {
                         outsides.remove(&node);
                         self.nodes.store(outsides.len(), Ordering::Relaxed);
@@ -139,6 +150,31 @@ impl Waiting {
     pub(super) fn len(&self) -> (usize, usize) {
         let inner = &*lock(&self.inner);
         (inner.outside.values().map(|outside| outside.queue.len()).sum(), inner.holders.len())
+    }
+}
+
+/// The turn of a thread that offers. If the thread panics, others may offer.
+struct OffersGuard<'w> {
+    waiting: &'w Waiting,
+    node: u32,
+    is_over: bool,
+}
+
+impl Drop for OffersGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_over
+            && let Some(outside) = lock(&self.waiting.inner).outside.get_mut(&self.node)
+        {
+            outside.offers = Offers::No;
+        }
+    }
+}
+
+/// Tells a sender that its node is down. Its future may be dropped meanwhile. Then the message is dropped here.
+pub(super) fn tell_down(sender: &Weak<dyn WaitingOutside>) {
+    if let Some(sender) = sender.upgrade() {
+        sender.node_down();
+        drop_contained(sender);
     }
 }
 

@@ -198,8 +198,19 @@ impl Road {
         ready.into_iter().for_each(|ready| self.inject(ready));
     }
 
+    #[cfg(feature = "cluster")]
+    fn may_be_held(&self, pid: Pid) -> bool {
+        self.table.cell(pid).is_some_and(|cell| cell.may_be_held(pid))
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn may_be_held(&self, _: Pid) -> bool {
+        false
+    }
+
     /// Sends a message of a process that may wait for room to one elsewhere. Returns the answer. If there is no room,
-    /// the message is taken and the process is held, so the message never waits. One that must not wait comes back.
+    /// the message is taken and the process is held, so the message never waits. One that must not wait comes back, and
+    /// so does one of a process that is never held.
     #[cold]
     pub(crate) fn send_elsewhere(
         &self,
@@ -210,7 +221,8 @@ impl Road {
         may_wait: bool,
     ) -> Option<(Pid, u64, Answer)> {
         let trace = send.take_trace();
-        let post = |message| match may_wait {
+        let is_held = may_wait && self.may_be_held(from);
+        let post = |message| match is_held {
             true => self.post_elsewhere(elsewhere, (Some(from), to), message, trace.get()),
             false => elsewhere.post(Some(from), to, message, trace.get()),
         };
@@ -221,13 +233,15 @@ impl Road {
             };
         }
         // A message that comes back is not converted.
-        let room = if may_wait { NeedsRoom::No } else { NeedsRoom::Yes };
-        if let Some(why) = send.converts_to().and_then(|kind| elsewhere.why_not(to, kind, room)) {
-            return Some((from, send.number(), send.handed_back(why)));
-        }
-        let post = |message| match may_wait {
+        let room = if is_held { NeedsRoom::Held } else { NeedsRoom::InTurn };
+        let permit = match send.converts_to().map(|kind| elsewhere.permit(to, kind, room)) {
+            Some(Err(why)) => return Some((from, send.number(), send.handed_back(why))),
+            Some(Ok(permit)) => permit,
+            None => None,
+        };
+        let post = |message| match is_held {
             true => self.post_elsewhere(elsewhere, (Some(from), to), message, trace.get()),
-            false => elsewhere.post_converted(Some(from), to, message, trace.get()),
+            false => elsewhere.post_converted(permit, (Some(from), to), message, trace.get()),
         };
         let panic = match send.convert().map(|mut converted| converted.take_boxed()) {
             Ok(converted) => {
@@ -255,13 +269,14 @@ impl Road {
         route: &dyn Route<T>,
         dead: impl FnMut(&DeadLetter<'_>),
     ) -> Result<(), Rejected<T, SendError>> {
-        if let Some(why) = elsewhere.why_not(to, route.kind(), NeedsRoom::Yes) {
-            return Err(Rejected::new(message, why));
-        }
+        let permit = match elsewhere.permit(to, route.kind(), NeedsRoom::Yes) {
+            Ok(permit) => permit,
+            Err(why) => return Err(Rejected::new(message, why)),
+        };
         let mut outbox = Outbox::with_traces(self.propagator.clone());
         let lane = route.push(&mut outbox, message);
         if let Some(Popped { message, type_name, trace }) = outbox.lane(lane).pop()
-            && let Err(refused) = elsewhere.post_converted(None, to, message, trace.get())
+            && let Err(refused) = elsewhere.post_converted(permit, (None, to), message, trace.get())
         {
             self.bury_converted(to, refused, (type_name, trace.get()), dead);
         }

@@ -27,8 +27,9 @@ use crate::clock::{Clock, Deadline};
 use crate::outcome::Reason;
 #[cfg(feature = "cluster")]
 use crate::outcome::drop_contained;
+use crate::primitives::Arc;
 #[cfg(feature = "cluster")]
-use crate::primitives::{Arc, Weak};
+use crate::primitives::Weak;
 #[cfg(feature = "cluster")]
 use crate::process::{Ask, CommandError};
 use crate::process::{Completion, NoSuchProcessError, Pid, SendError};
@@ -45,9 +46,9 @@ pub(crate) struct LinkChange {
 /// The room that there must be at another node before a message is converted for a process there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NeedsRoom {
-    /// None, because the sender is held.
-    No,
-    /// Some. It is the turn of the message among those that wait.
+    /// As much as messages of processes have that are held then. The sender is one of these.
+    Held,
+    /// Some. It is the turn of the message among those that wait, or a process sends it.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     InTurn,
     /// Some, and no message from outside waits for it.
@@ -56,6 +57,11 @@ pub(crate) enum NeedsRoom {
 
 /// A message without its type.
 pub(crate) type AnyMessage = Box<dyn Any + Send>;
+
+/// The permission to convert a message for a process, and to send it. For a process of another node it is the
+/// connection that was up when it was given. So the message is not sent on a later one, behind messages that were sent
+/// since.
+pub(crate) type Permit = Option<Arc<dyn Any + Send + Sync>>;
 
 /// A request to a process of another node to end.
 #[cfg(feature = "cluster")]
@@ -140,25 +146,26 @@ pub(crate) trait NonLocal: Send + Sync {
     /// Whether a process takes messages of this type, as far as that is known here.
     fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed>;
 
-    /// Why a message of this type cannot be sent to a process now, as far as that is known before it is converted. The
-    /// type is given with its name.
-    fn why_not(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Option<SendError> {
+    /// Permits to convert a message to this type, which is given with its name. Returns an error if it is known already
+    /// that the message cannot be sent to the process now.
+    fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
         let _ = room;
-        self.takes(to, message).err().map(|missed| match missed {
+        self.takes(to, message).map(|()| None).map_err(|missed| match missed {
             Missed::NoSuchProcess => NoSuchProcessError::Pid(to).into(),
             Missed::WrongType(takes) => SendError::WrongType { pid: to, takes: takes(), sent },
         })
     }
 
-    /// As `post`, for a message that was converted because [`why_not`](Self::why_not) has found no reason against it.
-    /// It is taken even if others have filled the room since.
+    /// As `post`, for a message that was converted with a [permit](Self::permit). It is taken even if others have
+    /// filled the room since.
     fn post_converted(
         &self,
-        from: Option<Pid>,
-        to: Pid,
+        permit: Permit,
+        (from, to): (Option<Pid>, Pid),
         message: AnyMessage,
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
+        drop(permit);
         self.post(from, to, message, trace)
     }
 

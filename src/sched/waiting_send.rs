@@ -21,7 +21,7 @@ use std::any::Any;
 use super::bounded_mailbox::{Bounds, WaitingSender};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 #[cfg(feature = "cluster")]
-use super::non_local::{NeedsRoom, NonLocal, WaitingOutside};
+use super::non_local::{NeedsRoom, NonLocal, Permit, WaitingOutside};
 use super::outbox::Outbox;
 #[cfg(feature = "cluster")]
 use super::outbox::Popped;
@@ -228,7 +228,7 @@ impl<T: Send + 'static> WaitingSender for WaitingSend<T> {
 impl<T: Send + 'static> WaitingSend<T> {
     /// Converts the message for a process elsewhere, and sends it. It cannot be handed back any more, so a refusal is a
     /// dead letter.
-    fn convert_for(&self, to: &dyn NonLocal, route: &dyn Route<T>, message: T, trace: Option<&Context>) -> Told {
+    fn convert_for(&self, to: &dyn NonLocal, route: &dyn Route<T>, (message, permit): (T, Permit)) -> Told {
         let mut outbox = Outbox::default();
         let lane = match contain(|| route.push(&mut outbox, message)) {
             Ok(lane) => lane,
@@ -238,11 +238,13 @@ impl<T: Send + 'static> WaitingSend<T> {
             }
         };
         *lock(&self.slot) = Slot::Gone;
+        let context = lock(&self.context).take();
         if let Some(Popped { message, type_name, .. }) = outbox.lane(lane).pop()
-            && let Err(refused) = to.post_converted(None, self.to, message, trace)
+            && let Err(refused) = to.post_converted(permit, (None, self.to), message, context.as_ref())
         {
-            to.bury_converted(self.to, refused, (type_name, trace));
+            to.bury_converted(self.to, refused, (type_name, context.as_ref()));
         }
+        drop_contained(context);
         Told::Sent
     }
 }
@@ -273,20 +275,26 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                     Err(_) => return false,
                 },
             },
-            Some(route) => match to.why_not(self.to, route.kind(), NeedsRoom::InTurn) {
-                None => Ok(self.convert_for(to, &**route, message, trace.as_ref())),
-                Some(why) => Err((message, why)),
+            Some(route) => match to.permit(self.to, route.kind(), NeedsRoom::InTurn) {
+                Ok(permit) => Ok(self.convert_for(to, &**route, (message, permit))),
+                Err(why) => Err((message, why)),
             },
         };
         drop_contained(trace);
         let (told, waits) = match offered {
             Ok(told) => (Some(told), false),
             Err((message, why)) => {
-                let is_busy = matches!(why, SendError::Node { why: NodeError::Busy, .. });
+                let refused = match why {
+                    SendError::Node { why: NodeError::Busy, .. } => None,
+                    // Another try might be on the next connection, behind a later message.
+                    SendError::Node { why: NodeError::NodeDown, .. } => Some(Told::NodeDown),
+                    _ => Some(Told::TryAgain),
+                };
                 let slot = &mut *lock(&self.slot);
                 let given_up = if let Slot::Offered(given_up) = slot { *given_up } else { None };
-                *slot = if given_up.is_some() { Slot::Back(message) } else { Slot::Waiting(message) };
-                (given_up.or((!is_busy).then_some(Told::TryAgain)), is_busy && given_up.is_none())
+                let told = given_up.or(refused);
+                *slot = if told.is_some() { Slot::Back(message) } else { Slot::Waiting(message) };
+                (told, told.is_none())
             }
         };
         told.into_iter().for_each(|told| _ = self.told.set(told));

@@ -1,5 +1,6 @@
 //! Two nodes with their drivers, on one manual clock. The test is the link between them.
 
+mod recipient_tests;
 mod relation_tests;
 mod room_tests;
 mod version_tests;

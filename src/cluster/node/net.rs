@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Announced, Node};
 use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
 use crate::cluster::lives::{Life, Lives};
+use crate::cluster::peer::Room;
 use crate::cluster::peer_limits::PeerLimits;
 use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
@@ -87,6 +88,8 @@ pub(super) struct Wires {
     pub(super) is_cut: Mutex<bool>,
     /// Whether there is no room for messages.
     pub(super) is_full: Mutex<bool>,
+    /// Whether a node without room takes no messages of processes that are held either.
+    pub(super) is_full_for_all: Mutex<bool>,
     /// How many messages there is room for, if not for any number.
     pub(super) room: Mutex<Option<u32>>,
 }
@@ -97,17 +100,28 @@ impl Carrier for Wires {
             return Err(Refused::Down);
         }
         if item.letter.is_some() && !item.is_held {
-            if !self.has_room() {
+            if self.room() < Room::Small {
                 return Err(Refused::Busy);
             }
             lock(&self.room).iter_mut().for_each(|room| *room -= 1);
+        }
+        if item.is_held && self.room() < Room::Held {
+            return Err(Refused::Busy);
         }
         lock(&self.items).push(item);
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
-        *lock(&self.is_cut) || !*lock(&self.is_full) && *lock(&self.room) != Some(0)
+    fn room(&self) -> Room {
+        if *lock(&self.is_cut) {
+            return Room::Down;
+        }
+        let is_full = *lock(&self.is_full) || *lock(&self.room) == Some(0);
+        match is_full {
+            true if *lock(&self.is_full_for_all) => Room::None,
+            true => Room::Held,
+            false => Room::All,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Recipients whose processes are on another node.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -7,14 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
+use crate::latch::Latch;
 use crate::outcome::contain;
 use crate::pid::Pid;
-use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock, thread};
+use crate::process::propagation::{StepSpan, TraceContext, TracedStep};
 use crate::process::{
-    CommandError, DeadLetterReason, Event, Events, NodeError, Process, Recipient, Reply, SendError, Step, StepOutput,
-    StepResult,
+    CommandError, DeadLetter, DeadLetterReason, Event, Events, NodeError, Process, Recipient, Reply, SendError,
+    SpawnOptions, Step, StepOutput, StepResult,
 };
 use crate::runtime::SendFuture;
+use crate::sched::non_local::WaitingOutside as _;
+use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
+use crate::wait::wait;
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -34,22 +40,32 @@ struct Far {
     pid: Pid,
     to: Recipient<Line>,
     converted: Arc<AtomicU64>,
+    /// Is called in the next conversion of the number 97.
+    meanwhile: Meanwhile,
 }
+
+type Meanwhile = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl Far {
     fn new(net: &Net) -> Far {
         let (reader, converted) = (net.plain(1), Arc::<AtomicU64>::default());
-        let (pid, counts) = (net.pid(&reader, 0), converted.clone());
+        let (pid, counts, meanwhile) = (net.pid(&reader, 0), converted.clone(), Meanwhile::default());
+        let calls = meanwhile.clone();
         let to = pid.typed::<Order>().map(move |Line(number)| {
             counts.fetch_add(1, Ordering::SeqCst);
             match number {
                 99 => panic!("on purpose: in a conversion"),
                 // More than the limit of a message.
                 98 => Order::Text("x".repeat(17 << 20)),
+                97 => {
+                    let call = lock(&calls).take();
+                    call.into_iter().for_each(|call| call());
+                    Order::Note(97)
+                }
                 number => Order::Note(number),
             }
         });
-        Far { reader, pid, to, converted }
+        Far { reader, pid, to, converted, meanwhile }
     }
 
     fn converted(&self) -> u64 {
@@ -210,4 +226,116 @@ fn a_process_that_sends_to_a_recipient_of_a_full_node_is_held() {
     net.carry();
     assert_eq!(far.reader.seen(), ["note 2", "note 3"]);
     assert_eq!(net.dead(), vec![]);
+}
+
+/// As with an address, a message of such a process comes back. So does one of a process that is held, if messages of
+/// those have no room either.
+#[test]
+fn a_message_of_a_process_that_cannot_be_held_comes_back_unconverted() {
+    let net = Net::new(2);
+    let far = Far::new(&net);
+    let runtime = &net.sides[0].0;
+    let spawn = |options| {
+        let answers = Arc::default();
+        (runtime.spawn_with(Sender(Arc::clone(&answers), far.to.clone()), options).unwrap(), answers)
+    };
+    let (never_held, is_told) = spawn(SpawnOptions::new().never_held());
+    runtime.send(&never_held, (1, LONG)).unwrap();
+    net.rests();
+    assert_eq!((far.converted(), std::mem::take(&mut *lock(&is_told))), (1, vec!["sent".into()]));
+    net.fill(0, 1, true);
+    runtime.send(&never_held, (2, LONG)).unwrap();
+    let (other, other_told) = spawn(SpawnOptions::new());
+    *lock(&net.ends[&(0, 1)].wires.is_full_for_all) = true;
+    runtime.send(&other, (3, LONG)).unwrap();
+    net.rests();
+    for told in [is_told, other_told] {
+        let told = lock(&told).concat();
+        assert!(told.contains("too many messages wait"), "{told:?}");
+    }
+    assert_eq!((far.converted(), net.dead(), net.on_the_way(0, 1)), (1, vec![], 1));
+}
+
+/// The node is down and up again during a conversion. The message is a dead letter, because a later one was sent since.
+#[test]
+fn a_message_whose_node_goes_down_while_it_is_converted_is_not_sent_later() {
+    let mut net = Net::new(2);
+    let far = Far::new(&net);
+    net.fill(0, 1, true);
+    let waits = net.sends_later(&far, 97, LONG);
+    let (begun, goes_on, is_over) = (Latch::new(), Latch::new(), Latch::new());
+    let latches = (begun.clone(), goes_on.clone());
+    *lock(&far.meanwhile) = Some(Box::new(move || {
+        let _ = latches.0.set(());
+        wait(&latches.1);
+    }));
+    *lock(&net.ends[&(0, 1)].wires.is_full) = false;
+    let (node, connection) = (net.sides[0].1.clone(), net.ends[&(0, 1)].connection.clone());
+    let over = is_over.clone();
+    thread::spawn(move || {
+        node.has_room(&connection);
+        let _ = over.set(());
+    });
+    wait(&begun);
+    net.cut(0, 1);
+    net.connect(0, 1);
+    net.sides[0].0.send(&far.to, Line(2)).unwrap();
+    let _ = goes_on.set(());
+    wait(&is_over);
+    waits.wait().unwrap();
+    net.carry();
+    assert_eq!((far.reader.seen(), net.dead()), (vec!["note 2".into()], vec![(DeadLetterReason::NodeDown, 1)]));
+}
+
+#[test]
+fn a_message_is_sent_though_its_sender_gives_up_while_it_is_converted() {
+    let net = Net::new(2);
+    let (far, node) = (Far::new(&net), net.sides[0].1.clone());
+    // Its limit is over.
+    let send = Arc::new(WaitingSend::new(far.pid, Line(97), Some(far.to.route().clone())));
+    let limited = send.clone();
+    *lock(&far.meanwhile) = Some(Box::new(move || limited.give_up(Told::TimedOut)));
+    assert!(!send.offer(&*node));
+    assert_eq!((send.told().get(), send.take_back()), (Some(Told::Sent), None));
+    // Its future is dropped.
+    net.fill(0, 1, true);
+    let waits = Mutex::new(Some(net.sends_later(&far, 97, LONG)));
+    *lock(&far.meanwhile) = Some(Box::new(move || drop(lock(&waits).take())));
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((far.reader.seen(), net.dead(), far.converted()), (vec!["note 97".into(); 2], vec![], 2));
+}
+
+/// Notes its dead letters. The panic is on purpose.
+struct Traced(Arc<Mutex<Vec<Pid>>>);
+
+impl TraceContext for Traced {
+    fn begin_step(&self, _: &TracedStep<'_>) -> Box<dyn StepSpan> {
+        panic!("no step has this trace")
+    }
+
+    fn enter(&self) -> Box<dyn Any> {
+        Box::new(())
+    }
+
+    fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        lock(&self.0).push(letter.to);
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        panic!("on purpose: in the destructor of a trace");
+    }
+}
+
+#[test]
+fn the_dead_letter_of_a_message_that_was_converted_late_has_its_trace() {
+    let net = Net::new(2);
+    let (far, dead) = (Far::new(&net), Arc::default());
+    let send = WaitingSend::new(far.pid, Line(98), Some(far.to.route().clone()));
+    let send = Arc::new(send.in_trace(Some(Arc::new(Traced(Arc::clone(&dead))))));
+    assert!(!send.offer(&*net.sides[0].1));
+    assert_eq!((send.told().get(), net.dead()), (Some(Told::Sent), vec![(DeadLetterReason::NotSent, 1)]));
+    assert_eq!(*lock(&dead), [far.pid]);
 }

@@ -8,6 +8,7 @@ use super::net::{Local, Net, Order};
 use crate::Rejected;
 use crate::cluster::room::Waiting;
 use crate::latch::Latch;
+use crate::outcome::contain;
 use crate::pid::{Address, Pid};
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{
@@ -15,7 +16,7 @@ use crate::process::{
     StepResult,
 };
 use crate::runtime::SendFuture;
-use crate::sched::non_local::{Waiter, WaitingOutside as _};
+use crate::sched::non_local::{NonLocal, Waiter, WaitingOutside};
 use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
 use crate::wait::{until, wait};
 
@@ -448,4 +449,51 @@ fn a_limit_that_is_over_while_its_message_is_offered_is_not_forgotten() {
     assert!(!send.offer(&**node));
     assert_eq!(*lock(&TOLD_EARLY), Some((None, None)), "it is not said while it is offered");
     assert_eq!((send.told().get(), send.take_back()), (Some(Told::NodeDown), Some(GivesUp(1))));
+}
+
+/// A sender whose value cannot be dropped. The panic is on purpose.
+struct Panics;
+
+impl WaitingOutside for Panics {
+    fn offer(&self, _: &dyn NonLocal) -> bool {
+        false
+    }
+
+    fn node_down(&self) {}
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        panic!("on purpose: in the destructor of a message");
+    }
+}
+
+#[test]
+fn a_panic_while_a_message_is_offered_stops_no_later_offer() {
+    let waiting = Waiting::default();
+    for offer_panics in [false, true] {
+        let first: Arc<dyn WaitingOutside> = match offer_panics {
+            true => Arc::new(WaitingSend::new(Pid::FIRST, note(1), None)),
+            false => Arc::new(Panics),
+        };
+        waiting.push(1, Waiter::Outside(Arc::downgrade(&first)));
+        let first = std::cell::Cell::new(Some(first));
+        let offered = contain(|| {
+            waiting.offer_outside(1, |_| {
+                // Its future is dropped meanwhile. So the offer has the last reference.
+                drop(first.take());
+                assert!(!offer_panics, "on purpose: in an offer");
+                false
+            })
+        });
+        assert_eq!(offered.is_err(), offer_panics);
+        let second: Arc<dyn WaitingOutside> = Arc::new(WaitingSend::new(Pid::FIRST, note(1), None));
+        waiting.push(1, Waiter::Outside(Arc::downgrade(&second)));
+        let mut count = 0;
+        assert!(!waiting.offer_outside(1, |_| {
+            count += 1;
+            false
+        }));
+        assert_eq!((count, waiting.len()), (1, (0, 0)));
+    }
 }

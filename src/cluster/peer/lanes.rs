@@ -11,6 +11,10 @@ use super::unacknowledged::Unacknowledged;
 /// signals, or be the last ones of processes.
 const HELD: usize = 8;
 
+/// How many times large messages may fill the room until there is none for messages whose sizes are not known. So large
+/// messages of known sizes, which are the room and one of 16 MiB, hold up no others.
+const CONVERTED: usize = 4;
+
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
 pub(super) const OPEN_LIMIT: usize = 24 << 20;
 
@@ -43,6 +47,20 @@ impl Class {
     fn is_unrefused(self) -> bool {
         matches!(self, Class::Answer | Class::Control)
     }
+}
+
+/// The messages that are taken now. Each has room if the ones before it have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Room {
+    /// No connection is up.
+    Down,
+    /// There is no room, also for messages of processes that are held.
+    None,
+    /// Only messages of processes that are held have room.
+    Held,
+    /// Small messages have room, and those whose sizes are not known. Large ones have none.
+    Small,
+    All,
 }
 
 /// Something that is to be sent to the peer.
@@ -220,14 +238,18 @@ impl<T: Clone> Lanes<T> {
         self.opening.is_empty() && self.control.is_empty() && self.queue.is_empty() && !has_large
     }
 
-    /// Returns whether there is room. If not, the caller is told of it as after a refusal.
-    pub(super) fn has_room(&mut self) -> bool {
-        let is_full = [&mut self.small, &mut self.aside].map(|budget| {
-            let is_full = budget.bytes >= self.limit;
-            budget.has_refused |= is_full;
-            is_full
-        });
-        !is_full.contains(&true)
+    /// Returns which messages have room. If some have none, the caller is told of room as after a refusal.
+    pub(super) fn room(&mut self) -> Room {
+        for budget in [&mut self.small, &mut self.aside] {
+            budget.has_refused |= budget.bytes >= self.limit;
+        }
+        let times = |times: usize| times.saturating_mul(self.limit);
+        match (self.small.bytes, self.aside.bytes) {
+            (small, large) if small.max(large) >= times(HELD) => Room::None,
+            (small, large) if small >= self.limit || large >= times(CONVERTED) => Room::Held,
+            (_, large) if large >= self.limit => Room::Small,
+            _ => Room::All,
+        }
     }
 
     /// Returns whether there is room again since an item was refused.

@@ -131,18 +131,22 @@ fn a_full_queue_hands_back_and_tells_of_room_once() {
 #[test]
 fn a_caller_that_has_found_no_room_is_told_of_it() {
     let mut world = World::up(6);
-    while world.nodes[0].peer.has_room() {
+    while world.nodes[0].peer.room() == Room::All {
         world.offer(0, Class::Message, 1, 30_000).unwrap();
     }
+    assert_eq!(world.nodes[0].peer.room(), Room::Held);
     world.offer(0, Class::Held, 2, 30_000).unwrap();
     assert!(world.offer(0, Class::Message, 2, 30_000).is_none());
     world.run_for(MILLISECOND * 300);
     assert_eq!(world.nodes[0].rooms, 1);
-    while world.nodes[0].peer.has_room() {
+    while world.nodes[0].peer.room() == Room::All {
         world.offer(0, Class::Held, 1, 1 << 20).unwrap();
     }
+    assert_eq!(world.nodes[0].peer.room(), Room::Small);
     world.run_for(SECOND);
-    assert_eq!((world.nodes[0].rooms, world.nodes[0].peer.has_room()), (2, true), "nobody was refused");
+    assert_eq!((world.nodes[0].rooms, world.nodes[0].peer.room()), (2, Room::All), "nobody was refused");
+    while world.offer(0, Class::Held, 1, 30_000).is_some() {}
+    assert_eq!(world.nodes[0].peer.room(), Room::None);
 }
 
 /// A sender fills all the room behind its large item, before that comes to the front of the queue, or afterwards.

@@ -7,7 +7,7 @@ use super::connection::{Connection, HEARTBEAT, Stage};
 use super::effect::{DownReason, Effect};
 use super::frame::{Ends, Kind, LONGEST_FRAME, Reader, begin};
 use super::hello::{Hello, Identity, put_hello, read_hello};
-use super::lanes::{Class, Item, NotOffered};
+use super::lanes::{Class, Item, NotOffered, Room};
 use super::refusal::{Difference, Refusal};
 
 /// How long nobody dials after a refusal.
@@ -189,11 +189,11 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// Whether there is room for messages, or no connection that is up. If not, `Effect::Room` follows, or the down.
-    pub(crate) fn has_room(&mut self) -> bool {
+    /// The messages that have room. If that are not all, `Effect::Room` follows, or the down.
+    pub(crate) fn room(&mut self) -> Room {
         match &mut self.state {
-            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room(),
-            _ => true,
+            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.room(),
+            _ => Room::Down,
         }
     }
 
