@@ -262,7 +262,7 @@ fn real_frames() -> Vec<Vec<u8>> {
         pump(now, &mut a, &mut b, &mut Vec::new());
     }
     frames.extend(pump(now, &mut b, &mut a, &mut Vec::new()));
-    let refusal = Refusal { difference: Difference::Voters, here: "a,b".into(), there: "a".into() };
+    let refusal = Refusal::new(Difference::Voters, "a,b", "a");
     b.refuse(now, refusal, &mut Vec::new());
     frames.extend(pump(now, &mut b, &mut a, &mut Vec::new()));
     let (mut a, mut b) = two(now);

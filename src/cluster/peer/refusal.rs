@@ -65,7 +65,7 @@ impl Difference {
             }
             Difference::Name => "give each node a name of its own",
             Difference::Incarnation => "give the second node a name of its own, or stop the first one",
-            Difference::Other => "see the log of the other node",
+            Difference::Other => "compare the versions and the configuration of both nodes",
             Difference::Unknown => "see the log of the other node, or update this one",
         }
     }
@@ -79,11 +79,13 @@ pub(crate) struct Refusal {
     pub(crate) here: String,
     /// The value of the peer.
     pub(crate) there: String,
+    /// Whether the peer has refused this node.
+    is_of_peer: bool,
 }
 
 impl Refusal {
     pub(crate) fn new(difference: Difference, here: impl ToString, there: impl ToString) -> Refusal {
-        Refusal { difference, here: here.to_string(), there: there.to_string() }
+        Refusal { difference, here: here.to_string(), there: there.to_string(), is_of_peer: false }
     }
 
     /// The refusal of a node that has found an error in what the peer has sent.
@@ -103,7 +105,7 @@ impl Refusal {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Refusal> {
         let difference = Difference::ALL.get(usize::from(reader.byte()?)).copied().unwrap_or(Difference::Unknown);
         let (here, there) = (reader.text()?, reader.text()?);
-        Some(Refusal::new(difference, shortened(here), shortened(there)))
+        Some(Refusal { is_of_peer: true, ..Refusal::new(difference, shortened(here), shortened(there)) })
     }
 }
 
@@ -113,14 +115,15 @@ fn shortened(text: &str) -> &str {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { difference, here, there } = self;
+        let Refusal { difference, here, there, is_of_peer } = self;
+        let (name, advice) = (difference.name(), difference.advice());
+        // The texts may be those of a stranger, so they are quoted.
         match (difference, &**here, &**there) {
-            (Difference::Other, why, "") => write!(f, "this node has ended the connection: {why}"),
-            (Difference::Other, "", why) => write!(f, "the other node has ended the connection: {why}"),
-            _ => {
-                let (name, advice) = (difference.name(), difference.advice());
-                write!(f, "{name} keeps two nodes from connecting: {here:?} here, {there:?} there: {advice}")
+            (Difference::Other, why, "") | (Difference::Other, "", why) => {
+                let who = if *is_of_peer { "the other node" } else { "this node" };
+                write!(f, "{who} has refused the connection: {why:?}: {advice}")
             }
+            _ => write!(f, "{name} keeps two nodes from connecting: {here:?} here, {there:?} there: {advice}"),
         }
     }
 }
@@ -136,9 +139,34 @@ mod tests {
                     speaks its version and the one before, so update the program with the older ones, one version \
                     after the other";
         assert_eq!(refusal.to_string(), text);
-        let of_peer = |here: &str, there: &str| Refusal::new(Difference::Other, here, there).to_string();
-        assert_eq!(of_peer("it is odd", ""), "this node has ended the connection: it is odd");
-        assert_eq!(of_peer("", "it is odd"), "the other node has ended the connection: it is odd");
+        let other = |here: &str, there: &str| Refusal::new(Difference::Other, here, there);
+        let advice = "compare the versions and the configuration of both nodes";
+        let text = format!("this node has refused the connection: \"it is odd\": {advice}");
+        assert_eq!(other("it is odd", "").to_string(), text);
+        // Also a peer that puts its text in the place of the other one.
+        for of_peer in [other("it is odd", ""), other("", "it is odd")] {
+            let text = format!("the other node has refused the connection: \"it is odd\": {advice}");
+            assert_eq!(as_read(&of_peer).to_string(), text);
+        }
+    }
+
+    /// As the peer reads it.
+    fn as_read(refusal: &Refusal) -> Refusal {
+        let mut frame = Vec::new();
+        refusal.put(&mut frame);
+        Refusal::read(&mut Reader::new(&frame)).unwrap()
+    }
+
+    #[test]
+    fn the_text_of_a_stranger_forges_no_line_of_a_log() {
+        let forged = "x\n2026-01-01 ERROR all is lost \u{1b}[2J\u{202e}\r";
+        for difference in Difference::ALL {
+            for (here, there) in [(forged, ""), ("", forged), (forged, forged)] {
+                let text = as_read(&Refusal::new(difference, here, there)).to_string();
+                let is_plain = |character: char| !character.is_control() && character != '\u{202e}';
+                assert!(text.contains("all is lost") && text.chars().all(is_plain), "{text:?}");
+            }
+        }
     }
 
     /// A newer node may refuse for a reason that this version does not know, and may say more.
@@ -147,11 +175,12 @@ mod tests {
         let mut frame = Vec::new();
         Refusal::new(Difference::Other, "red", "blue").put(&mut frame);
         let read = |frame: &[u8]| Refusal::read(&mut Reader::new(frame));
-        assert_eq!(read(&frame), Some(Refusal::new(Difference::Other, "blue", "red")));
+        let of_peer = |difference| Refusal { is_of_peer: true, ..Refusal::new(difference, "blue", "red") };
+        assert_eq!(read(&frame), Some(of_peer(Difference::Other)));
         frame[0] = 77;
         frame.extend_from_slice(b"more");
         let refusal = read(&frame).unwrap();
-        assert_eq!(refusal, Refusal::new(Difference::Unknown, "blue", "red"));
+        assert_eq!(refusal, of_peer(Difference::Unknown));
         let text = refusal.to_string();
         assert!(text.contains("\"blue\" here, \"red\" there") && text.ends_with("or update this one"), "{text}");
         let mut long = Vec::new();

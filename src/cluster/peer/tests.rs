@@ -348,7 +348,7 @@ fn a_peer_that_breaks_the_protocol_is_not_dialled_for_five_seconds() {
 #[test]
 fn the_caller_refuses_and_both_sides_are_told() {
     let mut world = World::up(9);
-    let refusal = Refusal { difference: Difference::Other, here: "x".into(), there: "y".into() };
+    let refusal = Refusal::new(Difference::Other, "x", "y");
     let mut effects = Vec::new();
     assert!(world.nodes[0].peer.refuse(world.now, refusal, &mut effects));
     assert!(matches!(effects[..], [Effect::Down(DownReason::Refused), Effect::Refused(_)]));
@@ -361,7 +361,7 @@ fn the_caller_refuses_and_both_sides_are_told() {
 #[test]
 fn refusals_do_not_go_on_for_ever() {
     let mut world = World::up(10);
-    let refusal = Refusal { difference: Difference::Other, here: String::new(), there: String::new() };
+    let refusal = Refusal::new(Difference::Other, "", "");
     world.cut = [true; 2];
     for who in 0..2 {
         let mut effects = Vec::new();
