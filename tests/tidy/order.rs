@@ -392,6 +392,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/peer/simulated_link",
     "cluster/peer/torture_tests",
     "cluster/peer/tests",
+    "cluster/peer/fault_tests",
     "cluster/peer/lanes_tests",
     "cluster/peer/hostile_tests",
     "cluster/guarded",

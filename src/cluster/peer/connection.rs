@@ -177,8 +177,9 @@ impl<T: Clone> Connection<T> {
             return Err(DownReason::Silent);
         }
         let is_over = |since: Duration, limit| now >= since + limit;
+        // Its decoders may be slow, so it is no fault.
         if self.stalled_since.is_some_and(|since| is_over(since, STALLED)) {
-            return Err(DownReason::Protocol);
+            return Err(DownReason::Silent);
         }
         if self.stage != Stage::Up && is_over(self.opening_since, OPENING) {
             return Err(DownReason::Silent);

@@ -51,7 +51,7 @@ impl Payload {
 pub enum DownReason {
     /// The link has closed.
     Closed,
-    /// Nothing came for 1.5 s.
+    /// Nothing came for 1.5 s, or nothing was acknowledged for 30 s.
     Silent,
     /// A frame was lost, doubled or torn.
     Gap,
@@ -77,7 +77,8 @@ impl DownReason {
         self as u8
     }
 
-    pub(super) fn of_byte(byte: u8) -> Option<DownReason> {
-        DownReason::ALL.get(usize::from(byte)).copied()
+    /// Reads a reason. One that only a newer version knows is no fault.
+    pub(super) fn of_byte(byte: u8) -> DownReason {
+        DownReason::ALL.get(usize::from(byte)).copied().unwrap_or(DownReason::Closed)
     }
 }

@@ -207,12 +207,14 @@ fn a_peer_that_acknowledges_or_grants_nothing_is_dropped() {
                 break;
             }
         }
-        assert_eq!(world.nodes[0].downs[0].1, DownReason::Protocol);
+        assert_eq!(world.nodes[0].downs[0].1, DownReason::Silent);
         assert!(world.nodes[0].downs[0].0 - begin <= Duration::from_secs(32));
         let sent: usize = world.sent[0].iter().map(Vec::len).sum();
         let most = if place == 25 { 5 << 20 } else { 300 << 10 };
         assert!(sent < most, "{sent} bytes were sent");
         assert_eq!(world.nodes[0].told_order.len(), tokens.len() - acknowledged(&world, place));
+        world.run_for(SECOND);
+        assert_eq!(world.nodes[0].ups, 2, "it is no fault, so the two connect again");
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Peer<T = u64> {
     answers: VecDeque<Vec<u8>>,
     /// Until when nobody dials because of a refusal.
     refused_until: Option<Duration>,
+    /// The incarnation of the peer whose fault this was. It may be dialled if it is another one now.
+    faulty: Option<u64>,
     last_tick: Duration,
     /// The time from one `Hello` to the next. It grows while the peer was never heard.
     again: Duration,
@@ -67,7 +69,7 @@ impl<T: Clone> Peer<T> {
     pub(crate) fn new(now: Duration, identity: Identity, limit: usize) -> Peer<T> {
         let state = State::Idle { dial_at: Some(now) };
         let (answers, refused_until, again) = (VecDeque::new(), None, HEARTBEAT);
-        Peer { identity, limit, state, answers, refused_until, last_tick: now, again, is_heard: false }
+        Peer { identity, limit, state, answers, refused_until, faulty: None, last_tick: now, again, is_heard: false }
     }
 
     /// The link can reach the peer, perhaps another incarnation of it. So the next `Hello` need not wait.
@@ -92,7 +94,7 @@ impl<T: Clone> Peer<T> {
     pub(crate) fn dial(&mut self, now: Duration, nonce: u64) -> bool {
         let may_dial = nonce != 0 && self.dial_at().is_some_and(|at| at <= now);
         if may_dial {
-            self.refused_until = None;
+            (self.refused_until, self.faulty) = (None, None);
             self.state = State::Calling { nonce, hello_at: now };
         }
         may_dial
@@ -141,8 +143,7 @@ impl<T: Clone> Peer<T> {
                 if frame.len() > LONGEST_FRAME {
                     self.fail(now, DownReason::Protocol, true, effects);
                 } else if kind == Kind::Bye {
-                    let reason = reader.byte().and_then(DownReason::of_byte).unwrap_or(DownReason::Protocol);
-                    self.fail(now, reason, false, effects);
+                    self.fail(now, reader.byte().map_or(DownReason::Protocol, DownReason::of_byte), false, effects);
                 } else if kind == Kind::Leaving {
                     let is_complete = reader.word().is_some_and(|sequence| connection.is_complete(sequence));
                     let reason = if is_complete { DownReason::Left } else { DownReason::Gap };
@@ -337,7 +338,8 @@ impl<T: Clone> Peer<T> {
         }
         match &mut self.state {
             State::Idle { dial_at } => {
-                if self.refused_until.is_none_or(|until| until <= now) {
+                let is_repaired = self.faulty.is_some_and(|faulty| faulty != hello.identity.incarnation);
+                if is_repaired || self.refused_until.is_none_or(|until| until <= now) {
                     *dial_at = Some(dial_at.map_or(now, |at| at.min(now)));
                 } else if let Some(refusal) = self.identity.difference_from(&hello.identity) {
                     self.say_refused(Ends { to: from, from: 0 }, &refusal);
@@ -433,11 +435,14 @@ impl<T: Clone> Peer<T> {
 
     /// Ends the connection, if there is one. There is a `Down` exactly if there was an up.
     ///
-    /// A peer that has sent what it must not send will do so again. So both sides wait as after a refusal.
+    /// A peer that has sent what it must not send will do so again. So both sides wait as after a refusal. A node that
+    /// is started again may have another program, so nobody waits for that one.
     fn fail(&mut self, now: Duration, reason: DownReason, says_bye: bool, effects: &mut Vec<Effect<T>>) {
         let is_fault = reason == DownReason::Protocol;
-        if is_fault && matches!(self.state, State::Connected(_)) {
-            self.refused_until = Some(now + REFUSED);
+        if let State::Connected(connection) = &self.state
+            && is_fault
+        {
+            (self.refused_until, self.faulty) = (Some(now + REFUSED), Some(connection.peer.incarnation));
         }
         let dial_at = (reason != DownReason::Left).then_some(now + if is_fault { REFUSED } else { BROKEN });
         let state = std::mem::replace(&mut self.state, State::Idle { dial_at });

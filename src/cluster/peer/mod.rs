@@ -18,6 +18,8 @@ mod torture_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]
+mod fault_tests;
+#[cfg(all(test, not(loom)))]
 mod lanes_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod hostile_tests;
