@@ -541,6 +541,12 @@ impl Connection {
         self.relations.len()
     }
 
+    /// The number of processes that start here for the other node.
+    #[cfg(test)]
+    pub(crate) fn starting(&self) -> usize {
+        lock(&self.starting).len()
+    }
+
     /// The numbers of open questions of this node, and of the other one.
     #[cfg(test)]
     pub(crate) fn open_questions(&self) -> (usize, usize) {

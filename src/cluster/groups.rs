@@ -483,6 +483,11 @@ impl<C: Shares + 'static> Groups<C> {
 
 #[cfg(all(test, not(loom)))]
 impl<C: Shares> Groups<C> {
+    /// The number of nodes of which there are entries, with this one.
+    pub(crate) fn nodes(&self) -> usize {
+        lock(&self.state).table.digests().len()
+    }
+
     /// Drops the first member of a node, and invents another one for its process.
     pub(crate) fn spoil(&self, peer: u64, group: &str, invented: &str) -> String {
         let state = &mut *lock(&self.state);

@@ -202,6 +202,8 @@ impl Round {
         net.ends[&(1, 0)].connection.receive(&honest.bytes).unwrap();
         net.rests();
         assert_eq!(fresh.seen(), ["note 1"], "{what}");
+        let groups = net.sides[1].1.groups();
+        assert_eq!(groups.nodes(), 2, "{what}");
         net.cut(0, 1);
         // Any answer will do: an item may have said that the time is over.
         assert!(asked.iter().all(|asked| format!("{asked:?}").contains("answered: true")), "{what}: {asked:?}");
@@ -209,13 +211,14 @@ impl Round {
         let victim = &net.sides[1].0;
         let connection = &net.ends[&(1, 0)].connection;
         assert_eq!((connection.relations(), connection.open_questions()), ((0, 0, 0), (0, 0)), "{what}");
+        assert_eq!((victim.core().relations.len(), connection.starting(), groups.nodes()), (0, 0, 1), "{what}");
         let messages = victim.stats().messages;
         let dead: u64 = messages.dead_by_reason.values().sum();
         assert_eq!(messages.accepted, messages.stepped + dead + messages.queued, "{what}");
     }
 }
 
-/// Spoils an item as a stranger might.
+/// Spoils an item as a stranger might. It may be left as it was.
 fn spoil(bytes: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Xoshiro256PlusPlus) {
     for _ in 0..random.random_range(0..4) {
         let at = random.random_range(0..=bytes.len());
@@ -261,11 +264,13 @@ fn items_that_are_spoilt_are_taken_or_refused_and_the_node_goes_on() {
         let round = Round::new();
         let answers = &round.net.ends[&(1, 0)].wires.items;
         for _ in 0..ROUND.min(count - from) {
-            let mut bytes = round.items[random.random_range(0..round.items.len())].clone();
+            let whole = &round.items[random.random_range(0..round.items.len())];
+            let mut bytes = whole.clone();
             spoil(&mut bytes, &round.items, &mut random);
             let began = clock.now();
             match round.net.ends[&(1, 0)].connection.receive(&bytes) {
-                Ok(()) => taken += 1,
+                // Items that were not spoilt do not count.
+                Ok(()) => taken += usize::from(bytes != *whole),
                 Err(_) => refused += 1,
             }
             slowest = slowest.max(clock.now().saturating_duration_since(began));
@@ -275,4 +280,6 @@ fn items_that_are_spoilt_are_taken_or_refused_and_the_node_goes_on() {
     }
     println!("{count} items with the seed {seed}: {taken} taken, {refused} refused; the slowest took {slowest:?}");
     assert!(taken > count / 10 && refused > count / 10, "{taken} were taken, {refused} refused");
+    // Other programs may have the processor in between. An item that takes a second is one without a bound.
+    assert!(cfg!(debug_assertions) || slowest < Duration::from_secs(1), "an item took {slowest:?}");
 }
