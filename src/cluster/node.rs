@@ -239,7 +239,7 @@ impl Node {
     fn offer_outside(&self, connection: &Connection) {
         let node = connection.there().node;
         let is_up = || self.connections.get(&node).is_some_and(|up| std::ptr::eq(&**up, connection));
-        let has_room = || !matches!(connection.room(), Room::None | Room::Held | Room::Small);
+        let has_room = || matches!(connection.room(), Room::All | Room::Down);
         // If there is no room, this is called again. After a down, others have told them.
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
     }

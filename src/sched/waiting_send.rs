@@ -11,7 +11,8 @@
 //!
 //! A message to another node waits in the same way, at the connection. It is taken out while it is *offered* to the
 //! connection again, without the lock. If there is no room, it waits as before, or goes back if the limit is over. A
-//! message that is to be converted is converted when there is room, and then it is sent.
+//! message that is to be converted is converted when there is room, and then it is sent on the connection that was up
+//! before. If that is down by then, it is a dead letter.
 //!
 //! A sender that is told to try again (its process has ended, or the mailbox was replaced) takes the message out in
 //! the same way. So a message is in one place: in the mailbox, or in its sender's hands.

@@ -104,8 +104,8 @@ impl<O: Order> Process for Clerk<O> {
     }
 }
 
-/// Sends the order with this sender and this number to a process.
-type Send = fn(&Runtime, Pid, (u64, u64)) -> Result<(), SendError>;
+/// Sends an order, which is its sender and its number.
+type SendOrder = fn(&Runtime, Pid, (u64, u64)) -> Result<(), SendError>;
 
 /// A version of the program: the protocol that it speaks, and the types that it sends and takes.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ struct Program {
     protocol: u16,
     wire: fn() -> Wire,
     spawn: fn(&Runtime, u64, &Shelf) -> Result<Pid, BoxError>,
-    send: Send,
+    send: SendOrder,
 }
 
 fn program<O: Order>(protocol: u16, wire: fn() -> Wire) -> Program {

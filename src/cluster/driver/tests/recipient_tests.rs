@@ -5,10 +5,10 @@ use crate::Rejected;
 use crate::process::Recipient;
 
 /// A recipient of a process that takes large messages: it takes a number and a size.
-type Sized = Recipient<(u64, usize)>;
+type SizedTarget = Recipient<(u64, usize)>;
 
 /// A sink at the other node, with a recipient that counts its conversions.
-fn sink(world: &World) -> (Handle<Sink>, Address<Large>, Sized, Notes, Arc<AtomicU64>) {
+fn sink(world: &World) -> (Handle<Sink>, Address<Large>, SizedTarget, Notes, Arc<AtomicU64>) {
     let (notes, converted) = (Notes::default(), Arc::<AtomicU64>::default());
     let sink = world.ends[1].side.runtime.spawn(Sink(notes.clone())).unwrap();
     let (far, counts) = (world.far(sink.address()), converted.clone());
