@@ -202,6 +202,14 @@ pub(crate) trait AnyMailbox: Any + Send {
     }
 }
 
+/// Takes out the marks of the messages that are not among the first `moved`. They stay with these messages.
+#[cold]
+fn leave_marks(signals: &mut Option<Box<Signals>>, moved: u64) -> Option<Box<Signals>> {
+    // Those of a flooded mailbox stay where they are at each step.
+    let all_stay = moved == 0 && signals.as_ref().is_some_and(|signals| signals.has_only_waits());
+    if all_stay { signals.take() } else { signals.as_mut()?.split_marks(moved) }
+}
+
 impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
     fn signal(&mut self, signal: Signal) {
         let arrived = self.arrived();
@@ -227,12 +235,8 @@ impl<M: Send + 'static> AnyMailbox for Mailbox<M> {
         let mut signals = other.signals().take();
         let is_same_type = (other as &dyn Any).is::<Mailbox<M>>();
         let moved = if is_same_type { limit } else { 0 };
-        // Marks stay with their messages. Those of a flooded mailbox stay where they are at each step.
-        if moved == 0 {
-            *other.signals() = signals.take_if(|signals| signals.has_only_waits() && signals.waits.is_some());
-        }
-        if let Some(signals) = signals.as_mut().filter(|signals| signals.has_marks()) {
-            *other.signals() = signals.split_marks(moved as u64);
+        if signals.as_ref().is_some_and(|signals| signals.has_marks()) {
+            *other.signals() = leave_marks(&mut signals, moved as u64);
         }
         let Some(other) = (other as &mut dyn Any).downcast_mut::<Mailbox<M>>() else {
             // From a mailbox of another type, only the signals are moved. The messages among which its completions
