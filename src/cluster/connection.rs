@@ -45,7 +45,7 @@ use crate::process::command::why_dead;
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
 use crate::process::no_such_process::NoSuchProcessError;
-use crate::process::propagation::{self, TraceContext, in_trace, with_trace};
+use crate::process::propagation::{self, Propagator, TraceContext, with_trace};
 use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
 use crate::runtime::{Core, ExitWatcher};
 use crate::sched::non_local::AnyMessage;
@@ -96,7 +96,8 @@ pub(crate) trait Carrier: Send + Sync {
     /// Takes a frame. It never waits.
     fn offer(&self, item: Item) -> Result<(), Refused>;
 
-    /// The messages that have room. If that are not all, the node is told when there is more, or when it is down.
+    /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is
+    /// down.
     fn room(&self) -> Room {
         Room::All
     }
@@ -163,6 +164,15 @@ impl AnswersElsewhere for Desk {
 #[derive(Debug, thiserror::Error)]
 #[error("a frame of the other node cannot be read: {0}")]
 pub(crate) struct BadFrame(BoxError);
+
+/// Has all messages that are put into an outbox be in one trace.
+struct InTrace(MessageTrace);
+
+impl Propagator for InTrace {
+    fn current(&self) -> Option<Context> {
+        self.0.get().cloned()
+    }
+}
 
 impl Connection {
     /// Makes the connection to a node with this name that has sent this list of types. `here` and `there` are the
@@ -270,7 +280,8 @@ impl Connection {
         if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
-    /// The messages that have room. If that are not all, the node is told when there is more, or when it is down.
+    /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is
+    /// down.
     pub(crate) fn room(&self) -> Room {
         self.carrier.room()
     }
@@ -362,7 +373,10 @@ impl Connection {
             Ok(head)
         });
         match head.map_err(BadFrame)? {
-            Head::Message { to, from, kind } => self.take_message(&opened, rest, (from, to), kind),
+            Head::Message { to, from, kind } => {
+                let propagator = self.trace_of(&opened);
+                self.take_message((&opened, propagator.as_ref()), rest, (from, to), kind)
+            }
             Head::Broadcast { to, from, kind } => self.take_broadcast(&opened, rest, (from, &to), kind),
             Head::Answer { number, from } => self.take_answer(&opened, rest, number, from),
             Head::NoAnswer { number, from, why } => {
@@ -419,9 +433,16 @@ impl Connection {
         opened.asks().iter().filter(is_missing).for_each(|number| self.send_no_answer(*number, from, why));
     }
 
+    /// The trace that a frame names, once for all its receivers.
+    fn trace_of(&self, opened: &Opened<'_>) -> Option<Arc<InTrace>> {
+        let propagator = self.core.upgrade()?.road.propagator.clone()?;
+        let context = propagation::decode(&*propagator, opened.trace?)?;
+        Some(Arc::new(InTrace(MessageTrace::new(Some(context)))))
+    }
+
     fn take_message(
         &self,
-        opened: &Opened<'_>,
+        (opened, trace): (&Opened<'_>, Option<&Arc<InTrace>>),
         bytes: &[u8],
         (from, to): (Option<Pid>, Pid),
         kind: u32,
@@ -434,13 +455,9 @@ impl Connection {
             return Err(BadFrame("a message has a sender or a receiver of another node".into()));
         }
         let core = self.core.upgrade();
-        let propagator = core.as_ref().and_then(|core| core.road.propagator.clone());
-        let trace = opened.trace.zip(propagator.as_ref());
-        let trace = MessageTrace::new(trace.and_then(|(bytes, propagator)| propagation::decode(&**propagator, bytes)));
-        let context = trace.get().map(|context| &**context);
-        let mut outbox = Outbox::with_traces(propagator.filter(|_| context.is_some()));
-        // The lane asks the propagator for the context in which the message is put there.
-        let decoded = in_trace(context, || opened.decode(Some(to), || decode(bytes, &mut outbox)));
+        let context = trace.and_then(|trace| trace.0.get()).map(|context| &**context);
+        let mut outbox = Outbox::with_traces(trace.map(|trace| trace.clone() as Arc<dyn Propagator>));
+        let decoded = opened.decode(Some(to), || decode(bytes, &mut outbox));
         let imported = self.note_imported(opened);
         let (Some(core), Ok(lane)) = (core, &decoded) else {
             let why = match decoded {

@@ -361,7 +361,7 @@ impl NonLocal for Node {
     fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
         let Some(connection) = self.connection(to) else { return Err(self.why_none(to)) };
         let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(connection.there().node);
-        // A large message is not known before it is converted. It is taken as one that needs no room.
+        // The size of a message is not known before it is converted. A large one is taken as one that needs no room.
         let needed = if room == NeedsRoom::Held { Room::Held } else { Room::Small };
         let why = match connection.why_not_taken(message) {
             Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },

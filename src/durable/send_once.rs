@@ -78,6 +78,8 @@ impl StoreCore {
     ) -> Result<bool, (AnyMessage, SendError)> {
         let Some(core) = self.core() else { return Err((message, self.is_over(to))) };
         let trace = MessageTrace::new(core.road.current_trace());
+        // The last reference to a context is dropped without the lock of the keys, because its destructor is user code.
+        let _kept = MessageTrace::new(trace.get().cloned());
         let outgoing = self.outgoing((None, to), Some(key), message, trace)?;
         let name = outgoing.key_name(key);
         let mut keys = self.keys.enter();

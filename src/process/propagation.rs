@@ -59,8 +59,8 @@ pub trait TraceContext: Send + Sync + 'static {
     /// Writes the context, so that it travels to another node or into a store. [`Propagator::decode`] reads it there.
     ///
     /// `None` if it cannot travel, as the default implementation says. Then the message is outside of any trace there.
-    /// So it is if there are more than 1,024 bytes. The runtime calls this for each message that leaves it, on any
-    /// thread.
+    /// So it is if there are more than 1,024 bytes, or none. The runtime calls this for each message to another node or
+    /// into a store, on any thread, perhaps several times.
     fn encode(&self) -> Option<Vec<u8>> {
         None
     }
@@ -234,7 +234,7 @@ pub(crate) fn encode(context: &dyn TraceContext) -> Option<Vec<u8>> {
 /// Reads a context that came from elsewhere.
 #[cfg(any(feature = "cluster", feature = "durable"))]
 pub(crate) fn decode(propagator: &dyn Propagator, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
-    if bytes.len() > LONGEST_CONTEXT {
+    if !(1..=LONGEST_CONTEXT).contains(&bytes.len()) {
         return None;
     }
     contained(|| propagator.decode(bytes)).flatten()

@@ -264,24 +264,25 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
             }
         };
         // Without the lock, because an encoder and a conversion are user code.
-        let trace = lock(&self.context).get().cloned();
         let offered = match &self.route {
-            None => match to.post_in_turn(None, self.to, Box::new(message), trace.as_ref()) {
-                Ok(()) => {
-                    *lock(&self.slot) = Slot::Gone;
-                    Ok(Told::Sent)
+            None => {
+                let trace = MessageTrace::new(lock(&self.context).get().cloned());
+                match to.post_in_turn(None, self.to, Box::new(message), trace.get()) {
+                    Ok(()) => {
+                        *lock(&self.slot) = Slot::Gone;
+                        Ok(Told::Sent)
+                    }
+                    Err((message, why)) => match message.downcast::<T>() {
+                        Ok(message) => Err((*message, why)),
+                        Err(_) => return false,
+                    },
                 }
-                Err((message, why)) => match message.downcast::<T>() {
-                    Ok(message) => Err((*message, why)),
-                    Err(_) => return false,
-                },
-            },
+            }
             Some(route) => match to.permit(self.to, route.kind(), NeedsRoom::InTurn) {
                 Ok(permit) => Ok(self.convert_for(to, &**route, (message, permit))),
                 Err(why) => Err((message, why)),
             },
         };
-        drop_contained(trace);
         let (told, waits) = match offered {
             Ok(told) => (Some(told), false),
             Err((message, why)) => {

@@ -173,15 +173,15 @@ fn a_trace_goes_on_after_a_failed_step_a_kill_and_a_restart() {
 /// Also if the message was stored within a trace that the program of this run does not know.
 #[test]
 fn a_program_without_a_propagator_steps_the_traced_mail_of_an_earlier_run() {
-    let (disk, traces, clock) = (MemoryDisk::new(), Traces::new(), ManualClock::new());
-    let (store, runtime) = open(&disk, Some(&traces), &clock);
-    let [first, _] = two_carriers(&store, None);
-    ARE_STUCK[1].store(true, Ordering::SeqCst);
-    let root = traces.root(|| store.send(first, Parcel::Stuck(1)).unwrap().wait(LIMIT).unwrap());
-    ended(&traces, root, "failed: stuck on purpose");
-    kill(&disk, (store, runtime));
-    ARE_STUCK[1].store(false, Ordering::SeqCst);
     for strange in [None, Some(Traces::new())] {
+        let (disk, traces, clock) = (MemoryDisk::new(), Traces::new(), ManualClock::new());
+        let (store, runtime) = open(&disk, Some(&traces), &clock);
+        let [first, _] = two_carriers(&store, None);
+        ARE_STUCK[1].store(true, Ordering::SeqCst);
+        let root = traces.root(|| store.send(first, Parcel::Stuck(1)).unwrap().wait(LIMIT).unwrap());
+        ended(&traces, root, "failed: stuck on purpose");
+        kill(&disk, (store, runtime));
+        ARE_STUCK[1].store(false, Ordering::SeqCst);
         let (store, runtime) = open(&disk, strange.as_ref(), &clock);
         until("it was stepped", || runtime.stats().messages.queued == 0 && runtime.is_idle());
         assert!(store.show(first.pid()).unwrap().mail.is_empty());

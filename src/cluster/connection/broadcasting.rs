@@ -74,6 +74,7 @@ impl Connection {
         if !opened.asks().is_empty() || to.is_empty() || bytes.len() > limit_for(to.len()) || to.len() > MOST {
             return Err(BadFrame(BoxError::from("a broadcast has replies, or is too large for its receivers")));
         }
-        to.iter().try_for_each(|to| self.take_message(opened, bytes, (from, *to), kind))
+        let trace = self.trace_of(opened);
+        to.iter().try_for_each(|to| self.take_message((opened, trace.as_ref()), bytes, (from, *to), kind))
     }
 }

@@ -12,7 +12,7 @@ use super::unacknowledged::Unacknowledged;
 const HELD: usize = 8;
 
 /// How many times large messages may fill the room until there is none for messages whose sizes are not known. So large
-/// messages of known sizes, which are the room and one of 16 MiB, hold up no others.
+/// messages from outside, which are the room and one of 16 MiB, hold up no others. Those of held processes may.
 const CONVERTED: usize = 4;
 
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
@@ -49,17 +49,19 @@ impl Class {
     }
 }
 
-/// The messages that are taken now. Each has room if the ones before it have.
+/// The messages that are taken now, of those whose sizes are not known. The values are in order of the room: what is
+/// taken at one of them is taken at all later ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Room {
     /// No connection is up.
     Down,
-    /// There is no room, also for messages of processes that are held.
+    /// None, also of processes that are held.
     None,
-    /// Only messages of processes that are held have room.
+    /// Only those of processes that are held.
     Held,
-    /// Small messages have room, and those whose sizes are not known. Large ones have none.
+    /// All of them, but no message of which it is known that it is large.
     Small,
+    /// All messages.
     All,
 }
 

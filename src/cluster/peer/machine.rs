@@ -190,7 +190,7 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// The messages that have room. If that are not all, `Effect::Room` follows, or the down.
+    /// Returns which messages are taken now. If it refuses some, `Effect::Room` follows, or the down.
     pub(crate) fn room(&mut self) -> Room {
         match &mut self.state {
             State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.room(),

@@ -71,10 +71,11 @@ fn a_recipient_refuses_while_a_down_waits_to_be_carried_out() {
         let to = to.clone();
         move |out| _ = out.send_timeout(&to, (4, 1), LIMIT)
     });
+    crate::wait::until("the step is over", || world.ends[0].side.runtime.is_idle());
+    assert_eq!(lock(&answers).len(), 1, "its message has come back");
     world.run();
     assert_eq!(converted.load(Ordering::Relaxed), 0);
     assert_eq!(world.ends[0].side.graves().len() as u64, filled, "only those that were on their way");
-    drop(answers);
 }
 
 #[test]
