@@ -10,6 +10,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sched::road", &["Executor", "Road", "count_step"]),
     ("sched::body", &["Head", "Host", "Ready", "Stage", "StepOutput", "Stepped", "Verdict", "Yield"]),
     ("sched::counters", &["Counters"]),
+    // It measures how long messages wait, as a worker does.
+    ("sched::step_waits", &["StepWaits"]),
     // It looks at these, and holds messages in a lane.
     ("sched::cell::view", &["CellView"]),
     ("sched::mailbox", &["Unwanted"]),
