@@ -2,7 +2,7 @@
 //!
 //! An [`Observer`] is notified of events. [`Runtime::stats`](crate::Runtime::stats) has counts, which are always there.
 //! [`Runtime::snapshot`](crate::Runtime::snapshot) has all figures of a runtime. [`MetricsOptions`] add figures by type
-//! of process to it. A [`Propagator`] has traces follow messages from process to process.
+//! of process to it. A [`Propagator`] makes traces follow messages from process to process.
 
 pub use crate::process::{
     DeadLetter, DeadLetterReason, Observer, ProcessEvent, ProcessIdentity, Propagator, SpanPropagator, StepActivity,

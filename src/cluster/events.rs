@@ -54,14 +54,15 @@ pub enum NodeEvent {
     Up(NodeIdentity),
     /// The connection has broken. All open questions to the node were answered with an error.
     Down(NodeIdentity, DownReason),
-    /// A node was not connected, or is not connected any more, because the two differ.
+    /// A node was not connected, or is not connected any more, because the two differ, or because one of
+    /// them could not use something that the other one has sent.
     Refused {
         /// The name of the node.
         name: String,
-        /// The difference, with the values of both nodes.
+        /// The difference with the values of both nodes, or the error.
         why: String,
     },
-    /// A node has reached a limit. Requests of it beyond the limit are refused, without more events.
+    /// A node has reached a limit. Its requests beyond the limit are refused, without more events.
     ///
     /// A node can have a million monitors and 131,072 links with processes of this node. This node shows PIDs of
     /// 16,383 other nodes and stores, over its whole life. At most 4,096 of them have come from one node. A value with

@@ -19,7 +19,7 @@ use crate::primitives::Arc;
 /// does a command until it is answered. The propagator of `procession-otel` does not.
 ///
 /// Spans do not travel: a message to another node leaves its trace. So does the mail of a store when it is read from
-/// the disk. `procession-otel` has the traces of such programs go on.
+/// the disk. With `procession-otel`, traces go on there.
 ///
 /// A process that sets its next timer in the step of the last one stays in the trace of the first timer for ever. A
 /// step begins another trace if it yields within a span without a parent, for example

@@ -258,8 +258,8 @@ impl RuntimeBuilder {
     /// A message that is sent within a trace is stepped within it. It has a step of its own, with a span. All yields of
     /// this step are within the trace, too. Messages from outside of any trace stay outside. The order of messages does
     /// not change. A process that gets many traced messages makes more steps, because each of them takes one traced
-    /// message. A spawned process begins outside of the trace. A message to a durable process or to another node leaves
-    /// the trace.
+    /// message. A spawned process begins outside of the trace. A message to a durable process or to another node
+    /// carries the trace if [`TraceContext::encode`](crate::observe::TraceContext::encode) can write its context.
     ///
     /// Without this option, a message carries nothing for a trace.
     pub fn propagate(mut self, propagator: impl Propagator) -> RuntimeBuilder {

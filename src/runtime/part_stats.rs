@@ -43,7 +43,7 @@ pub struct StoreStats {
     pub in_memory: usize,
     /// How often a process has come into memory in this run: it was begun, or was loaded.
     pub loaded: u64,
-    /// Processes that are parked, as the tables have it. `None` if the tables could not be read: `Store::count` returns
+    /// The number of parked processes. `None` if the tables of the store could not be read. Then `Store::count` returns
     /// the error.
     pub parked: Option<u64>,
     /// The position of the last record that is on disk. It grows by one with each record, also over runs.

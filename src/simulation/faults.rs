@@ -242,9 +242,9 @@ impl Faults {
 
     /// Pauses a node when it sends a frame to another one, with this probability for each frame, for up to this time.
     ///
-    /// The threads of its runtime do not run meanwhile, as if the program was stopped, or its virtual machine was moved
-    /// to another host. The clock goes on. Frames that come wait at the node, and its timers are late. Only timers of
-    /// the runtime are: a [`TaskScheduler`](crate::task::TaskScheduler) of its own goes on.
+    /// The threads of its runtime do not run meanwhile, as if the program were stopped, or its virtual machine were
+    /// moved to another host. The clock goes on. Frames that arrive wait at the node, and the timers of the runtime are
+    /// late. A separate [`TaskScheduler`](crate::task::TaskScheduler) of the node is not paused.
     #[cfg(feature = "cluster")]
     pub fn pause_nodes(self, chance: f64, most: Duration) -> Faults {
         self.with(Whom::Network, What::Pause(most), chance)

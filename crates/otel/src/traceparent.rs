@@ -22,7 +22,7 @@ pub(crate) fn write(span: &SpanContext) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Reads what another node has written, or anything else that it sends. A `tracestate` that is none is left out.
+/// Reads what another node has written, or anything else that it sends. An invalid `tracestate` is left out.
 pub(crate) fn read(bytes: &[u8]) -> Option<SpanContext> {
     let text = std::str::from_utf8(bytes).ok()?;
     let (parent, state) = text.split_once(' ').unwrap_or((text, ""));
