@@ -117,3 +117,44 @@ fn a_program_whose_places_are_all_taken_says_that_it_is_busy() {
     let error = shop.run(&["shop", "--once"]).unwrap_err();
     assert!(error.contains("busy: the console has 8 clients already"), "{error}");
 }
+
+/// Sends the lines to the console with `nc`, and gives each answer to `jq`. `None` if one of the two is not installed.
+fn with_nc_and_jq(shop: &Shop, lines: &str, filter: &str) -> Option<String> {
+    let installed = |program: &str, word: &str, needed: &str| {
+        let help = Command::new(program).arg(word).output().ok()?;
+        let text = [help.stdout, help.stderr].concat();
+        String::from_utf8_lossy(&text).contains(needed).then_some(())
+    };
+    // There are several programs with the name `nc`, and not each of them knows sockets of Unix.
+    installed("nc", "-h", "-NnrStUuvZz").and_then(|()| installed("jq", "--version", "jq"))?;
+    let output = Command::new("sh")
+        .args(["-c", "printf '%s' \"$1\" | nc -N -U \"$2\" | jq --compact-output \"$3\"", "sh", lines])
+        .args([shop.console.place().as_str(), filter])
+        .output()
+        .unwrap();
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn nc_and_jq_suffice_to_use_the_protocol() {
+    let shop = Shop::open("lines");
+    let courier = |name: &str| {
+        shop.runtime.spawn_with(actor(Courier(0_u8)), SpawnOptions::new().name(name)).unwrap().pid().to_string()
+    };
+    let (first, second) = (courier("order 7"), courier("order 8"));
+    shop.runtime.wait_idle_timeout(LIMIT).unwrap();
+    let lines = format!(
+        "{{\"hello\":1}}\n{{\"id\":1,\"get\":\"top\",\"by\":\"age\",\"limit\":1}}\n\
+         {{\"id\":2,\"get\":\"process\",\"pid\":\"{second}\"}}\n{{\"id\":3,\"do\":\"terminate\",\"pid\":\"{first}\"}}\n"
+    );
+    let filter = "[.id, .program, .top.processes[0].pid, .process.name, .error.kind]";
+    let Some(answers) = with_nc_and_jq(&shop, &lines, filter) else {
+        eprintln!("== SKIPPED: the protocol of the console by hand needs `nc` of OpenBSD and `jq`");
+        return;
+    };
+    let expected = format!(
+        "[null,\"shop\",null,null,null]\n[1,null,\"{first}\",null,null]\n\
+         [2,null,null,\"order 8\",null]\n[3,null,null,null,\"not_allowed\"]\n"
+    );
+    assert_eq!(answers, expected);
+}
