@@ -26,6 +26,35 @@ impl Process for Counts {
     }
 }
 
+/// Idles for ever.
+struct Rests;
+
+impl Process for Rests {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_snapshot_of_very_many_processes_needs_little_memory() {
+    alone(|| {
+        let runtime = builder().workers(2).metrics(MetricsOptions::new()).start().unwrap();
+        let processes = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000_000 } else { 100_000 };
+        (0..processes).for_each(|_| drop(runtime.spawn(Rests).unwrap()));
+        until("all have had their first steps", || runtime.is_idle());
+        forget_peak();
+        let before = resident_kib();
+        let snapshot = runtime.snapshot();
+        assert_eq!(snapshot.types.iter().map(|one| one.living).sum::<u64>(), processes);
+        if let Some((before, peak)) = before.zip(peak_kib()) {
+            assert!(peak < before + 1024, "{before} KiB before, {peak} KiB at most during the snapshot");
+        }
+    });
+}
+
 #[test]
 fn figures_of_many_steps_and_named_processes_take_no_more_memory() {
     alone(|| {

@@ -13,6 +13,16 @@ pub fn resident_kib() -> Option<u64> {
     (!sanitized).then(|| system("VmRSS:"))
 }
 
+/// The most resident memory of this program since [`forget_peak`]. `None` under a sanitizer.
+pub fn peak_kib() -> Option<u64> {
+    resident_kib().map(|_| system("VmHWM:"))
+}
+
+/// From here on, the peak of this program is counted anew. See proc(5), `clear_refs`.
+pub fn forget_peak() {
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
+}
+
 /// The memory is where it was, but for so much.
 pub fn assert_grown_by_at_most(kib: u64, before: Option<u64>) {
     if let Some((before, after)) = before.zip(resident_kib()) {
