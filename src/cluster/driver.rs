@@ -79,6 +79,19 @@ enum Arrival {
 }
 
 impl Machine {
+    /// When `turn_out` is to be called next, if nothing happens before.
+    fn due(&self) -> Option<Duration> {
+        let rests = !self.is_seen && self.peer.dial_at().is_some();
+        self.peer.due().filter(|_| !rests)
+    }
+
+    /// Whether `turn_out` is to be woken, because a frame of the peer was taken: there may be an acknowledgement to
+    /// send, or room for what waits. Most acknowledgements travel with the next items, or later, when it comes anyway.
+    fn wakes_out(&self, now: Duration) -> bool {
+        let Some(out_at) = self.out_at else { return true };
+        self.peer.has_frame(now) || self.due().is_some_and(|due| due < out_at)
+    }
+
     fn push_closed(&mut self, is_too_much: bool) {
         if !matches!(self.arrived.back(), Some(Arrival::Closed(_))) {
             self.arrived.push_back(Arrival::Closed(is_too_much));
@@ -98,6 +111,9 @@ struct Machine {
     is_seen: bool,
     /// When the peer is to be told the digest.
     compare_at: Duration,
+    /// The moment at which `turn_out` is called next, unless it is woken: what it has returned last. `None` while it
+    /// sends a frame.
+    out_at: Option<Duration>,
     arrived: VecDeque<Arrival>,
     /// The bytes of the frames among them.
     arrived_bytes: usize,
@@ -154,6 +170,7 @@ impl PeerDriver {
             peer,
             is_seen: false,
             compare_at: Duration::ZERO,
+            out_at: None,
             arrived,
             arrived_bytes: 0,
             effects,
@@ -285,10 +302,12 @@ impl PeerDriver {
         }
         peer.tick(now, &mut effects);
         let turned = if peer.next_frame(now, frame, &mut effects) {
+            machine.out_at = None;
             Outward::Frame
         } else {
-            let rests = !machine.is_seen && peer.dial_at().is_some();
-            Outward::Until(peer.due().filter(|_| !rests).map(|due| self.start + due))
+            let due = machine.due();
+            machine.out_at = Some(due.unwrap_or(Duration::MAX));
+            Outward::Until(due.map(|due| self.start + due))
         };
         self.keep(guard, effects, Vec::new());
         turned
@@ -330,6 +349,7 @@ impl PeerDriver {
             None => {}
         }
         let effects = std::mem::take(&mut machine.effects);
+        let wakes_out = has_arrived && machine.wakes_out(now);
         drop(guard);
         if is_overrun {
             tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
@@ -337,8 +357,7 @@ impl PeerDriver {
         inward.left.extend(effects.into_iter().map(|(effects, frame)| (effects.into_iter().peekable(), frame)));
         let is_idle = !has_arrived && inward.left.is_empty();
         self.carry_out(inward);
-        if has_arrived {
-            // There may be an acknowledgement to send, or room for what waits.
+        if wakes_out {
             (self.wake.outward)();
         }
         !is_idle

@@ -40,6 +40,8 @@ struct End {
     inward: Inward,
     /// The frames that were sent and have not arrived.
     on_the_way: VecDeque<Vec<u8>>,
+    /// How often the thread that sends frames was woken.
+    woken_out: Arc<AtomicU64>,
     /// It does not run: neither its threads nor its frames move.
     is_stopped: bool,
 }
@@ -70,13 +72,16 @@ fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16
     };
     let nonces = AtomicU64::new(life << 32);
     let nonce = move || nonces.fetch_add(1, crate::primitives::Ordering::Relaxed) + 1;
-    let wake = Wakes { inward: Box::new(|| ()), outward: Box::new(|| ()) };
+    let woken_out = Arc::new(AtomicU64::new(0));
+    let count = woken_out.clone();
+    let outward = Box::new(move || _ = count.fetch_add(1, crate::primitives::Ordering::Relaxed));
+    let wake = Wakes { inward: Box::new(|| ()), outward };
     let watch = Arc::new(NodeWatch::new(clock.clock()));
     let (name, nonce) = ("the other".into(), Box::new(nonce));
     let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
     let driver = PeerDriver::new(Arc::downgrade(&side.node), parts);
     driver.seen();
-    End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), is_stopped: false }
+    End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), woken_out, is_stopped: false }
 }
 
 /// Two nodes that are connected.
@@ -212,6 +217,8 @@ fn a_cut_is_a_down_on_both_sides_and_a_heal_an_up() {
     let (_echo, far, notes) = world.echo();
     let asked = world.ends[0].side.runtime.ask(far, Message::Keep, LIMIT);
     world.run();
+    // The question is acknowledged, so it is not reported.
+    world.pass(20 * MILLIS, &mut || true);
     world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
     // Nothing arrives any more, in either direction.
     world.pass(Duration::from_millis(1_300), &mut || false);
@@ -227,6 +234,30 @@ fn a_cut_is_a_down_on_both_sides_and_a_heal_an_up() {
     world.ends[0].side.runtime.send(far, Message::Note(3)).unwrap();
     world.run();
     assert_eq!(*lock(&notes), [3]);
+}
+
+#[test]
+fn the_thread_that_sends_is_woken_for_the_first_acknowledgement_and_not_for_each_batch() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    world.pass(Duration::from_millis(100), &mut || true);
+    let count = world.ends[1].woken_out.clone();
+    let woken = |world: &mut World, notes: u64| {
+        let before = count.load(crate::primitives::Ordering::Relaxed);
+        for number in 0..notes {
+            world.ends[0].side.runtime.send(far, Message::Note(number)).unwrap();
+            world.run();
+        }
+        count.load(crate::primitives::Ordering::Relaxed) - before
+    };
+    // It sleeps until its next heartbeat, and is to acknowledge within 10 ms.
+    assert_eq!(woken(&mut world, 1), 1);
+    assert_eq!(woken(&mut world, 6), 0);
+    // The eighth batch is acknowledged at once.
+    assert_eq!(woken(&mut world, 1), 1);
+    world.pass(Duration::from_millis(20), &mut || true);
+    assert!(world.ends.iter().all(|end| end.driver.is_drained()));
+    assert_eq!(lock(&notes).len(), 8);
 }
 
 #[test]

@@ -15,8 +15,9 @@ pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long an acknowledgement waits for a batch to travel with.
 const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 
-/// How many batches may have arrived before they are acknowledged at once.
-const UNACKNOWLEDGED_BATCHES: u64 = 2;
+/// How many batches may have arrived before they are acknowledged at once. It is a sixteenth of the window, so a peer
+/// that sends without end does not wait. If it were 2, a busy node would send acknowledgements beside its answers.
+const UNACKNOWLEDGED_BATCHES: u64 = 8;
 
 /// How long a peer that is heard may acknowledge nothing, or grant no credit. A peer with slow decoders needs time.
 const STALLED: Duration = Duration::from_secs(30);
@@ -54,6 +55,10 @@ pub(super) struct Connection<T> {
     stalled_since: Option<Duration>,
     opening_since: Duration,
     acknowledge_at: Option<Duration>,
+    /// While batches come, the next tick is due soon. So nobody has to be woken for each batch that may be acknowledged
+    /// late.
+    batches_until: Duration,
+    tick_again_at: Option<Duration>,
     /// The acknowledgement and the grant that the peer was told last.
     told_sequence: u64,
     told_granted: u64,
@@ -78,6 +83,8 @@ impl<T: Clone> Connection<T> {
             stalled_since: None,
             opening_since: now,
             acknowledge_at: None,
+            batches_until: now,
+            tick_again_at: None,
             told_sequence: 0,
             told_granted: 0,
             rival: None,
@@ -148,6 +155,7 @@ impl<T: Clone> Connection<T> {
         self.incoming.sequence = head.sequence;
         let is_urgent = self.incoming.sequence - self.told_sequence >= UNACKNOWLEDGED_BATCHES
             || self.incoming.needs_grant(self.told_granted);
+        self.batches_until = now + 2 * ACKNOWLEDGEMENT_DELAY;
         let at = if is_urgent { now } else { now + ACKNOWLEDGEMENT_DELAY };
         self.acknowledge_at = Some(self.acknowledge_at.map_or(at, |before| before.min(at)));
         Ok(())
@@ -164,6 +172,7 @@ impl<T: Clone> Connection<T> {
 
     /// Looks at the times. Returns why the connection is down, if it is.
     pub(super) fn tick(&mut self, now: Duration, has_slept: bool, detection_time: Duration) -> Result<(), DownReason> {
+        self.tick_again_at = (now < self.batches_until).then_some(now + ACKNOWLEDGEMENT_DELAY);
         if !self.is_waiting() {
             self.stalled_since = None;
         } else if has_slept || self.stalled_since.is_none() {
@@ -194,15 +203,28 @@ impl<T: Clone> Connection<T> {
     /// Returns when the next tick or the next frame is due.
     pub(super) fn due(&self, detection_time: Duration) -> Duration {
         let heartbeat = self.last_sent + HEARTBEAT;
-        let times = [Some(heartbeat), Some(self.silent_at(detection_time)), self.acknowledge_at];
+        let times = [Some(heartbeat), Some(self.silent_at(detection_time)), self.acknowledge_at, self.tick_again_at];
         times.into_iter().flatten().fold(heartbeat, Duration::min)
+    }
+
+    fn may_have_batch(&self) -> bool {
+        self.stage != Stage::Paired && self.sent.has_room() && self.lanes.has_part()
+    }
+
+    fn is_beat_due(&self, now: Duration) -> bool {
+        now >= self.last_sent + HEARTBEAT || self.acknowledge_at.is_some_and(|at| at <= now)
+    }
+
+    /// Whether there is a batch or a beat to write.
+    pub(super) fn has_frame(&self, now: Duration) -> bool {
+        self.may_have_batch() || self.is_beat_due(now)
     }
 
     /// Writes the next batch or beat. Returns whether there is one.
     pub(super) fn next_frame(&mut self, now: Duration, frame: &mut Vec<u8>) -> bool {
         let kind = Kind::Batch;
         let head = self.head(self.sent.last_sequence() + 1);
-        if self.stage != Stage::Paired && self.sent.has_room() && self.lanes.has_part() {
+        if self.may_have_batch() {
             begin_with_head(frame, kind, self.ends, head);
             if self.lanes.fill(frame, &mut self.sent) {
                 self.sent.end_batch();
@@ -210,12 +232,11 @@ impl<T: Clone> Connection<T> {
                 return true;
             }
         }
-        let is_beat_due = now >= self.last_sent + HEARTBEAT;
-        if is_beat_due {
+        if now >= self.last_sent + HEARTBEAT {
             self.lanes.shrink();
             self.sent.shrink();
         }
-        if is_beat_due || self.acknowledge_at.is_some_and(|at| at <= now) {
+        if self.is_beat_due(now) {
             let head = self.head(self.sent.last_sequence());
             begin_with_head(frame, Kind::Beat, self.ends, head);
             self.has_sent(now, head, frame);

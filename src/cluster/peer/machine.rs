@@ -255,6 +255,16 @@ impl<T: Clone> Peer<T> {
         }
     }
 
+    /// Whether [`next_frame`](Self::next_frame) would write one now.
+    pub(crate) fn has_frame(&self, now: Duration) -> bool {
+        match &self.state {
+            _ if !self.answers.is_empty() => true,
+            State::Calling { hello_at, .. } => *hello_at <= now,
+            State::Connected(connection) => connection.has_frame(now),
+            _ => false,
+        }
+    }
+
     /// Looks at the times.
     pub(crate) fn tick(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;
