@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, span};
 
 use crate::wait::Mutex;
@@ -24,6 +25,10 @@ impl Recorder {
 impl tracing::Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("procession") && *metadata.level() <= self.level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::from_level(self.level))
     }
 
     fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {

@@ -13,6 +13,8 @@
 mod wait;
 #[path = "../common/blocker.rs"]
 mod blocker;
+#[path = "../common/log.rs"]
+mod log;
 #[path = "../common/panics.rs"]
 mod panics;
 #[path = "../common/script.rs"]
@@ -28,6 +30,12 @@ mod otherwise;
 mod records;
 mod relations;
 mod simulated;
+mod simulated_effects;
+mod simulated_figures;
+mod simulated_log;
+#[cfg(feature = "cluster")]
+mod simulated_nodes;
+mod simulated_supervisors;
 mod simulated_turns;
 mod simulated_worlds;
 mod supervised;

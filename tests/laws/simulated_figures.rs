@@ -1,0 +1,133 @@
+//! Small worlds about figures by type: changes of the type, and the waits of messages.
+
+use std::time::Duration;
+
+use procession::observe::{Histogram, MetricsOptions, TypeFigures};
+use procession::simulation::{Simulation, World, ensure};
+use procession::spawn::Overflow;
+use procession::{
+    Address, BoxError, Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+};
+
+use crate::helpers::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn worlds(name: &str, scenario: impl Fn(&World) -> Result<(), BoxError> + Send + Sync + 'static) -> Simulation {
+    Simulation::new(scenario).name(name).seeds(0..100)
+}
+
+/// The figures of the types whose names end so.
+fn figures(runtime: &Runtime, of: &str) -> Vec<TypeFigures> {
+    runtime.snapshot().types.into_iter().filter(|one| one.type_name.ends_with(of)).collect()
+}
+
+struct Caterpillar;
+
+impl Process for Caterpillar {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let is_told = events.any(|event| matches!(event, Event::Message(())));
+        Ok(if is_told { Step::Upgrade(Upgrade::to(Butterfly)) } else { Step::Idle })
+    }
+}
+
+struct Butterfly;
+
+impl Process for Butterfly {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_process_that_changes_its_type_is_counted_with_the_new_one() {
+    worlds("changes of the type", |world| {
+        let runtime = world.start(builder().metrics(MetricsOptions::new()))?;
+        let changes = [runtime.spawn(Caterpillar)?, runtime.spawn(Caterpillar)?];
+        world.run()?;
+        runtime.send(&changes[0], ())?;
+        world.run()?;
+        let counts =
+            |of| figures(&runtime, of).iter().map(|one| (one.living, one.became, one.left)).collect::<Vec<_>>();
+        let (before, after) = (counts("::Caterpillar"), counts("::Butterfly"));
+        ensure(before == [(1, 0, 1)] && after == [(1, 1, 0)], || format!("{before:?} and {after:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+/// Takes its messages when a moment has come.
+struct Late {
+    until: Duration,
+    is_new: bool,
+}
+
+impl Process for Late {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
+        if std::mem::take(&mut self.is_new) {
+            out.after(self.until);
+            return Ok(Step::Wait);
+        }
+        events.for_each(drop);
+        Ok(Step::Idle)
+    }
+}
+
+/// Sends messages, one or two in each step.
+struct Sender {
+    to: Vec<Address<u64>>,
+    left: u64,
+}
+
+impl Process for Sender {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let most = self.left.min(1 + self.left % 2);
+        for number in 0..most {
+            self.to.iter().for_each(|to| out.send(*to, number));
+        }
+        self.left -= most;
+        Ok(if self.left > 0 { Step::Continue } else { Step::Done(()) })
+    }
+}
+
+#[test]
+fn the_wait_of_each_message_is_measured() {
+    worlds("waits", |world| {
+        let options = MetricsOptions::new().wait_one_in(1);
+        let runtime = world.start(builder().metrics(options))?;
+        let late = || Late { until: 10 * SECOND, is_new: true };
+        let bounded = SpawnOptions::new().mailbox(20, Overflow::Refuse);
+        let receivers = [runtime.spawn(late())?, runtime.spawn_with(late(), bounded)?];
+        world.run_for(SECOND)?;
+        // From outside, and from a process: at one second, and at five.
+        for at in [1, 5] {
+            for to in &receivers {
+                (0..3).try_for_each(|number| runtime.send(to, number))?;
+            }
+            let to = receivers.iter().map(|to| to.address()).collect();
+            runtime.spawn(Sender { to, left: 4 })?;
+            world.run_for((5 - at.min(4)) * SECOND)?;
+        }
+        world.run()?;
+        let waits: Vec<Histogram> = figures(&runtime, "::Late").into_iter().map(|one| one.wait_times).collect();
+        let (count, sum) = (waits.iter().map(|one| one.count).sum::<u64>(), waits.iter().map(|one| one.sum).sum());
+        // Two receivers, with seven messages of each moment.
+        let expected: Duration = 14 * (9 + 5) * SECOND;
+        let is_near = expected.abs_diff(sum) < SECOND / 10;
+        ensure(count == 28 && is_near, || format!("{count} were measured, for {sum:?} of {expected:?}"))?;
+        Ok(())
+    })
+    .check();
+}
