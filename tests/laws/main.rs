@@ -32,6 +32,7 @@ mod relations;
 mod simulated;
 mod simulated_effects;
 mod simulated_figures;
+mod simulated_hostile;
 mod simulated_log;
 #[cfg(feature = "cluster")]
 mod simulated_nodes;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use procession::command::{Command, Responder};
-use procession::observe::DeadLetterReason;
+use procession::observe::{DeadLetterReason, ExitWatcher};
 use procession::simulation::{Simulation, World, ensure};
 use procession::spawn::Overflow;
 use procession::supervisor::{ChildError, ChildSpec, Supervisor, SupervisorMessage};
@@ -363,4 +363,36 @@ fn a_message_that_is_pushed_out_is_dead_in_its_own_trace() {
         Ok(())
     })
     .check();
+}
+
+#[test]
+fn a_call_that_terminates_says_whether_there_was_a_process() {
+    worlds("terminated", |world| {
+        let runtime = world.start(builder())?;
+        let process = runtime.spawn(sink::<()>())?;
+        let never: Pid = "<1.900.1>".parse()?;
+        let first = runtime.terminate(&process);
+        world.run()?;
+        let (again, never) = (runtime.terminate(&process), runtime.terminate(never));
+        let is_right = first == Ok(true) && again == Ok(false) && never.is_err();
+        ensure(is_right, || format!("{first:?}, {again:?} and {never:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+#[test]
+fn a_watcher_outside_is_told_when_its_world_ends() {
+    let watchers = Arc::<Mutex<Vec<ExitWatcher>>>::default();
+    let kept = watchers.clone();
+    worlds("watchers", move |world| {
+        let runtime = world.start(builder())?;
+        let process = runtime.spawn(sink::<()>())?;
+        world.run()?;
+        kept.lock().unwrap().push(runtime.watch(&process));
+        Ok(())
+    })
+    .check();
+    let watchers = watchers.lock().unwrap();
+    assert!(watchers.len() >= 300 && watchers.iter().all(|watcher| watcher.down().is_some()));
 }
