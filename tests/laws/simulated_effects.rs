@@ -396,3 +396,43 @@ fn a_watcher_outside_is_told_when_its_world_ends() {
     let watchers = watchers.lock().unwrap();
     assert!(watchers.len() >= 300 && watchers.iter().all(|watcher| watcher.down().is_some()));
 }
+
+/// A command without a handler. Its answer comes at once, and says so.
+struct Unknown;
+
+impl Command for Unknown {
+    type Output = ();
+}
+
+/// Writes down how many answers each step takes. Its `start` yields commands.
+struct Starting {
+    answers: Log<usize>,
+}
+
+impl Process for Starting {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        out.command(Unknown);
+        out.command(Unknown);
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        self.answers.push(events.filter(|event| matches!(event, Event::Completed(_))).count());
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn the_first_step_is_given_answers_that_came_at_once() {
+    worlds("answers that come at once", |world| {
+        let (runtime, answers) = (world.start(builder())?, Log::new());
+        runtime.spawn(Starting { answers: answers.clone() })?;
+        world.run()?;
+        ensure(answers.to_vec() == [2], || format!("{:?}", answers.to_vec()))?;
+        Ok(())
+    })
+    .check();
+}
