@@ -25,7 +25,7 @@ use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
 use crate::outcome::{BoxError, contain, drop_contained, tell_log};
 use crate::primitives::Arc;
-use crate::process::propagation::decode;
+use crate::process::propagation::{decode, with_trace};
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::Core;
 use crate::sched::body::{Ready, Yield};
@@ -352,8 +352,7 @@ impl StoreCore {
         for (_, mail) in &wrong {
             let from = mail.from.and_then(|from| self.run.read(from));
             let letter = DeadLetter { from, ..DeadLetter::new(to, DeadLetterReason::WrongType) };
-            core.road.outside.add(&core.road.outside.accepted, 1);
-            core.road.dead_letter(&core.road.outside, &letter);
+            self.tell_stored(core, mail.trace.as_deref(), &letter);
         }
         let mut changes = Vec::new();
         for (number, mail) in &wrong {
@@ -365,6 +364,15 @@ impl StoreCore {
         }
         self.remove(changes);
         wrong.into_iter().map(|(number, _)| number).collect()
+    }
+
+    /// Reports a stored message as a dead letter, in its trace.
+    pub(super) fn tell_stored(&self, core: &Core, trace: Option<&[u8]>, letter: &DeadLetter<'_>) {
+        let trace = MessageTrace::new(trace.and_then(|trace| self.read_trace(trace)));
+        core.road.outside.add(&core.road.outside.accepted, 1);
+        with_trace(trace.get().map(|trace| &**trace), letter, |letter| {
+            core.road.dead_letter(&core.road.outside, letter);
+        });
     }
 
     /// A process is not loaded in this run any more. Its stored messages stay on disk.

@@ -31,7 +31,7 @@ use crate::outcome::{BoxError, Exit, Failure, contain, drop_contained, tell_log}
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
-use crate::process::propagation::{StepEnd, end_span};
+use crate::process::propagation::{StepEnd, end_span, take_failed};
 use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
 use crate::process::{CommandError, EntryArgs, WaitedForNothing};
@@ -231,10 +231,13 @@ impl<P: Durable> DurableMachine<P> {
         (tags, failure, questions): (u64, Failure, u32),
     ) -> Stepped {
         self.next_kind = None;
-        if out.outbox.has_traces() {
-            // For the road, the process goes on.
+        let trace = if out.outbox.has_traces() {
+            // For the road, the process goes on. If the step has panicked, the span has ended already.
             end_span(StepEnd::Failed(&Exit::Failed(failure.clone())));
-        }
+            take_failed()
+        } else {
+            None
+        };
         drop_contained(out.failure.take());
         drop_contained(out.successor.take());
         out.renounce();
@@ -261,7 +264,7 @@ impl<P: Durable> DurableMachine<P> {
             }
         };
         let mut event = taken.one();
-        let lost = self.offer_again(taken);
+        let lost = self.offer_again(taken, trace);
         let is_readable = is_readable && lost.is_none();
         let (pid, attempts) = (self.resident.pid, self.attempts);
         // Questions are not offered again.
@@ -384,11 +387,17 @@ impl<P: Durable> DurableMachine<P> {
                 self.next_kind = Some(next);
                 (Rest::New, None)
             }),
-            Verdict::Broken => Err(StepError::Failed(match out.failure.take() {
-                Some(Exit::Failed(failure)) => failure,
-                Some(Exit::Panicked(panic)) => Failure::new(panic),
-                other => Failure::from(BoxError::from(format!("{other:?}"))),
-            })),
+            Verdict::Broken => {
+                let exit = out.failure.take();
+                if let Some(exit) = exit.as_ref().filter(|_| out.outbox.has_traces()) {
+                    end_span(StepEnd::Failed(exit));
+                }
+                Err(StepError::Failed(match exit {
+                    Some(Exit::Failed(failure)) => failure,
+                    Some(Exit::Panicked(panic)) => Failure::new(panic),
+                    other => Failure::from(BoxError::from(format!("{other:?}"))),
+                }))
+            }
         };
         let is_over = matches!(rest, Ok((_, Some(_))));
         if rest.is_ok() {
@@ -428,6 +437,10 @@ impl<P: Durable> DurableMachine<P> {
                 self.fail(head, out, taken, (tags, failure, questions))
             }
             Err(StepError::Rewound) => {
+                if out.outbox.has_traces() {
+                    let why = "the store has not taken its record, so the step is undone";
+                    end_span(StepEnd::Failed(&Exit::Failed(Failure::from(BoxError::from(why)))));
+                }
                 self.resident.note(Call::Leave);
                 out.renounce();
                 out.clear();

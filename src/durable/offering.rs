@@ -4,16 +4,23 @@ use super::contract::Durable;
 use super::machine::DurableMachine;
 use super::residency::{Kept, StoredBytes, Taken};
 use super::rows::{self, FailedEvent, StoredEvent};
-use crate::outcome::contain;
+use crate::outcome::{contain, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::lock;
+use crate::process::propagation::TracedEvent;
 use crate::process::reply::Completion;
 use crate::process::{Answer, CommandError, LinkedBy, TimerFired};
 use crate::sched::mailbox::{AnyMailbox, Control, Envelope, Signal};
+use crate::sched::trace_marks::Context;
 
 impl<P: Durable> DurableMachine<P> {
-    /// Offers the events again that a failed step has taken. Returns one that cannot be read, and why.
-    pub(super) fn offer_again(&mut self, taken: Taken) -> Option<(FailedEvent, String)> {
+    /// Offers the events again that a failed step has taken, the traced one among them in its trace. Returns one that
+    /// cannot be read, and why.
+    pub(super) fn offer_again(
+        &mut self,
+        taken: Taken,
+        mut trace: Option<(Context, TracedEvent)>,
+    ) -> Option<(FailedEvent, String)> {
         let Taken { mail, answers, cancels, downs, exits, .. } = taken;
         let mut unreadable = None;
         for number in mail {
@@ -51,7 +58,13 @@ impl<P: Durable> DurableMachine<P> {
                 },
             };
             self.typed.waiting().complete(Completion::from(None, tag, answer));
+            // Messages have their traces with them.
+            if let Some((context, _)) = trace.take_if(|(_, event)| *event == (TracedEvent::Completed { tag })) {
+                let signals = self.typed.waiting().signals.get_or_insert_default();
+                signals.traces.get_or_insert_default().note_command(tag, Some(context));
+            }
         }
+        drop_contained(trace);
         for request in cancels {
             self.typed.waiting().signal(Signal::Control(Control::Cancel(request)));
         }

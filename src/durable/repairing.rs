@@ -341,16 +341,16 @@ impl StoreCore {
     pub(super) fn tell_dead(&self, core: &Arc<Core>, found: &Found, dead: &[(u64, WhyDead)]) {
         let to = self.ticket(found.serial).unwrap_or(core.road.table.nobody());
         for (number, why) in dead {
-            let mail = found.mail.iter().find(|(other, _)| other == number);
-            let from = mail.and_then(|(_, mail)| self.run.read(mail.from?));
+            let mail = found.mail.iter().find(|(other, _)| other == number).map(|(_, mail)| mail);
+            let from = mail.and_then(|mail| self.run.read(mail.from?));
             let reason = match why {
                 WhyDead::Ended => DeadLetterReason::Ended,
                 WhyDead::WrongType => DeadLetterReason::WrongType,
                 WhyDead::Skipped => DeadLetterReason::StepFailed,
                 WhyDead::Full => DeadLetterReason::Full,
             };
-            core.road.outside.add(&core.road.outside.accepted, 1);
-            core.road.dead_letter(&core.road.outside, &DeadLetter { from, ..DeadLetter::new(to, reason) });
+            let letter = DeadLetter { from, ..DeadLetter::new(to, reason) };
+            self.tell_stored(core, mail.and_then(|mail| mail.trace.as_deref()), &letter);
         }
     }
 

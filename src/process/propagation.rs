@@ -4,7 +4,7 @@
 //! yields of that step carry the context of the span, and so on. `sched/trace_marks.rs` has the protocol.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::dead_letter::DeadLetter;
 use crate::outcome::{Exit, contain, drop_contained, tell_log};
@@ -39,7 +39,8 @@ pub trait Propagator: Send + Sync + 'static {
 
 /// A place in a trace. A message or a command carries it.
 ///
-/// A panic in one of these calls is contained and logged.
+/// A panic in one of these calls is contained and logged. If a thread sees many of them, it logs the first, the second,
+/// the fourth, the eighth, and so on.
 pub trait TraceContext: Send + Sync + 'static {
     /// Begins the span of a step. Its parent is this context.
     ///
@@ -128,8 +129,8 @@ type Identity = (Pid, fn() -> &'static str, Option<Arc<str>>);
 struct Stepped {
     process: Option<Identity>,
     span: Option<Box<dyn StepSpan>>,
-    /// The context of the message that the step has taken.
-    context: Option<Arc<dyn TraceContext>>,
+    /// The traced event that the step has taken, with its context.
+    taken: Option<(Arc<dyn TraceContext>, TracedEvent)>,
     /// The span begins later, because a lock is held.
     defers: bool,
     deferred: Option<(Arc<dyn TraceContext>, TracedEvent)>,
@@ -137,16 +138,39 @@ struct Stepped {
 
 thread_local! {
     static STEPPED: RefCell<Stepped> = RefCell::default();
+    /// How many panics of propagators this thread has contained.
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Stepped {
+    /// Drops what a step has left. Each destructor is the user's code.
+    fn drop_each(self) {
+        let Stepped { span, taken, deferred, .. } = self;
+        drop_contained(span);
+        drop_contained(taken);
+        drop_contained(deferred);
+    }
 }
 
 /// Records which process the calling thread steps from now on.
 pub(crate) fn step_begins(pid: Pid, type_name: fn() -> &'static str, name: Option<&Arc<str>>) {
     let stepped = Stepped { process: Some((pid, type_name, name.cloned())), ..Stepped::default() };
     // A step whose body was lost has left its span.
-    let Stepped { span, context, deferred, .. } = STEPPED.replace(stepped);
-    drop_contained(span);
-    drop_contained(context);
-    drop_contained(deferred);
+    STEPPED.replace(stepped).drop_each();
+}
+
+/// Runs `run`, which may step other processes on the calling thread. The step that runs now keeps its span.
+pub(crate) fn beside_step<R>(run: impl FnOnce() -> R) -> R {
+    struct Aside(Stepped);
+
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            STEPPED.replace(std::mem::take(&mut self.0)).drop_each();
+        }
+    }
+
+    let _aside = Aside(STEPPED.take());
+    run()
 }
 
 /// Begins the span of the step that runs on the calling thread.
@@ -161,10 +185,9 @@ pub(crate) fn begin_span(context: Arc<dyn TraceContext>, event: TracedEvent) {
     let Some((pid, type_name, name)) = process else { return };
     let step = TracedStep { pid, type_name: type_name(), name: name.as_deref(), event };
     let span = contained(|| context.begin_step(&step));
-    let is_message = matches!(event, TracedEvent::Message { .. });
     let other = STEPPED.with_borrow_mut(|stepped| {
         stepped.span = span;
-        if is_message { stepped.context.replace(context) } else { Some(context) }
+        stepped.taken.replace((context, event))
     });
     drop_contained(other);
 }
@@ -204,20 +227,21 @@ pub(crate) fn begin_deferred() {
 /// Ends the span of the step that has returned on the calling thread, if it has one.
 pub(crate) fn end_span(end: StepEnd<'_>) {
     begin_deferred();
-    let (span, context) = STEPPED.with_borrow_mut(|stepped| {
-        // The message of a failed step is a dead letter.
-        let context = if matches!(end, StepEnd::Failed(_)) { None } else { stepped.context.take() };
-        (stepped.span.take(), context)
+    let has_failed = matches!(end, StepEnd::Failed(_));
+    let (span, taken) = STEPPED.with_borrow_mut(|stepped| {
+        // The event of a failed step is a dead letter, or is offered again.
+        let taken = if has_failed { None } else { stepped.taken.take() };
+        (stepped.span.take(), taken)
     });
     if let Some(span) = span {
         contained(|| span.end(end));
     }
-    drop_contained(context);
+    drop_contained(taken);
 }
 
-/// Takes the context of the message of a step that has failed on the calling thread.
-pub(crate) fn take_failed() -> Option<Arc<dyn TraceContext>> {
-    STEPPED.with_borrow_mut(|stepped| stepped.context.take())
+/// Takes the traced event of a step that has failed on the calling thread.
+pub(crate) fn take_failed() -> Option<(Arc<dyn TraceContext>, TracedEvent)> {
+    STEPPED.with_borrow_mut(|stepped| stepped.taken.take())
 }
 
 /// The most bytes of a context that is written. A context of W3C has 55, and its list of vendors at most 512.
@@ -279,8 +303,16 @@ fn contained<R>(run: impl FnOnce() -> R) -> Option<R> {
     match contain(run) {
         Ok(result) => Some(result),
         Err(panic) => {
-            tell_log(|| tracing::error!(%panic, "a propagator of traces panicked"));
+            // At each power of two: a peer could have it panic at each frame.
+            let panics = PANICS.get() + 1;
+            PANICS.set(panics);
+            if panics.is_power_of_two() {
+                tell_log(|| tracing::error!(%panic, panics, "a propagator of traces panicked on this thread"));
+            }
             None
         }
     }
 }
+
+#[cfg(all(test, not(loom), any(feature = "cluster", feature = "durable")))]
+mod tests;

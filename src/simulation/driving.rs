@@ -30,6 +30,7 @@ use crate::inside::as_step;
 use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::primitives::{BriefGuard, thread};
+use crate::process::propagation::beside_step;
 use crate::runtime::simulated::Job;
 use crate::sched::body::Ready;
 use crate::sched::turn::{After, body_lost, turn};
@@ -200,7 +201,8 @@ impl Shared {
             self.deliver_held(|pair| (pair.0, pair.1) == (runtime, pid));
         }
         executor.spoils = fault == Some(What::Panic);
-        let after = as_step(is_step, || contain(|| turn(engine, &mut executor, out, body)));
+        // Another step may be in hand on this thread: it drives a world, or waits in one.
+        let after = as_step(is_step, || beside_step(|| contain(|| turn(engine, &mut executor, out, body))));
         let after = after.unwrap_or_else(|panic| {
             body_lost(engine, &mut executor, out, pid, panic);
             After::Nothing

@@ -25,7 +25,7 @@ fn with_a_worker(disk: &MemoryDisk) -> (Store, Runtime, Address<WorkerMessage>) 
 }
 
 /// Lets all calls of the disk fail from now on.
-fn fail_all(disk: &MemoryDisk, fault: Fault) {
+pub(crate) fn fail_all(disk: &MemoryDisk, fault: Fault) {
     (disk.calls()..disk.calls() + 100_000).for_each(|call| disk.fail_at(call, fault));
 }
 

@@ -97,6 +97,7 @@ pub(super) const ORDER: &[&str] = &[
     "process/node_error",
     "process/dead_letter",
     "process/propagation",
+    "process/propagation/tests",
     "process/span_propagator",
     "process/cycle",
     "process/command",

@@ -86,6 +86,51 @@ fn a_message_that_waits_for_room_keeps_its_trace() {
     close(runtime, &traces);
 }
 
+/// At once, or when there is room.
+#[test]
+fn a_message_that_a_recipient_converts_keeps_its_trace() {
+    let (runtime, traces) = traced(1);
+    let seen = Log::new();
+    let slow = runtime.spawn_with(batches(&seen), SpawnOptions::new().mailbox(1, Overflow::Refuse)).unwrap();
+    let (to, recipient) = (slow.address(), slow.address().map(|number: u64| number as u32));
+    let at_once = traces.root(|| runtime.send(&recipient, 1).unwrap());
+    rest(&runtime);
+    let (holder, blocker) = hold_up(&runtime);
+    runtime.send(to, 2).unwrap();
+    let mut waits = None;
+    let with_limit = traces.root(|| waits = Some(runtime.send_timeout(&recipient, 3, 60 * SECOND)));
+    blocker.release();
+    join(&holder);
+    block_on(waits.unwrap()).unwrap();
+    rest(&runtime);
+    for root in [at_once, with_limit] {
+        assert_eq!(only_child(&traces, root).pid, Some(slow.pid()));
+    }
+    let sends = runtime
+        .spawn(script(move |events: &mut Events<'_, u64>, out: &mut StepOutput| {
+            for event in events {
+                match event {
+                    Event::Message(first) => {
+                        out.send(&recipient, first);
+                        (first + 1..10).for_each(|number| _ = out.send_timeout(&recipient, number, Duration::MAX));
+                    }
+                    Event::Cancel(_) => return Ok(Step::Done(())),
+                    _ => {}
+                }
+            }
+            Ok(Step::Idle)
+        }))
+        .unwrap();
+    let root = traces.root(|| runtime.send(sends.address(), 4).unwrap());
+    until("all were taken", || seen.len() == 9);
+    rest(&runtime);
+    assert_eq!(seen.take(), (1..10).map(|number| (vec![number], number != 2)).collect::<Vec<_>>());
+    let step = only_child(&traces, root).number;
+    let received = traces.children(step).into_iter().filter(|span| span.pid == Some(slow.pid())).count();
+    assert_eq!(received, 6);
+    close(runtime, &traces);
+}
+
 /// Passes all over, or fails, or is replaced, as its messages say.
 struct Replaced {
     seen: Log<(Vec<u32>, bool)>,

@@ -11,6 +11,7 @@ use crate::traces::{Span, Traces};
 mod messages;
 mod commands;
 mod bounds;
+mod worlds;
 #[cfg(feature = "cluster")]
 mod nodes;
 
