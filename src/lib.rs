@@ -213,6 +213,9 @@ extern crate self as procession;
 #[cfg(all(test, not(loom)))]
 #[path = "../tests/common/wait.rs"]
 mod wait;
+#[cfg(all(test, not(loom), feature = "cluster"))]
+#[path = "../tests/common/traces.rs"]
+mod traces;
 
 pub use self::async_process::async_process;
 pub use self::cancel::CancelToken;

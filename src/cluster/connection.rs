@@ -69,10 +69,28 @@ pub(crate) struct Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Letter {
     pub(crate) to: Pid,
-    /// The other receivers of a broadcast.
-    pub(crate) others: Option<Arc<[Pid]>>,
     pub(crate) from: Option<Pid>,
     pub(crate) type_name: &'static str,
+    /// Most messages have none of it.
+    pub(crate) more: Option<Arc<LetterMore>>,
+}
+
+/// The rest of a [`Letter`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LetterMore {
+    /// The other receivers of a broadcast.
+    pub(crate) others: Box<[Pid]>,
+    /// The context of its trace, as the propagator has written it. The context itself would be dropped under the lock
+    /// of the peer when the other node has confirmed the message, and its destructor is the user's code.
+    trace: Option<Box<[u8]>>,
+}
+
+impl LetterMore {
+    /// `None` if there is nothing in it.
+    fn of(others: &[Pid], trace: Option<Vec<u8>>) -> Option<Arc<LetterMore>> {
+        let is_empty = others.is_empty() && trace.is_none();
+        (!is_empty).then(|| Arc::new(LetterMore { others: others.into(), trace: trace.map(Vec::into_boxed_slice) }))
+    }
 }
 
 /// Why a carrier has not taken a frame.
@@ -261,23 +279,24 @@ impl Connection {
         message: &dyn Any,
         trace: Option<&Context>,
     ) -> Result<(Letter, Encoded), NodeError> {
-        let trace = trace.and_then(|trace| self.trace_header(trace));
+        let trace = trace.and_then(|trace| propagation::encode(&**trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let (_, encoded) =
-                codec::encode_in_trace(&self.side, (word(from), MAX_BYTES), trace.as_deref(), |output| {
-                    put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
-                    output.begin_value(outgoing.limit);
-                    outgoing.encode(message, output)
-                })?;
-            Ok((Letter { to, others: None, from, type_name: outgoing.type_name }, encoded))
+            let limits = (word(from), MAX_BYTES);
+            let (_, encoded) = codec::encode_in_trace(&self.side, limits, self.trace_header(&trace), |output| {
+                put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
+                output.begin_value(outgoing.limit);
+                outgoing.encode(message, output)
+            })?;
+            Ok((outgoing.type_name, encoded))
         };
-        encode().map_err(why_not_sent)
+        let (type_name, encoded) = encode().map_err(why_not_sent)?;
+        Ok((Letter { to, from, type_name, more: LetterMore::of(&[], trace) }, encoded))
     }
 
-    /// The header with the context of a message, if the propagator can write it and the other node knows headers.
-    fn trace_header(&self, trace: &Context) -> Option<Vec<u8>> {
-        if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
+    /// The header with the context of a message, if the other node knows headers.
+    fn trace_header<'a>(&self, trace: &'a Option<Vec<u8>>) -> Option<&'a [u8]> {
+        trace.as_deref().filter(|_| self.protocol >= FIRST_WITH_HEADERS)
     }
 
     /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is
@@ -374,7 +393,7 @@ impl Connection {
         });
         match head.map_err(BadFrame)? {
             Head::Message { to, from, kind } => {
-                let propagator = self.trace_of(&opened);
+                let propagator = self.trace_of(opened.trace);
                 self.take_message((&opened, propagator.as_ref()), rest, (from, to), kind)
             }
             Head::Broadcast { to, from, kind } => self.take_broadcast(&opened, rest, (from, &to), kind),
@@ -433,10 +452,10 @@ impl Connection {
         opened.asks().iter().filter(is_missing).for_each(|number| self.send_no_answer(*number, from, why));
     }
 
-    /// The trace that a frame names, once for all its receivers.
-    fn trace_of(&self, opened: &Opened<'_>) -> Option<Arc<InTrace>> {
+    /// The trace that a frame or a letter names, once for all its receivers.
+    fn trace_of(&self, trace: Option<&[u8]>) -> Option<Arc<InTrace>> {
         let propagator = self.core.upgrade()?.road.propagator.clone()?;
-        let context = propagation::decode(&*propagator, opened.trace?)?;
+        let context = propagation::decode(&*propagator, trace?)?;
         Some(Arc::new(InTrace(MessageTrace::new(Some(context)))))
     }
 
@@ -532,13 +551,12 @@ impl Connection {
     /// has not confirmed.
     pub(crate) fn down(&self, unconfirmed: impl IntoIterator<Item = Letter>) {
         if let Some(core) = self.core.upgrade() {
-            for Letter { to, others, from, type_name } in unconfirmed {
-                for to in std::iter::once(to).chain(others.iter().flat_map(|others| others.iter().copied())) {
-                    core.bury_unsent(&DeadLetter {
-                        from,
-                        type_name,
-                        ..DeadLetter::new(to, DeadLetterReason::NodeDown)
-                    });
+            for Letter { to, from, type_name, more } in unconfirmed {
+                let trace = self.trace_of(more.as_ref().and_then(|more| more.trace.as_deref()));
+                let context = trace.as_ref().and_then(|trace| trace.0.get()).map(|context| &**context);
+                for to in std::iter::once(to).chain(more.iter().flat_map(|more| more.others.iter().copied())) {
+                    let letter = DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) };
+                    with_trace(context, &letter, |letter| core.bury_unsent(letter));
                 }
             }
         }

@@ -570,6 +570,8 @@ mod room_tests;
 #[cfg(all(test, not(loom)))]
 mod spawn_tests;
 #[cfg(all(test, not(loom)))]
+mod trace_tests;
+#[cfg(all(test, not(loom)))]
 mod unique_tests;
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod tests;

@@ -270,6 +270,7 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                 match to.post_in_turn(None, self.to, Box::new(message), trace.get()) {
                     Ok(()) => {
                         *lock(&self.slot) = Slot::Gone;
+                        drop_contained(self.take_trace());
                         Ok(Told::Sent)
                     }
                     Err((message, why)) => match message.downcast::<T>() {

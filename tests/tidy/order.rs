@@ -439,6 +439,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/relation_tests",
     "cluster/node/limit_tests",
     "cluster/node/recipient_tests",
+    "cluster/node/trace_tests",
     "cluster/node/hostile_tests",
     "cluster/node/link_tests",
     "cluster/node/group_tests",

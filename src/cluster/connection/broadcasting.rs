@@ -2,12 +2,13 @@
 
 use std::any::Any;
 
-use super::{BadFrame, Connection, Letter, NotEncoded, put_head};
+use super::{BadFrame, Connection, Letter, LetterMore, NotEncoded, put_head};
 use crate::cluster::codec::{self, Opened};
 use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
+use crate::process::propagation;
 use crate::sched::trace_marks::MessageTrace;
 
 /// The bytes that are counted for each copy of a message, in addition to its encoded bytes.
@@ -37,14 +38,15 @@ impl Connection {
         }
         let limit = limit_for(to.len());
         let trace = MessageTrace::new(self.core.upgrade().and_then(|core| core.road.current_trace()));
-        let trace = trace.get().and_then(|trace| self.trace_header(trace));
+        let trace = trace.get().and_then(|trace| propagation::encode(&**trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let ((), encoded) = codec::encode_in_trace(&self.side, (0, MAX_BYTES), trace.as_deref(), |output| {
-                put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
-                output.begin_value(outgoing.limit.min(limit));
-                outgoing.encode(message, output)
-            })?;
+            let ((), encoded) =
+                codec::encode_in_trace(&self.side, (0, MAX_BYTES), self.trace_header(&trace), |output| {
+                    put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
+                    output.begin_value(outgoing.limit.min(limit));
+                    outgoing.encode(message, output)
+                })?;
             Ok::<_, NotEncoded>((outgoing.type_name, encoded))
         };
         match encode() {
@@ -54,8 +56,8 @@ impl Connection {
                 0
             }
             Ok((type_name, encoded)) => {
-                let others = Some(others).filter(|others| !others.is_empty()).map(Into::into);
-                let offered = self.offer(encoded, 0, Some(Letter { to: *first, others, from: None, type_name }));
+                let letter = Letter { to: *first, from: None, type_name, more: LetterMore::of(others, trace) };
+                let offered = self.offer(encoded, 0, Some(letter));
                 if offered.is_ok() { to.len() } else { 0 }
             }
             Err(NotEncoded::TooLarge(error)) if !others.is_empty() && error.limit == limit => halves(),
@@ -74,7 +76,7 @@ impl Connection {
         if !opened.asks().is_empty() || to.is_empty() || bytes.len() > limit_for(to.len()) || to.len() > MOST {
             return Err(BadFrame(BoxError::from("a broadcast has replies, or is too large for its receivers")));
         }
-        let trace = self.trace_of(opened);
+        let trace = self.trace_of(opened.trace);
         to.iter().try_for_each(|to| self.take_message((opened, trace.as_ref()), bytes, (from, *to), kind))
     }
 }

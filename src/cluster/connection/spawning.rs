@@ -47,7 +47,7 @@ impl Connection {
         let FarOptions { link, monitor, .. } = order.options;
         let relations = Relations { of: from.filter(|_| is_related), link, monitor };
         let number = self.side.questions.export_order(ask, word(from), order.read, relations);
-        let letter = Letter { to, others: None, from, type_name: order.type_name };
+        let letter = Letter { to, from, type_name: order.type_name, more: None };
         let sent = self.encode_spawn(from, number, order).map_err(|error| match error {
             NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
             other => why_not_sent(other),

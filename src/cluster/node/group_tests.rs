@@ -107,7 +107,7 @@ fn a_broadcast_is_one_frame_for_a_node_and_reaches_each_process_once() {
     assert_eq!(node.broadcast(&far, &Order::Note(7)), 3);
     assert_eq!(net.on_the_way(0, 1), 1);
     let letter = lock(&net.ends[&(0, 1)].wires.items)[0].letter.clone().unwrap();
-    assert_eq!((letter.to, letter.others.as_deref()), (far[0], Some(&far[1..])));
+    assert_eq!((letter.to, letter.more.as_ref().map(|more| &*more.others)), (far[0], Some(&far[1..])));
     net.carry();
     locals.iter().for_each(|local| assert_eq!(local.seen(), ["note 7"]));
     assert_eq!(node.broadcast(&far, &"not of the wire"), 0);

@@ -13,8 +13,9 @@ use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
+use crate::process::propagation::Propagator;
 use crate::process::{Event, Events, Process, SpawnOptions, Spawned, Step, StepOutput, StepResult, Upgrade};
-use crate::runtime::{Handle, Runtime};
+use crate::runtime::{Handle, Runtime, RuntimeBuilder};
 use crate::wait::until;
 
 pub(super) type Job = Box<dyn FnOnce(&mut StepOutput) -> StepResult<()> + Send>;
@@ -136,6 +137,7 @@ pub(super) struct Net {
     pub(super) sides: Vec<(Runtime, Arc<Node>)>,
     /// By the node that has it, and the other one.
     pub(super) ends: BTreeMap<(usize, usize), End>,
+    protocol: u16,
 }
 
 pub(super) struct Local {
@@ -156,8 +158,23 @@ impl Net {
 
     /// Nodes with more types, and with these limits of monitors and links.
     pub(super) fn with_limits(count: usize, more: impl Fn(Wire) -> Wire, limits: impl Fn() -> PeerLimits) -> Net {
+        Net::built((count, 1), more, limits, |builder| builder)
+    }
+
+    /// Two nodes that speak this version of the protocol, with this propagator.
+    pub(super) fn traced(protocol: u16, propagator: impl Propagator + Clone) -> Net {
+        let build = |builder: RuntimeBuilder| builder.propagate(propagator.clone());
+        Net::built((2, protocol), |wire| wire, PeerLimits::default, build)
+    }
+
+    fn built(
+        (count, protocol): (usize, u16),
+        more: impl Fn(Wire) -> Wire,
+        limits: impl Fn() -> PeerLimits,
+        build: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
+    ) -> Net {
         let side = |at: usize| {
-            let runtime = Runtime::builder().workers(1).node(7).start().unwrap();
+            let runtime = build(Runtime::builder().workers(1).node(7)).start().unwrap();
             let wire = more(Wire::new().message::<Order>());
             let mut node = Node::new(Life::Node(at as u64 + 1), wire, runtime.core()).unwrap();
             let number = node.here;
@@ -167,7 +184,7 @@ impl Net {
             assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
             (runtime, node)
         };
-        let mut net = Net { sides: (0..count).map(side).collect(), ends: BTreeMap::new() };
+        let mut net = Net { sides: (0..count).map(side).collect(), ends: BTreeMap::new(), protocol };
         for at in 0..count {
             (0..at).for_each(|other| net.connect(at, other));
         }
@@ -179,7 +196,7 @@ impl Net {
             let wires = Arc::<Wires>::default();
             let list = self.sides[there].1.list().unwrap();
             let (name, life) = (format!("node {there}").into(), (Life::Node(there as u64 + 1), 7));
-            let peer = Announced { name, life, store: None, protocol: 1 };
+            let peer = Announced { name, life, store: None, protocol: self.protocol };
             let connection = self.sides[at].1.up(peer, &list, wires.clone()).unwrap();
             self.ends.insert((at, there), End { wires, number: connection.there().node, connection });
         }
