@@ -169,6 +169,14 @@ impl<M> Kept<M> {
         self.feeds.iter_mut().for_each(|feeds| feeds.end_step());
     }
 
+    /// As `end_step`, if there is nothing but a tap. Otherwise nothing is done.
+    #[inline]
+    pub(crate) fn ends_with_tap_alone(&mut self) -> bool {
+        let is_alone = self.tap.is_some() && self.feeds.is_none() && self.older.is_empty() && self.passed.is_empty();
+        self.leaves_older &= !is_alone;
+        is_alone
+    }
+
     #[inline]
     fn offer_again(&mut self) {
         if !self.passed.is_empty() {
@@ -302,6 +310,9 @@ impl<'a, M> Events<'a, M> {
     /// message is moved. So if it panics, no message is lost.
     #[inline(never)]
     fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        if self.kept.is_some() && self.messages {
+            return self.look_beside_kept(wanted);
+        }
         if self.is_traced() {
             return self.look_traced(&mut wanted);
         }
@@ -309,26 +320,49 @@ impl<'a, M> Events<'a, M> {
         if has_signals && let Some(control) = self.control() {
             return Next::Control(Box::new(control));
         }
-        if self.kept.is_some() && self.messages {
-            return self.look_into_kept(has_signals, wanted);
-        }
         self.look_into_mailbox(has_signals, wanted)
     }
 
-    /// As `look`, for a process with messages that were passed over, or with feeds.
+    /// As `look`, for a process with messages that were passed over, with feeds, or with a tap.
     #[inline(never)]
-    fn look_into_kept(&mut self, has_signals: bool, mut wanted: impl FnMut(&M) -> bool) -> Next {
+    fn look_beside_kept(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
+        let kept = self.kept.as_deref().filter(|_| self.mailbox.signals.is_none());
+        if kept.is_some_and(|kept| kept.feeds.is_none() && kept.older.is_empty()) {
+            // The usual case of a recorded process: there are only messages.
+            return self.look_at_recorded(wanted);
+        }
+        self.look_into_kept(wanted)
+    }
+
+    /// As `look_beside_kept`, if there are signals, feeds, or messages that earlier steps have passed over.
+    #[inline(never)]
+    fn look_into_kept(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        if self.is_traced() {
+            return self.look_traced(&mut wanted);
+        }
+        let has_signals = self.mailbox.has_signals();
+        if has_signals && let Some(control) = self.control() {
+            return Next::Control(Box::new(control));
+        }
         let Some(kept) = self.kept.as_deref_mut() else { return Next::Nothing };
         let has_messages = || !kept.older.is_empty() || !self.mailbox.messages.is_empty();
         if kept.feeds.is_some() && kept.tap.is_none() && !has_signals && !has_messages() {
             // The usual case of a process with feeds: there are only items.
             return if self.look_into_feeds(wanted) { Next::Kept } else { Next::Nothing };
         }
-        if has_signals || !kept.older.is_empty() || kept.feeds.is_some() || !matches!(kept.tap, Some(Tap::Record(_))) {
+        if has_signals || !kept.older.is_empty() || kept.feeds.is_some() {
             return self.look_into_all(has_signals, wanted);
         }
-        // The usual case of a recorded process: there are only messages.
-        let Some(Tap::Record(tap)) = &mut kept.tap else { return Next::Nothing };
+        self.look_at_recorded(wanted)
+    }
+
+    /// As `look`, if there are only messages in the mailbox. Most such processes are recorded.
+    #[inline(always)]
+    fn look_at_recorded(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
+        let kept = self.kept.as_deref_mut();
+        let Some(Kept { tap: Some(Tap::Record(tap)), passed, .. }) = kept else {
+            return self.look_into_all(false, wanted);
+        };
         while self.budget > 0
             && let Some(next) = self.mailbox.messages.front_mut()
         {
@@ -342,7 +376,7 @@ impl<'a, M> Events<'a, M> {
             let Some(envelope) = self.mailbox.pop_message() else { break };
             self.budget -= 1;
             self.taken |= MORE;
-            kept.passed.push_back(envelope.into());
+            passed.push_back(envelope.into());
         }
         tap.nothing();
         Next::Nothing

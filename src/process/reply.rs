@@ -160,6 +160,7 @@ thread_local! {
 
 /// Sets the function that is called with the result of each [`Reply::send`] of the calling thread, and says what the
 /// sender is told.
+#[inline]
 pub(crate) fn on_reply_sent(call: Option<OnReplySent>) {
     SENT.set(call);
 }

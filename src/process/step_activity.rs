@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crate::pid::Pid;
-use crate::primitives::{AtomicU64, Brief, Ordering, enter, fence};
+use crate::primitives::{AtomicU64, AtomicUsize, Brief, Ordering, enter, fence};
 
 /// The activity of a step: the event that the step has taken last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +86,30 @@ pub(crate) struct Sight {
     /// while the word is being written.
     kind: AtomicU64,
     word: AtomicU64,
-    /// All activities, for a simulation.
-    log: Option<Brief<Vec<StepActivity>>>,
+    reader: Reader,
 }
+
+/// The reader of a sight.
+enum Reader {
+    Watchdog,
+    /// The sight only says that there is a tap at the events of a step.
+    Nobody,
+    /// A simulation, which reads every activity.
+    Simulation(Log),
+}
+
+/// The activities of a step in a simulation. The thread that adds them takes them, too. So most of them need no lock.
+#[derive(Default)]
+struct Log {
+    /// The first activities: kinds and words.
+    first: [(AtomicU64, AtomicU64); MOST_UNLOCKED],
+    count: AtomicUsize,
+    /// The others.
+    more: Brief<Vec<StepActivity>>,
+}
+
+/// The number of activities of a step that need no lock.
+const MOST_UNLOCKED: usize = 4;
 
 const KIND_BITS: u32 = 4;
 const KIND: u64 = (1 << KIND_BITS) - 1;
@@ -96,42 +117,41 @@ const WRITING: u64 = 1 << KIND_BITS;
 
 impl Default for Sight {
     fn default() -> Sight {
-        Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0), log: None }
+        Sight { kind: AtomicU64::new(1), word: AtomicU64::new(0), reader: Reader::Watchdog }
     }
 }
 
 impl Sight {
     /// A sight that keeps every activity.
     pub(crate) fn with_log() -> Sight {
-        Sight { log: Some(Brief::default()), ..Sight::default() }
+        Sight { reader: Reader::Simulation(Log::default()), ..Sight::default() }
+    }
+
+    /// A sight that nobody looks at. A step with a sight tells the tap of its events.
+    pub(crate) fn of_nobody() -> Sight {
+        Sight { reader: Reader::Nobody, ..Sight::default() }
     }
 
     /// Moves the activities that were recorded since the last call to the end of `to`.
+    #[inline]
     pub(crate) fn take_log(&self, to: &mut Vec<StepActivity>) {
-        self.log.iter().for_each(|log| to.append(&mut enter(log)));
+        if let Reader::Simulation(log) = &self.reader {
+            log.take(to);
+        }
     }
 
     #[inline]
     pub(crate) fn note(&self, doing: StepActivity) {
-        if let Some(log) = &self.log {
-            return enter(log).push(doing);
+        match &self.reader {
+            Reader::Watchdog => self.show(doing),
+            Reader::Nobody => {}
+            Reader::Simulation(log) => log.push(doing),
         }
-        let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
-        let (kind, word) = match doing {
-            StepActivity::Init => (0, 0),
-            StepActivity::Step => (1, 0),
-            StepActivity::Message { from } => (2, word(from)),
-            StepActivity::Completed { tag } => (3, tag),
-            StepActivity::Cancel => (4, 0),
-            StepActivity::Down { pid } => (5, word(Some(pid))),
-            StepActivity::Exit { pid } => (6, word(Some(pid))),
-            StepActivity::Group => (7, 0),
-            StepActivity::AfterStep => (8, 0),
-            StepActivity::Recovered { pid } => (9, word(Some(pid))),
-            StepActivity::Poll { tag } => (10, tag),
-            StepActivity::Start => (11, 0),
-            StepActivity::Describe => (12, 0),
-        };
+    }
+
+    #[inline]
+    fn show(&self, doing: StepActivity) {
+        let (kind, word) = doing.to_words();
         let number = (self.kind.load(Ordering::Relaxed) & !KIND).wrapping_add(WRITING);
         self.kind.store(number, Ordering::Relaxed);
         // Ordering: pairs with the fence of `read`. A thread that has read the new word sees that the number has
@@ -150,7 +170,60 @@ impl Sight {
         if before & WRITING != 0 || self.kind.load(Ordering::Relaxed) != before {
             return None;
         }
-        Some(match (before & KIND, Pid::from_word(word)) {
+        Some(StepActivity::of_words(before & KIND, word))
+    }
+}
+
+impl Log {
+    #[inline]
+    fn push(&self, doing: StepActivity) {
+        // Ordering: Relaxed, here and in `take`: one thread does both.
+        let count = self.count.load(Ordering::Relaxed);
+        let Some((kind, word)) = self.first.get(count) else { return enter(&self.more).push(doing) };
+        let words = doing.to_words();
+        kind.store(words.0, Ordering::Relaxed);
+        word.store(words.1, Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn take(&self, to: &mut Vec<StepActivity>) {
+        let count = self.count.load(Ordering::Relaxed);
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        to.extend(self.first.iter().take(count).map(|(kind, word)| StepActivity::of_words(load(kind), load(word))));
+        if count == MOST_UNLOCKED {
+            to.append(&mut enter(&self.more));
+        }
+        self.count.store(0, Ordering::Relaxed);
+    }
+}
+
+impl StepActivity {
+    /// The activity as two words. The first one is less than `WRITING`.
+    #[inline]
+    fn to_words(self) -> (u64, u64) {
+        let word = |pid: Option<Pid>| pid.map_or(0, Pid::to_word);
+        match self {
+            StepActivity::Init => (0, 0),
+            StepActivity::Step => (1, 0),
+            StepActivity::Message { from } => (2, word(from)),
+            StepActivity::Completed { tag } => (3, tag),
+            StepActivity::Cancel => (4, 0),
+            StepActivity::Down { pid } => (5, word(Some(pid))),
+            StepActivity::Exit { pid } => (6, word(Some(pid))),
+            StepActivity::Group => (7, 0),
+            StepActivity::AfterStep => (8, 0),
+            StepActivity::Recovered { pid } => (9, word(Some(pid))),
+            StepActivity::Poll { tag } => (10, tag),
+            StepActivity::Start => (11, 0),
+            StepActivity::Describe => (12, 0),
+        }
+    }
+
+    /// The activity with these words.
+    #[inline]
+    fn of_words(kind: u64, word: u64) -> StepActivity {
+        match (kind, Pid::from_word(word)) {
             (0, _) => StepActivity::Init,
             (2, from) => StepActivity::Message { from },
             (3, _) => StepActivity::Completed { tag: word },
@@ -164,7 +237,7 @@ impl Sight {
             (11, _) => StepActivity::Start,
             (12, _) => StepActivity::Describe,
             _ => StepActivity::Step,
-        })
+        }
     }
 }
 
@@ -197,6 +270,14 @@ mod tests {
         for doing in all {
             sight.note(doing);
             assert_eq!(sight.read(), Some(doing));
+        }
+        // All of them, those that need a lock, too.
+        let sight = Sight::with_log();
+        for count in [0, 1, MOST_UNLOCKED, MOST_UNLOCKED + 1, all.len(), 2] {
+            all[..count].iter().for_each(|doing| sight.note(*doing));
+            let mut log = vec![StepActivity::Init];
+            sight.take_log(&mut log);
+            assert_eq!((log[0], &log[1..]), (StepActivity::Init, &all[..count]));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! A digest of the yields of a step, by which a replayed step is compared with the recorded one.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 
-use super::codec::Recordable;
+use super::codec::{Codec, Recordable};
+use super::ring::last_word;
 use super::value::Values;
 use crate::process::{Naming, Pid, Relate};
 use crate::sched::body::{StepOutput, Yield};
@@ -30,28 +31,47 @@ pub(super) struct Buffers {
 const KEPT: usize = 4096;
 
 /// Returns the digest of the yields that are not performed yet. The content of a message counts if its type has a
-/// codec. Otherwise its type counts.
-pub(super) fn digest_of(out: &StepOutput, values: &Values, buffers: &mut Buffers) -> u64 {
+/// codec. Otherwise its type counts. `own` is the codec of the messages of the process.
+#[inline]
+pub(super) fn digest_of<M: Send + 'static>(
+    out: &StepOutput,
+    own: &Codec<M>,
+    values: &Values,
+    buffers: &mut Buffers,
+) -> u64 {
     let orders = out.orders.newest();
     if orders.is_empty() {
         return 0;
     }
-    let Buffers { bytes, places } = buffers;
-    if bytes.capacity() > KEPT {
-        *bytes = Vec::new();
+    if buffers.bytes.capacity() > KEPT {
+        buffers.bytes = Vec::new();
     }
+    // The usual case.
+    if let [Order::Send { lane, count: 1, to }] = orders {
+        let mut digest = Digest { hash: FACTOR, values, bytes: &mut buffers.bytes };
+        digest.word(1);
+        digest.pid(*to);
+        digest.word(1);
+        // The codec of its own type need not be looked for.
+        match out.outbox.next_of::<M>(*lane) {
+            Some(message) => digest.own(message, own),
+            None => digest.message(out, *lane, 0, true),
+        }
+        return digest.hash;
+    }
+    digest_of_many(out, values, buffers)
+}
+
+/// As `digest_of`.
+#[inline(never)]
+fn digest_of_many(out: &StepOutput, values: &Values, buffers: &mut Buffers) -> u64 {
+    let Buffers { bytes, places } = buffers;
     places.clear();
     let mut digest = Digest { hash: FACTOR, values, bytes };
     digest.word(out.orders.len() as u64);
     // Of very many yields, the packed ones count by their number.
     let is_all = !out.orders.has_slices();
-    // The usual case.
-    if let [Order::Send { lane, count: 1, to }] = orders {
-        digest.pid(*to);
-        digest.word(1);
-        digest.message(out, *lane, 0, is_all);
-        return digest.hash;
-    }
+    let orders = out.orders.newest();
     let mut others =
         out.yields[out.yields.len() - orders.iter().filter(|order| **order == Order::Next).count()..].iter();
     let mut next_of = |lane: u32| {
@@ -96,6 +116,7 @@ pub(super) fn spawned_by(out: &StepOutput) -> Vec<Pid> {
 }
 
 impl Digest<'_> {
+    #[inline]
     fn word(&mut self, word: u64) {
         self.hash = (self.hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
     }
@@ -119,6 +140,16 @@ impl Digest<'_> {
             bytes_into(&mut self.hash, self.bytes);
         }
         is_known
+    }
+
+    #[inline]
+    fn own<M>(&mut self, message: &M, codec: &Codec<M>) {
+        self.bytes.clear();
+        if codec.put(message, self.bytes) {
+            bytes_into(&mut self.hash, self.bytes);
+        } else {
+            self.text(type_name::<M>());
+        }
     }
 
     fn message(&mut self, out: &StepOutput, lane: u32, place: usize, is_all: bool) {
@@ -215,12 +246,11 @@ impl Digest<'_> {
     }
 }
 
+#[inline]
 fn bytes_into(hash: &mut u64, bytes: &[u8]) {
     let mut word = |word: u64| *hash = (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
     word(bytes.len() as u64);
     let (eights, rest) = bytes.as_chunks::<8>();
     eights.iter().for_each(|eight| word(u64::from_le_bytes(*eight)));
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    word(u64::from_le_bytes(last));
+    word(last_word(rest));
 }

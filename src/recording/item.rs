@@ -186,26 +186,45 @@ impl fmt::Display for StepEnd {
     }
 }
 
+/// The numbers of the ends. They are part of the format.
+pub(super) mod end_kinds {
+    pub(crate) const STARTED: u8 = 0;
+    pub(crate) const CONTINUE: u8 = 1;
+    pub(crate) const IDLE: u8 = 2;
+    pub(crate) const WAIT: u8 = 3;
+    pub(crate) const BLOCKING: u8 = 4;
+    pub(crate) const DONE: u8 = 5;
+    pub(crate) const UPGRADE: u8 = 6;
+    pub(crate) const FAILED: u8 = 7;
+    pub(crate) const PANICKED: u8 = 8;
+}
+
 impl StepEnd {
-    /// The number of an end that has no text.
-    pub(super) fn kind_without_text(&self) -> Option<u8> {
-        Some(match self {
-            StepEnd::Started => 0,
-            StepEnd::Continue => 1,
-            StepEnd::Idle => 2,
-            StepEnd::Wait => 3,
-            StepEnd::Blocking => 4,
-            StepEnd::Done => 5,
-            StepEnd::Upgrade => 6,
-            StepEnd::Failed(_) | StepEnd::Panicked(_) => return None,
+    /// The end without a text that has this number.
+    pub(super) fn without_text(kind: u8) -> Option<StepEnd> {
+        Some(match kind {
+            end_kinds::STARTED => StepEnd::Started,
+            end_kinds::CONTINUE => StepEnd::Continue,
+            end_kinds::IDLE => StepEnd::Idle,
+            end_kinds::WAIT => StepEnd::Wait,
+            end_kinds::BLOCKING => StepEnd::Blocking,
+            end_kinds::DONE => StepEnd::Done,
+            end_kinds::UPGRADE => StepEnd::Upgrade,
+            _ => return None,
         })
     }
 
     fn put(&self, to: &mut Vec<u8>) {
         let (kind, text) = match self {
-            StepEnd::Failed(text) => (7, text.as_str()),
-            StepEnd::Panicked(text) => (8, text.as_str()),
-            end => (end.kind_without_text().unwrap_or_default(), ""),
+            StepEnd::Started => (end_kinds::STARTED, ""),
+            StepEnd::Continue => (end_kinds::CONTINUE, ""),
+            StepEnd::Idle => (end_kinds::IDLE, ""),
+            StepEnd::Wait => (end_kinds::WAIT, ""),
+            StepEnd::Blocking => (end_kinds::BLOCKING, ""),
+            StepEnd::Done => (end_kinds::DONE, ""),
+            StepEnd::Upgrade => (end_kinds::UPGRADE, ""),
+            StepEnd::Failed(text) => (end_kinds::FAILED, text.as_str()),
+            StepEnd::Panicked(text) => (end_kinds::PANICKED, text.as_str()),
         };
         to.push(kind);
         put_list(text.as_bytes(), to);
@@ -214,16 +233,10 @@ impl StepEnd {
     fn take(from: &mut Input<'_>) -> Result<StepEnd, DecodeError> {
         let (kind, text) = (from.take::<u8>()?, from.take_str()?);
         Ok(match kind {
-            0 => StepEnd::Started,
-            1 => StepEnd::Continue,
-            2 => StepEnd::Idle,
-            3 => StepEnd::Wait,
-            4 => StepEnd::Blocking,
-            5 => StepEnd::Done,
-            6 => StepEnd::Upgrade,
-            7 => StepEnd::Failed(text.to_owned()),
-            8 => StepEnd::Panicked(text.to_owned()),
-            _ => return Err(DecodeError::new("a step has come to something that this version does not know")),
+            end_kinds::FAILED => StepEnd::Failed(text.to_owned()),
+            end_kinds::PANICKED => StepEnd::Panicked(text.to_owned()),
+            kind => StepEnd::without_text(kind)
+                .ok_or(DecodeError::new("a step has come to something that this version does not know"))?,
         })
     }
 }

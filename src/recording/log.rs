@@ -129,8 +129,8 @@ pub(super) struct Writer {
     pub(super) replies: Vec<bool>,
 }
 
-/// The bit of the word with the draws that says whether the step was given no messages.
-const WAITS: u64 = 1 << 63;
+/// The number of the bit of the word with the draws that says whether the step was given no messages.
+const WAITS: u32 = 63;
 
 /// The last byte of the head of a step whose end has been encoded with the rest. Otherwise it is the number of its end.
 const ENCODED: u8 = u8::MAX;
@@ -152,10 +152,10 @@ impl Writer {
     }
 
     /// Begins a step.
-    #[inline]
+    #[inline(always)]
     pub(super) fn begin(&mut self, tags: u64, draws: u64, waits: bool) {
         self.replies.clear();
-        self.ring.begin([self.next, tags, draws | if waits { WAITS } else { 0 }]);
+        self.ring.begin([0, self.next, tags, draws | u64::from(waits) << WAITS]);
         self.ring.show();
     }
 
@@ -193,7 +193,7 @@ impl Writer {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_item(&mut self) {
         self.ring.put_bytes(&self.bytes);
         if self.bytes.capacity() > KEPT {
@@ -239,7 +239,7 @@ impl Writer {
 
     /// Adds the state of the process after the last step.
     pub(super) fn snapshot(&mut self, state: &[u8]) {
-        self.ring.begin([self.next, state.len() as u64]);
+        self.ring.begin([0, self.next, state.len() as u64]);
         self.ring.put_bytes(state);
         self.ring.complete(Head { kind: SNAPSHOT, last: 0 });
     }
@@ -275,7 +275,7 @@ fn body_of(head: Option<Head>, words: &[u64]) -> Option<Vec<u8>> {
         return Some(to);
     }
     let (tags, draws) = (words.word()?, words.word()?);
-    Before { number, tags, draws: draws & !WAITS, waits: draws & WAITS != 0 }.put(&mut to);
+    Before { number, tags, draws: draws & !(1 << WAITS), waits: draws >> WAITS != 0 }.put(&mut to);
     let plain = head.map(|head| head.last).filter(|last| *last != ENCODED);
     while words.0.len() > usize::from(plain.is_some()) {
         let item = words.word()?;

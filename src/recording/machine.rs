@@ -5,11 +5,12 @@
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 
 use super::codec::{Codec, Input, put_list};
 use super::digest::{Buffers, digest_of, spawned_by};
 use super::file::SaveCause;
-use super::item::{End, StepEnd};
+use super::item::{End, StepEnd, end_kinds};
 use super::log::{Log, RecordedProcess, Writer};
 use super::recordings::Recordings;
 use super::tap::{RecordHost, RecordTap, note_reply, set_writer};
@@ -25,7 +26,7 @@ use crate::process::{Pid, Process};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
 use crate::sched::machine::Typed;
-use crate::sched::mailbox::AnyMailbox;
+use crate::sched::mailbox::{AnyMailbox, Signals};
 
 /// How processes of one type are recorded.
 pub(super) struct ProcessCodec<P: Process> {
@@ -65,7 +66,7 @@ impl<P: Process> RecordedType for TypeRecorder<P> {
             codec: self.0.clone(),
             values: recordings.values.clone(),
             host: None,
-            sight: Sight::default(),
+            sight: Sight::of_nobody(),
             buffers: Buffers::default(),
             is_saved: false,
         };
@@ -137,33 +138,50 @@ pub(super) fn failed(exit: Option<&Exit>) -> StepEnd {
     }
 }
 
+/// The number of the end of a step with this verdict. `None` if it has failed.
+#[inline]
+fn kind_of(verdict: Verdict) -> Option<u8> {
+    Some(match verdict {
+        Verdict::Continue => end_kinds::CONTINUE,
+        // Whether events were left depends on what has arrived, and not on the step.
+        Verdict::Idle | Verdict::Declined => end_kinds::IDLE,
+        Verdict::Wait => end_kinds::WAIT,
+        Verdict::Blocking => end_kinds::BLOCKING,
+        Verdict::Done => end_kinds::DONE,
+        Verdict::Upgrade => end_kinds::UPGRADE,
+        Verdict::Broken => return None,
+    })
+}
+
+/// The number of the end of a `start`. `None` if it has failed.
+#[inline]
+fn kind_of_start(out: &StepOutput) -> Option<u8> {
+    out.failure.is_none().then_some(end_kinds::STARTED)
+}
+
+fn end_of_kind(kind: Option<u8>, out: &StepOutput) -> StepEnd {
+    kind.and_then(StepEnd::without_text).unwrap_or_else(|| failed(out.failure.as_ref()))
+}
+
 /// The end of a step with this verdict.
 pub(super) fn end_of(verdict: Verdict, out: &StepOutput) -> StepEnd {
-    match verdict {
-        Verdict::Continue => StepEnd::Continue,
-        // Whether events were left depends on what has arrived, and not on the step.
-        Verdict::Idle | Verdict::Declined => StepEnd::Idle,
-        Verdict::Wait => StepEnd::Wait,
-        Verdict::Blocking => StepEnd::Blocking,
-        Verdict::Done => StepEnd::Done,
-        Verdict::Broken => failed(out.failure.as_ref()),
-        Verdict::Upgrade => StepEnd::Upgrade,
-    }
+    end_of_kind(kind_of(verdict), out)
 }
 
 /// The end of a `start`.
 pub(super) fn end_of_start(out: &StepOutput) -> StepEnd {
-    if out.failure.is_some() { failed(out.failure.as_ref()) } else { StepEnd::Started }
+    end_of_kind(kind_of_start(out), out)
 }
 
 impl<P: Process> Recorded<P> {
-    /// Records a step, or the start.
+    /// Records a step, or the start. `kind` returns the number of its end, unless it has failed.
+    #[inline]
     fn step<R>(
         &mut self,
         typed: &mut Typed<P>,
         (head, out): (&mut Head, &mut StepOutput),
         run: impl FnOnce(&mut Typed<P>, &mut Head, &mut StepOutput, &Sight) -> R,
-        end: impl FnOnce(&R, &StepOutput) -> StepEnd,
+        kind: impl FnOnce(&R, &StepOutput) -> Option<u8>,
     ) -> R {
         let Some(mut writer) = self.writer.take() else { return run(typed, head, out, &self.sight) };
         let host = self.host.get_or_insert_with(|| {
@@ -184,35 +202,50 @@ impl<P: Process> Recorded<P> {
         std::mem::swap(&mut out.reads, host);
         // It is gone if something panicked while it wrote.
         let Some(mut writer) = writer else { return result };
-        let end = end(&result, out);
-        let is_failed = matches!(end, StepEnd::Failed(_) | StepEnd::Panicked(_));
-        let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
-        let goes_on = !is_failed && !matches!(end, StepEnd::Done | StepEnd::Upgrade);
-        let yields = if is_failed { 0 } else { digest_of(out, &self.values, &mut self.buffers) };
         let has_monitors = monitors != out.monitors;
-        let wants_snapshot = match end.kind_without_text() {
+        match kind(&result, out) {
             Some(kind) if !has_monitors && writer.replies.is_empty() && out.yields.is_empty() => {
-                writer.end_plainly(kind, yields)
+                let yields = digest_of(out, &self.codec.message, &self.values, &mut self.buffers);
+                if writer.end_plainly(kind, yields) {
+                    self.snapshot_after(kind, &mut writer, typed);
+                }
             }
-            _ => {
-                let monitors = if has_monitors { monitors } else { 0..0 };
-                let replies = std::mem::take(&mut writer.replies);
-                writer.end(&End { end, yields, spawned: spawned_by(out), monitors, replies })
-            }
-        };
-        if is_failed {
-            self.is_saved = true;
-            drop(self.recordings.save(&self.log, cause));
-        }
-        if wants_snapshot && goes_on {
-            self.snapshot(&mut writer, typed);
+            kind => self.end(kind, if has_monitors { monitors } else { 0..0 }, &mut writer, (typed, out)),
         }
         self.writer = Some(writer);
         result
     }
 
+    /// Ends a step that is not of the usual kind. `kind` is the number of its end, unless it has failed.
     #[cold]
-    fn snapshot(&self, writer: &mut Writer, typed: &Typed<P>) {
+    #[inline(never)]
+    fn end(
+        &mut self,
+        kind: Option<u8>,
+        monitors: Range<u64>,
+        writer: &mut Writer,
+        (typed, out): (&Typed<P>, &StepOutput),
+    ) {
+        let yields = kind.map_or(0, |_| digest_of(out, &self.codec.message, &self.values, &mut self.buffers));
+        let (end, replies) = (end_of_kind(kind, out), std::mem::take(&mut writer.replies));
+        let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
+        let wants_snapshot = writer.end(&End { end, yields, spawned: spawned_by(out), monitors, replies });
+        match kind {
+            Some(kind) if wants_snapshot => self.snapshot_after(kind, writer, typed),
+            Some(_) => {}
+            None => {
+                self.is_saved = true;
+                drop(self.recordings.save(&self.log, cause));
+            }
+        }
+    }
+
+    /// Writes the state down, unless the step was the last one.
+    #[cold]
+    fn snapshot_after(&self, kind: u8, writer: &mut Writer, typed: &Typed<P>) {
+        if matches!(kind, end_kinds::DONE | end_kinds::UPGRADE) {
+            return;
+        }
         let (Some(snapshot), Some(process)) = (self.codec.snapshot, typed.process()) else { return };
         let mut state = Vec::new();
         match contain(|| snapshot(process, &mut state)) {
@@ -246,6 +279,10 @@ impl<P: Process> Machine for RecordedMachine<P> {
         self.typed.mailbox()
     }
 
+    fn signals(&mut self) -> &mut Option<Box<Signals>> {
+        self.typed.signals()
+    }
+
     fn enter(&mut self) -> Result<(), Exit> {
         let entered = self.typed.enter();
         if let (Err(exit), Some(recorded)) = (&entered, &mut self.recorded)
@@ -272,7 +309,7 @@ impl<P: Process> Machine for RecordedMachine<P> {
     fn start(&mut self, head: &mut Head, out: &mut StepOutput) -> Begun {
         let Some(recorded) = &mut self.recorded else { return self.typed.start(head, out) };
         let run = |typed: &mut Typed<P>, head: &mut Head, out: &mut StepOutput, _: &_| typed.start(head, out);
-        recorded.step(&mut self.typed, (head, out), run, |_, out| end_of_start(out))
+        recorded.step(&mut self.typed, (head, out), run, |_, out| kind_of_start(out))
     }
 
     fn step(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {
@@ -280,7 +317,7 @@ impl<P: Process> Machine for RecordedMachine<P> {
         let run = |typed: &mut Typed<P>, head: &mut Head, out: &mut StepOutput, own: &_| {
             typed.step(head, out, budget, sight.or(Some(own)))
         };
-        recorded.step(&mut self.typed, (head, out), run, |stepped, out| end_of(stepped.verdict, out))
+        recorded.step(&mut self.typed, (head, out), run, |stepped, _| kind_of(stepped.verdict))
     }
 
     fn keeps_unseen(&self) -> bool {

@@ -7,7 +7,7 @@ use super::codec::{Input, Snapshot};
 use super::digest::{Buffers, digest_of};
 use super::file::{OpenError, Recording};
 use super::item::{End, RecordedStep, StepEnd};
-use super::machine::{end_of, end_of_start, failed, take_entry};
+use super::machine::{ProcessCodec, end_of, end_of_start, failed, take_entry};
 use super::recorder::Recorder;
 use super::script::{Differs, ReplayHost, ReplaySource, Script, replay_replies, replayed_replies};
 use super::value::Values;
@@ -117,6 +117,7 @@ impl fmt::Display for ReplayedStep {
 /// Steps a recorded process again.
 pub struct Replay<P: Process> {
     recording: Recording,
+    codec: Arc<ProcessCodec<P>>,
     values: Values,
     body: Box<Body<Typed<P>>>,
     out: StepOutput,
@@ -210,7 +211,7 @@ impl<P: Process> Replay<P> {
         let mut body = Box::new(Body { head: Head::new(pid), machine });
         body.machine.tap(|| Tap::Replay(Box::new(source)));
         let out = StepOutput::new(Arc::new(host));
-        Ok(Replay { recording, values, body, out, script, place: 0, next, over: None })
+        Ok(Replay { recording, codec, values, body, out, script, place: 0, next, over: None })
     }
 
     /// The recording.
@@ -275,7 +276,7 @@ impl<P: Process> Replay<P> {
         let yields = if matches!(came, StepEnd::Failed(_) | StepEnd::Panicked(_)) {
             0
         } else {
-            digest_of(&self.out, &self.values, &mut Buffers::default())
+            digest_of(&self.out, &self.codec.message, &self.values, &mut Buffers::default())
         };
         self.out.clear();
         drop_contained(self.out.failure.take());

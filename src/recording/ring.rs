@@ -49,12 +49,20 @@ pub(super) struct Ring {
     first: usize,
     /// The number of words of complete frames. They go on at the beginning of the memory.
     length: usize,
+    /// The number of words of the oldest frame. It is read when the frame before it goes, and so long before it is
+    /// needed, because it is mostly in no near cache. Zero: not read yet.
+    oldest: usize,
     /// The place of the first word of the open frame.
     head: usize,
-    /// The place of the next word of the open frame.
+    /// The place of the next word of the open frame. Each word moves this field alone: two fields that are written one
+    /// by one would be read together, and so late.
     next: usize,
-    /// The number of words of the open frame.
-    open: usize,
+    /// The words from `next` up to here are free.
+    stop: usize,
+    /// The place from which the open frame goes on to `next`.
+    from: usize,
+    /// The number of words of the open frame before `from`.
+    before: usize,
     /// Whether the open frame is too large.
     is_too_large: bool,
     /// The most words.
@@ -77,9 +85,12 @@ impl Ring {
             words,
             first: 0,
             length: 0,
+            oldest: 0,
             head: 0,
             next: 0,
-            open: 0,
+            stop: 0,
+            from: 0,
+            before: 0,
             is_too_large: false,
             limit: limit / WORD,
             total,
@@ -94,40 +105,54 @@ impl Ring {
         self.memory.clone()
     }
 
-    /// Begins a frame with these words.
+    /// Begins a frame with these words. The first one is the place of the head.
     #[inline]
     pub(super) fn begin<const N: usize>(&mut self, words: [u64; N]) {
         self.is_too_large = false;
-        // The place of the head.
-        self.put(0);
         self.put_all(words);
     }
 
     /// Adds these words to the open frame.
     #[inline]
     pub(super) fn put_all<const N: usize>(&mut self, words: [u64; N]) {
-        let size = self.words.len();
-        if self.length + self.open + N <= size && self.next + N < size {
+        if self.stop == self.next {
+            self.make_room();
+        }
+        if self.stop - self.next >= N {
             self.words.put_all(self.next, words);
             self.next += N;
-            self.open += N;
         } else {
-            words.into_iter().for_each(|word| self.put(word));
+            self.put_slowly(&words);
         }
+    }
+
+    #[inline(never)]
+    fn put_slowly(&mut self, words: &[u64]) {
+        words.iter().for_each(|word| self.put(*word));
     }
 
     /// Adds a word to the open frame. Frames that are too old go.
     #[inline]
     pub(super) fn put(&mut self, word: u64) {
-        if self.length + self.open == self.words.len() && !self.make_room() {
+        if self.stop == self.next && !self.make_room() {
             return;
         }
         self.words.put(self.next, word);
         self.next += 1;
-        if self.next == self.words.len() {
-            self.next = 0;
-        }
-        self.open += 1;
+    }
+
+    /// The number of words of the open frame.
+    #[inline]
+    fn open(&self) -> usize {
+        self.before + (self.next - self.from)
+    }
+
+    /// The open frame has so many words, and goes on at this place.
+    #[inline]
+    fn go_on(&mut self, place: usize, open: usize) {
+        (self.next, self.from, self.before) = (place, place, open);
+        let size = self.words.len();
+        self.stop = place + (size - place).min(size - self.length - open);
     }
 
     /// Adds bytes to the open frame.
@@ -136,8 +161,7 @@ impl Ring {
         let (whole, rest) = bytes.as_chunks::<WORD>();
         whole.iter().for_each(|word| self.put(u64::from_le_bytes(*word)));
         if !rest.is_empty() {
-            // A copy of so few bytes would be a call.
-            self.put(rest.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte)));
+            self.put(last_word(rest));
         }
     }
 
@@ -145,7 +169,7 @@ impl Ring {
     #[inline]
     pub(super) fn show(&mut self) {
         if !self.is_too_large && !self.is_useless(STEP) {
-            self.words.set_open(self.open);
+            self.words.set_open(self.open());
         }
     }
 
@@ -158,11 +182,13 @@ impl Ring {
         if self.is_useless(head.kind) {
             return self.discard();
         }
-        self.words.put(self.head, head.word(self.open));
-        self.words.complete(self.open);
-        self.length += self.open;
-        self.since_snapshot = if head.kind == SNAPSHOT { 0 } else { self.since_snapshot.saturating_add(self.open) };
-        (self.head, self.open) = (self.next, 0);
+        let open = self.open();
+        self.words.put(self.head, head.word(open));
+        self.words.complete(open);
+        self.length += open;
+        self.since_snapshot = if head.kind == SNAPSHOT { 0 } else { self.since_snapshot.saturating_add(open) };
+        self.head = if self.next == self.words.len() { 0 } else { self.next };
+        self.go_on(self.head, 0);
     }
 
     /// Whether a frame of this kind would be of no use, because the state before it is not known.
@@ -174,7 +200,7 @@ impl Ring {
     #[cold]
     fn discard(&mut self) {
         self.words.set_open(0);
-        (self.next, self.open) = (self.head, 0);
+        self.go_on(self.head, 0);
     }
 
     /// The place so many words after another one.
@@ -196,8 +222,24 @@ impl Ring {
         if self.is_too_large {
             return false;
         }
+        if self.length + self.open() == self.words.len() {
+            if self.length > 0 && self.words.len() == self.limit && !self.begins_with_snapshot {
+                // The usual case: the ring has its size, and its oldest step goes.
+                self.drop_frame();
+            } else if !self.make_words() {
+                return false;
+            }
+        }
+        self.go_on(if self.next == self.words.len() { 0 } else { self.next }, self.open());
+        true
+    }
+
+    /// Makes a word free. Returns `false` if there can be none.
+    #[cold]
+    #[inline(never)]
+    fn make_words(&mut self) -> bool {
         if self.words.len() < self.limit {
-            let least = self.length + self.open + 1;
+            let least = self.length + self.open() + 1;
             let wanted = (self.words.len() * 2).max(least).max(LEAST).min(self.limit);
             // Less would do, too, if the total has no more.
             if self.grow(wanted) || self.grow(least) {
@@ -214,37 +256,54 @@ impl Ring {
             return false;
         }
         let word = |number| self.words.get(self.place(self.first, number));
-        let words: Vec<u64> = (0..self.length + self.open).map(word).collect();
+        let open = self.open();
+        let words: Vec<u64> = (0..self.length + open).map(word).collect();
         self.words = Arc::new(Words::new(size, &words, self.length));
         self.memory.replace(self.words.clone());
-        (self.first, self.head, self.next) = (0, self.length, self.length + self.open);
+        (self.first, self.head) = (0, self.length);
+        self.go_on(self.length + open, open);
         true
     }
 
     /// Drops the oldest frame, and those after it that are of no use without it. Returns whether there was one.
     fn drop_oldest(&mut self) -> bool {
-        let mut dropped = 0;
-        while dropped < self.length {
-            let (head, count) = Head::of(self.words.get(self.first));
-            if dropped > 0 && (!self.begins_with_snapshot || head.kind == SNAPSHOT) {
-                break;
-            }
-            self.first = self.place(self.first, count);
-            dropped += count;
+        let has_one = self.length > 0;
+        if has_one {
+            self.drop_frame();
         }
-        self.words.drop_oldest(dropped);
-        self.length -= dropped;
-        self.has_dropped |= dropped > 0;
-        dropped > 0
+        while self.begins_with_snapshot && self.length > 0 && Head::of(self.words.get(self.first)).0.kind != SNAPSHOT {
+            self.drop_frame();
+        }
+        has_one
+    }
+
+    /// Drops the oldest frame. There is one.
+    #[inline]
+    fn drop_frame(&mut self) {
+        let size = |place| Head::of(self.words.get(place)).1;
+        let count = if self.oldest > 0 { self.oldest } else { size(self.first) };
+        self.words.drop_oldest(count);
+        self.length -= count;
+        self.first = self.place(self.first, count);
+        self.oldest = if self.length > 0 { size(self.first) } else { 0 };
+        self.has_dropped = true;
     }
 
     /// Drops everything: a step is missing.
     fn lose(&mut self) {
         let old = std::mem::replace(&mut self.words, Arc::new(Words::new(0, &[], 0)));
         self.memory.replace(self.words.clone());
-        (self.first, self.length, self.head, self.next, self.open, self.has_dropped) = (0, 0, 0, 0, 0, true);
+        (self.first, self.length, self.oldest, self.head, self.has_dropped) = (0, 0, 0, 0, true);
+        self.go_on(0, 0);
         self.total.release(old.len() * WORD);
     }
+}
+
+/// The word with fewer bytes than it has room for.
+#[inline]
+pub(super) fn last_word(bytes: &[u8]) -> u64 {
+    // A copy of so few bytes would be a call.
+    bytes.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte))
 }
 
 impl Drop for Ring {
@@ -291,7 +350,7 @@ mod tests {
 
     /// Adds a frame with this body.
     fn push(ring: &mut Ring, kind: u8, body: &[u8]) {
-        ring.begin([]);
+        ring.begin([0]);
         ring.put_bytes(body);
         ring.complete(Head { kind, last: 0 });
     }
@@ -329,7 +388,7 @@ mod tests {
         let mut ring = Ring::new(200, Arc::new(Total::new(1_000)), false);
         let body = |number: u8| vec![u64::from(number); usize::from(number) % 20 + 1];
         for number in 0..=255_u8 {
-            ring.begin([]);
+            ring.begin([0]);
             for (place, word) in body(number).iter().enumerate() {
                 ring.put(*word);
                 ring.show();

@@ -1,6 +1,7 @@
 //! The taps of a recorded process: one at its events, one between its steps and the runtime.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
 
@@ -19,24 +20,27 @@ use crate::timer::TimerId;
 
 thread_local! {
     /// Writes the recording of the process that this thread steps, if it is recorded.
-    static WRITER: Cell<Option<Box<Writer>>> = const { Cell::new(None) };
+    ///
+    /// A thread that ends has none, because it ends outside of steps. So there is nothing to drop, and no access needs
+    /// to look whether it has been dropped.
+    static WRITER: Cell<Option<ManuallyDrop<Box<Writer>>>> = const { Cell::new(None) };
 }
 
 /// Makes this the writer of the steps on this thread. Returns the one before it.
 #[inline]
 pub(super) fn set_writer(writer: Option<Box<Writer>>) -> Option<Box<Writer>> {
-    WRITER.replace(writer)
+    WRITER.replace(writer.map(ManuallyDrop::new)).map(ManuallyDrop::into_inner)
 }
 
 /// Writes, if the step on this thread is recorded. Nothing is written between the steps.
 #[inline]
 fn write(write: impl FnOnce(&mut Writer)) {
-    if let Some(mut writer) = WRITER.take() {
+    if let Some(writer) = WRITER.take() {
+        // Dropped if this panics.
+        let mut writer = ManuallyDrop::into_inner(writer);
         write(&mut writer);
-        let before = WRITER.replace(Some(writer));
+        let before = WRITER.replace(Some(ManuallyDrop::new(writer)));
         debug_assert!(before.is_none(), "a step began while another one was being written");
-        // There is nothing in it, and no need to look.
-        std::mem::forget(before);
     }
 }
 

@@ -140,7 +140,10 @@ impl<P: Process> Typed<P> {
     /// Sets the tap at the events of the steps, if there is none.
     #[inline]
     pub(crate) fn tap(&mut self, make: impl FnOnce() -> Tap<P::Message>) {
-        self.kept().tap.get_or_insert_with(make);
+        let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
+        if kept.is_none_or(|kept| kept.tap.is_none()) {
+            self.kept().tap = Some(make());
+        }
     }
 
     /// Whether there are events that a step would be offered.
@@ -191,6 +194,12 @@ impl<P: Process> Typed<P> {
     #[cold]
     #[inline(never)]
     fn put_back_kept(&mut self, mut kept: Box<Kept<P::Message>>) -> bool {
+        if let Some(rare) = &mut self.rare
+            && kept.ends_with_tap_alone()
+        {
+            rare.kept = Some(kept);
+            return false;
+        }
         kept.end_step();
         let has_unseen = kept.has_unseen();
         if !kept.is_empty() {

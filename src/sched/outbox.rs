@@ -134,6 +134,13 @@ impl Outbox {
         self.lanes.get(lane as usize)?.1.look(place)
     }
 
+    /// Looks at the next message of a lane. `None` if it is for another type, or no plain one.
+    #[inline]
+    pub(crate) fn next_of<M: Send + 'static>(&self, lane: u32) -> Option<&M> {
+        let (_, lane) = self.lanes.get(lane as usize)?;
+        (&**lane as &dyn Any).downcast_ref::<LaneOf<M>>()?.letters.front()
+    }
+
     /// Drops the messages that were not sent.
     pub(crate) fn clear(&mut self) {
         self.lanes.iter_mut().for_each(|(_, lane)| lane.clear());

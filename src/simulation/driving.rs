@@ -17,6 +17,7 @@
 //!
 //! The lock of the state is held for moments only, and never while code of a runtime or of the user runs.
 
+use std::any::TypeId;
 use std::time::{Duration, Instant};
 
 use super::decision::{Candidate, Choose as _, LONGEST_TURN, Odds, Place};
@@ -25,11 +26,12 @@ use super::entries::Entry;
 use super::executor::WorldExecutor;
 use super::faults::What;
 use super::shared::{INVARIANTS_CHANGE_NOTHING, Shared, State, TurnContext};
+use super::trace_formatter::TraceFormatter;
 use crate::clock::{Deadline, Drive};
 use crate::inside::as_step;
 use crate::outcome::contain;
 use crate::pid::Pid;
-use crate::primitives::{BriefGuard, thread};
+use crate::primitives::{Arc, BriefGuard, thread};
 use crate::process::propagation::beside_step;
 use crate::runtime::simulated::Job;
 use crate::sched::body::Ready;
@@ -66,31 +68,42 @@ impl Shared {
     /// Lets one thing happen, or moves the clock, at most to the deadline.
     fn advance(&self, deadline: Deadline) -> Advanced {
         let (now, is_due) = self.clock.look();
-        let (helper, chosen, next_later) = {
-            let state = &mut *self.state();
-            if state.gives_up() {
-                return Advanced::Failed;
-            }
-            state.collect_woken();
-            if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
-                return Advanced::Rests;
-            }
-            let helper = state.helpers.pop_front();
-            let chosen = if helper.is_none() { state.choose((now, self.start), is_due) } else { None };
-            (helper, chosen, state.entries.next_later())
-        };
-        if let Some(helper) = helper {
-            self.state().has_helped = true;
+        let mut guard = self.state();
+        let state = &mut *guard;
+        if state.gives_up() {
+            return Advanced::Failed;
+        }
+        state.collect_woken();
+        if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
+            return Advanced::Rests;
+        }
+        if let Some(helper) = state.helpers.pop_front() {
+            state.has_helped = true;
+            drop(guard);
             self.deliver_held(|_| true);
             self.run_as_job(helper);
-        } else if let Some(chosen) = chosen {
-            let ended = self.happen_within(chosen, true);
-            self.turn_is_over(ended.unwrap_or_else(|| self.state().end_turn()));
-        } else {
-            let next = [self.clock.next_due_here(), next_later, deadline.0];
+            return Advanced::Moved;
+        }
+        let Some(place) = state.choose_place(now, is_due) else {
+            let next = [self.clock.next_due_here(), state.entries.next_later(), deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
             self.clock.pass_to(next);
-        }
+            return Advanced::Moved;
+        };
+        let is_plain = !(self.is_recorded || self.has_faults() || state.has_pauses());
+        let turn = if is_plain { state.entries.take_turn(place) } else { None };
+        let ended = if let Some((body, runtime, nth)) = turn {
+            // The usual case: the turn begins in the same critical section.
+            state.is_busy_until(now);
+            let turn = state.begin_turn(body, (runtime, nth), (None, true));
+            drop(guard);
+            self.give_turn(turn, (true, true), None)
+        } else {
+            let Some(chosen) = state.take(place, (now, self.start)) else { return Advanced::Moved };
+            drop(guard);
+            self.happen_within(chosen, true)
+        };
+        self.turn_is_over(ended.unwrap_or_else(|| self.state().end_turn()));
         Advanced::Moved
     }
 
@@ -139,13 +152,13 @@ impl Shared {
                 self.run_as_job(job);
             }
             Entry::Delivery(pair) => self.deliver_entry(pair),
-            Entry::Store(_, _, job) => {
+            Entry::Store(work) => {
                 self.state().fold.add(&[7]);
-                self.run_as_job(job);
+                self.run_as_job(work.2);
             }
-            Entry::Connection(_, job) => {
+            Entry::Connection(work) => {
                 self.state().fold.add(&[8]);
-                self.run_as_job(job);
+                self.run_as_job(work.1);
                 // Other threads do it meanwhile, so it takes the least time.
                 return is_outer.then(|| self.state().end_turn_of(0));
             }
@@ -177,18 +190,23 @@ impl Shared {
             self.push_after(delay, entry);
             return None;
         }
-        let (mut context, formatter) = {
-            let state = &mut *self.state();
-            state.in_hand.push((pid, runtime, process));
-            if !is_step {
-                state.in_job += 1;
-            }
-            state.fold.add(&[6, pid.to_word(), u64::from(nth)]);
-            state.recorder.begin(state.fold.value());
-            let context = state.spare_contexts[runtime].pop();
-            let context = context.unwrap_or_else(|| self.new_context(runtime, &state.cores[runtime]));
-            (context, state.recorder.formatter())
+        let turn = self.state().begin_turn(body, (runtime, nth), (process, is_step));
+        self.give_turn(turn, (is_step, is_outer), fault)
+    }
+
+    /// As `turn`, for a turn that has begun.
+    fn give_turn(
+        &self,
+        BegunTurn { body, runtime, nth, context, formatter }: BegunTurn,
+        (is_step, is_outer): (bool, bool),
+        fault: Option<What>,
+    ) -> Option<EndedTurn> {
+        let pid = body.head.pid;
+        let new_context = || {
+            let core = self.state().cores[runtime].clone();
+            self.new_context(runtime, &core)
         };
+        let mut context = context.unwrap_or_else(new_context);
         let TurnContext { engine, out } = &mut *context;
         let (engine, core) = (&*engine, &engine.core);
         let mut executor = WorldExecutor::new(self, runtime, core, (pid, nth));
@@ -243,7 +261,11 @@ impl Shared {
         }
         for _ in 0..turns {
             let (now, is_due) = self.clock.look();
-            let chosen = self.state().choose((now, self.start), is_due);
+            let chosen = {
+                let state = &mut *self.state();
+                state.collect_woken();
+                state.choose((now, self.start), is_due)
+            };
             let Some(chosen) = chosen else { return };
             self.happen(chosen);
         }
@@ -296,6 +318,17 @@ impl Shared {
     }
 }
 
+/// A turn that has begun.
+struct BegunTurn {
+    body: Ready,
+    runtime: usize,
+    /// The number of the turn of the process, from zero.
+    nth: u32,
+    /// `None` if all are in use.
+    context: Option<Box<TurnContext>>,
+    formatter: Option<Arc<TraceFormatter>>,
+}
+
 /// A turn that has ended.
 struct EndedTurn {
     /// The time that it has taken, in microseconds beyond the first.
@@ -307,6 +340,24 @@ struct EndedTurn {
 }
 
 impl State {
+    /// Begins a turn of a process of the runtime with this number. In a blocking step, which is no step here, it may
+    /// wait.
+    #[inline(always)]
+    fn begin_turn(
+        &mut self,
+        body: Ready,
+        (runtime, nth): (usize, u32),
+        (process, is_step): (Option<TypeId>, bool),
+    ) -> BegunTurn {
+        let pid = body.head.pid;
+        self.in_hand.push((pid, runtime, process));
+        self.in_job += u32::from(!is_step);
+        self.fold.add(&[6, pid.to_word(), u64::from(nth)]);
+        self.recorder.begin(self.fold.value());
+        let context = self.spare_contexts[runtime].pop();
+        BegunTurn { body, runtime, nth, context, formatter: self.recorder.formatter() }
+    }
+
     /// Ends a turn: decides how long it has taken.
     fn end_turn(&mut self) -> EndedTurn {
         let place = Place::Time { turn: self.turns };
@@ -325,21 +376,36 @@ impl State {
     /// Gathers what can happen: processes that were woken from outside of a turn, late entries, a timer that is due.
     fn collect(&mut self, now: Instant, is_due: bool) {
         self.collect_woken();
+        self.bring_due(now, is_due);
+    }
+
+    /// Gathers late entries, and a timer that is due.
+    fn bring_due(&mut self, now: Instant, is_due: bool) {
         self.entries.bring(now);
         if is_due && !self.entries.has_timer() {
             self.entries.push(Entry::Timer);
         }
     }
 
-    /// Gathers what can happen, and takes the entry out that is next.
+    /// Takes the entry out that is next. Processes that were woken from outside have been gathered.
     fn choose(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
-        self.collect(now, is_due);
+        let place = self.choose_place(now, is_due)?;
+        self.take(place, (now, start))
+    }
+
+    /// Chooses the entry that is next, and counts its turn. Returns its place.
+    fn choose_place(&mut self, now: Instant, is_due: bool) -> Option<usize> {
+        self.bring_due(now, is_due);
         if self.entries.is_empty() {
             return None;
         }
-        let place = if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) };
-        let taken = self.entries.take(place)?;
         self.turns += 1;
+        Some(if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) })
+    }
+
+    /// Takes the entry out that was chosen.
+    fn take(&mut self, place: usize, (now, start): (Instant, Instant)) -> Option<(Entry, Candidate)> {
+        let taken = self.entries.take(place)?;
         if self.recorder.is_recording() {
             let is_late = self.chooser.came_late();
             let elapsed = now.saturating_duration_since(start);
@@ -362,7 +428,9 @@ impl State {
 
     /// Whether only connections have done anything for some time, and have anything to do.
     fn is_quiet(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.busy_at) >= QUIET
+        // Mostly the first look says that it is not.
+        self.entries.begins_with_connection()
+            && now.saturating_duration_since(self.busy_at) >= QUIET
             && (self.entries.has_late() || !self.entries.is_empty())
             && self.helpers.is_empty()
             && self.entries.has_only_connections()

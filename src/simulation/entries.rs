@@ -28,12 +28,13 @@ pub(super) enum Entry {
     Answer(Pid, Job),
     /// The oldest message of a pair that is held.
     Delivery(Pair),
-    /// Work of a store: what it is, the number of its runtime, and its code.
+    /// Work of a store: what it is, the number of its runtime, and its code. Boxed, because entries are moved often, and
+    /// most are turns.
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
-    Store(&'static str, usize, Job),
+    Store(Box<(&'static str, usize, Job)>),
     /// Work of the connections between nodes.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
-    Connection(ConnectionWork, Job),
+    Connection(Box<(ConnectionWork, Job)>),
 }
 
 impl Entry {
@@ -46,8 +47,8 @@ impl Entry {
             Entry::Job(pid, _) => Subject::Blocking(*pid),
             Entry::Answer(pid, _) => Subject::Answer(*pid),
             Entry::Delivery((_, from, to)) => Subject::Delivery(*from, *to),
-            Entry::Store(work, ..) => Subject::Store(work),
-            Entry::Connection(work, _) => Subject::Connection(work.clone()),
+            Entry::Store(work) => Subject::Store(work.0),
+            Entry::Connection(work) => Subject::Connection(work.0.clone()),
         }
     }
 }
@@ -127,6 +128,25 @@ impl Entries {
         self.candidates.push_back(candidate);
     }
 
+    /// Takes an entry out if it is a turn: the body, the number of its runtime, and the number of the turn. As
+    /// [`take`](Self::take) otherwise.
+    ///
+    /// Inlined, so that the parts of an entry are not stored one by one to be read together.
+    #[inline(always)]
+    pub(super) fn take_turn(&mut self, place: usize) -> Option<(Ready, usize, u32)> {
+        if !matches!(self.entries.get(place), Some(Entry::Turn(..))) {
+            return None;
+        }
+        let (entry, candidate) = if place == 0 {
+            (self.entries.pop_front(), self.candidates.pop_front())
+        } else {
+            (self.entries.remove(place), self.candidates.remove(place))
+        };
+        let Some(Entry::Turn(body, runtime)) = entry else { return None };
+        self.turns_of(body.head.pid, runtime).1 += 1;
+        Some((body, runtime, candidate?.nth))
+    }
+
     /// Takes an entry out. The turn of a process counts from now on.
     pub(super) fn take(&mut self, place: usize) -> Option<(Entry, Candidate)> {
         // The oldest one is mostly the next one, and need not be looked for.
@@ -156,6 +176,11 @@ impl Entries {
     pub(super) fn remove_delivery(&mut self, pair: Pair) {
         let place = self.entries.iter().position(|entry| matches!(entry, Entry::Delivery(other) if *other == pair));
         place.into_iter().for_each(|place| _ = (self.entries.remove(place), self.candidates.remove(place)));
+    }
+
+    /// Whether the oldest entry is work of a connection, or there is none.
+    pub(super) fn begins_with_connection(&self) -> bool {
+        self.entries.front().is_none_or(|entry| matches!(entry, Entry::Connection(_)))
     }
 
     /// Whether all entries, also those that are held up, are work of connections.

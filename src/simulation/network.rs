@@ -102,7 +102,7 @@ impl World {
                     other.gone(&name, incarnation);
                 }
             };
-            shared.push_after(delay, Entry::Connection(turn, Box::new(job)));
+            shared.push_after(delay, Entry::Connection(Box::new((turn, Box::new(job)))));
         }
         let _ = runtime.shutdown(Duration::ZERO);
     }
@@ -178,7 +178,7 @@ impl NodeHost for WorldNodes {
         if let Some(shared) = self.shared.upgrade() {
             let ConnectionTurn { node, peer, sends } = turn;
             let turn = if sends { ConnectionWork::Sends(node, peer) } else { ConnectionWork::Takes(node, peer) };
-            shared.push_after(delay, Entry::Connection(turn, job));
+            shared.push_after(delay, Entry::Connection(Box::new((turn, job))));
         }
     }
 
@@ -289,7 +289,7 @@ impl Shared {
                     shared.arrives(pair, &names.0);
                 }
             };
-            self.push_after(delay, Entry::Connection(turn, Box::new(job)));
+            self.push_after(delay, Entry::Connection(Box::new((turn, Box::new(job)))));
         }
     }
 

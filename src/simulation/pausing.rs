@@ -46,17 +46,20 @@ impl Shared {
             return None;
         }
         let runtime = match entry {
-            Entry::Turn(_, runtime) | Entry::BlockingStep(_, runtime) | Entry::Store(_, runtime, _) => Some(*runtime),
+            Entry::Turn(_, runtime) | Entry::BlockingStep(_, runtime) => Some(*runtime),
+            Entry::Store(work) => Some(work.1),
             Entry::Delivery((runtime, ..)) => Some(*runtime),
             Entry::Job(pid, _) | Entry::Answer(pid, _) => {
                 self.state().cores.iter().position(|core| core.road.table.node() == pid.node())
             }
-            Entry::Connection(
-                ConnectionWork::Sends(node, _) | ConnectionWork::Takes(node, _) | ConnectionWork::Arrives(_, node),
-                _,
-            ) => lock(&self.network).ends.iter().find(|end| end.name == *node).map(|end| end.runtime),
+            Entry::Connection(work) => match &work.0 {
+                ConnectionWork::Sends(node, _) | ConnectionWork::Takes(node, _) | ConnectionWork::Arrives(_, node) => {
+                    lock(&self.network).ends.iter().find(|end| end.name == *node).map(|end| end.runtime)
+                }
+                ConnectionWork::Crash(_) => None,
+            },
             // Timers are held up by the clock.
-            Entry::Timer | Entry::Connection(ConnectionWork::Crash(_), _) => None,
+            Entry::Timer => None,
         };
         let until = self.state().pauses.until(runtime?)?;
         (until > self.clock.now()).then_some(until)

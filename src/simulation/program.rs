@@ -10,6 +10,7 @@ use super::shared::{Shared, State};
 use super::world::World;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
+use crate::primitives::Ordering;
 use crate::runtime::simulated::Job;
 
 impl World {
@@ -24,6 +25,7 @@ impl World {
     /// The error that the code returns. The run has failed if the program was killed and the run has failed before.
     pub fn program<T>(&self, mut code: impl FnMut(u32) -> Result<T, BoxError>) -> Result<T, BoxError> {
         for kills in 0.. {
+            self.shared.can_kill.store(true, Ordering::Relaxed);
             self.shared.state().kills.has_program = true;
             let result = catch_unwind(AssertUnwindSafe(|| code(kills)));
             let (was_killed, failure) = {
@@ -88,6 +90,9 @@ impl Shared {
 
     /// Kills the program, perhaps. Nothing of the runtimes is locked.
     pub(super) fn may_be_killed(&self) {
+        if !self.can_kill() {
+            return;
+        }
         let can_be = {
             let state = self.state();
             state.kills.has_program && !state.kills.is_killed
@@ -116,6 +121,13 @@ impl Shared {
         }
     }
 
+    /// Whether the world has had a program. Most have none, and need no look at the state.
+    #[inline]
+    fn can_kill(&self) -> bool {
+        // Ordering: Relaxed: the thread of the world writes it and reads it.
+        self.can_kill.load(Ordering::Relaxed)
+    }
+
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     pub(super) fn on_kill(&self, hook: Job) {
         self.state().kills.hooks.push(hook);
@@ -123,6 +135,9 @@ impl Shared {
 
     /// Unwinds the code of a program that was killed, if it waits. Otherwise returns whether the wait is given up.
     pub(super) fn unwinds(&self) -> bool {
+        if !self.can_kill() {
+            return false;
+        }
         let (is_killed, is_inside) = {
             let state = self.state();
             (state.kills.is_killed, state.is_inside_turn())

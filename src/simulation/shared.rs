@@ -28,7 +28,7 @@ use crate::clock::ManualClock;
 use crate::pid::Pid;
 #[cfg(feature = "cluster")]
 use crate::primitives::Mutex;
-use crate::primitives::{Arc, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
+use crate::primitives::{Arc, AtomicBool, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
 use crate::process::Duty;
 use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::{Core, give_back};
@@ -70,6 +70,8 @@ pub(super) struct Shared {
     pub(super) pause: Pause,
     #[cfg(feature = "cluster")]
     pub(super) network: Mutex<Network>,
+    /// Whether the world has had a program that can be killed.
+    pub(super) can_kill: AtomicBool,
     state: Brief<State>,
 }
 
@@ -138,8 +140,15 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Whether a runtime is paused.
+    pub(super) fn has_pauses(&self) -> bool {
+        #[cfg(feature = "cluster")]
+        return !self.pauses.is_empty();
+        #[cfg(not(feature = "cluster"))]
+        false
+    }
+
     /// Something else than a connection does something at this moment.
-    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
     pub(super) fn is_busy_until(&mut self, moment: Instant) {
         self.busy_at = self.busy_at.max(moment);
     }
@@ -209,6 +218,7 @@ impl Shared {
                 pause,
                 #[cfg(feature = "cluster")]
                 network: Mutex::default(),
+                can_kill: AtomicBool::new(false),
                 state: Brief::new(state),
             }
         })

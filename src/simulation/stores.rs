@@ -61,7 +61,7 @@ impl StoreHost for WorldStores {
             StoreWork::Job => "store: load",
         };
         if let Some(shared) = self.shared.upgrade() {
-            shared.push_after(delay, Entry::Store(work, self.runtime, job));
+            shared.push_after(delay, Entry::Store(Box::new((work, self.runtime, job))));
         }
     }
 
