@@ -34,6 +34,7 @@ mod simulated_effects;
 mod simulated_figures;
 mod simulated_hostile;
 mod simulated_log;
+mod simulated_mailboxes;
 #[cfg(feature = "cluster")]
 mod simulated_nodes;
 mod simulated_supervisors;

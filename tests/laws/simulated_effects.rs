@@ -317,10 +317,17 @@ impl Process for Reader {
 fn each_message_has_the_trace_in_which_it_was_sent() {
     worlds("traces", |world| {
         let traces = Traces::new();
-        let runtime = world.start(builder().propagate(traces.clone()))?;
+        let step_events = 1 + world.random(0..4) as usize;
+        let runtime = world.start(builder().propagate(traces.clone()).step_events(step_events))?;
         let (first, last) = (Log::new(), Log::new());
-        let to = runtime.spawn(Reader { to: None, traces: traces.clone(), read: last.clone() })?.address();
-        let reader = runtime.spawn(Reader { to: Some(to), traces: traces.clone(), read: first.clone() })?;
+        let options = || match step_events.is_multiple_of(2) {
+            true => SpawnOptions::new().mailbox(20, Overflow::Refuse),
+            false => SpawnOptions::new(),
+        };
+        let reader = Reader { to: None, traces: traces.clone(), read: last.clone() };
+        let to = runtime.spawn_with(reader, options())?.address();
+        let reader = Reader { to: Some(to), traces: traces.clone(), read: first.clone() };
+        let reader = runtime.spawn_with(reader, options())?;
         let mut sent = Vec::new();
         for number in 0..4 {
             let is_traced = world.random(0..4) > 0;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use procession::simulation::{Simulation, World, ensure};
 use procession::spawn::Overflow;
 use procession::supervisor::{
-    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, SpecError, Supervisor,
-    SupervisorBuilder, SupervisorMessage,
+    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, SpecError, Strategy,
+    Supervisor, SupervisorBuilder, SupervisorMessage,
 };
 use procession::{
     BoxError, CommandError, EntryArgs, Event, Events, InitResult, Process, Reply, SpawnOptions, Step, StepOutput,
@@ -76,10 +76,35 @@ fn a_child_that_does_not_start_on_request_is_removed_only_if_it_is_new() {
 }
 
 #[test]
+fn all_children_that_wait_for_a_restart_are_shown_as_delayed() {
+    worlds("delays of all children", 50, |world| {
+        let runtime = world.start(builder())?;
+        let child = |id: &str| ChildSpec::new(id, sink::<()>);
+        let supervisor = Supervisor::builder()
+            .strategy(Strategy::OneForAll)
+            .backoff(Backoff::exponential(SECOND, SECOND))
+            .child(child("one"))
+            .child(child("two"))
+            .build()?;
+        let supervisor = runtime.spawn(supervisor)?.address();
+        let children = || runtime.ask(supervisor, SupervisorMessage::children, SECOND).wait();
+        world.run_for(SECOND)?;
+        children()?[0].pid.map(|pid| runtime.terminate(pid)).transpose()?;
+        for (time, state) in [(SECOND / 2, ChildState::Delayed), (SECOND, ChildState::Up)] {
+            world.run_for(time)?;
+            let states: Vec<ChildState> = children()?.iter().map(|child| child.state).collect();
+            ensure(states == [state; 2], || format!("{states:?} at {:?}", world.now()))?;
+        }
+        Ok(())
+    })
+    .check();
+}
+
+#[test]
 fn a_supervisor_asks_a_full_child_again() {
     let is_found = Arc::<AtomicBool>::default();
     let found = is_found.clone();
-    worlds("full children", 300, move |world| {
+    worlds("full children", 100, move |world| {
         let runtime = world.start(builder())?;
         let inner = || Supervisor::builder().build().unwrap_or_else(|error| unreachable!("{error}"));
         let options = || SpawnOptions::new().name("inner").mailbox(1, Overflow::Refuse);
