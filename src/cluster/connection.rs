@@ -279,11 +279,11 @@ impl Connection {
         message: &dyn Any,
         trace: Option<&Context>,
     ) -> Result<(Letter, Encoded), NodeError> {
-        let trace = trace.and_then(|trace| propagation::encode(&**trace));
+        let trace = trace.and_then(|trace| self.trace_header(trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
             let limits = (word(from), MAX_BYTES);
-            let (_, encoded) = codec::encode_in_trace(&self.side, limits, self.trace_header(&trace), |output| {
+            let (_, encoded) = codec::encode_in_trace(&self.side, limits, trace.as_deref(), |output| {
                 put_head(&Head::Message { to, from, kind: outgoing.index }, output)?;
                 output.begin_value(outgoing.limit);
                 outgoing.encode(message, output)
@@ -294,9 +294,10 @@ impl Connection {
         Ok((Letter { to, from, type_name, more: LetterMore::of(&[], trace) }, encoded))
     }
 
-    /// The header with the context of a message, if the other node knows headers.
-    fn trace_header<'a>(&self, trace: &'a Option<Vec<u8>>) -> Option<&'a [u8]> {
-        trace.as_deref().filter(|_| self.protocol >= FIRST_WITH_HEADERS)
+    /// The header with the context of a message, if the propagator can write it and the other node knows headers.
+    /// Otherwise, nothing is kept of the context: its bytes would count under no bound.
+    fn trace_header(&self, trace: &Context) -> Option<Vec<u8>> {
+        if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
     /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is

@@ -350,14 +350,20 @@ impl PeerDriver {
         }
         let effects = std::mem::take(&mut machine.effects);
         let wakes_out = has_arrived && machine.wakes_out(now);
+        let has_batch = wakes_out && machine.peer.has_batch();
         drop(guard);
+        if has_batch {
+            // It does not wait for decoders.
+            (self.wake.outward)();
+        }
         if is_overrun {
             tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
         }
         inward.left.extend(effects.into_iter().map(|(effects, frame)| (effects.into_iter().peekable(), frame)));
         let is_idle = !has_arrived && inward.left.is_empty();
         self.carry_out(inward);
-        if wakes_out {
+        if wakes_out && !has_batch {
+            // An acknowledgement may go with an answer.
             (self.wake.outward)();
         }
         !is_idle

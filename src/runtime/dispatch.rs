@@ -15,7 +15,7 @@ use crate::outcome::{Exit, Reason, contain};
 use crate::pool::{Pool, PoolStatus};
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, ThreadId, Weak, is_looking, lock, thread};
 use crate::process::command::why_dead;
-use crate::process::propagation::Propagator;
+use crate::process::propagation::{Propagator, beside_step};
 use crate::process::{
     Answer, AnyHandler, Ask, Bond, CancelRequest, CommandError, Completion, DeadLetter, DeadLetterReason,
     NoSuchProcessError, Pid, ProcessIdentity, Recovered, Relate, SpawnError, Target,
@@ -395,7 +395,8 @@ impl Core {
             let pid = ready.head.pid;
             first(identity(&ready));
             let _ = self.road.terminate(&mut self.executor(), pid, BY_SHUTDOWN);
-            match contain(|| turn(self, &mut self.executor(), &mut out, ready)) {
+            // The caller may be in a step, also of another runtime.
+            match beside_step(|| contain(|| turn(self, &mut self.executor(), &mut out, ready))) {
                 Ok(After::Ready(ready)) => self.road.queues.push(ready),
                 Ok(After::Nothing) => {}
                 Err(panic) => body_lost(self, &mut self.executor(), &mut out, pid, panic),

@@ -8,7 +8,6 @@ use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
-use crate::process::propagation;
 use crate::sched::trace_marks::MessageTrace;
 
 /// The bytes that are counted for each copy of a message, in addition to its encoded bytes.
@@ -38,15 +37,14 @@ impl Connection {
         }
         let limit = limit_for(to.len());
         let trace = MessageTrace::new(self.core.upgrade().and_then(|core| core.road.current_trace()));
-        let trace = trace.get().and_then(|trace| propagation::encode(&**trace));
+        let trace = trace.get().and_then(|trace| self.trace_header(trace));
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
-            let ((), encoded) =
-                codec::encode_in_trace(&self.side, (0, MAX_BYTES), self.trace_header(&trace), |output| {
-                    put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
-                    output.begin_value(outgoing.limit.min(limit));
-                    outgoing.encode(message, output)
-                })?;
+            let ((), encoded) = codec::encode_in_trace(&self.side, (0, MAX_BYTES), trace.as_deref(), |output| {
+                put_head(&Head::Broadcast { to: to.into(), from: None, kind: outgoing.index }, output)?;
+                output.begin_value(outgoing.limit.min(limit));
+                outgoing.encode(message, output)
+            })?;
             Ok::<_, NotEncoded>((outgoing.type_name, encoded))
         };
         match encode() {

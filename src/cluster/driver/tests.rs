@@ -40,8 +40,11 @@ struct End {
     inward: Inward,
     /// The frames that were sent and have not arrived.
     on_the_way: VecDeque<Vec<u8>>,
-    /// How often the thread that sends frames was woken.
+    /// How often the thread that sends frames was woken, and how often when it had its last turn.
     woken_out: Arc<AtomicU64>,
+    seen_out: u64,
+    /// Until when that thread sleeps.
+    sleeps_until: Option<Instant>,
     /// It does not run: neither its threads nor its frames move.
     is_stopped: bool,
 }
@@ -81,7 +84,9 @@ fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16
     let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
     let driver = PeerDriver::new(Arc::downgrade(&side.node), parts);
     driver.seen();
-    End { side, driver, inward: Inward::default(), on_the_way: VecDeque::new(), woken_out, is_stopped: false }
+    let (inward, on_the_way) = (Inward::default(), VecDeque::new());
+    let sleeps_until = Some(clock.clock().now());
+    End { side, driver, inward, on_the_way, woken_out, seen_out: 0, sleeps_until, is_stopped: false }
 }
 
 /// Two nodes that are connected.
@@ -100,6 +105,27 @@ fn apart_with([one, other]: [RangeInclusive<u16>; 2], wire: fn() -> Wire) -> Wor
     let clock = ManualClock::new();
     let ends = [end("one", 1, &clock, one, wire()), end("other", 2, &clock, other, wire())];
     World { ends, clock, sent: Vec::new() }
+}
+
+impl End {
+    /// Whether the thread that sends frames has a turn: it was woken, or it is time.
+    fn is_awake(&self, now: Instant) -> bool {
+        let woken = self.woken_out.load(crate::primitives::Ordering::Relaxed);
+        woken != self.seen_out || self.sleeps_until.is_some_and(|until| until <= now)
+    }
+
+    /// A turn of that thread. Returns whether it has written a frame.
+    fn turns_out(&mut self, frame: &mut Vec<u8>) -> bool {
+        let woken = self.woken_out.load(crate::primitives::Ordering::Relaxed);
+        match self.driver.turn_out(frame) {
+            // It comes back at once.
+            Outward::Frame => true,
+            Outward::Until(until) => {
+                (self.seen_out, self.sleeps_until) = (woken, until);
+                false
+            }
+        }
+    }
 }
 
 impl World {
@@ -140,7 +166,7 @@ impl World {
                 continue;
             }
             let mut frame = Vec::new();
-            while end.driver.turn_out(&mut frame) == Outward::Frame {
+            while end.is_awake(self.clock.clock().now()) && end.turns_out(&mut frame) {
                 has_moved = true;
                 self.sent.push((at, frame.clone()));
                 if weather() {
@@ -258,6 +284,20 @@ fn the_thread_that_sends_is_woken_for_the_first_acknowledgement_and_not_for_each
     world.pass(Duration::from_millis(20), &mut || true);
     assert!(world.ends.iter().all(|end| end.driver.is_drained()));
     assert_eq!(lock(&notes).len(), 8);
+}
+
+#[test]
+fn a_window_and_a_credit_that_were_full_go_on_with_the_next_acknowledgement() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let began = world.clock.clock().now();
+    // More than a window. The clock does not move, so nothing is sent because it is time.
+    for number in 0..100_000 {
+        world.ends[0].side.runtime.send(far, Message::Note(number)).unwrap();
+    }
+    world.run();
+    assert_eq!(lock(&notes).len(), 100_000);
+    assert_eq!(world.clock.clock().now(), began);
 }
 
 #[test]

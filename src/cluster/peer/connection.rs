@@ -15,8 +15,9 @@ pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 /// How long an acknowledgement waits for a batch to travel with.
 const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 
-/// How many batches may have arrived before they are acknowledged at once. It is a sixteenth of the window, so a peer
-/// that sends without end does not wait. If it were 2, a busy node would send acknowledgements beside its answers.
+/// How many batches may have arrived before they are acknowledged at once. They are an eighth of the window, or a third
+/// if their items are small, so a peer that sends without end does not wait. If it were 2, a busy node would send
+/// acknowledgements beside its answers.
 const UNACKNOWLEDGED_BATCHES: u64 = 8;
 
 /// How long a peer that is heard may acknowledge nothing, or grant no credit. A peer with slow decoders needs time.
@@ -207,7 +208,7 @@ impl<T: Clone> Connection<T> {
         times.into_iter().flatten().fold(heartbeat, Duration::min)
     }
 
-    fn may_have_batch(&self) -> bool {
+    pub(super) fn may_have_batch(&self) -> bool {
         self.stage != Stage::Paired && self.sent.has_room() && self.lanes.has_part()
     }
 

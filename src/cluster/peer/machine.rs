@@ -265,6 +265,11 @@ impl<T: Clone> Peer<T> {
         }
     }
 
+    /// Whether there are items to send, and the window and the credit have room for them.
+    pub(crate) fn has_batch(&self) -> bool {
+        matches!(&self.state, State::Connected(connection) if connection.may_have_batch())
+    }
+
     /// Looks at the times.
     pub(crate) fn tick(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;
