@@ -29,13 +29,11 @@ use crate::process::command::{CommandError, INCARNATION_SHIFT};
 use crate::process::duty::{CommandCancel, Duty, Entrust};
 use crate::process::handler::BoxedCommand;
 pub(crate) use crate::process::host::{CountedHost, Host};
-use crate::process::names::Naming;
-use crate::process::names::PendingNames;
+use crate::process::names::{Naming, PendingNames};
 use crate::process::no_such_process::NoSuchProcessError;
 use crate::process::output_answer::OutputAnswer;
 use crate::process::relation::{Bond, Monitor, Relate};
-use crate::process::reply::Completion;
-use crate::process::reply::{Ask, PendingReply};
+use crate::process::reply::{Ask, Completion, PendingReply};
 use crate::process::step_activity::Sight;
 use crate::random::Draws;
 
@@ -316,6 +314,11 @@ pub(crate) trait Machine: Any + Send {
     #[inline]
     fn signals(&mut self) -> &mut Option<Box<Signals>> {
         self.mailbox().signals()
+    }
+
+    /// The type, and whether the mailbox has messages whose waits are measured. Called before each step for figures.
+    fn kind_and_marks(&mut self) -> (&'static Kind, bool) {
+        (self.kind(), self.signals().as_ref().is_some_and(|signals| !signals.waits.is_empty()))
     }
 
     /// Calls `init`.

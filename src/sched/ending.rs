@@ -32,8 +32,10 @@ fn tell_of_spawn(road: &Road, counters: &Counters, body: &mut Ready) {
     if let Some(recorder) = &road.recorder {
         recorder.record(body, None);
     }
-    let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
-    tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    if tracing::level_enabled!(tracing::Level::DEBUG) {
+        let (pid, process, name) = (body.head.pid, body.machine.kind().process, body.head.name());
+        tell_log(|| tracing::debug!(%pid, process = process(), name = name.map(|name| &**name), "spawned"));
+    }
     road.tell_observer(|observer| observer.spawned(&identity(body)));
 }
 
@@ -290,18 +292,21 @@ fn told_of_exit(road: &Road, counters: &Counters, body: &Ready, exit: &Exit) {
         Exit::Failed(_) => tracing::Level::WARN,
         Exit::Panicked(_) => tracing::Level::ERROR,
     };
-    if tracing::level_enabled!(level) || road.is_observed {
-        tell_of_exit(road, counters, body, exit);
+    let is_logged = tracing::level_enabled!(level);
+    if is_logged || road.is_observed {
+        tell_of_exit(road, counters, body, exit, is_logged);
     }
 }
 
 #[cold]
-fn tell_of_exit(road: &Road, counters: &Counters, body: &Ready, exit: &Exit) {
+fn tell_of_exit(road: &Road, counters: &Counters, body: &Ready, exit: &Exit, is_logged: bool) {
+    let kind = body.machine.kind();
     if let Some(figures) = &counters.figures {
-        figures.ended(Some(body.machine.kind()), exit);
+        figures.ended(Some(kind), exit);
     }
-    let (pid, process) = (body.head.pid, body.machine.kind().process);
-    tell_log(|| tell_exit(pid, process(), body.head.name().map(|name| &**name), exit));
+    if is_logged {
+        tell_log(|| tell_exit(body.head.pid, (kind.process)(), body.head.name().map(|name| &**name), exit));
+    }
     road.tell_observer(|observer| observer.exited(&identity(body), exit));
 }
 

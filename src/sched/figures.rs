@@ -219,7 +219,7 @@ impl NameTable {
 pub(crate) struct Figures {
     directory: Arc<Directory>,
     shared: bool,
-    rows: Box<[OnceLock<Box<Row>>]>,
+    rows: Box<[OnceLock<Arc<Row>>]>,
     /// The time that the worker has slept, in one word. `docs/observability.md` has its meaning.
     asleep: AtomicU64,
     /// The number of messages of the threads that share these figures, if waits are measured. Not beside the rest,
@@ -280,29 +280,34 @@ impl Default for Row {
     }
 }
 
-/// The number of types whose places a worker finds without the directory, a power of two.
+/// The number of types whose rows a worker finds without the directory, a power of two.
 const RECENT: usize = 8;
 
-/// The places of types that a worker has stepped of late, each at a place that the address of its description gives.
+/// The rows of types that a worker has stepped of late, each at a place that the address of its description gives.
 #[derive(Default)]
-pub(super) struct RecentTypes([Option<(&'static Kind, usize)>; RECENT]);
+pub(super) struct RecentRows([Option<(&'static Kind, Arc<Row>)>; RECENT]);
 
-impl RecentTypes {
+impl RecentRows {
+    /// The row of a type, if it is here.
     #[inline(always)]
-    fn place(&mut self, directory: &Directory, kind: &'static Kind) -> usize {
-        // Descriptions of types that are used together often lie beside each other.
-        let at = std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT;
-        match self.0[at] {
-            Some((known, place)) if std::ptr::eq(known, kind) => place,
-            _ => self.look_up(directory, kind, at),
+    pub(super) fn get(&self, kind: &'static Kind) -> Option<&Row> {
+        match &self.0[RecentRows::at(kind)] {
+            Some((known, row)) if std::ptr::eq(*known, kind) => Some(row),
+            _ => None,
         }
     }
 
-    #[inline(never)]
-    fn look_up(&mut self, directory: &Directory, kind: &'static Kind, at: usize) -> usize {
-        let place = directory.place(kind);
-        self.0[at] = Some((kind, place));
-        place
+    /// Puts the row of a type here, in the place of another one.
+    #[cold]
+    pub(super) fn add(&mut self, figures: &Figures, kind: &'static Kind) {
+        let place = figures.directory.place(kind);
+        self.0[RecentRows::at(kind)] = Some((kind, figures.row_at(place).clone()));
+    }
+
+    /// Descriptions of types that are used together often lie beside each other.
+    #[inline(always)]
+    fn at(kind: &'static Kind) -> usize {
+        std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT
     }
 }
 
@@ -313,8 +318,8 @@ impl Figures {
         Figures { directory, shared, rows: empty(MOST_TYPES + 1), asleep, offered: Box::default() }
     }
 
-    fn row_at(&self, place: usize) -> &Row {
-        self.rows[place].get_or_init(Box::default)
+    fn row_at(&self, place: usize) -> &Arc<Row> {
+        self.rows[place].get_or_init(Arc::default)
     }
 
     #[inline]
@@ -355,28 +360,12 @@ impl Figures {
         }
     }
 
-    /// Counts a step that has returned, with its own counts if it was successful.
-    pub(crate) fn stepped(&self, kind: &'static Kind, out: &mut StepOutput, stepped: Stepped) {
-        self.count_step(self.row(kind), (kind, self.shared), out, stepped);
-    }
-
-    /// As `stepped`, for the worker that writes these figures alone.
-    #[inline(always)]
-    pub(super) fn stepped_by(
-        &self,
-        types: &mut RecentTypes,
-        kind: &'static Kind,
-        out: &mut StepOutput,
-        stepped: Stepped,
-    ) {
-        let row = self.row_at(types.place(&self.directory, kind));
-        self.count_step(row, (kind, false), out, stepped);
-    }
-
-    #[inline(always)]
-    fn count_step(&self, row: &Row, (kind, shared): (&'static Kind, bool), out: &mut StepOutput, stepped: Stepped) {
-        row.steps.add(1, shared);
-        row.messages.add(u64::from(stepped.messages()), shared);
+    /// Counts a step that has returned, with its own counts if it was successful. `row` is that of its type, if the
+    /// caller has it at hand.
+    pub(crate) fn stepped(&self, row: Option<&Row>, kind: &'static Kind, out: &mut StepOutput, stepped: Stepped) {
+        let row = row.unwrap_or_else(|| self.row(kind));
+        row.steps.add(1, self.shared);
+        row.messages.add(u64::from(stepped.messages()), self.shared);
         if stepped.verdict != Verdict::Broken {
             if !out.counted.is_empty() {
                 self.count_all(kind, &mut out.counted);
@@ -397,16 +386,16 @@ impl Figures {
         counted.drain(..).for_each(|(name, by)| self.count(kind, name, by));
     }
 
-    /// Adds the time of a step, in nanoseconds.
-    pub(crate) fn timed(&self, kind: &'static Kind, time: u64) {
-        let row = self.row(kind);
+    /// Adds the time of a step, in nanoseconds. `row` is that of its type, if the caller has it at hand.
+    pub(crate) fn timed(&self, row: Option<&Row>, kind: &'static Kind, time: u64) {
+        let row = row.unwrap_or_else(|| self.row(kind));
         row.time.add(time, self.shared);
         row.times[bucket_of(time)].add(1, self.shared);
     }
 
-    /// Adds the wait of a message, in nanoseconds.
-    pub(crate) fn waited(&self, kind: &'static Kind, wait: u64) {
-        let row = self.row(kind);
+    /// Adds the wait of a message, in nanoseconds. `row` is that of the type, if the caller has it at hand.
+    pub(crate) fn waited(&self, row: Option<&Row>, kind: &'static Kind, wait: u64) {
+        let row = row.unwrap_or_else(|| self.row(kind));
         row.wait.add(wait, self.shared);
         row.waits[bucket_of(wait)].add(1, self.shared);
     }
@@ -449,38 +438,31 @@ fn scramble(number: u64) -> u64 {
     (number ^ (number >> 31)) >> 32
 }
 
-/// Decides which steps a worker times.
+/// Decides which steps a worker times. It knows them by number.
 pub(super) struct Timing {
-    /// The steps until one is timed.
-    until: u32,
+    /// The next step that is timed.
+    pub(super) next: u32,
     gaps: Gaps,
-    /// When the step in hand began, if it is timed.
-    began: Option<u64>,
+    /// The last step that was timed, and when it began.
+    last: (u32, u64),
 }
 
 impl Timing {
-    pub(super) fn new(average: u32, worker: usize) -> Timing {
-        Timing { until: 1, gaps: Gaps::new(average, worker), began: None }
+    /// The first step that is timed is that of this number.
+    pub(super) fn new(average: u32, worker: usize, first: u32) -> Timing {
+        Timing { next: first, gaps: Gaps::new(average, worker), last: (first.wrapping_sub(1), 0) }
     }
 
-    /// A step begins. Returns whether it is timed.
-    #[inline]
-    pub(super) fn begins(&mut self) -> bool {
-        self.until -= 1;
-        self.began = None;
-        self.until == 0
+    /// The next step that is timed begins now.
+    pub(super) fn begins(&mut self, now: u64) {
+        self.last = (self.next, now);
+        self.next = self.next.wrapping_add(self.gaps.next());
     }
 
-    /// The step that has just begun is timed, and this is the time.
-    pub(super) fn starts(&mut self, now: u64) {
-        self.until = self.gaps.next();
-        self.began = Some(now);
-    }
-
-    /// When the step in hand began, if it is timed.
-    #[inline]
-    pub(super) fn began(&self) -> Option<u64> {
-        self.began
+    /// When this step began, if it is timed.
+    pub(super) fn began(&self, step: u32) -> Option<u64> {
+        let (timed, began) = self.last;
+        (timed == step).then_some(began)
     }
 }
 
@@ -553,19 +535,25 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_finds_the_places_of_types_that_take_turns_at_one_of_its_own() {
-        let directory = Directory::new(1, (16, 128));
+    fn a_worker_finds_the_rows_of_types_that_take_turns_at_one_place() {
+        let directory = Arc::new(Directory::new(1, (16, 128)));
+        let figures = Figures::new(directory.clone(), false);
         let kinds: Vec<_> = (0..10 * RECENT).map(|_| kind(|| NAME.get())).collect();
         for (n, kind) in kinds.iter().enumerate() {
             NAME.set(kept(format!("type {n}")));
             assert_eq!(directory.place(kind), n);
         }
-        let mut recent = RecentTypes::default();
+        let mut recent = RecentRows::default();
         for _ in 0..3 {
             for (n, kind) in kinds.iter().enumerate() {
-                assert_eq!([recent.place(&directory, kind), recent.place(&directory, kind)], [n, n]);
+                if recent.get(kind).is_none() {
+                    recent.add(&figures, kind);
+                }
+                recent.get(kind).unwrap().steps.add_alone(1);
+                assert!(std::ptr::eq(recent.get(kind).unwrap(), figures.look(n).unwrap()));
             }
         }
+        assert!((0..kinds.len()).all(|place| figures.look(place).unwrap().steps.get() == 3));
     }
 
     #[test]
@@ -606,8 +594,8 @@ mod tests {
                 std::thread::spawn(move || {
                     (0..100_000).for_each(|_| {
                         figures.recovered(kind);
-                        figures.timed(kind, 7);
-                        figures.waited(kind, 3);
+                        figures.timed(None, kind, 7);
+                        figures.waited(None, kind, 3);
                     })
                 })
             })
@@ -619,12 +607,13 @@ mod tests {
 
     #[test]
     fn with_an_average_of_one_each_step_is_timed() {
-        let mut all = Timing::new(1, 0);
-        assert!((0..100).all(|now| {
-            let is_timed = all.begins();
-            all.starts(now);
-            is_timed && all.began() == Some(now)
-        }));
+        let mut all = Timing::new(1, 0, u32::MAX - 50);
+        for now in 0..100 {
+            let step = all.next;
+            assert_eq!((step, all.began(step)), ((u32::MAX - 50).wrapping_add(now), None));
+            all.begins(u64::from(now));
+            assert_eq!(all.began(step), Some(u64::from(now)));
+        }
     }
 
     #[test]

@@ -10,11 +10,11 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::VecDeque;
 use std::iter::repeat_n;
 
+use self::sampled::Sampling;
 use super::bounded_mailbox::Bounds;
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
 use super::room_queue::QueuedSend;
 use super::trace_marks::{Context, MessageTrace, TracedYields};
-use super::wait_sampler::WaitSampler;
 use crate::outcome::{drop_contained, undo_if_panicking};
 use crate::pid::Pid;
 use crate::primitives::Arc;
@@ -31,7 +31,9 @@ pub(crate) struct Outbox {
     /// Present if the runtime has a propagator of traces.
     traces: Option<Box<TracedYields>>,
     /// Present if the runtime measures the waits of messages.
-    sampler: Option<Box<WaitSampler>>,
+    sampling: Option<Box<Sampling>>,
+    /// The messages until one is measured.
+    unmeasured: u32,
 }
 
 impl Outbox {

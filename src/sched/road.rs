@@ -352,7 +352,7 @@ pub(crate) fn count_step<H: Executor>(executor: &H, body: &Ready, out: &mut Step
     executor.count(|counters| &counters.steps, 1);
     executor.count(|counters| &counters.stepped, u64::from(stepped.messages()));
     if let Some(figures) = &executor.counters().figures {
-        figures.stepped(body.machine.kind(), out, stepped);
+        figures.stepped(None, body.machine.kind(), out, stepped);
     }
 }
 

@@ -4,20 +4,32 @@ use super::body::{StepOutput, Yield};
 use super::orders::Order;
 
 impl StepOutput {
-    /// Decides which messages of a step that has returned are measured.
+    /// Counts the messages of a step that has returned. If it has yielded anything but messages to one process, or one
+    /// of them is to be measured, returns false and counts nothing.
     #[inline]
+    pub(crate) fn passes_waits(&mut self) -> bool {
+        match *self.orders.newest() {
+            [] => true,
+            [Order::Send { count, .. }] => self.outbox.passes(count),
+            _ => false,
+        }
+    }
+
+    /// Decides which messages of a step that has returned are measured.
     pub(crate) fn sample_waits(&mut self) {
-        let Some(sampler) = self.outbox.sampler() else { return };
-        let is_sampled = match (self.orders.newest(), &self.yields[..]) {
-            ([], _) | ([Order::Next], [Yield::Reply(_)]) => false,
-            ([Order::Send { count, .. }], _) => !sampler.passes(*count),
-            ([Order::Next], [Yield::Ask { .. }]) => !sampler.passes(1),
+        if self.passes_waits() {
+            return;
+        }
+        let messages = match (self.orders.newest(), &self.yields[..]) {
+            ([Order::Send { lane, count, .. }], _) => return self.outbox.sample_lane(*lane, *count),
+            ([Order::Next], [Yield::Reply(_)]) => return,
+            ([Order::Next], [Yield::Ask { .. }]) => 1,
             (_, yields) => {
                 let count = |count: u32, (_, more)| count.saturating_add(more);
-                !sampler.passes(deliveries(self.orders.iter(), yields).fold(0, count))
+                deliveries(self.orders.iter(), yields).fold(0, count)
             }
         };
-        if is_sampled {
+        if !self.outbox.passes(messages) {
             self.outbox.sample(deliveries(self.orders.iter(), &self.yields));
         }
     }

@@ -124,8 +124,8 @@ pub(crate) struct Signals {
     asked_to_stop: Option<CancelRequest>,
     // Present if messages or commands are traced.
     pub(crate) traces: Option<Box<TraceMarks>>,
-    // Present if the waits of messages are measured.
-    pub(crate) waits: Option<Box<WaitMarks>>,
+    // Those of messages whose waits are measured.
+    pub(crate) waits: WaitMarks,
 }
 
 /// Fields that only processes with links or monitors need.
@@ -191,7 +191,7 @@ impl Signals {
 
     /// Whether nothing waits, and nothing has to be remembered.
     pub(crate) fn is_needless(&self) -> bool {
-        self.has_only_waits() && self.waits.as_ref().is_none_or(|waits| waits.is_empty())
+        self.has_only_waits() && self.waits.is_empty()
     }
 
     /// Whether nothing waits, and nothing has to be remembered but the marks of messages whose waits are measured.
@@ -358,9 +358,9 @@ impl Signals {
             traces.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
             self.traces.get_or_insert_default().absorb(*traces);
         }
-        if let Some(mut waits) = theirs.waits {
-            waits.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
-            self.waits.get_or_insert_default().absorb(*waits, self.popped);
+        if !theirs.waits.is_empty() {
+            theirs.waits.move_messages(|old| (old >= theirs.popped).then(|| place(old)));
+            self.waits.absorb(theirs.waits, self.popped);
         }
         completions
     }
@@ -378,9 +378,7 @@ impl Signals {
         if let Some(traces) = &mut self.traces {
             traces.move_messages(|old| (old >= popped).then(|| place(old - popped)));
         }
-        if let Some(waits) = &mut self.waits {
-            waits.move_messages(|old| (old >= popped).then(|| place(old - popped)));
-        }
+        self.waits.move_messages(|old| (old >= popped).then(|| place(old - popped)));
         self
     }
 
@@ -409,9 +407,7 @@ impl Signals {
         if let Some(traces) = &mut self.traces {
             traces.move_messages(|old| Some(old + messages));
         }
-        if let Some(waits) = &mut self.waits {
-            waits.move_messages(|old| Some(old + messages));
-        }
+        self.waits.move_messages(|old| Some(old + messages));
     }
 
     pub(crate) fn kill(&mut self, by: LinkedExit) {
@@ -517,12 +513,12 @@ impl Signals {
     #[cold]
     pub(crate) fn mark_wait(&mut self, behind: u64, accepted: u64) {
         let popped = self.popped;
-        self.waits.get_or_insert_default().mark(popped + behind, accepted, popped);
+        self.waits.mark(popped + behind, accepted, popped);
     }
 
     /// Whether messages are marked.
     pub(crate) fn has_marks(&self) -> bool {
-        self.traces.is_some() || self.waits.is_some()
+        self.traces.is_some() || !self.waits.is_empty()
     }
 
     /// Whether the next message is traced.
@@ -547,9 +543,8 @@ impl Signals {
         let popped = self.popped.saturating_add(count);
         let traces = self.traces.as_mut().and_then(|traces| traces.split_off(popped));
         self.traces.take_if(|traces| traces.is_empty());
-        let waits = self.waits.as_mut().and_then(|waits| waits.split_off(popped));
-        self.waits.take_if(|waits| waits.is_empty());
-        let has_marks = traces.is_some() || waits.is_some();
+        let waits = self.waits.split_off(popped);
+        let has_marks = traces.is_some() || !waits.is_empty();
         has_marks.then(|| Box::new(Signals { popped, traces, waits, ..Signals::default() }))
     }
 

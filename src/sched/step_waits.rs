@@ -3,11 +3,10 @@
 //! If the mailbox has nothing but messages and marks, the marks are not in it while the step runs. So its messages are
 //! taken by the same instructions as without marks.
 
-use super::figures::Figures;
+use super::figures::{Figures, Row};
 use super::road::Road;
 use crate::sched::body::{Ready, Stepped, Verdict};
 use crate::sched::signals::Signals;
-use crate::sched::wait_marks::WaitMarks;
 
 /// The marks of the messages that a step may take.
 #[derive(Default)]
@@ -24,46 +23,39 @@ pub(crate) struct StepWaits {
 
 impl StepWaits {
     /// A step begins. A process with rare fields is given its last events when it is prepared.
-    #[inline]
     pub(crate) fn begin(&mut self, road: &Road, body: &mut Ready) {
-        if self.has_marks {
-            self.forget();
-        }
+        self.forget();
         if body.head.rare.is_none() {
             self.take(road, body);
         }
     }
 
     /// Finds the marks in the mailbox of a process that is about to be stepped.
-    #[inline]
     pub(crate) fn take(&mut self, road: &Road, body: &mut Ready) {
-        if body.machine.signals().as_ref().is_some_and(|signals| signals.waits.is_some()) {
+        if body.machine.kind_and_marks().1 {
             self.take_marks(road, body);
         }
     }
 
     /// Whether the mailbox has marks.
-    #[inline]
     pub(crate) fn has_marks(&self) -> bool {
         self.has_marks
     }
 
     /// Forgets the marks of a step that did not return. Its body is gone.
-    #[cold]
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = StepWaits::default();
     }
 
-    #[inline(never)]
-    fn take_marks(&mut self, road: &Road, body: &mut Ready) {
+    /// Takes the marks out of a mailbox that has some.
+    pub(crate) fn take_marks(&mut self, road: &Road, body: &mut Ready) {
         // More may have come since the step began.
         self.put_back(body);
         self.messages = body.machine.mailbox().messages();
         let signals = body.machine.signals();
-        let Some(Signals { waits: Some(waits), popped, .. }) = signals.as_deref_mut() else { return };
+        let Some(Signals { waits, popped, .. }) = signals.as_deref_mut() else { return };
         let Some(first) = waits.first_from(*popped) else {
             // All marks were those of messages that a step on the pool has taken.
-            signals.iter_mut().for_each(|signals| signals.waits = None);
             signals.take_if(|signals| signals.is_needless());
             return;
         };
@@ -78,14 +70,14 @@ impl StepWaits {
     /// Puts the marks back that were taken out. The process is not stepped, or not yet.
     pub(crate) fn put_back(&mut self, body: &mut Ready) {
         self.has_marks = false;
-        let Some(mut hidden) = self.hidden.take() else { return };
+        let Some(hidden) = self.hidden.take() else { return };
         match body.machine.signals() {
             Some(signals) => {
-                let (from, to) = (hidden.popped, signals.popped);
-                let Some(mut waits) = hidden.waits.take() else { return };
+                let Signals { mut waits, popped: from, .. } = *hidden;
+                let to = signals.popped;
                 waits.move_messages(|place| place.checked_sub(from).map(|place| place + to));
-                waits.absorb(signals.waits.take().map_or_else(WaitMarks::default, |waits| *waits), to);
-                signals.waits = Some(waits);
+                waits.absorb(std::mem::take(&mut signals.waits), to);
+                signals.waits = waits;
             }
             none => *none = Some(hidden),
         }
@@ -94,16 +86,15 @@ impl StepWaits {
     /// Records the waits of the messages that the step has taken. The messages of a step that has failed are dead, so
     /// their waits are not recorded.
     #[inline(never)]
-    pub(crate) fn returned(&mut self, figures: &Figures, body: &mut Ready, stepped: Stepped) {
+    pub(crate) fn returned(&mut self, (figures, row): (&Figures, Option<&Row>), body: &mut Ready, stepped: Stepped) {
         let kind = body.machine.kind();
         let record = |signals: &mut Option<Box<Signals>>, now: u64| {
             let Some(Signals { waits, popped, .. }) = signals.as_deref_mut() else { return };
-            while let Some(accepted) = waits.as_mut().and_then(|waits| waits.take_before(*popped)) {
+            while let Some(accepted) = waits.take_before(*popped) {
                 if stepped.verdict != Verdict::Broken {
-                    figures.waited(kind, now.saturating_sub(accepted));
+                    figures.waited(row, kind, now.saturating_sub(accepted));
                 }
             }
-            waits.take_if(|waits| waits.is_empty());
             signals.take_if(|signals| signals.is_needless());
         };
         // There may be new signals meanwhile, of commands that the step has yielded. Their places begin after it.

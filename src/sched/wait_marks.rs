@@ -7,25 +7,25 @@
 //!
 //! `docs/observability.md` has the protocol.
 
-use std::collections::VecDeque;
+use super::small_queue::SmallQueue;
 
 /// The marks of the messages of a mailbox.
 #[derive(Default)]
 pub(crate) struct WaitMarks {
     /// Places, and moments in nanoseconds since the start of the runtime. In the order of the places.
-    marks: VecDeque<(u64, u64)>,
+    marks: SmallQueue<(u64, u64)>,
 }
 
 impl WaitMarks {
     /// Marks the message at this place, which is behind all others that are marked. Messages before `popped` are gone.
     pub(crate) fn mark(&mut self, place: u64, accepted: u64, popped: u64) {
         self.forget_before(popped);
-        self.marks.push_back((place, accepted));
+        self.marks.push((place, accepted));
     }
 
     /// Forgets the marks of messages that have left the mailbox. If nobody asks for them, they must not pile up.
     fn forget_before(&mut self, popped: u64) {
-        while self.marks.pop_front_if(|(place, _)| *place < popped).is_some() {}
+        while self.take_before(popped).is_some() {}
     }
 
     /// The place of the first mark from this place on. Forgets all before.
@@ -36,24 +36,34 @@ impl WaitMarks {
 
     /// Takes the first mark of a message before this place. Returns when the message was accepted.
     pub(crate) fn take_before(&mut self, place: u64) -> Option<u64> {
-        self.marks.pop_front_if(|(marked, _)| *marked < place).map(|(_, accepted)| accepted)
+        self.marks.front().filter(|(marked, _)| *marked < place)?;
+        self.marks.pop().map(|(_, accepted)| accepted)
     }
 
-    /// Takes out the marks of the messages from this place on, if there are any.
-    pub(crate) fn split_off(&mut self, place: u64) -> Option<Box<WaitMarks>> {
-        let first = self.marks.partition_point(|(marked, _)| *marked < place);
-        if first == self.marks.len() {
-            return None;
-        }
+    /// Takes out the marks of the messages from this place on.
+    pub(crate) fn split_off(&mut self, place: u64) -> WaitMarks {
         // The others are moved, which are the share of a step: very many may wait.
         let mut marks = std::mem::take(&mut self.marks);
-        self.marks.extend(marks.drain(..first));
-        Some(Box::new(WaitMarks { marks }))
+        while let Some((marked, _)) = marks.front()
+            && *marked < place
+        {
+            marks.pop().into_iter().for_each(|mark| self.marks.push(mark));
+        }
+        WaitMarks { marks }
     }
 
     /// Changes the places. Messages without a new place are gone.
     pub(crate) fn move_messages(&mut self, place: impl Fn(u64) -> Option<u64>) {
-        self.marks.retain_mut(|(marked, _)| place(*marked).map(|new| *marked = new).is_some());
+        let is_moved = |(marked, _): &mut (u64, u64)| place(*marked).map(|new| *marked = new).is_some();
+        match &mut self.marks {
+            SmallQueue::Empty => {}
+            SmallQueue::One(only) => {
+                if !is_moved(only) {
+                    self.marks = SmallQueue::Empty;
+                }
+            }
+            SmallQueue::Many(many) => many.retain_mut(is_moved),
+        }
     }
 
     /// Puts other marks behind these. Their places have been changed. Messages before `popped` are gone.
@@ -69,6 +79,7 @@ impl WaitMarks {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::*;
     use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
 
     fn push(mailbox: &mut Mailbox<u32>, messages: std::ops::Range<u32>) {
@@ -78,8 +89,8 @@ mod tests {
     /// The messages that are left, each with the moment of its mark.
     fn marked(mailbox: &mut Mailbox<u32>) -> Vec<(u32, Option<u64>)> {
         let popped = mailbox.signals.as_ref().map_or(0, |signals| signals.popped);
-        let waits = mailbox.signals.as_mut().and_then(|signals| signals.waits.take());
-        let marks: Vec<_> = waits.into_iter().flat_map(|waits| waits.marks).collect();
+        let waits = mailbox.signals.as_mut().map(|signals| std::mem::take(&mut signals.waits));
+        let marks: Vec<_> = waits.unwrap_or_default().marks.take_all().collect();
         let moment = |place: u64| marks.iter().find(|(marked, _)| *marked == place).map(|(_, moment)| *moment);
         let messages = mailbox.messages.iter().zip(popped..);
         messages.map(|(envelope, place)| (envelope.message, moment(place))).collect()
@@ -112,8 +123,9 @@ mod tests {
                 mailbox.pop_message();
             }
         }
-        let waits = mailbox.signals.as_ref().and_then(|signals| signals.waits.as_ref()).unwrap();
-        assert!(waits.marks.len() <= 3 && waits.marks.capacity() <= 8, "{}", waits.marks.len());
+        let waits = &mailbox.signals.as_ref().unwrap().waits;
+        let room = if let SmallQueue::Many(many) = &waits.marks { many.capacity() } else { 1 };
+        assert!(waits.marks.len() <= 3 && room <= 8, "{} in {room}", waits.marks.len());
         assert_eq!(marked(&mut mailbox), [(998, Some(998)), (999, Some(999))]);
     }
 
@@ -129,7 +141,7 @@ mod tests {
                 body.pop_message();
             }
         }
-        let waits = body.signals.as_ref().and_then(|signals| signals.waits.as_ref()).unwrap();
+        let waits = &body.signals.as_ref().unwrap().waits;
         assert!(waits.marks.len() <= 3, "{}", waits.marks.len());
         assert_eq!(marked(&mut body), [(998, Some(998)), (999, Some(999))]);
     }

@@ -7,8 +7,6 @@ use crate::clock::Clock;
 
 /// Decides which messages are measured.
 pub(crate) struct WaitSampler {
-    /// The messages until one is measured.
-    until: u32,
     gaps: Gaps,
     clock: SinceStart,
 }
@@ -34,21 +32,12 @@ impl SinceStart {
 impl WaitSampler {
     /// One message in `one_in` is measured, on average. Each `number` has other samples.
     pub(crate) fn new(one_in: u32, number: usize, clock: SinceStart) -> WaitSampler {
-        let mut gaps = Gaps::new(one_in, number);
-        WaitSampler { until: gaps.next(), gaps, clock }
+        WaitSampler { gaps: Gaps::new(one_in, number), clock }
     }
 
-    /// Counts messages. Returns false, and counts nothing, if one of them is to be measured.
-    #[inline]
-    pub(crate) fn passes(&mut self, messages: u32) -> bool {
-        let passes = messages < self.until;
-        self.until -= if passes { messages } else { 0 };
-        passes
-    }
-
-    /// Counts the messages up to the next one that is measured. Returns how many they are, including that one.
-    pub(crate) fn take_next(&mut self) -> u32 {
-        std::mem::replace(&mut self.until, self.gaps.next())
+    /// The number of messages up to the next one that is measured, with it.
+    pub(crate) fn next_gap(&mut self) -> u32 {
+        self.gaps.next()
     }
 
     pub(crate) fn clock(&self) -> &SinceStart {

@@ -1,14 +1,15 @@
 //! A worker: finds work, gives it a turn, and sleeps if there is none.
 
+mod observed;
+
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use self::observed::Observed;
 use super::counters::{Count, Counters};
-use super::figures::{RecentTypes, Timing};
 use super::queue::WorkerQueues;
 use super::road::{Executor, Road, WorkerView};
 use super::search::find;
-use super::step_waits::StepWaits;
 use super::turn::{After, Engine, body_lost, turn};
 use crate::outcome::contain;
 use crate::primitives::{Arc, Ordering, fence, thread};
@@ -44,9 +45,6 @@ const PASSES_A_YIELD: u32 = 16;
 /// The worker takes the first one itself.
 const WOKEN_A_CALL: u32 = 16;
 
-/// The clock is read once in this many steps, unless the start of each step is to be exact.
-const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
-
 /// A thread that steps processes.
 pub(crate) struct Worker<E> {
     engine: Arc<E>,
@@ -80,7 +78,10 @@ pub(super) struct Own {
     held: Option<Vec<Ready>>,
     /// Microseconds since the start of the runtime, when the clock was read last.
     now: u64,
+    /// The number of steps that have begun, and so that of the step in hand.
     pub(super) steps: u32,
+    /// The step that begins with a look at the clock, or with more.
+    look_at: u32,
     /// The step of its own at which it last looked at another worker.
     pub(super) looked_at: u32,
     /// The number of that worker, and its progress then.
@@ -92,14 +93,11 @@ pub(super) struct Own {
     pub(super) beat: u64,
     /// Whether a watchdog looks at this worker.
     pub(super) is_watched: bool,
-    /// Decides which steps are timed, if the runtime has figures by type.
-    timing: Option<Timing>,
-    types: RecentTypes,
-    /// The marks of messages whose waits are measured, during a step.
-    waits: StepWaits,
-    /// Whether there is more to do than usual when a step begins and when it has returned: for one of these two, or for
-    /// traces.
+    /// Whether the runtime has figures by type.
+    has_figures: bool,
+    /// Whether there is more to do than usual when a step has returned: for figures, for a watchdog, or for traces.
     is_observed: bool,
+    observed: Observed,
     /// Whether this is a spare, which exits when it is no longer needed.
     pub(super) is_spare: bool,
 }
@@ -129,14 +127,13 @@ impl<E: Engine> Worker<E> {
         out: StepOutput,
         seed: u64,
     ) -> Self {
-        let (is_watched, directory) = (road.stuck_steps.is_some(), road.directory.as_ref());
+        let (is_watched, has_figures) = (road.stuck_steps.is_some(), road.directory.is_some());
         let own = Own {
             view: road.views[index].clone(),
             is_watched,
-            waits: StepWaits::default(),
-            timing: directory.map(|directory| Timing::new(directory.time_one_in, index)),
-            types: RecentTypes::default(),
-            is_observed: is_watched || directory.is_some() || road.propagator.is_some(),
+            has_figures,
+            is_observed: is_watched || has_figures || road.propagator.is_some(),
+            observed: Observed::new(&road, index),
             is_spare: index >= road.workers,
             road,
             index,
@@ -151,6 +148,7 @@ impl<E: Engine> Worker<E> {
             held: None,
             now: 0,
             steps: 0,
+            look_at: 1,
             looked_at: 0,
             victim: index,
             seen: Progress::default(),
@@ -322,72 +320,13 @@ impl Own {
         }
     }
 
-    /// Shows others the process whose step begins, and since when.
+    /// Shows others the process whose step begins.
     #[inline]
     fn shows_step_of(&mut self, pid: Pid) {
-        let view = &self.view;
-        if self.road.exact_times || self.steps.is_multiple_of(STEPS_A_LOOK_AT_THE_CLOCK) {
-            let now = self.road.now_nanos();
-            self.now = now / 1_000;
-            view.since.store(now, Ordering::Relaxed);
-        }
-        self.steps = self.steps.wrapping_add(1);
         self.backlog = 0;
         self.woken = 0;
         // Ordering: Release, so that a look that sees this process sees a time that is not older than its step.
-        view.current.store(pid.to_word(), Ordering::Release);
-    }
-
-    /// As `shows_step_of`, for a watchdog, for the time of the step, and for its trace.
-    #[inline(never)]
-    fn begins_observed(&mut self, pid: Pid, body: &mut Ready) {
-        self.road.prepare_span(body);
-        if self.is_watched {
-            self.begins_watched(pid);
-        } else {
-            self.shows_step_of(pid);
-        }
-        if let Some(timing) = &mut self.timing
-            && timing.begins()
-        {
-            timing.starts(self.road.now_nanos());
-        }
-        // Others are given their last events when they are prepared.
-        if self.timing.is_some() {
-            self.waits.begin(&self.road, body);
-        }
-    }
-
-    /// Handles the return of a step for a watchdog, for the figures, and for its trace.
-    #[inline(never)]
-    fn returned_observed(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
-        self.road.finish_span(body, out);
-        if self.is_watched {
-            self.shows_return();
-        }
-        if let (Some(figures), Some(timing)) = (&self.view.counters.figures, &self.timing) {
-            figures.stepped_by(&mut self.types, body.machine.kind(), out, stepped);
-            if let Some(began) = timing.began() {
-                self.timed_step(body, began);
-            }
-            if self.waits.has_marks() {
-                self.waits.returned(figures, body, stepped);
-            }
-        }
-    }
-
-    /// Shows the watchdog that a step has returned. Not inlined, so that figures alone need fewer registers.
-    #[inline(never)]
-    fn shows_return(&self) {
-        self.view.sight.note(StepActivity::AfterStep);
-    }
-
-    /// Handles the return of a step that is timed.
-    #[cold]
-    fn timed_step(&self, body: &Ready, began: u64) {
-        if let Some(figures) = &self.view.counters.figures {
-            figures.timed(body.machine.kind(), self.road.now_nanos().saturating_sub(began));
-        }
+        self.view.current.store(pid.to_word(), Ordering::Release);
     }
 
     /// Records that the worker sleeps from now on, or has no thread.
@@ -427,17 +366,6 @@ impl Own {
 
 /// The work for the watchdog, and the end of a spare. `stuck_steps.rs` has the protocol.
 impl Own {
-    /// As `shows_step_of`, with a new beat of the pulse.
-    #[inline(never)]
-    fn begins_watched(&mut self, pid: Pid) {
-        self.pulse_stops();
-        self.view.sight.note(StepActivity::Step);
-        self.shows_step_of(pid);
-        self.beat += 1;
-        // Ordering: Release, so that a look that sees this beat sees the process of the step.
-        self.view.beat.store(self.beat, Ordering::Release);
-    }
-
     /// Stops the pulse. Until it goes on, what others see of this worker belongs to no step.
     #[inline(never)]
     fn pulse_stops(&mut self) {
@@ -558,13 +486,13 @@ impl Executor for Own {
 
     #[inline]
     fn given(&mut self, body: &mut Ready) {
-        if self.timing.is_some() {
-            self.waits.take(&self.road, body);
+        if self.has_figures && body.machine.kind_and_marks().1 {
+            self.takes_marks(body);
         }
     }
 
     fn not_stepped(&mut self, body: &mut Ready) {
-        self.waits.put_back(body);
+        self.puts_marks_back(body);
     }
 
     fn spawned(&mut self, ready: Ready) {
@@ -611,7 +539,20 @@ impl Executor for Own {
 
     #[inline]
     fn begins(&mut self, pid: Pid, body: &mut Ready) {
-        if self.is_observed { self.begins_observed(pid, body) } else { self.shows_step_of(pid) }
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps == self.look_at {
+            self.begins_with_a_look(pid, body)
+        } else {
+            self.shows_step_of(pid)
+        }
+        if self.has_figures {
+            let (kind, has_marks) = body.machine.kind_and_marks();
+            self.observed.kind = Some(kind);
+            // Others are given their last events when they are prepared.
+            if has_marks && body.head.rare.is_none() {
+                self.takes_marks(body);
+            }
+        }
     }
 
     #[inline(always)]

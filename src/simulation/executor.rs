@@ -102,7 +102,7 @@ impl Executor for WorldExecutor<'_> {
         if let Some(figures) = &self.core.road.outside.figures
             && self.waits.has_marks()
         {
-            self.waits.returned(figures, body, stepped);
+            self.waits.returned((figures, None), body, stepped);
         }
     }
 

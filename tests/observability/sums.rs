@@ -68,6 +68,39 @@ fn at_a_quiet_moment_all_sums_agree_in_total_by_type_and_by_worker() {
     assert!(dead > 50 && waiting > 50 && elsewhere > 10, "{dead} dead, {waiting} wait, {elsewhere} steps elsewhere");
 }
 
+/// Whether a step on the pool takes a message because of this order.
+fn blocks(order: &Order) -> bool {
+    match order {
+        Order::Block => true,
+        Order::Tell(_, order) => blocks(order),
+        _ => false,
+    }
+}
+
+#[test]
+fn of_each_message_that_a_worker_takes_the_wait_is_measured() {
+    let mut measured_in_all = 0;
+    for seed in 0..10 {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let runtime = measured().workers(2).start().unwrap();
+        let recovers = seed % 2 == 0;
+        let mut pids: Vec<Pid> = (0..10).map(|_| runtime.spawn(Node::<0> { recovers }).unwrap().pid()).collect();
+        pids.extend((0..10).map(|_| runtime.spawn(Node::<1> { recovers }).unwrap().pid()));
+        for _ in 0..400 {
+            let (to, order) = (pids[random.random_range(0..pids.len())], random_order(&mut random, &pids));
+            if !blocks(&order) {
+                drop(runtime.send(to, order));
+            }
+        }
+        let snapshot = quiet(&runtime);
+        for one in &snapshot.types {
+            assert_eq!(one.wait_times.count, one.messages, "{}, seed {seed}", one.type_name);
+            measured_in_all += one.wait_times.count;
+        }
+    }
+    assert!(measured_in_all > 500, "{measured_in_all}");
+}
+
 #[test]
 fn spawns_of_several_threads_are_all_counted() {
     let runtime = measured().workers(1).start().unwrap();

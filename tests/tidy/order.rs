@@ -208,6 +208,7 @@ pub(super) const ORDER: &[&str] = &[
     "sched/replacing",
     "sched/turn",
     "sched/worker",
+    "sched/worker/observed",
     "sched/find_work",
     "sched/models",
     "sched/doorway/models",

@@ -4,6 +4,8 @@
 //! lane that does the same, and that marks the message when it is in its mailbox. The next message for the lane takes
 //! the cover off. So lanes, and the sends to them, do not know of samples.
 
+use std::convert::Infallible;
+
 use super::*;
 use crate::sched::small_queue::SmallQueue;
 use crate::sched::wait_sampler::{SinceStart, WaitSampler};
@@ -11,16 +13,32 @@ use crate::sched::wait_sampler::{SinceStart, WaitSampler};
 /// The most lanes that are counted without an allocation.
 const FEW: usize = 8;
 
+/// The sampler of an outbox, and the covers of its lanes, which are used again.
+pub(super) struct Sampling {
+    sampler: WaitSampler,
+    /// The covers that cover nothing. The lane in each is a lane of nothing.
+    spare: Vec<Box<SampledLane>>,
+    /// The lanes of nothing that were in the other covers.
+    nothing: Vec<Box<dyn Lane>>,
+}
+
 impl Outbox {
     /// Adds a sampler of the messages.
     pub(crate) fn with_sampler(self, sampler: Option<WaitSampler>) -> Outbox {
-        Outbox { sampler: sampler.map(Box::new), ..self }
+        let Some(mut sampler) = sampler else { return Outbox { unmeasured: u32::MAX, ..self } };
+        let unmeasured = sampler.next_gap();
+        let sampling = Sampling { sampler, spare: Vec::new(), nothing: Vec::new() };
+        Outbox { sampling: Some(Box::new(sampling)), unmeasured, ..self }
     }
 
-    /// The sampler, if there is one.
+    /// Counts messages. Returns false, and counts nothing, if one of them may have to be measured.
     #[inline]
-    pub(crate) fn sampler(&mut self) -> Option<&mut WaitSampler> {
-        self.sampler.as_deref_mut()
+    pub(crate) fn passes(&mut self, messages: u32) -> bool {
+        let passes = messages < self.unmeasured;
+        if passes {
+            self.unmeasured -= messages;
+        }
+        passes
     }
 
     /// Has the messages measured whose turn it is. These are all deliveries of the step, in order: a lane, and a
@@ -28,7 +46,7 @@ impl Outbox {
     #[cold]
     pub(crate) fn sample(&mut self, deliveries: impl Iterator<Item = (u32, u32)>) {
         let (mut few, mut many);
-        let counted: &mut [u32] = match self.lanes.len() {
+        let passed: &mut [u32] = match self.lanes.len() {
             lanes @ ..=FEW => {
                 few = [0; FEW];
                 &mut few[..lanes]
@@ -38,22 +56,38 @@ impl Outbox {
                 &mut many
             }
         };
-        (0..self.lanes.len()).for_each(|lane| self.uncover(lane));
         for (lane, count) in deliveries {
-            let (Some(first), Some(sampler)) = (counted.get_mut(lane as usize), &mut self.sampler) else { return };
-            let (mut place, mut left) = (*first, count);
+            let Some(first) = passed.get_mut(lane as usize) else { return };
+            self.measure(lane, *first, count);
             *first += count;
-            let mut measured = SmallQueue::Empty;
-            while !sampler.passes(left) {
-                let next = sampler.take_next();
-                left -= next;
-                place += next;
-                measured.push(place - 1);
-            }
-            if !measured.is_empty() {
-                let clock = sampler.clock().clone();
-                self.cover(lane as usize, measured, clock);
-            }
+        }
+    }
+
+    /// As `sample`, for the only delivery of a step.
+    #[cold]
+    pub(crate) fn sample_lane(&mut self, lane: u32, count: u32) {
+        self.measure(lane, 0, count);
+    }
+
+    /// Has those of the next messages of a lane measured whose turn it is, after the `first`.
+    fn measure(&mut self, lane: u32, first: u32, count: u32) {
+        let Some(sampling) = &mut self.sampling else {
+            // None is, and the count has come to its end.
+            self.unmeasured = u32::MAX;
+            return;
+        };
+        let (mut place, mut left) = (first, count);
+        let mut measured = SmallQueue::Empty;
+        while left >= self.unmeasured {
+            let next = std::mem::replace(&mut self.unmeasured, sampling.sampler.next_gap());
+            left -= next;
+            place += next;
+            measured.push(place - 1);
+        }
+        self.unmeasured -= left;
+        if !measured.is_empty() {
+            let clock = sampling.sampler.clock().clone();
+            self.cover(lane as usize, measured, clock);
         }
     }
 
@@ -62,11 +96,24 @@ impl Outbox {
         self.cover(lane as usize, SmallQueue::One(0), clock);
     }
 
-    fn cover(&mut self, lane: usize, mut measured: SmallQueue<u32>, clock: SinceStart) {
-        if let Some(cover) = self.cover_of(lane) {
-            cover.measured.append(&mut measured);
-        } else {
-            self.replace(lane, |lane| Box::new(SampledLane { lane, passed: 0, measured, clock }));
+    fn cover(&mut self, at: usize, mut measured: SmallQueue<u32>, clock: SinceStart) {
+        match self.cover_of(at) {
+            // It covers the lane for this step.
+            Some(cover) if cover.passed == 0 => return cover.measured.append(&mut measured),
+            Some(_) => self.uncover(at),
+            None => {}
+        }
+        let Some((_, lane)) = self.lanes.get_mut(at) else { return };
+        let spare = self.sampling.as_mut().and_then(|sampling| sampling.spare.pop());
+        let mut cover = match spare {
+            Some(spare) => spare,
+            None => Box::new(SampledLane { lane: lane_of_nothing(), passed: 0, measured: SmallQueue::Empty, clock }),
+        };
+        (cover.passed, cover.measured) = (0, measured);
+        std::mem::swap(&mut cover.lane, lane);
+        let nothing = std::mem::replace(lane, cover);
+        if let Some(sampling) = &mut self.sampling {
+            sampling.nothing.push(nothing);
         }
     }
 
@@ -75,23 +122,27 @@ impl Outbox {
         (&mut **lane as &mut dyn Any).downcast_mut()
     }
 
-    fn replace(&mut self, at: usize, replace: impl FnOnce(Box<dyn Lane>) -> Box<dyn Lane>) {
-        let (of, lane) = self.lanes.swap_remove(at);
-        self.lanes.push((of, replace(lane)));
-        let last = self.lanes.len() - 1;
-        self.lanes.swap(at, last);
-    }
-
     /// Takes the cover off a lane, if it is covered. No message under it is to be measured any more.
     #[cold]
-    pub(super) fn uncover(&mut self, lane: usize) {
-        if self.cover_of(lane).is_some() {
-            self.replace(lane, |lane| match (lane as Box<dyn Any>).downcast::<SampledLane>() {
-                Ok(cover) => cover.lane,
-                Err(_) => unreachable!("the lane is covered"),
-            });
+    pub(super) fn uncover(&mut self, at: usize) {
+        if self.cover_of(at).is_none() {
+            return;
+        }
+        let nothing = self.sampling.as_mut().and_then(|sampling| sampling.nothing.pop());
+        let Some((_, lane)) = self.lanes.get_mut(at) else { return };
+        let covered = std::mem::replace(lane, nothing.unwrap_or_else(lane_of_nothing));
+        if let Ok(mut cover) = (covered as Box<dyn Any>).downcast::<SampledLane>() {
+            std::mem::swap(&mut cover.lane, lane);
+            if let Some(sampling) = &mut self.sampling {
+                sampling.spare.push(cover);
+            }
         }
     }
+}
+
+/// A lane for messages that do not exist. It holds the place of a lane.
+fn lane_of_nothing() -> Box<dyn Lane> {
+    Box::new(LaneOf::<Infallible>::new(VecDeque::new()))
 }
 
 /// A lane of which some messages are measured.
@@ -229,7 +280,7 @@ mod tests {
         let mut measured = Vec::new();
         while let Some(Envelope { message, .. }) = mailbox.pop_message() {
             let signals = mailbox.signals.as_mut();
-            let mark = signals.and_then(|signals| signals.waits.as_mut()?.take_before(signals.popped));
+            let mark = signals.and_then(|signals| signals.waits.take_before(signals.popped));
             measured.extend(mark.map(|_| message));
         }
         measured
@@ -244,7 +295,7 @@ mod tests {
             (first + 1..first + 3).for_each(|number| assert_eq!(outbox.push(number), lanes[0].0));
             assert_eq!(outbox.push_copies(u64::from(first + 4), 1), lanes[1].0);
             let deliveries = lanes.map(|(lane, _)| (lane, 1)).into_iter().chain([(lanes[0].0, 2), (lanes[1].0, 1)]);
-            if !outbox.sampler().unwrap().passes(5) {
+            if !outbox.passes(5) {
                 outbox.sample(deliveries);
             }
             assert_eq!(outbox.lane(lanes[0].0).fill(1, Some(pid()), &mut small, None), Some(1));
@@ -310,7 +361,7 @@ mod tests {
         assert_eq!(outbox.lane(lane).fill(2, None, &mut mailbox, None), Some(2));
         manual.advance(Duration::from_secs(5));
         assert_eq!(outbox.lane(lane).fill(1, None, &mut mailbox, None), Some(1));
-        let waits = mailbox.signals.as_mut().and_then(|signals| signals.waits.as_mut()).unwrap();
+        let waits = &mut mailbox.signals.as_mut().unwrap().waits;
         let moments: Vec<u64> = std::iter::from_fn(|| waits.take_before(3)).collect();
         assert_eq!(moments, [0, 0, 5_000_000_000]);
     }

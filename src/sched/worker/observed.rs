@@ -1,0 +1,184 @@
+//! The steps of a worker for figures by type, for a watchdog, and for traces.
+//!
+//! Each step has a number. Most steps have nothing but counts: when they begin, the worker compares this number with
+//! that of the step at which it looks at the clock next, and when they return, with that of the last step about which
+//! something was noted. With a watchdog, or with traces, each step begins with a look.
+//!
+//! | at the beginning of a step | noted for its return |
+//! |---|---|
+//! | it is timed | when it began |
+//! | its messages have marks | the marks, which are taken out of the mailbox |
+//! | a watchdog looks, or the step may have a span | that it does |
+//!
+//! A step may begin and not return: its process is ended, or its body is lost. Then the next step has another number,
+//! so nothing that was noted counts for it.
+
+use super::Own;
+use crate::pid::Pid;
+use crate::primitives::Ordering;
+use crate::process::StepActivity;
+use crate::sched::body::{Kind, Ready, StepOutput, Stepped, Verdict};
+use crate::sched::figures::{RecentRows, Timing};
+use crate::sched::road::Road;
+use crate::sched::step_waits::StepWaits;
+
+/// The clock is read once in this many steps at least, so that the times that others see are not too old.
+const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
+
+/// The state of a worker that steps are observed with.
+pub(super) struct Observed {
+    /// The type of the step in hand.
+    pub(super) kind: Option<&'static Kind>,
+    rows: RecentRows,
+    /// The last step whose return is to be handled.
+    noted: u32,
+    /// The next step at which the clock is read if none before it is timed.
+    clock_at: u32,
+    /// Decides which steps are timed, if the runtime has figures by type.
+    timing: Option<Timing>,
+    /// The marks of messages whose waits are measured, during a step.
+    waits: StepWaits,
+    /// The step that these are the marks of.
+    marked: u32,
+    /// Whether each step begins with a look.
+    looks_always: bool,
+}
+
+impl Observed {
+    pub(super) fn new(road: &Road, worker: usize) -> Observed {
+        let directory = road.directory.as_ref();
+        Observed {
+            kind: None,
+            rows: RecentRows::default(),
+            noted: 0,
+            clock_at: 1,
+            timing: directory.map(|directory| Timing::new(directory.time_one_in, worker, 1)),
+            waits: StepWaits::default(),
+            marked: 0,
+            looks_always: road.exact_times || road.stuck_steps.is_some() || road.propagator.is_some(),
+        }
+    }
+}
+
+impl Own {
+    /// As `shows_step_of`, for a step whose beginning others see in time, that is timed, watched, or in a trace.
+    #[inline(never)]
+    pub(super) fn begins_with_a_look(&mut self, pid: Pid, body: &mut Ready) {
+        self.road.prepare_span(body);
+        if self.is_watched {
+            self.pulse_stops();
+            self.view.sight.note(StepActivity::Step);
+        }
+        self.looks_at_the_clock();
+        self.shows_step_of(pid);
+        if self.is_watched {
+            self.beat += 1;
+            // Ordering: Release, so that a look that sees this beat sees the process of the step.
+            self.view.beat.store(self.beat, Ordering::Release);
+        }
+    }
+
+    /// Reads the clock if it is time, and decides when the next look is.
+    fn looks_at_the_clock(&mut self) {
+        let (step, observed) = (self.steps, &mut self.observed);
+        let timing = observed.timing.as_mut();
+        let timed = timing.filter(|timing| timing.next == step);
+        if timed.is_some() || step == observed.clock_at || self.road.exact_times {
+            let now = self.road.now_nanos();
+            self.now = now / 1_000;
+            self.view.since.store(now, Ordering::Relaxed);
+            observed.clock_at = step.wrapping_add(STEPS_A_LOOK_AT_THE_CLOCK);
+            if let Some(timing) = timed {
+                timing.begins(now);
+                observed.noted = step;
+            }
+        }
+        let until = |next: u32| next.wrapping_sub(step);
+        let next = match &observed.timing {
+            _ if observed.looks_always => 1,
+            Some(timing) => until(timing.next).min(until(observed.clock_at)),
+            None => until(observed.clock_at),
+        };
+        self.look_at = step.wrapping_add(next);
+        if self.is_watched || self.road.propagator.is_some() {
+            observed.noted = step;
+        }
+    }
+
+    /// Takes the marks out of a mailbox that has some. There may be marks of messages that came since the step began.
+    #[cold]
+    pub(super) fn takes_marks(&mut self, body: &mut Ready) {
+        let observed = &mut self.observed;
+        if observed.marked != self.steps {
+            observed.waits.forget();
+        }
+        observed.waits.take_marks(&self.road, body);
+        if observed.waits.has_marks() {
+            (observed.marked, observed.noted) = (self.steps, self.steps);
+        }
+    }
+
+    /// Puts the marks back of a step that does not take place.
+    pub(super) fn puts_marks_back(&mut self, body: &mut Ready) {
+        if self.observed.marked == self.steps {
+            self.observed.waits.put_back(body);
+        }
+    }
+
+    /// Handles the return of a step for the figures, and all that was noted about it.
+    #[inline(never)]
+    pub(super) fn returned_observed(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        // The other calls are the last ones of this function. So the usual case saves no registers.
+        if !self.counts_by_type(out, stepped) {
+            return self.returned_otherwise(body, out, stepped);
+        }
+        if self.observed.noted == self.steps {
+            self.returned_noted(body, out, stepped);
+        }
+    }
+
+    /// Counts a step with nothing unusual, and its messages. Otherwise it returns false, and has counted nothing.
+    #[inline]
+    fn counts_by_type(&mut self, out: &mut StepOutput, stepped: Stepped) -> bool {
+        let Some(row) = self.observed.kind.and_then(|kind| self.observed.rows.get(kind)) else { return false };
+        let is_usual = stepped.verdict != Verdict::Broken && out.counted.is_empty() && out.passes_waits();
+        if is_usual {
+            row.steps.add_alone(1);
+            row.messages.add_alone(u64::from(stepped.taken));
+        }
+        is_usual
+    }
+
+    /// As `returned_observed`, for a step that is counted in other ways, or for no figures.
+    #[inline(never)]
+    fn returned_otherwise(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        if let (Some(figures), Some(kind)) = (&self.view.counters.figures, self.observed.kind) {
+            let row = self.observed.rows.get(kind);
+            figures.stepped(row, kind, out, stepped);
+            if row.is_none() {
+                self.observed.rows.add(figures, kind);
+            }
+        }
+        if self.observed.noted == self.steps {
+            self.returned_noted(body, out, stepped);
+        }
+    }
+
+    /// Handles what was noted about a step that has returned.
+    #[inline(never)]
+    fn returned_noted(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
+        self.road.finish_span(body, out);
+        if self.is_watched {
+            self.view.sight.note(StepActivity::AfterStep);
+        }
+        let (step, observed) = (self.steps, &mut self.observed);
+        let (Some(figures), Some(timing)) = (&self.view.counters.figures, &observed.timing) else { return };
+        let row = observed.kind.and_then(|kind| observed.rows.get(kind));
+        if let (Some(began), Some(kind)) = (timing.began(step), observed.kind) {
+            figures.timed(row, kind, self.road.now_nanos().saturating_sub(began));
+        }
+        if observed.marked == step {
+            observed.waits.returned((figures, row), body, stepped);
+        }
+    }
+}
