@@ -131,7 +131,7 @@ impl Road {
                 executor.let_go();
                 let Some(cell) = self.table.cell(to) else { return };
                 let entered = |mailbox: &mut dyn AnyMailbox| {
-                    self.measured_now().into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+                    self.mark_wait(mailbox, self.is_next_measured());
                 };
                 cell.fill_each(to, std::mem::take(&mut told.granted), entered, |filled| {
                     self.outside.add(&self.outside.accepted, 1);

@@ -69,10 +69,10 @@ impl Road {
             return self.hand_over(store, &self.outside, (lane, 1), (from, to), dead);
         }
         let cell = self.table.cell(to).ok_or(Missed::NoSuchProcess);
-        let accepted = self.measured_now();
+        let is_measured = self.is_next_measured();
         let fill = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
             let more = lane.fill(1, from, mailbox, bounds)?;
-            accepted.filter(|_| more == 1).into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+            self.mark_wait(mailbox, is_measured && more == 1);
             Some(more)
         };
         let posted = cell.and_then(|cell| cell.post(to, fill));

@@ -23,6 +23,7 @@ use crate::process::propagation::Propagator;
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
+use crate::sched::mailbox::AnyMailbox;
 
 /// The state that workers, senders and the shutdown share.
 pub(crate) struct Road {
@@ -302,11 +303,19 @@ impl Road {
         SinceStart::new(self.clock.clone(), self.start)
     }
 
-    /// The present moment, if the wait of the next message from outside is to be measured.
+    /// Whether the wait of the next message from outside is to be measured.
     #[inline]
-    pub(crate) fn measured_now(&self) -> Option<u64> {
-        let figures = self.outside.figures.as_ref()?;
-        figures.is_next_measured().then(|| self.now_nanos())
+    pub(crate) fn is_next_measured(&self) -> bool {
+        self.outside.figures.as_ref().is_some_and(|figures| figures.is_next_measured())
+    }
+
+    /// Marks the last message of an open mailbox, if it is measured. It has entered at this moment, and not before the
+    /// caller had the lock.
+    #[inline]
+    pub(crate) fn mark_wait(&self, mailbox: &mut dyn AnyMailbox, is_measured: bool) {
+        if is_measured {
+            mailbox.mark_wait(0, self.now_nanos());
+        }
     }
 
     /// Reports a message that no step will get.

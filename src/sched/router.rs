@@ -164,7 +164,7 @@ impl Road {
     ) -> Result<(), Rejected<M, SendError>> {
         let (mut message, mut dead) = (Some(message), None);
         let mut context = self.current_trace();
-        let accepted = self.measured_now();
+        let is_measured = self.is_next_measured();
         let mut dead_context = None;
         let mut limit = 0;
         let put = |mailbox: &mut dyn AnyMailbox, bounds: Option<&mut Bounds>| {
@@ -173,13 +173,13 @@ impl Road {
             let Some(bounds) = bounds else {
                 mailbox.messages.push(envelope);
                 context.take().into_iter().for_each(|context| mailbox.mark(context));
-                accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+                self.mark_wait(mailbox, is_measured);
                 return Some(1);
             };
             match bounds.offer(mailbox, envelope) {
                 None => {
                     context.take().into_iter().for_each(|context| mailbox.mark(context));
-                    accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+                    self.mark_wait(mailbox, is_measured);
                     return Some(1);
                 }
                 Some((back, DeadLetterReason::Full)) => {
@@ -192,7 +192,7 @@ impl Road {
                 pushed_out => {
                     dead_context = mailbox.signals.as_mut().and_then(|signals| signals.take_last_mark());
                     context.take().into_iter().for_each(|context| mailbox.mark(context));
-                    accepted.into_iter().for_each(|accepted| mailbox.mark_wait(0, accepted));
+                    self.mark_wait(mailbox, is_measured);
                     dead = pushed_out;
                 }
             }
@@ -256,7 +256,7 @@ impl Road {
                     let place = ReservedPlace { road: self, cell, to };
                     let mut outbox = Outbox::with_traces(self.propagator.clone());
                     let lane = route.push(&mut outbox, message);
-                    if self.measured_now().is_some() {
+                    if self.is_next_measured() {
                         outbox.sample_next(lane, self.since_start());
                     }
                     place.fill(outbox.lane(lane), dead);
