@@ -17,6 +17,8 @@ const FEW: usize = 8;
 pub(super) struct Sampling {
     sampler: WaitSampler,
     /// The covers that cover nothing. The lane in each is a lane of nothing.
+    // Boxed, because each is put in the place of a lane.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<SampledLane>>,
     /// The lanes of nothing that were in the other covers.
     nothing: Vec<Box<dyn Lane>>,
