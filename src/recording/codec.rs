@@ -126,6 +126,13 @@ pub(super) fn put_list(bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
+/// The word with fewer bytes than it has room for.
+#[inline]
+pub(super) fn last_word(bytes: &[u8]) -> u64 {
+    // A copy of so few bytes would be a call.
+    bytes.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte))
+}
+
 /// Appends a PID. It has large numbers, so it is always eight bytes.
 pub(super) fn put_pid(pid: Option<Pid>, to: &mut Vec<u8>) {
     to.extend_from_slice(&pid.map_or(0, Pid::to_word).to_le_bytes());

@@ -2,8 +2,7 @@
 
 use std::any::{Any, type_name};
 
-use super::codec::{Codec, Recordable};
-use super::ring::last_word;
+use super::codec::{Codec, Recordable, last_word};
 use super::value::Values;
 use crate::process::{Naming, Pid, Relate};
 use crate::sched::body::{StepOutput, Yield};

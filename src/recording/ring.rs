@@ -1,5 +1,6 @@
 //! The newest steps of a process, in a bounded number of bytes.
 
+use super::codec::last_word;
 use super::words::{Memory, Words};
 use crate::primitives::{Arc, AtomicUsize, Ordering};
 
@@ -297,13 +298,6 @@ impl Ring {
         self.go_on(0, 0);
         self.total.release(old.len() * WORD);
     }
-}
-
-/// The word with fewer bytes than it has room for.
-#[inline]
-pub(super) fn last_word(bytes: &[u8]) -> u64 {
-    // A copy of so few bytes would be a call.
-    bytes.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte))
 }
 
 impl Drop for Ring {

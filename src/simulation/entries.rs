@@ -28,8 +28,8 @@ pub(super) enum Entry {
     Answer(Pid, Job),
     /// The oldest message of a pair that is held.
     Delivery(Pair),
-    /// Work of a store: what it is, the number of its runtime, and its code. Boxed, because entries are moved often, and
-    /// most are turns.
+    /// Work of a store: what it is, the number of its runtime, and its code. Boxed, because entries are moved often,
+    /// and most of them are turns.
     #[cfg_attr(not(feature = "durable"), allow(dead_code))]
     Store(Box<(&'static str, usize, Job)>),
     /// Work of the connections between nodes.
