@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use procession::command::{Command, Responder};
 use procession::simulation::{Simulation, World, ensure};
 use procession::spawn::Overflow;
 use procession::{
@@ -166,6 +167,61 @@ fn a_future_is_polled_again_when_another_process_wakes_it() {
         }))?;
         let exit = waiting.join()?;
         ensure(exit.is_done(), || format!("{exit}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+/// A command whose handler writes this word down.
+struct Writes(&'static str);
+
+impl Command for Writes {
+    type Output = ();
+}
+
+/// A command without a handler. Its answer comes at once.
+struct Unknown;
+
+impl Command for Unknown {
+    type Output = ();
+}
+
+#[test]
+fn an_answer_that_comes_at_once_stays_behind_earlier_messages() {
+    worlds("answers behind messages", 500, |world| {
+        let log = Log::new();
+        let (written, taken) = (log.clone(), log.clone());
+        let runtime = world.start(builder().handler(move |command: Writes, done: Responder<()>| {
+            written.push(command.0);
+            done.ok(());
+            Ok(())
+        }))?;
+        let (to, mut unknown) = (runtime.spawn(sink::<u64>())?.address(), None);
+        let receiver = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            for event in events {
+                match event {
+                    Event::Message(()) => taken.push("message"),
+                    Event::Completed(done) if done.is(unknown) => taken.push("answer"),
+                    _ => {}
+                }
+            }
+            if unknown.is_none() {
+                (0..4).for_each(|number| out.send(to, number));
+                out.command(Writes("asks"));
+                unknown = Some(out.command(Unknown));
+            }
+            Ok(Step::<()>::Idle)
+        }))?;
+        let to = receiver.address();
+        runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.send(to, ());
+            out.command(Writes("has sent"));
+            Ok(Step::Done(()))
+        }))?;
+        world.run()?;
+        let log = log.to_vec();
+        let is_wrong = log == ["has sent", "asks", "answer", "message"];
+        ensure(!is_wrong && log.len() == 4, || format!("{log:?}"))?;
         Ok(())
     })
     .check();
