@@ -37,7 +37,7 @@ impl Process for Far {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
-        self.link.take().into_iter().for_each(|pid| _ = out.link(pid));
+        self.link.take().into_iter().for_each(|pid| out.link(pid));
         if events.any(|event| matches!(event, Event::Message(()))) { Err("on purpose".into()) } else { Ok(Step::Idle) }
     }
 

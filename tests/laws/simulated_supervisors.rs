@@ -126,11 +126,14 @@ fn a_supervisor_asks_a_full_child_again() {
     assert!(is_found.load(Ordering::SeqCst), "in no world the child was full");
 }
 
+/// Gives a supervisor what it cannot work with.
+type Change = fn(SupervisorBuilder, ChildSpec) -> SupervisorBuilder;
+
 #[test]
 fn a_specification_that_cannot_work_is_refused() {
     let child = || ChildSpec::new("child", sink::<()>);
     let significant = move || child().significant();
-    let wrong: [(&str, fn(SupervisorBuilder, ChildSpec) -> SupervisorBuilder); 6] = [
+    let wrong: [(&str, Change); 6] = [
         ("delays that are zero", |all, _| all.backoff(Backoff::exponential(Duration::ZERO, SECOND))),
         ("delays above their cap", |all, _| all.backoff(Backoff::exponential(2 * SECOND, SECOND))),
         ("too much jitter", |all, _| all.backoff(Backoff::exponential(SECOND, SECOND).jitter(1.5))),
