@@ -10,6 +10,7 @@ use super::error::StoreError;
 use super::journal::{
     Batch, Change, Damage, EncodedRecord, Journal, JournalError, Log, Opened, Position, Record, Tables,
 };
+use super::mail_counts::{count_mail, with_mail};
 use super::numbers::Numbers;
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
@@ -73,7 +74,14 @@ impl ClosedStore {
                 self.answer(key, (json, *is_error))?;
                 1.into()
             }
-            Request::Check => self.tables.check()?.iter().map(Damage::to_string).collect(),
+            Request::Check => {
+                let found = self.tables.check()?;
+                with_mail(found, &mut *self.tables.reader()?)?.iter().map(Damage::to_string).collect()
+            }
+            Request::Mail => {
+                let counts = count_mail(&mut *self.tables.reader()?)?;
+                serde_json::to_value(counts.map_err(JournalError::Damaged)?).map_err(StoreError::refused)?
+            }
             Request::Backup(to) => {
                 self.tables.copy()?(to)?;
                 Value::Null

@@ -4,10 +4,15 @@ use std::collections::{HashMap, HashSet};
 
 use super::core::StoreCore;
 use super::journal::{Change, Record};
-use super::residency::{Kept, Mail, Resident};
-use super::rows::{self, StoredDead, StoredMail, WhyDead};
+use super::repair::NotRepaired;
+use super::residency::{Kept, Mail, Place, Resident, bury};
+use super::rows::{self, REQUESTS, StoredDead, StoredMail, StoredRequest, WhyDead, WhyNoReply};
+use super::tail::Life;
+use crate::outcome::drop_contained;
+use crate::primitives::Arc;
 use crate::process::DeadLetterReason;
 use crate::process::reply::QuestionKey;
+use crate::runtime::Core;
 
 /// The bytes of messages that a process can leave as dead letters when it ends. They go into its last record.
 pub(super) const LEFT_AT_AN_END: usize = 1 << 20;
@@ -25,7 +30,7 @@ impl StoreCore {
     /// The rows that change when a stored message becomes a dead letter.
     pub(super) fn dead_rows(&self, (serial, number): (u64, u64), mail: StoredMail, why: WhyDead) -> Vec<Change> {
         let dead = rows::dead(serial, number, &StoredDead { mail, why, since: self.wall_millis() }, self.keep);
-        [Some(rows::taken(serial, number)), dead.ok()].into_iter().flatten().collect()
+        vec![rows::taken(serial, number), dead.unwrap_or_else(|_| rows::unstored(serial, number))]
     }
 
     /// The rows that change when this message becomes a dead letter. None, if it is not stored.
@@ -42,6 +47,36 @@ impl StoreCore {
         };
         let why = if reason == DeadLetterReason::WrongType { WhyDead::WrongType } else { WhyDead::Ended };
         self.dead_rows((serial, number), stored, why)
+    }
+
+    /// Reports the messages that wait for a process that has ended, and makes dead letters of them. Nothing is stored
+    /// of those that are settled: they were lost with an earlier life, or the rows that were read become dead letters.
+    pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64, is_settled: impl Fn(u64, Life) -> bool) {
+        let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
+            residence.place = Place::Nobody;
+            let needless = residence.outside.forget_all();
+            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests), needless)
+        });
+        drop_contained(needless);
+        self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
+        self.replies.give_up(serial, &[]);
+        let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
+        let over = |(number, ..): (u64, Life, StoredRequest)| rows::answered(serial, REQUESTS, number);
+        let mut changes: Vec<Change> = requests.into_iter().map(over).collect();
+        for mail in waiting {
+            let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
+            if mail.number.is_some_and(|number| is_settled(number, mail.life)) {
+                bury(&core.road, name, to, mail, DeadLetterReason::Ended);
+                continue;
+            }
+            let (questions, changed) = (mail.questions(), self.dead_letter(serial, &mail, DeadLetterReason::Ended));
+            match questions.is_empty() {
+                true => changes.extend(changed),
+                false => self.give_up(core, serial, changed, (&questions, WhyNoReply::Ended(serial))),
+            }
+            bury(&core.road, name, to, mail, DeadLetterReason::Ended);
+        }
+        self.remove(changes);
     }
 
     /// The questions in messages that a process has not taken, and that its last step does not take either.
@@ -61,7 +96,7 @@ impl StoreCore {
         let rows_of = |(number, kept): (&u64, &Kept)| {
             bytes += kept.stored.bytes.len();
             if bytes > LEFT_AT_AN_END {
-                return vec![rows::taken(resident.serial, *number)];
+                return vec![rows::taken(resident.serial, *number), rows::unstored(resident.serial, *number)];
             }
             let mail = StoredMail {
                 from: kept.from.map(|from| self.run.note(from)),

@@ -1,6 +1,8 @@
 //! The entries that a process leaves when it has ended, or that were made for one that never was.
 
-use super::rows::{ANSWERS, LINKS, StoredMail};
+use std::collections::HashSet;
+
+use super::rows::{ANSWERS, LINKS, MAIL, StoredMail};
 
 /// Entries of a process that has ended, or never was.
 #[derive(Default)]
@@ -11,6 +13,8 @@ pub(super) struct Left {
     pub(super) linked: Vec<u64>,
     /// Messages with stored questions.
     pub(super) mail: Vec<(u64, StoredMail)>,
+    /// The numbers of all messages.
+    pub(super) stored: HashSet<u64>,
     /// The tags of answers.
     pub(super) answers: Vec<u64>,
 }
@@ -24,6 +28,7 @@ impl Left {
             match class {
                 ANSWERS => left.answers.push(number),
                 LINKS => left.linked.push(number),
+                MAIL => _ = left.stored.insert(number),
                 _ => {}
             }
         }

@@ -16,10 +16,10 @@ use super::machine::body_of;
 use super::monitors::watcher_of;
 use super::new_child::ChildType;
 use super::repair::NotRepaired;
-use super::residency::{Call, Given, Kept, Place, Resident, StoredBytes, bury};
+use super::residency::{Call, Given, Kept, Place, Resident, StoredBytes};
 use super::rows::{
-    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, REQUESTS, StoredEvent, StoredExit,
-    StoredMail, StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
+    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, StoredEvent, StoredExit, StoredMail,
+    StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
 };
 use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
@@ -428,7 +428,7 @@ impl StoreCore {
         core: &Arc<Core>,
         serial: u64,
         (life, through): (Life, Position),
-        Left { watchers, linked, mail, answers }: Left,
+        Left { watchers, linked, mail, stored, answers }: Left,
     ) -> bool {
         let is_later = self.residency.enter(serial, |residence| {
             if !matches!(residence.place, Place::Loading) {
@@ -446,7 +446,8 @@ impl StoreCore {
             Some(true) => return false,
             Some(false) => {}
         }
-        self.becomes_nobody(core, serial);
+        let is_dead = |number| mail.iter().any(|(other, _)| *other == number);
+        self.becomes_nobody(core, serial, |number, of| of != life && !stored.contains(&number) || is_dead(number));
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
@@ -464,31 +465,6 @@ impl StoreCore {
         }
         self.residency.forget(serial);
         true
-    }
-
-    /// Reports the messages that wait for a process that has ended.
-    pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64) {
-        let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
-            residence.place = Place::Nobody;
-            let needless = residence.outside.forget_all();
-            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests), needless)
-        });
-        drop_contained(needless);
-        self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
-        self.replies.give_up(serial, &[]);
-        let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
-        let over = |(number, ..): (u64, Life, StoredRequest)| rows::answered(serial, REQUESTS, number);
-        let mut changes: Vec<Change> = requests.into_iter().map(over).collect();
-        for mail in waiting {
-            let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
-            let (questions, rows) = (mail.questions(), self.dead_letter(serial, &mail, DeadLetterReason::Ended));
-            match questions.is_empty() {
-                true => changes.extend(rows),
-                false => self.give_up(core, serial, rows, (&questions, WhyNoReply::Ended(serial))),
-            }
-            bury(&core.road, name, to, mail, DeadLetterReason::Ended);
-        }
-        self.remove(changes);
     }
 
     /// A process stays on disk. `read` is the last record that its load has read, if it is to look at later ones.

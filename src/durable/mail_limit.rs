@@ -83,21 +83,23 @@ impl StoreCore {
                 let why = WhyNoReply::Full(serials[place]);
                 surplus.refused.extend(questions.into_iter().map(|key| self.no_reply(key, why)));
                 let row = record.changes.iter_mut().find(|change| is_mail(change, (serials[place], number)));
-                row.into_iter().for_each(|change| self.bury_row(change));
+                if row.is_some_and(|change| self.bury_row(change)) {
+                    record.changes.push(rows::full(serials[place], number));
+                }
             }
         }
         surplus
     }
 
-    /// Makes a dead letter of a message that begins to wait.
-    fn bury_row(&self, change: &mut Change) {
-        let Change::Entry { serial, number, row: Some(row), .. } = &*change else { return };
-        let Some(mail) = rows::read_mail(&row.body) else { return };
+    /// Makes a dead letter of a message that begins to wait. Returns whether it could.
+    fn bury_row(&self, change: &mut Change) -> bool {
+        let Change::Entry { serial, number, row: Some(row), .. } = &*change else { return false };
+        let Some(mail) = rows::read_mail(&row.body) else { return false };
         let dead = StoredDead { mail, why: WhyDead::Full, since: self.wall_millis() };
-        if let Ok(dead) = rows::dead(*serial, *number, &dead, self.keep) {
-            *change = dead;
-            self.keep_for_now();
-        }
+        let Ok(dead) = rows::dead(*serial, *number, &dead, self.keep) else { return false };
+        *change = dead;
+        self.keep_for_now();
+        true
     }
 }
 

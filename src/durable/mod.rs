@@ -44,6 +44,7 @@ mod loaded;
 mod loading;
 mod look_flag;
 mod machine;
+mod mail_counts;
 mod mail_limit;
 mod mail_tap;
 mod monitors;
@@ -100,6 +101,7 @@ pub(crate) use self::coding::run;
 pub use self::command_type::ErrorText;
 pub use self::contract::{CommandResult, Durable, DurableCommand, Encoded, Stored};
 pub use self::error::StoreError;
+pub use self::mail_counts::MailCounts;
 #[cfg(feature = "sqlite")]
 pub use self::operate::operate;
 pub use self::query::{

@@ -8,6 +8,7 @@ use super::core::StoreCore;
 use super::ends::not_told;
 use super::error::StoreError;
 use super::journal::{Damage, JournalError};
+use super::mail_counts::{MailCounts, count_mail, with_mail};
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
@@ -236,7 +237,16 @@ impl Operator {
 
     pub(super) fn check(&self) -> Result<Vec<Damage>, StoreError> {
         self.core.apply()?;
-        Ok(self.core.with_tables(|tables, _| tables.check())?)
+        Ok(self.core.with_tables(|tables, reader| with_mail(tables.check()?, reader))?)
+    }
+
+    pub(super) fn mail_counts(&self) -> Result<MailCounts, StoreError> {
+        if is_step() {
+            return Err(StoreError::InsideStep);
+        }
+        self.core.apply()?;
+        let counts = self.core.with_tables(|_, reader| count_mail(reader))?;
+        counts.map_err(|damage| JournalError::Damaged(damage).into())
     }
 
     pub(super) fn backup(&self, to: &std::path::Path) -> Result<(), StoreError> {
@@ -274,6 +284,7 @@ impl Operator {
                 self.stored(&fate)?;
                 1.into()
             }
+            Request::Mail => serde_json::to_value(self.mail_counts()?).map_err(StoreError::refused)?,
             Request::Check => self.check()?.iter().map(Damage::to_string).collect(),
             Request::Backup(to) => {
                 self.backup(to)?;

@@ -287,6 +287,8 @@ pub enum Request {
         /// The number of the dead letter.
         number: u64,
     },
+    /// The counts of messages over the life of the store. The answer is a [`MailCounts`](super::MailCounts).
+    Mail,
     /// Reads everything that is stored. The answer is an array of texts, one for each damaged place.
     Check,
     /// Copies the store into a new folder.

@@ -128,7 +128,7 @@ impl Found {
                     let questions = mail.map_or(&[][..], |(_, mail)| &mail.questions);
                     changed.give_up(&others(questions), WhyNoReply::Ended(serial)).map_err(refused)?;
                     match left.is_none() || bytes > LEFT_AT_AN_END {
-                        true => changed.changes.push(rows::taken(serial, *number)),
+                        true => changed.changes.extend([rows::taken(serial, *number), rows::unstored(serial, *number)]),
                         false => changed.bury(self, *number, WhyDead::Ended, times)?,
                     }
                 }

@@ -250,7 +250,8 @@ impl StoreCore {
             return;
         }
         // Only now: an end that is lost leaves no dead letters.
-        self.becomes_nobody(core, serial);
+        let is_stored = |number| found.entries.contains(&(rows::MAIL, number));
+        self.becomes_nobody(core, serial, |number, of| of != found.life || is_stored(number));
         self.tell_dead(core, found, dead);
         let exit = found.end_of_one_terminated(self.run);
         let told = exit.exit(self.run);

@@ -225,5 +225,8 @@ fn gone(found: &Found) -> Vec<Change> {
     let mut changes = vec![Change::Process { serial, row: None }];
     changes.extend(found.head.id.clone().map(|name| Change::Name { class: IDS, name, row: None }));
     changes.extend(found.entries.iter().map(|(class, number)| rows::answered(serial, *class, *number)));
+    // No run has made dead letters of them.
+    let mail = found.entries.iter().filter(|(class, _)| *class == rows::MAIL);
+    changes.extend(mail.map(|(_, number)| rows::unstored(serial, *number)));
     changes
 }

@@ -114,6 +114,10 @@ pub(super) const NAMED: u64 = i64::MAX as u64;
 /// Requests to stop or to end that no step has taken, by their numbers.
 pub(super) const REQUESTS: u8 = 30;
 
+/// Two classes of entries that are never written: their removals count messages. See `mail_counts`.
+pub(super) const UNSTORED: u8 = 31;
+pub(super) const FULL: u8 = 32;
+
 /// Ids of processes.
 pub(super) const IDS: u8 = 1;
 /// Facts about the whole store.
@@ -617,6 +621,16 @@ pub(super) fn taken(serial: u64, number: u64) -> Change {
 pub(super) fn dead(serial: u64, number: u64, dead: &StoredDead, keep: u64) -> Result<Change, BoxError> {
     let row = EntryRow { due: Some(until(dead.since, keep)), body: postcard::to_stdvec(dead)? };
     Ok(Change::Entry { serial, class: DEAD, number, row: Some(row) })
+}
+
+/// Counts a dead letter that is not stored.
+pub(super) fn unstored(serial: u64, number: u64) -> Change {
+    answered(serial, UNSTORED, number)
+}
+
+/// Counts a message as accepted whose receiver is full.
+pub(super) fn full(serial: u64, number: u64) -> Change {
+    answered(serial, FULL, number)
 }
 
 /// Has a process that has ended removed after some time.

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::error::StoreError;
 use super::journal::Damage;
+use super::mail_counts::MailCounts;
 use super::query::{Listed, Query, Request, Shown, ShownDead};
 use super::repair::Action;
 use super::store::Store;
@@ -146,6 +147,16 @@ impl Store {
     /// The files cannot be read.
     pub fn check(&self) -> Result<Vec<Damage>, StoreError> {
         self.operator().check()
+    }
+
+    /// Counts the stored messages over the whole life of the store, up to what is on disk. It reads all messages that
+    /// wait. Meanwhile no process is loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Journal`] with [`Damage::Mail`] if messages are missing, or were taken twice.
+    pub fn mail_counts(&self) -> Result<MailCounts, StoreError> {
+        self.operator().mail_counts()
     }
 
     /// Copies the store into a folder that does not exist yet. The copy can be opened as a store. It has everything

@@ -155,6 +155,9 @@ fn a_store_of_each_format_is_read() {
         let place = copy(format);
         let (store, runtime) = start(place.path()).unwrap();
         assert_eq!(store.check().unwrap(), []);
+        let counts = store.mail_counts().unwrap();
+        assert_eq!(counts.accepted, counts.stepped + counts.dead_letters + counts.queued);
+        assert!(counts.queued > 0, "the parked process has a message: {counts:?}");
         assert_eq!(store.count(&Query::all()).unwrap(), 4);
         let look = |to: Address<_>| runtime.ask(to, ClerkMessage::Look, LIMIT).wait().unwrap();
         let busy = store.find::<Clerk>("busy").unwrap();

@@ -30,6 +30,7 @@ enum TakerMessage {
     /// Waits for a future that is never ready.
     Wait,
     Fail,
+    Load(String),
     Read(Reply<Vec<u64>>),
 }
 
@@ -144,6 +145,37 @@ fn a_message_of_a_durable_process_to_a_full_one_is_a_dead_letter() {
     assert_eq!(dead, [full(5), full(6), full(7)]);
     let read = || runtime.ask(taker, TakerMessage::Read, LIMIT).wait().ok();
     until("it has taken its mail", || read() == Some(vec![0, 1, 2, 3, 4]));
+    end((store, runtime));
+}
+
+/// Full receivers, dead letters that are sent again, and ends with more mail than is stored.
+#[test]
+fn messages_of_every_fate_are_counted_over_the_runs() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let counts = |store: &Store| {
+        let counts = store.mail_counts().unwrap();
+        [counts.accepted, counts.stepped, counts.dead_letters, counts.queued]
+    };
+    let (store, runtime) = open(&disk, &clock, 5);
+    assert_eq!(counts(&store), [0; 4]);
+    let [taker, sender] = ["a", "b"].map(|id| store.begin(id, Taker::default()).unwrap().address());
+    store.send(taker, TakerMessage::Wait).unwrap().wait(LIMIT).unwrap();
+    until("it waits", || runtime.is_idle());
+    store.send(sender, TakerMessage::Send(taker, 8)).unwrap().wait(LIMIT).unwrap();
+    until("three have found it full", || counts(&store) == [10, 2, 3, 5]);
+    end((store, runtime));
+    let (store, runtime) = open(&disk, &clock, 5);
+    until("it has taken its mail", || counts(&store) == [10, 7, 3, 0]);
+    store.resend(&store.dead_letters(None, 1).unwrap()[0]).unwrap();
+    until("one is taken at last", || counts(&store) == [11, 8, 3, 0]);
+    store.send(taker, TakerMessage::Wait).unwrap().wait(LIMIT).unwrap();
+    until("it waits", || counts(&store) == [12, 9, 3, 0]);
+    (0..2).for_each(|_| store.send(taker, TakerMessage::Load("x".repeat(700_000))).unwrap().wait(LIMIT).unwrap());
+    assert_eq!(counts(&store), [14, 9, 3, 2]);
+    store.terminate(taker.pid()).unwrap();
+    assert_eq!(counts(&store), [14, 9, 5, 0]);
+    assert_eq!(store.dead_letters(None, 10).unwrap().len(), 3, "the last one found no room in the record of the end");
+    assert_eq!(store.check().unwrap(), []);
     end((store, runtime));
 }
 

@@ -121,6 +121,8 @@ pub(crate) fn read_tables(reader: &mut dyn Reader) -> Result<Tables, JournalErro
             put(&mut tables, Change::Name { class: 3, name, row: Some(row) });
         }
     }
+    // The counts of the journal itself can be read.
+    reader.name(u8::MAX, "entries")?;
     // The indexes show the same rows.
     for status in STATUSES {
         let mut listed = Vec::new();

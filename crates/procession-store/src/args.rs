@@ -25,6 +25,7 @@ Commands that look:
                     wait, timers, commands, dead letters, and its last steps.
   dead              Lists dead letters: messages that no step will take.
   export            Prints all about each process as JSON, one a line.
+  mail              Counts the messages over the life of the store.
   check             Reads everything, and prints what is damaged.
 
 Commands that change something:
@@ -168,6 +169,7 @@ pub(crate) fn parse(mut parser: Parser) -> Result<Option<Args>, lexopt::Error> {
             takes_conditions = false;
             match other {
                 "dead" => Command::Dead,
+                "mail" => Command::Ask(Request::Mail),
                 "check" => Command::Ask(Request::Check),
                 "show" => Command::Ask(Request::Show(next("a process")?)),
                 "replace" => {

@@ -158,6 +158,11 @@ fn an_operator_finds_and_repairs_what_is_stuck() {
     assert_eq!(ok(&folder.0, &["skip", "order-2"]).trim(), "1");
     assert!(ok(&folder.0, &["dead"]).contains("{\"Pay\":13}"));
     assert_eq!(ok(&folder.0, &["check"]).trim(), "all is well");
+    let counts: serde_json::Value = serde_json::from_str(&ok(&folder.0, &["mail"])).unwrap();
+    let [accepted, stepped, dead, queued] =
+        ["accepted", "stepped", "dead_letters", "queued"].map(|name| counts[name].as_u64().unwrap());
+    assert_eq!(accepted, stepped + dead + queued);
+    assert!(stepped > 0, "{counts}");
     assert_eq!(ok(&folder.0, &["export"]).lines().count(), 2);
     let (store, runtime, _) = open(&folder.0);
     assert_eq!((paid(&good, &runtime), paid(&bad, &runtime)), (5, 0));

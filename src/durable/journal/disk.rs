@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::batch::Batch;
+use super::entry_counts::EntryCounts;
 use super::error::{Damage, JournalError, Position};
 use super::record::{Change, RowKey};
 use super::rows::row_crc;
@@ -286,19 +287,26 @@ impl Disk {
         if change.removes() {
             self.rows.remove(key);
         } else {
-            let crc = row_crc(position, change).map_err(JournalError::Damaged)?;
-            let bytes = postcard::to_stdvec(change).map_err(|_| JournalError::Damaged(Damage::Row(key.clone())))?;
-            if !self.has_room(bytes.len()) {
-                return Err(JournalError::Full);
-            }
-            self.rows.insert(key.clone(), StoredRow { position, bytes, crc });
+            self.insert(position, change)?;
         }
         self.behind(fault, "a write of the tables")
     }
 
-    /// Moves the mark of the tables.
-    pub(super) fn mark(&mut self, applied: Position) -> Result<(), JournalError> {
+    fn insert(&mut self, position: Position, change: &Change) -> Result<(), JournalError> {
+        let key = change.key();
+        let crc = row_crc(position, change).map_err(JournalError::Damaged)?;
+        let bytes = postcard::to_stdvec(change).map_err(|_| JournalError::Damaged(Damage::Row(key.clone())))?;
+        if !self.has_room(bytes.len()) {
+            return Err(JournalError::Full);
+        }
+        self.rows.insert(key, StoredRow { position, bytes, crc });
+        Ok(())
+    }
+
+    /// Moves the mark of the tables, and stores the counts with it.
+    pub(super) fn mark(&mut self, applied: Position, counts: EntryCounts) -> Result<(), JournalError> {
         let fault = self.simple("an fsync of the tables")?;
+        self.insert(applied, &counts.row(applied))?;
         self.applied = applied;
         self.behind(fault, "an fsync of the tables")
     }

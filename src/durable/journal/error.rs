@@ -117,6 +117,16 @@ pub enum Damage {
     /// The position up to which the tables have all changes.
     #[error("the mark of the tables cannot be read")]
     Mark,
+    /// Messages are missing, or were taken twice.
+    #[error("the store has accepted {accepted} messages, of which {taken} were taken, and {queued} wait")]
+    Mail {
+        /// Messages that the store has accepted.
+        accepted: u64,
+        /// Messages that were stepped or became dead letters.
+        taken: u64,
+        /// Messages that wait.
+        queued: u64,
+    },
     /// A file, as the library that reads it says.
     #[error("{0}")]
     File(String),

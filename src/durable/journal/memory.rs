@@ -3,6 +3,7 @@
 use super::batch::{Batch, read_batch};
 use super::contract::{Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 use super::disk::{Disk, Frame, MemoryDisk, StoredRow};
+use super::entry_counts::EntryCounts;
 use super::error::{Damage, JournalError, Position};
 use super::record::{Change, EntryRow, NameRow, ProcessRow, Record, RowKey, Status};
 use super::rows::{Rows, row_crc};
@@ -197,7 +198,8 @@ impl Tables for MemoryTables {
             for (key, position, change) in rows.iter() {
                 disk.write_row(key, position, change)?;
             }
-            disk.mark(through)?;
+            let counts = count(disk, rows.counts());
+            disk.mark(through, counts)?;
             Ok(through)
         })
     }
@@ -218,6 +220,20 @@ impl Tables for MemoryTables {
         found.extend(disk.rows.iter().filter_map(|(key, row)| read_row(key, row).err()));
         Ok(found)
     }
+}
+
+/// The counts of all records through the ones that were just applied.
+fn count(disk: &Disk, of_records: &EntryCounts) -> EntryCounts {
+    let entries = || {
+        let class =
+            |key: &RowKey| if let RowKey::Of { entry: Some((class, _)), .. } = key { Some(*class) } else { None };
+        Ok(disk.rows.keys().filter_map(class).map(|class| (class, 1)).collect())
+    };
+    let key = EntryCounts::key();
+    let row = disk.rows.get(&key).and_then(|row| read_row(&key, row).ok());
+    let row = row.and_then(|change| if let Change::Name { row, .. } = change { row } else { None });
+    let counts: Result<_, std::convert::Infallible> = of_records.after((disk.applied, row), entries);
+    counts.unwrap_or_default()
 }
 
 fn read_row(key: &RowKey, row: &StoredRow) -> Result<Change, Damage> {

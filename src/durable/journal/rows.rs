@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::entry_counts::EntryCounts;
 use super::error::{Damage, Position};
 use super::record::{Change, Record, RowKey};
 
@@ -10,11 +11,13 @@ use super::record::{Change, Record, RowKey};
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     changes: BTreeMap<RowKey, (Position, Change)>,
+    counts: EntryCounts,
 }
 
 impl Rows {
     /// Adds the changes of a record. A change replaces an older one of the same row.
     pub fn add(&mut self, position: Position, record: Record) {
+        self.counts.count(&record);
         for change in record.changes {
             match self.changes.entry(change.key()) {
                 Entry::Occupied(there) if there.get().0 > position => {}
@@ -34,6 +37,11 @@ impl Rows {
     /// All changes in the order of their keys, each with the position of its record.
     pub fn iter(&self) -> impl Iterator<Item = (&RowKey, Position, &Change)> {
         self.changes.iter().map(|(key, (position, change))| (key, *position, change))
+    }
+
+    /// The entries that these records write and remove.
+    pub(super) fn counts(&self) -> &EntryCounts {
+        &self.counts
     }
 
     /// The number of changed rows.

@@ -99,6 +99,14 @@ fn read_entries(file: &Connection, serial: u64) -> Result<Vec<(u8, u64, EntryRow
     Ok(found)
 }
 
+pub(super) fn read_name(file: &Connection, class: u8, name: &str) -> Result<Option<NameRow>, JournalError> {
+    let text = format!("SELECT {NAME} FROM names WHERE class = ?1 AND name = ?2");
+    let failed = of_row(file, RowKey::Name { class, name: name.into() });
+    let found = file.query_row(&text, params![class, name], name_of).optional().map_err(failed)?;
+    let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
+    Ok(change.and_then(|change| if let Change::Name { row, .. } = change { row } else { None }))
+}
+
 /// The row that was read, unless it is damaged.
 fn sound(read: Result<Read, JournalError>) -> Result<Option<Change>, JournalError> {
     match read.and_then(|read| read.checked().map_err(JournalError::Damaged)) {
@@ -165,13 +173,7 @@ impl Reader for SqliteReader {
     }
 
     fn name(&mut self, class: u8, name: &str) -> Result<Option<NameRow>, JournalError> {
-        let text = format!("SELECT {NAME} FROM names WHERE class = ?1 AND name = ?2");
-        let found = self.0.read(|file| {
-            let failed = of_row(file, RowKey::Name { class, name: name.into() });
-            file.query_row(&text, params![class, name], name_of).optional().map_err(failed)
-        })?;
-        let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
-        Ok(change.and_then(|change| if let Change::Name { row, .. } = change { row } else { None }))
+        self.0.read(|file| read_name(file, class, name))
     }
 
     fn with_status(&mut self, status: Option<Status>, after: u64, limit: usize) -> Result<Vec<u64>, JournalError> {

@@ -8,10 +8,11 @@ use super::checkpoints::Checkpoints;
 use super::connection::{Guarded, failed, open_reader};
 use super::copying::copy_into;
 use super::log::read_log;
-use super::reader::{ENTRY, NAME, PROCESS, Read, SqliteReader, entry_of, name_of, process_of};
+use super::reader::{ENTRY, NAME, PROCESS, Read, SqliteReader, entry_of, name_of, process_of, read_name};
 use crate::durable::journal::contract::{CopyTables, Reader, Tables};
+use crate::durable::journal::entry_counts::{COUNTS, EntryCounts};
 use crate::durable::journal::error::{Damage, JournalError, Position};
-use crate::durable::journal::record::{Change, RowKey};
+use crate::durable::journal::record::{Change, NameRow, RowKey};
 use crate::durable::journal::rows::{Rows, row_crc};
 
 pub(super) const TABLES: &str = "\
@@ -58,9 +59,10 @@ impl SqliteTables {
         &mut self,
         slice: &[(Position, &Change)],
         bytes: u64,
-        mark: Option<Position>,
+        mark: Option<(Position, &EntryCounts)>,
     ) -> Result<(), JournalError> {
         let SqliteTables { file, checkpoints, .. } = self;
+        let applied = file.held.applied();
         checkpoints.make(file, TABLES_FILE)?;
         checkpoints.add(bytes);
         file.write("an application", |connection| {
@@ -70,7 +72,11 @@ impl SqliteTables {
                 let crc = row_crc(*position, change).map_err(JournalError::Damaged)?;
                 writer.write(*position, crc, change).map_err(&failed)?;
             }
-            if let Some(mark) = mark {
+            if let Some((mark, counts)) = mark {
+                let counts = counts.after((applied, read_counts(connection)?), || count_rows(connection))?;
+                let row = counts.row(mark);
+                let crc = row_crc(mark, &row).map_err(JournalError::Damaged)?;
+                writer.write(mark, crc, &row).map_err(&failed)?;
                 let row = params![mark.0 as i64, mark_crc(mark)];
                 let text = "UPDATE mark SET position = ?1, crc = ?2 WHERE position < ?1";
                 connection.execute(text, row).map_err(&failed)?;
@@ -105,7 +111,7 @@ impl Tables for SqliteTables {
             bytes += content(change);
             slice.push((position, change));
         }
-        self.apply_slice(&slice, bytes + PAGES * slice.len() as u64, Some(through))?;
+        self.apply_slice(&slice, bytes + PAGES * slice.len() as u64, Some((through, rows.counts())))?;
         self.file.held.set_applied(through);
         Ok(through)
     }
@@ -211,6 +217,22 @@ impl<'a> Writer<'a> {
             Change::Name { class, name, row: None } => self.no_name.execute(params![class, name, at]),
         }
     }
+}
+
+/// The row of the counts. `None` if it cannot be read: a check reports that.
+fn read_counts(connection: &Connection) -> Result<Option<NameRow>, JournalError> {
+    match read_name(connection, COUNTS.0, COUNTS.1) {
+        Err(JournalError::Damaged(_)) => Ok(None),
+        row => row,
+    }
+}
+
+/// The number of the entries of each class.
+fn count_rows(connection: &Connection) -> Result<Vec<(u8, u64)>, JournalError> {
+    let failed = failed(connection, "counting entries");
+    let mut select = connection.prepare("SELECT class, count(*) FROM entries GROUP BY class").map_err(&failed)?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect);
+    rows.map_err(&failed)
 }
 
 /// Reads the position up to which the tables have all changes.

@@ -11,7 +11,7 @@ use super::lock_file::LockFile;
 use super::tables::{SqliteTables, TABLES, read_mark};
 use super::{SqliteJournal, log};
 use crate::durable::journal::{
-    Change, EntryRow, Journal, JournalError, NameRow, Position, ProcessRow, Status, StoredProcess, Tables,
+    Change, EntryCounts, EntryRow, Journal, JournalError, NameRow, Position, ProcessRow, Status, StoredProcess, Tables,
 };
 use crate::primitives::{Arc, AtomicU64, Ordering};
 use crate::wait::wait;
@@ -103,7 +103,7 @@ fn an_old_application_moves_nothing_back() {
     let name = |serial| NameRow { serial, body: Vec::new() };
     let write = |tables: &mut SqliteTables, position: u64, changes: &[Change]| {
         let slice: Vec<_> = changes.iter().map(|change| (Position(position), change)).collect();
-        tables.apply_slice(&slice, 0, Some(Position(position))).unwrap();
+        tables.apply_slice(&slice, 0, Some((Position(position), &EntryCounts::default()))).unwrap();
         held.set_applied(Position(position));
     };
     let of = |at| {

@@ -1,0 +1,128 @@
+//! How often the entries of each class were written and removed, over the life of a store.
+//!
+//! The tables count the records that they apply, and store the counts with their mark. So the counts are those of the
+//! records up to the mark, however often an application was interrupted and repeated. No commit takes part in this.
+//!
+//! Counts that another version has left behind, or that cannot be read, begin again: with the rows that the tables have
+//! then.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Position;
+use super::record::{Change, NameRow, Record, RowKey};
+
+/// The class and the name of the row that has the counts. No record has a name of this class.
+pub(crate) const COUNTS: (u8, &str) = (u8::MAX, "entries");
+
+/// How often entries of a class were written, and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClassCount {
+    pub(crate) written: u64,
+    pub(crate) removed: u64,
+}
+
+/// The counts of the entries of all classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EntryCounts {
+    /// The last record that is counted.
+    through: u64,
+    classes: BTreeMap<u8, ClassCount>,
+}
+
+impl EntryCounts {
+    pub(crate) fn of(&self, class: u8) -> ClassCount {
+        self.classes.get(&class).copied().unwrap_or_default()
+    }
+
+    /// Counts the changes of a record.
+    pub(super) fn count(&mut self, record: &Record) {
+        for change in &record.changes {
+            if let Change::Entry { class, row, .. } = change {
+                let count = self.classes.entry(*class).or_default();
+                match row {
+                    Some(_) => count.written += 1,
+                    None => count.removed += 1,
+                }
+            }
+        }
+    }
+
+    /// The counts of an earlier row, and of the records from its mark on. `rows` counts the entries that the tables
+    /// have with these records.
+    pub(super) fn after<E>(
+        &self,
+        (applied, row): (Position, Option<NameRow>),
+        rows: impl FnOnce() -> Result<Vec<(u8, u64)>, E>,
+    ) -> Result<EntryCounts, E> {
+        let before = row.and_then(|row| EntryCounts::read(&row)).filter(|before| before.through == applied.0);
+        let before = before.or_else(|| (applied == Position::START).then(EntryCounts::default));
+        let Some(mut counts) = before else {
+            let of_rows = |(class, written)| (class, ClassCount { written, removed: 0 });
+            return Ok(EntryCounts { through: 0, classes: rows()?.into_iter().map(of_rows).collect() });
+        };
+        for (class, more) in &self.classes {
+            let count = counts.classes.entry(*class).or_default();
+            count.written += more.written;
+            count.removed += more.removed;
+        }
+        Ok(counts)
+    }
+
+    pub(crate) fn read(row: &NameRow) -> Option<EntryCounts> {
+        postcard::from_bytes(&row.body).ok()
+    }
+
+    /// The row of counts that end at this record.
+    pub(super) fn row(mut self, through: Position) -> Change {
+        self.through = through.0;
+        // Numbers can be encoded.
+        let body = postcard::to_stdvec(&self).unwrap_or_default();
+        Change::Name { class: COUNTS.0, name: COUNTS.1.into(), row: Some(NameRow { serial: 0, body }) }
+    }
+
+    pub(super) fn key() -> RowKey {
+        RowKey::Name { class: COUNTS.0, name: COUNTS.1.into() }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::durable::journal::record::EntryRow;
+
+    fn entry(number: u64, row: Option<EntryRow>) -> Change {
+        Change::Entry { serial: 1, class: 7, number, row }
+    }
+
+    fn of_records() -> EntryCounts {
+        let row = || Some(EntryRow { due: None, body: Vec::new() });
+        let mut counts = EntryCounts::default();
+        counts.count(&Record { changes: vec![entry(1, row()), entry(2, row()), entry(1, None)] });
+        counts
+    }
+
+    fn row(counts: EntryCounts, through: u64) -> Option<NameRow> {
+        match counts.row(Position(through)) {
+            Change::Name { row, .. } => row,
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn counts_begin_again_with_the_rows_if_they_are_not_those_of_the_mark() {
+        let after = |applied, row: Option<NameRow>| {
+            let rows = || Ok::<_, Infallible>(vec![(7, 40)]);
+            let counts = of_records().after((Position(applied), row), rows).unwrap_or_default();
+            (counts.of(7).written, counts.of(7).removed)
+        };
+        assert_eq!(after(0, None), (2, 1), "a new store");
+        assert_eq!(after(9, row(of_records(), 9)), (4, 2), "they go on");
+        assert_eq!(after(9, None), (40, 0), "a version without counts has made it");
+        assert_eq!(after(9, row(of_records(), 8)), (40, 0), "such a version has applied a record");
+        assert_eq!(after(9, Some(NameRow { serial: 0, body: vec![200] })), (40, 0), "they cannot be read");
+    }
+}
