@@ -56,6 +56,8 @@ mod table_errors;
 mod step_requests;
 mod steps;
 mod draws;
+mod neighbours;
+mod operators;
 mod town;
 mod upgrades;
 mod worker;

@@ -6,12 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use procession::command::{Command, CommandKey, Responder, Retry, TimerFired};
 use procession::config::RuntimeBuilder;
-use procession::durable::{Durable, DurableCommand, Format, Store, StoreBuilder};
+use procession::durable::{Durable, DurableCommand, Format, StoreBuilder};
 use procession::{
     Address, BoxError, Event, Events, Monitor, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::neighbours::{How, Partner, PartnerMessage, Price, Question, Seen, Surroundings, Tie, Ties};
+use crate::operators::Orders;
 use crate::script::draw;
 
 /// The world outside. A simulated world has one thread.
@@ -37,6 +39,10 @@ pub(crate) struct Outside {
     pub(crate) is_to_restart: bool,
     /// Whether the citizens may end.
     pub(crate) is_over: bool,
+    /// How the ties of the citizens were when they had nothing more to do.
+    pub(crate) seen: Vec<Seen>,
+    /// The orders of the operator.
+    pub(crate) orders: Orders,
 }
 
 thread_local! {
@@ -51,7 +57,7 @@ pub(crate) fn reset(program: u64) {
     OUTSIDE.set(Outside { program, is_to_restart: program % 2 == 1, ..Outside::default() });
 }
 
-fn wrong(what: String) {
+pub(crate) fn wrong(what: String) {
     outside(|outside| outside.wrong.push(what));
 }
 
@@ -71,8 +77,9 @@ enum Deed {
     Timer(u64),
     Child(u32),
     Watch(u32),
-    /// Greets, and fails so often.
+    /// Greets, pays, asks, takes a name, and fails so often.
     Fail(u64, u32),
+    Tie(Tie),
     Nothing,
 }
 
@@ -95,12 +102,21 @@ pub(crate) struct Citizen {
     downs: BTreeMap<u32, u32>,
     ordinal: u64,
     answered: BTreeMap<String, u32>,
+    hermit: Option<Address<PartnerMessage>>,
+    ties: Ties,
+    /// The marks of the operator, who has replaced its state.
+    replaced: BTreeSet<u64>,
 }
+
+/// In the place of the number of a citizen.
+pub(crate) const HERMIT: u32 = u32::MAX;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
-    Peers(Vec<Address<Note>>),
-    Go,
+    /// The citizens and the hermit.
+    Peers(Vec<Address<Note>>, Address<PartnerMessage>),
+    /// Does the deed of this number.
+    Go(usize),
     Hello {
         from: u32,
         number: u64,
@@ -109,6 +125,12 @@ pub(crate) enum Note {
     /// Notes a number, and answers.
     Mark(u64, Reply<()>),
     Report(Reply<Report>),
+    Question(Question),
+    /// Answers a question that was kept.
+    Release(u64),
+    /// A child of a pair has begun, or is linked.
+    Met(u64, Address<PartnerMessage>),
+    Linked(u64),
     Over,
 }
 
@@ -124,15 +146,17 @@ pub(crate) struct Report {
     pub(crate) watched: Vec<u32>,
     /// The answers that it has got.
     pub(crate) answered: BTreeMap<String, u32>,
+    pub(crate) seen: Seen,
+    pub(crate) replaced: BTreeSet<u64>,
 }
 
 impl Citizen {
     pub(crate) fn new(program: u64, number: u32, citizens: u32) -> Citizen {
-        let deeds = 3 + draw(program, u64::from(number), 1, 6);
+        let deeds = 4 + draw(program, u64::from(number), 1, 8);
         let deed = |nth: u64| {
             let place = u64::from(number) << 16 | nth;
             let other = draw(program, place, 3, u64::from(citizens)) as u32;
-            match draw(program, place, 2, 16) {
+            match draw(program, place, 2, 28) {
                 0..=4 => Deed::Greet(other),
                 5..=6 => Deed::Pay,
                 7 => Deed::PayAndWait,
@@ -140,7 +164,14 @@ impl Citizen {
                 10..=11 => Deed::Child(draw(program, place, 4, 4) as u32),
                 12 => Deed::Watch(other),
                 13..=14 => Deed::Fail(1 + draw(program, place, 4, 8), other),
-                _ => Deed::Nothing,
+                15 => Deed::Nothing,
+                _ => {
+                    let mut drawn = 10;
+                    Deed::Tie(Tie::drawn(other, |below| {
+                        drawn += 1;
+                        draw(program, place, drawn, below)
+                    }))
+                }
             }
         };
         Citizen {
@@ -159,6 +190,9 @@ impl Citizen {
             downs: BTreeMap::new(),
             ordinal: 0,
             answered: BTreeMap::new(),
+            hermit: None,
+            ties: Ties::default(),
+            replaced: BTreeSet::new(),
         }
     }
 
@@ -185,7 +219,9 @@ impl Citizen {
         let place = (self.number, self.done);
         self.done += 1;
         let me: Address<Note> = out.pid().typed();
-        out.send(me, Note::Go);
+        out.send(me, Note::Go(self.done));
+        let ordinal = self.next();
+        let of = Surroundings { me: self.number, peers: &self.peers, ordinal };
         match deed {
             Deed::Greet(to) => self.greet(to, out),
             Deed::Pay => self.pay(out),
@@ -198,11 +234,19 @@ impl Citizen {
                 self.timers.push((out.system_time() + time, out.after(time)));
             }
             Deed::Child(steps) => {
-                let number = u64::from(self.number) << 16 | self.next();
+                let number = u64::from(self.number) << 16 | ordinal;
                 self.children.push((number, out.run(Child { number, steps, timer: None })));
             }
             Deed::Watch(other) => self.monitors.push((other, out.monitor(self.peers[other as usize]))),
+            Deed::Tie(Tie::Follow) => {
+                if let Some(hermit) = self.hermit.filter(|hermit| self.ties.follow(*hermit, out)) {
+                    self.monitors.push((HERMIT, out.monitor(hermit)));
+                }
+            }
+            Deed::Tie(tie) => return Ok(self.ties.act(tie, &of, out)),
             Deed::Fail(times, to) => {
+                self.ties.ask(to, (How::Now, false), &of, out);
+                self.ties.register(to, out);
                 self.greet(to, out);
                 self.pay(out);
                 let fails = outside(|outside| {
@@ -232,6 +276,7 @@ impl Citizen {
         open.extend(self.payments.iter().map(|(order, _)| format!("payment {order}")));
         open.extend(self.timers.iter().map(|(due, _)| format!("timer {due:?}")));
         open.extend(self.children.iter().map(|(number, _)| format!("child {number}")));
+        open.extend(self.ties.open());
         open.extend((self.done < self.plan.len()).then(|| format!("{:?}", self.plan[self.done])));
         Report {
             greeted: self.greeted.clone(),
@@ -242,6 +287,8 @@ impl Citizen {
             downs: self.downs.clone(),
             watched: self.monitors.iter().map(|(other, _)| *other).collect(),
             answered: self.answered.clone(),
+            seen: self.ties.seen(),
+            replaced: self.replaced.clone(),
         }
     }
 }
@@ -254,14 +301,24 @@ impl Process for Citizen {
         let mut waits = false;
         for event in events {
             match event {
-                Event::Message(Note::Peers(peers)) => {
+                Event::Message(Note::Peers(peers, hermit)) => {
                     if self.peers.is_empty() {
-                        self.peers = peers;
+                        (self.peers, self.hermit) = (peers, Some(hermit));
+                        out.trap_exits(true);
                         let me: Address<Note> = out.pid().typed();
-                        out.send(me, Note::Go);
+                        out.send(me, Note::Go(0));
                     }
                 }
-                Event::Message(Note::Go) => waits |= self.act(out)?,
+                Event::Message(Note::Go(at)) if at != self.done => {
+                    wrong(format!("{} is to do {at} after {}", self.number, self.done));
+                }
+                Event::Message(Note::Go(_)) => waits |= self.act(out)?,
+                Event::Message(Note::Question(question)) => self.ties.question(question, &self.peers, out),
+                Event::Message(Note::Release(number)) => self.ties.release(number, out),
+                Event::Message(Note::Met(number, partner)) => self.ties.met(number, partner, out),
+                Event::Message(Note::Linked(number)) => self.ties.linked(number, out),
+                Event::Cancel(request) => self.ties.request(&request.reason),
+                Event::Exit(exit) => self.ties.exit(exit.pid),
                 Event::Message(Note::Hello { from, number }) => {
                     let heard = self.heard.entry(from).or_default();
                     if number != *heard + 1 {
@@ -304,7 +361,11 @@ impl Process for Citizen {
                         }
                         self.answer(format!("child {number}"));
                     } else {
-                        wrong(format!("{} has an answer to nothing: {done:?}", self.number));
+                        let of = Surroundings { me: self.number, peers: &self.peers, ordinal: 0 };
+                        match self.ties.completed(&done, &of, out) {
+                            Some(what) => self.answer(what),
+                            None => wrong(format!("{} has an answer to nothing: {done:?}", self.number)),
+                        }
                     }
                 }
                 Event::Down(down) => match self.monitors.iter().find(|(_, monitor)| down.monitor == *monitor) {
@@ -420,7 +481,8 @@ fn handle(pay: Pay, done: Responder<u64>) -> Result<(), BoxError> {
 
 /// The program of both: the kinds, the commands, and their handler.
 pub(crate) fn kinds(store: StoreBuilder) -> StoreBuilder {
-    let store = store.kind::<Citizen>().kind::<Child>().command::<Pay>().keep(Duration::from_secs(24 * 3_600));
+    let store = store.kind::<Citizen>().kind::<Child>().kind::<Partner>().command::<Pay>();
+    let store = store.answers::<Price>("price").keep(Duration::from_secs(24 * 3_600));
     // Most programs have processes that leave memory and return.
     match outside(|outside| outside.program) % 3 {
         0 => store,
@@ -431,13 +493,4 @@ pub(crate) fn kinds(store: StoreBuilder) -> StoreBuilder {
 
 pub(crate) fn handlers() -> RuntimeBuilder {
     Runtime::builder().handler(handle)
-}
-
-/// Answers the payments that wait for it.
-pub(crate) fn answer_later(store: &Store) {
-    let waiting: Vec<_> = outside(|outside| outside.later.iter().copied().collect());
-    for (key, order) in waiting {
-        // It may be answered already, and its process may have ended.
-        let _ = store.answer::<Pay>(key, Ok(order));
-    }
 }
