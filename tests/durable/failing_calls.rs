@@ -17,7 +17,7 @@ use crate::wait::{LIMIT, wait};
 const RECORDS: u64 = 120;
 
 /// Builds the library in a directory.
-fn library(directory: &Directory) -> PathBuf {
+pub(crate) fn library(directory: &Directory) -> PathBuf {
     std::fs::create_dir_all(directory.path()).unwrap();
     let library = directory.path().join("failing_calls.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/durable/failing_calls.c");

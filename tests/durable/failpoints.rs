@@ -22,7 +22,7 @@ const POINT: &str = "PROCESSION_FAILPOINT";
 const PASSES: &str = "PROCESSION_FAILPOINT_PASSES";
 
 /// The points, each with the most passes before the program ends there.
-const POINTS: [(&str, u64); 16] = [
+const POINTS: [(&str, u64); 18] = [
     ("commit", 100),
     ("committed", 100),
     ("trim", 100),
@@ -39,6 +39,8 @@ const POINTS: [(&str, u64); 16] = [
     ("answered", 60),
     ("departure", 20),
     ("return", 20),
+    ("timer", 40),
+    ("child", 40),
 ];
 
 /// The point at which this program ends itself.
@@ -189,4 +191,33 @@ fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
             check(world, total, kill + 1);
         }
     }
+}
+
+/// Kills the program in front of a call that writes or syncs a file of its store. So it is also killed between the
+/// write and the sync of a commit, and between two writes of one.
+#[cfg(target_os = "linux")]
+#[test]
+fn each_effect_is_there_once_though_a_kill_comes_between_write_and_sync() {
+    let kills = counts("kills between calls", 24, 3_000);
+    let directory = Directory::new();
+    let (world, library) = (directory.path(), crate::failing_calls::library(&directory));
+    let (mut total, mut before_a_sync) = (0, 0);
+    for kill in 0..kills {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "ledgers::child_program", "--nocapture", "--quiet"]);
+        command.env(crate::ledgers::WORLD, world).env("LD_PRELOAD", &library);
+        command.env("PROCESSION_FAILING_IN", world.join("store")).env("PROCESSION_FAILING_HOW", "kill");
+        command.env("PROCESSION_FAILING_AT", draw(17, kill, 1, 600).to_string()).env("PROCESSION_FAILING_FOR", "1");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = lines(&mut child);
+        let acknowledged = lines.iter().filter_map(|line| number_behind("acknowledged", &line)).last().unwrap_or(0);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains("a call fails"), "it is killed: {text}");
+        before_a_sync += u64::from(text.contains("sync /log.db-wal"));
+        total = go_on(world, total + acknowledged);
+    }
+    check(world, total, kills);
+    println!("{before_a_sync} of {kills} kills came in front of the sync of a commit");
+    assert!(before_a_sync > 0);
 }

@@ -8,9 +8,9 @@ use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use procession::command::{Command, CommandKey, Responder, Retry};
+use procession::command::{Command, CommandKey, Responder, Retry, TimerFired};
 use procession::durable::{Durable, DurableCommand, ErrorText, Store, StoreBuilder};
-use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
+use procession::{Address, BoxError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 use serde::{Deserialize, Serialize};
 
 use crate::failpoints::{is_about_memory, reach};
@@ -20,7 +20,7 @@ use crate::torture::{lines, number_behind};
 use crate::wait::{LIMIT, until};
 
 /// The variable that tells a test program to be the program that is killed. It has the directory of the world.
-const WORLD: &str = "PROCESSION_LEDGERS";
+pub(crate) const WORLD: &str = "PROCESSION_LEDGERS";
 const BUYERS: u64 = 4;
 const ATTEMPTS: u32 = 3;
 
@@ -40,13 +40,14 @@ impl DurableCommand for Buy {
     }
 }
 
-/// Buys things, and counts.
+/// Buys things, and counts. A child buys each third one.
 #[derive(Default, Serialize, Deserialize)]
 struct Buyer {
     ordered: u64,
     bought: u64,
     failed: Vec<String>,
     open: Vec<Tag<()>>,
+    stock: Option<Address<StockMessage>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -68,7 +69,9 @@ impl Process for Buyer {
             match event {
                 Event::Message(BuyerMessage::Buy) => {
                     self.ordered += 1;
-                    self.open.push(out.command(Buy(self.ordered)));
+                    let order = || Order { number: self.ordered, stock: self.stock, timer: None, paid: None };
+                    let by_child = self.ordered % 3 == 0;
+                    self.open.push(if by_child { out.run(order()) } else { out.command(Buy(self.ordered)) });
                 }
                 Event::Message(BuyerMessage::Look(reply)) => {
                     out.reply(reply, (self.ordered, self.bought, self.failed.clone()));
@@ -93,6 +96,78 @@ impl Durable for Buyer {
     fn resumed(&mut self) {
         reach("return");
     }
+}
+
+/// Waits for a moment, and then buys one thing, which it takes from the stock.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    number: u64,
+    stock: Option<Address<StockMessage>>,
+    timer: Option<Tag<TimerFired>>,
+    paid: Option<Tag<()>>,
+}
+
+impl Process for Order {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        self.timer = Some(out.after(Duration::from_millis(1)));
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Completed(done) if done.is(self.timer) => {
+                    reach("timer");
+                    self.timer = None;
+                    self.stock.into_iter().for_each(|stock| out.send(stock, StockMessage::Take));
+                    self.paid = Some(out.command(Buy(self.number)));
+                }
+                Event::Completed(done) if done.is(self.paid) => {
+                    reach("child");
+                    return Ok(Step::Done(()));
+                }
+                other => return Err(format!("an order gets {other:?}").into()),
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Order {
+    const NAME: &str = "order";
+}
+
+/// Counts what was taken.
+#[derive(Default, Serialize, Deserialize)]
+struct Stock(u64);
+
+#[derive(Serialize, Deserialize)]
+enum StockMessage {
+    Take,
+    Look(Reply<u64>),
+}
+
+impl Process for Stock {
+    type Message = StockMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, StockMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(StockMessage::Take) => self.0 += 1,
+                Event::Message(StockMessage::Look(reply)) => out.reply(reply, self.0),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Stock {
+    const NAME: &str = "stock";
 }
 
 /// The world outside. It outlives the program.
@@ -142,8 +217,10 @@ pub(crate) fn store_of(world: &Path) -> StoreBuilder {
     Store::open(world.join("store")).ahead(is_ahead())
 }
 
+type Started = (Store, Runtime, Vec<Address<BuyerMessage>>, Address<StockMessage>);
+
 /// Starts the store. Another thread has the effects and answers.
-fn start(world: &Path, store: StoreBuilder) -> (Store, Runtime, Vec<Address<BuyerMessage>>) {
+fn start(world: &Path, store: StoreBuilder) -> Started {
     let (sender, orders) = mpsc::channel::<(Buy, Responder<()>)>();
     let mut outside = World::open(world);
     std::thread::spawn(move || {
@@ -172,10 +249,12 @@ fn start(world: &Path, store: StoreBuilder) -> (Store, Runtime, Vec<Address<Buye
         drop(sender.send((buy, done)));
         Ok(())
     });
-    let (store, runtime) = store.kind::<Buyer>().command::<Buy>().start(builder).unwrap();
-    let buyers =
-        (0..BUYERS).map(|n| store.begin(&n.to_string(), Buyer::default()).unwrap().address()).collect::<Vec<_>>();
-    (store, runtime, buyers)
+    let store = store.kind::<Buyer>().kind::<Order>().kind::<Stock>().command::<Buy>();
+    let (store, runtime) = store.start(builder).unwrap();
+    let stock = store.begin("stock", Stock::default()).unwrap().address();
+    let buyer = || Buyer { stock: Some(stock), ..Buyer::default() };
+    let buyers = (0..BUYERS).map(|n| store.begin(&n.to_string(), buyer()).unwrap().address()).collect::<Vec<_>>();
+    (store, runtime, buyers, stock)
 }
 
 /// The program that is killed. Without the variable this is no test.
@@ -187,7 +266,7 @@ fn child_program() {
 
 /// Orders until the program is killed.
 pub(crate) fn buy_on(world: &Path, store: StoreBuilder) {
-    let (store, runtime, buyers) = start(world, store);
+    let (store, runtime, buyers, _) = start(world, store);
     for ordered in 1.. {
         let buyer = buyers[ordered as usize % buyers.len()];
         let receipt = store.send(buyer, BuyerMessage::Buy).unwrap();
@@ -254,7 +333,7 @@ fn each_effect_is_there_once_however_often_the_program_is_killed() {
 
 /// Starts the program again, and waits until everything is bought. Returns how much that is.
 pub(crate) fn go_on(world: &Path, acknowledged: u64) -> u64 {
-    let (store, runtime, buyers) = start(world, store_of(world));
+    let (store, runtime, buyers, stock) = start(world, store_of(world));
     let mut looks = Vec::new();
     until("all is bought", || {
         let look = |buyer: &Address<_>| runtime.ask(*buyer, BuyerMessage::Look, LIMIT).wait().unwrap();
@@ -263,6 +342,8 @@ pub(crate) fn go_on(world: &Path, acknowledged: u64) -> u64 {
     });
     let bought: u64 = looks.iter().map(|(_, bought, _)| bought).sum();
     looks.iter().for_each(|(.., failed)| assert_eq!(*failed, Vec::<String>::new(), "each error is repeated"));
+    let taken = || runtime.ask(stock, StockMessage::Look, LIMIT).wait().unwrap();
+    assert_eq!(taken(), looks.iter().map(|(ordered, ..)| ordered / 3).sum::<u64>(), "each child has taken one thing");
     assert!(bought >= acknowledged, "{acknowledged} were acknowledged, and {bought} bought");
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
     store.close().unwrap();
