@@ -70,7 +70,7 @@ impl Process for Buyer {
                 Event::Message(BuyerMessage::Buy) => {
                     self.ordered += 1;
                     let order = || Order { number: self.ordered, stock: self.stock, timer: None, paid: None };
-                    let by_child = self.ordered % 3 == 0;
+                    let by_child = self.ordered.is_multiple_of(3);
                     self.open.push(if by_child { out.run(order()) } else { out.command(Buy(self.ordered)) });
                 }
                 Event::Message(BuyerMessage::Look(reply)) => {

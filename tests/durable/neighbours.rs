@@ -112,7 +112,7 @@ struct Pair {
 
 /// Whether the first one decides about the link of two citizens.
 pub(crate) fn decides(one: u32, other: u32) -> bool {
-    one != other && (one < other) == ((one + other) % 2 == 0)
+    one != other && (one < other) == (one + other).is_multiple_of(2)
 }
 
 impl Tie {
