@@ -267,26 +267,39 @@ impl Ring {
     }
 
     /// Drops the oldest frame, and those after it that are of no use without it. Returns whether there was one.
+    ///
+    /// They go at once, so that a copy that is made meanwhile begins with a snapshot, too.
     fn drop_oldest(&mut self) -> bool {
-        let has_one = self.length > 0;
-        if has_one {
-            self.drop_frame();
+        if self.length == 0 {
+            return false;
         }
-        while self.begins_with_snapshot && self.length > 0 && Head::of(self.words.get(self.first)).0.kind != SNAPSHOT {
-            self.drop_frame();
+        let frame = |number| Head::of(self.words.get(self.place(self.first, number)));
+        let mut count = frame(0).1;
+        while self.begins_with_snapshot && count < self.length {
+            let (head, size) = frame(count);
+            if head.kind == SNAPSHOT {
+                break;
+            }
+            count += size;
         }
-        has_one
+        self.drop_words(count);
+        true
     }
 
-    /// Drops the oldest frame. There is one.
+    /// Drops the oldest frame. There is one, and the ring may begin with any.
     #[inline]
     fn drop_frame(&mut self) {
-        let size = |place| Head::of(self.words.get(place)).1;
-        let count = if self.oldest > 0 { self.oldest } else { size(self.first) };
+        let count = if self.oldest > 0 { self.oldest } else { Head::of(self.words.get(self.first)).1 };
+        self.drop_words(count);
+    }
+
+    /// Drops so many words. They are the oldest frames.
+    #[inline]
+    fn drop_words(&mut self, count: usize) {
         self.words.drop_oldest(count);
         self.length -= count;
         self.first = self.place(self.first, count);
-        self.oldest = if self.length > 0 { size(self.first) } else { 0 };
+        self.oldest = if self.length > 0 { Head::of(self.words.get(self.first)).1 } else { 0 };
         self.has_dropped = true;
     }
 
@@ -340,6 +353,9 @@ pub(super) fn frames_of(words: &[u64]) -> impl Iterator<Item = (Head, &[u64])> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::words::Copied;
     use super::*;
 
     /// Adds a frame with this body.
@@ -430,5 +446,95 @@ mod tests {
             assert_eq!(frames.last().map(|last| last.1), Some(number), "nothing is lost at the end");
         }
         assert!(snapshots > 10, "{snapshots}");
+    }
+
+    #[test]
+    fn a_copy_begins_with_a_snapshot_while_the_ring_goes_on() {
+        let mut ring = Ring::new(1_000, Arc::new(Total::new(10_000)), true);
+        let (memory, is_over) = (ring.memory(), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..200_000_u64 {
+                    ring.begin([0, number]);
+                    ring.complete(Head { kind: STEP, last: 0 });
+                    if ring.wants_snapshot() {
+                        push(&mut ring, SNAPSHOT, &[1; 8]);
+                    }
+                }
+                is_over.store(1, Ordering::Relaxed);
+            });
+            while is_over.load(Ordering::Relaxed) == 0 {
+                let copied = memory.copy().frames;
+                let first = frames_of(&copied).next().map(|(head, words)| (head.kind, words[0]));
+                assert!(first.is_none_or(|first| first == (STEP, 0) || first.0 == SNAPSHOT), "{first:?}");
+            }
+        });
+    }
+
+    /// The frames that a ring has, by a simple rule.
+    struct Model {
+        frames: VecDeque<(u8, Vec<u64>)>,
+        limit: usize,
+        begins_with_snapshot: bool,
+        has_dropped: bool,
+    }
+
+    impl Model {
+        fn push(&mut self, kind: u8, words: Vec<u64>) {
+            let is_too_large = words.len() > self.limit;
+            let size = |frames: &VecDeque<(u8, Vec<u64>)>| frames.iter().map(|frame| frame.1.len()).sum::<usize>();
+            while !self.frames.is_empty() && (is_too_large || size(&self.frames) + words.len() > self.limit) {
+                self.frames.pop_front();
+                self.has_dropped = true;
+                while self.begins_with_snapshot && self.frames.front().is_some_and(|frame| frame.0 != SNAPSHOT) {
+                    self.frames.pop_front();
+                }
+            }
+            self.has_dropped |= is_too_large;
+            let is_useless =
+                self.begins_with_snapshot && kind != SNAPSHOT && self.frames.is_empty() && self.has_dropped;
+            if !is_too_large && !is_useless {
+                self.frames.push_back((kind, words));
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_whole_at_every_limit_however_their_words_come() {
+        for (limit, begins_with_snapshot) in (1..=40).flat_map(|limit| [(limit, false), (limit, true)]) {
+            let mut ring = Ring::new(limit * WORD, Arc::new(Total::new(10_000)), begins_with_snapshot);
+            let mut model = Model { frames: VecDeque::new(), limit, begins_with_snapshot, has_dropped: false };
+            let (mut word, mut random) = (0_u64, limit as u64);
+            for _ in 0..300 {
+                let mut next = || {
+                    word += 1;
+                    word
+                };
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let kind = if ring.wants_snapshot() && random >> 63 == 0 { SNAPSHOT } else { STEP };
+                let head = [0, next(), next(), next()];
+                ring.begin(head);
+                let mut words = head.to_vec();
+                // A bit for each part says whether it has one word or two.
+                for part in 0..(random >> 40) % 9 {
+                    if random >> part & 1 == 0 {
+                        let both = [next(), next()];
+                        ring.put_all(both);
+                        words.extend(both);
+                    } else {
+                        words.push(next());
+                        ring.put(words[words.len() - 1]);
+                    }
+                }
+                ring.complete(Head { kind, last: 0 });
+                words[0] = Head { kind, last: 0 }.word(words.len());
+                model.push(kind, words);
+                let frames: Vec<u64> = model.frames.iter().flat_map(|frame| frame.1.clone()).collect();
+                assert_eq!(ring.memory.copy(), Copied { frames: frames.clone(), open: Vec::new() }, "{limit}");
+                // The words are different ones, so the place of the writer is that of the readers.
+                let of_writer = (0..ring.length).map(|number| ring.words.get(ring.place(ring.first, number)));
+                assert_eq!(of_writer.collect::<Vec<_>>(), frames, "{limit}");
+            }
+        }
     }
 }
