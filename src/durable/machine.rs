@@ -128,7 +128,7 @@ pub(super) fn body_of<P: Durable>(
         outside: OutsideSeen::default(),
         sleeper: None,
         failed: None,
-        sight: Sight::default(),
+        sight: Sight::of_nobody(),
     };
     Made { body: (Box::new(Body { head, machine }), queued), needless }
 }

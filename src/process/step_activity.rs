@@ -89,13 +89,17 @@ pub(crate) struct Sight {
     reader: Reader,
 }
 
+// Recorded and durable processes have one each.
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Sight>() <= 4 * size_of::<u64>());
+
 /// The reader of a sight.
 enum Reader {
     Watchdog,
     /// The sight only says that there is a tap at the events of a step.
     Nobody,
     /// A simulation, which reads every activity.
-    Simulation(Log),
+    Simulation(Box<Log>),
 }
 
 /// The activities of a step in a simulation. The thread that adds them takes them, too. So most of them need no lock.
@@ -124,7 +128,7 @@ impl Default for Sight {
 impl Sight {
     /// A sight that keeps every activity.
     pub(crate) fn with_log() -> Sight {
-        Sight { reader: Reader::Simulation(Log::default()), ..Sight::default() }
+        Sight { reader: Reader::Simulation(Box::default()), ..Sight::default() }
     }
 
     /// A sight that nobody looks at. A step with a sight tells the tap of its events.
