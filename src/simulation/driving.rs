@@ -85,7 +85,10 @@ impl Shared {
             return Advanced::Moved;
         }
         let Some(place) = state.choose_place(now, is_due) else {
-            let next = [self.clock.next_due_here(), state.entries.next_later(), deadline.0];
+            let next_later = state.entries.next_later();
+            // The clock asks its watchers.
+            drop(guard);
+            let next = [self.clock.next_due_here(), next_later, deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
             self.clock.pass_to(next);
             return Advanced::Moved;
@@ -99,7 +102,7 @@ impl Shared {
             drop(guard);
             self.give_turn(turn, (true, true), None)
         } else {
-            let Some(chosen) = state.take(place, (now, self.start)) else { return Advanced::Moved };
+            let Some(chosen) = state.take(place, (now, self.start)) else { return Advanced::Rests };
             drop(guard);
             self.happen_within(chosen, true)
         };
@@ -405,7 +408,9 @@ impl State {
 
     /// Takes the entry out that was chosen.
     fn take(&mut self, place: usize, (now, start): (Instant, Instant)) -> Option<(Entry, Candidate)> {
-        let taken = self.entries.take(place)?;
+        let taken = self.entries.take(place);
+        debug_assert!(taken.is_some(), "a place beyond the candidates was chosen");
+        let taken = taken?;
         if self.recorder.is_recording() {
             let is_late = self.chooser.came_late();
             let elapsed = now.saturating_duration_since(start);
