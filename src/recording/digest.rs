@@ -30,7 +30,7 @@ pub(super) struct Buffers {
 const KEPT: usize = 4096;
 
 /// Returns the digest of the yields that are not performed yet. The content of a message counts if its type has a
-/// codec. Otherwise its type counts. `own` is the codec of the messages of the process.
+/// codec. Otherwise its type counts. `own` is the codec that `values` has for the type of the messages of the process.
 #[inline]
 pub(super) fn digest_of<M: Send + 'static>(
     out: &StepOutput,

@@ -34,6 +34,14 @@ pub(super) struct ProcessCodec<P: Process> {
     pub(super) snapshot: Option<fn(&P, &mut Vec<u8>)>,
 }
 
+impl<P: Process> ProcessCodec<P> {
+    /// The codec of messages of the same type that the process sends. It is the one that was registered last for the
+    /// type, as for all that is sent, and not always the one of the process.
+    pub(super) fn codec_of_sent(&self, values: &Values) -> Codec<P::Message> {
+        values.codec_of().unwrap_or(&self.message).clone()
+    }
+}
+
 /// A type of process that is recorded, with the type erased.
 pub(super) trait RecordedType: Any + Send + Sync {
     /// Replaces the machine of the body by one that records.
@@ -64,6 +72,7 @@ impl<P: Process> RecordedType for TypeRecorder<P> {
             writer: Some(Box::new(writer)),
             recordings: recordings.clone(),
             codec: self.0.clone(),
+            sent: self.0.codec_of_sent(&recordings.values),
             values: recordings.values.clone(),
             host: None,
             sight: Sight::of_nobody(),
@@ -115,6 +124,8 @@ struct Recorded<P: Process> {
     writer: Option<Box<Writer>>,
     recordings: Arc<Recordings>,
     codec: Arc<ProcessCodec<P>>,
+    /// The codec of messages of the same type that the process sends.
+    sent: Codec<P::Message>,
     values: Arc<Values>,
     /// Stands between the steps and the runtime. Made with the first step.
     host: Option<Arc<dyn Host>>,
@@ -205,7 +216,7 @@ impl<P: Process> Recorded<P> {
         let has_monitors = monitors != out.monitors;
         match kind(&result, out) {
             Some(kind) if !has_monitors && writer.replies.is_empty() && out.yields.is_empty() => {
-                let yields = digest_of(out, &self.codec.message, &self.values, &mut self.buffers);
+                let yields = digest_of(out, &self.sent, &self.values, &mut self.buffers);
                 if writer.end_plainly(kind, yields) {
                     self.snapshot_after(kind, &mut writer, typed);
                 }
@@ -226,7 +237,7 @@ impl<P: Process> Recorded<P> {
         writer: &mut Writer,
         (typed, out): (&Typed<P>, &StepOutput),
     ) {
-        let yields = kind.map_or(0, |_| digest_of(out, &self.codec.message, &self.values, &mut self.buffers));
+        let yields = kind.map_or(0, |_| digest_of(out, &self.sent, &self.values, &mut self.buffers));
         let (end, replies) = (end_of_kind(kind, out), std::mem::take(&mut writer.replies));
         let cause = if matches!(end, StepEnd::Panicked(_)) { SaveCause::Panicked } else { SaveCause::Failed };
         let wants_snapshot = writer.end(&End { end, yields, spawned: spawned_by(out), monitors, replies });

@@ -276,7 +276,7 @@ impl<P: Process> Replay<P> {
         let yields = if matches!(came, StepEnd::Failed(_) | StepEnd::Panicked(_)) {
             0
         } else {
-            digest_of(&self.out, &self.codec.message, &self.values, &mut Buffers::default())
+            digest_of(&self.out, &self.codec.codec_of_sent(&self.values), &self.values, &mut Buffers::default())
         };
         self.out.clear();
         drop_contained(self.out.failure.take());

@@ -18,14 +18,17 @@ pub(super) struct ValueCodec {
     name: &'static str,
     put: Arc<Put>,
     get: Arc<Get>,
+    /// The `Codec` of the type.
+    typed: Arc<dyn Any + Send + Sync>,
 }
 
 impl ValueCodec {
     pub(super) fn new<T: Send + 'static>(codec: Codec<T>) -> ValueCodec {
-        let gets = codec.clone();
+        let (gets, typed) = (codec.clone(), Arc::new(codec.clone()));
         ValueCodec {
             of: TypeId::of::<T>(),
             name: type_name::<T>(),
+            typed,
             put: Arc::new(move |value, to| value.downcast_ref().is_some_and(|value| codec.put(value, to))),
             get: Arc::new(move |bytes| gets.get(bytes).map(|value| Box::new(value) as _)),
         }
@@ -69,6 +72,11 @@ impl Values {
     /// The codec of this type. Those that a program has added last are the codecs of its messages.
     fn of(&self, of: TypeId) -> Option<&ValueCodec> {
         self.0.iter().rfind(|codec| codec.of == of)
+    }
+
+    /// The codec of this type, if there is one.
+    pub(super) fn codec_of<T: 'static>(&self) -> Option<&Codec<T>> {
+        self.of(TypeId::of::<T>())?.typed.downcast_ref()
     }
 
     /// Appends the value. Returns `false` if there is no codec for its type, or if the codec panics. Then nothing is

@@ -1,9 +1,10 @@
 //! Which processes are recorded, and from when to when.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use procession::recording::{Recorder, SaveCause, StepEnd};
+use procession::recording::{Codec, Input, Recordable, Recorder, SaveCause, StepEnd};
 use procession::{
     Address, EntryArgs, Event, Events, Exit, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult,
     Tag, Upgrade,
@@ -195,4 +196,53 @@ fn items_of_feeds_and_outputs_of_children_are_replayed() {
     let mut replay = opened(&saved.take()[0]).replay(&recorder, || Parent { child: None, sum: 0 }).unwrap();
     assert_eq!(replay.run().unwrap().unwrap().end, StepEnd::Done);
     assert_eq!(replay.process().unwrap().sum, 1_115);
+}
+
+/// Sends itself as many messages as a message says.
+struct Repeater;
+
+impl Process for Repeater {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            let Event::Message(count) = event else { return Ok(Step::Done(())) };
+            let me = out.own_address::<Repeater>();
+            (0..count).for_each(|_| out.send(me, 0));
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A codec that counts the numbers that it encodes, and adds this to them.
+fn counting(add: u64, count: &Arc<AtomicUsize>) -> Codec<u64> {
+    let count = count.clone();
+    let put = move |number: &u64, to: &mut Vec<u8>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        (number + add).encode(to);
+    };
+    Codec::new(put, move |bytes| Ok(Input::new(bytes).take::<u64>()? - add))
+}
+
+#[test]
+fn each_message_that_is_sent_has_the_codec_that_was_registered_last() {
+    let (saved, taken, sent) = (Saved::default(), Arc::default(), Arc::default());
+    let recorder = || {
+        let recorder = saved.recorder().save_at_end().process_with::<Repeater>(counting(0, &taken));
+        recorder.answer(counting(7, &sent))
+    };
+    let runtime = Runtime::builder().workers(1).recorder(recorder()).start().unwrap();
+    let repeater = runtime.spawn(Repeater).unwrap();
+    let mut counts = (0, 0);
+    for count in [1, 2, 1, 3] {
+        runtime.send(repeater.address(), count).unwrap();
+        runtime.wait_idle_timeout(Duration::from_secs(60)).unwrap();
+        counts = (counts.0 + 1 + count as usize, counts.1 + count as usize);
+        assert_eq!((taken.load(Ordering::Relaxed), sent.load(Ordering::Relaxed)), counts);
+    }
+    runtime.cancel(repeater.pid(), "over").unwrap();
+    wait(&repeater);
+    let recording = opened(&saved.take()[0]);
+    recording.replay(&recorder(), || Repeater).unwrap().run().unwrap();
 }
