@@ -159,10 +159,10 @@ thread_local! {
 }
 
 /// Sets the function that is called with the result of each [`Reply::send`] of the calling thread, and says what the
-/// sender is told.
+/// sender is told. Returns the one before it.
 #[inline]
-pub(crate) fn on_reply_sent(call: Option<OnReplySent>) {
-    SENT.set(call);
+pub(crate) fn on_reply_sent(call: Option<OnReplySent>) -> Option<OnReplySent> {
+    SENT.replace(call)
 }
 
 #[cfg(feature = "cluster")]

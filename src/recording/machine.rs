@@ -20,7 +20,7 @@ use crate::primitives::{Arc, AtomicUsize, Weak};
 use crate::process::entry::EntryPoint;
 use crate::process::event::Tap;
 use crate::process::host::Host;
-use crate::process::reply::on_reply_sent;
+use crate::process::reply::{OnReplySent, on_reply_sent};
 use crate::process::step_activity::Sight;
 use crate::process::{Pid, Process};
 use crate::sched::body::{Begun, Body, Head, Kind, LastWord, Machine, Ready, StepOutput, Stepped, Successor, Verdict};
@@ -184,6 +184,36 @@ pub(super) fn end_of_start(out: &StepOutput) -> StepEnd {
     end_of_kind(kind_of_start(out), out)
 }
 
+/// The things that a recorded step has replaced until it ends, or is unwound.
+struct Replaced<'a> {
+    /// The writer of the step, at its end.
+    writer: &'a mut Option<Box<Writer>>,
+    outer: Option<Box<Writer>>,
+    on_reply_sent: Option<OnReplySent>,
+    out: &'a mut StepOutput,
+    /// The host of the runtime, while the step has this one.
+    host: &'a mut Arc<dyn Host>,
+}
+
+impl<'a> Replaced<'a> {
+    #[inline]
+    fn by(writer: &'a mut Option<Box<Writer>>, out: &'a mut StepOutput, host: &'a mut Arc<dyn Host>) -> Replaced<'a> {
+        std::mem::swap(&mut out.reads, host);
+        let on_reply_sent = on_reply_sent(Some(note_reply));
+        let outer = set_writer(writer.take());
+        Replaced { writer, outer, on_reply_sent, out, host }
+    }
+}
+
+impl Drop for Replaced<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        *self.writer = set_writer(self.outer.take());
+        on_reply_sent(self.on_reply_sent);
+        std::mem::swap(&mut self.out.reads, self.host);
+    }
+}
+
 impl<P: Process> Recorded<P> {
     /// Records a step, or the start. `kind` returns the number of its end, unless it has failed.
     #[inline]
@@ -204,13 +234,12 @@ impl<P: Process> Recorded<P> {
         });
         writer.begin(head.tags, head.rare.as_ref().map_or(0, |rare| rare.draws), head.waits);
         let monitors = out.monitors.clone();
-        std::mem::swap(&mut out.reads, host);
-        on_reply_sent(Some(note_reply));
-        let outer = set_writer(Some(writer));
-        let result = run(typed, head, out, &self.sight);
-        let writer = set_writer(outer);
-        on_reply_sent(None);
-        std::mem::swap(&mut out.reads, host);
+        // After a panic of the runtime, the writer is dropped with this.
+        let mut writer = Some(writer);
+        let result = {
+            let replaced = Replaced::by(&mut writer, out, host);
+            run(typed, head, replaced.out, &self.sight)
+        };
         // It is gone if something panicked while it wrote.
         let Some(mut writer) = writer else { return result };
         let has_monitors = monitors != out.monitors;
@@ -410,4 +439,59 @@ pub(super) fn save_of(
 ) -> Result<Option<std::path::PathBuf>, super::recordings::SaveError> {
     let log = recordings.live.of(pid).ok_or(super::recordings::SaveError::NotRecorded(pid))?;
     recordings.save(&log, cause)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::super::recordings::{Setup, Sink};
+    use super::super::silent_host::SilentHost;
+    use super::*;
+    use crate::process::{Events, Step, StepResult};
+
+    struct Idle;
+
+    impl Process for Idle {
+        type Message = u64;
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<()> {
+            Ok(Step::Idle)
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_runtime_in_a_step_leaves_nothing_on_the_thread() {
+        let recordings = Arc::new(Recordings::new(Setup {
+            sink: Sink::Call(Arc::new(drop)),
+            version: String::new(),
+            ring: 1_000,
+            total: 1_000,
+            most_files: 1,
+            saves_at_end: false,
+            values: Values::default(),
+            renames: HashMap::new(),
+            on_save: None,
+        }));
+        let mut body: Ready = Box::new(Body { head: Head::new(Pid::FIRST), machine: Typed::alone(Idle, None) });
+        let codec = ProcessCodec::<Idle> { message: Codec::of(), snapshot: None };
+        TypeRecorder(Arc::new(codec)).record(&mut body, None, &recordings);
+        let Body { head, machine } = &mut *body;
+        let machine = (machine as &mut dyn Any).downcast_mut::<RecordedMachine<Idle>>().unwrap();
+        let recorded = machine.recorded.as_mut().unwrap();
+        let host: Arc<dyn Host> = Arc::new(SilentHost::default());
+        let mut out = StepOutput::new(host.clone());
+        // Of a step around this one.
+        on_reply_sent(Some(|sent| !sent));
+        let run = |_: &mut Typed<Idle>, _: &mut Head, out: &mut StepOutput, _: &Sight| {
+            assert!(!Arc::ptr_eq(&out.reads, &host) && on_reply_sent(Some(note_reply)).unwrap()(true));
+            panic!("as a bug of the runtime would");
+        };
+        let stepped = contain(|| recorded.step(&mut machine.typed, (head, &mut out), run, |(), _| None));
+        assert!(stepped.is_err());
+        assert!(set_writer(None).is_none() && recorded.writer.is_none(), "it is not recorded any more");
+        assert!(!on_reply_sent(None).unwrap()(true), "it is that of the step around");
+        assert!(Arc::ptr_eq(&out.reads, &host));
+    }
 }

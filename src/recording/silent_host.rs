@@ -12,7 +12,7 @@ use crate::timer::TimerId;
 
 /// A runtime without processes.
 #[derive(Default)]
-struct SilentHost {
+pub(super) struct SilentHost {
     clock: Clock,
 }
 
