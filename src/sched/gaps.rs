@@ -10,8 +10,10 @@ pub(super) struct Gaps {
 impl Gaps {
     /// Gaps of this average. Each `number` has other gaps.
     pub(super) fn new(average: u32, number: usize) -> Gaps {
-        // Any number but zero.
-        Gaps { average, random: (number as u32).wrapping_mul(2) | 1 }
+        // The upper half of the product depends on all bits, so the gaps of consecutive numbers differ from the first
+        // one on. A zero would stay a zero.
+        let product = (number as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Gaps { average, random: (product >> 32) as u32 | 1 }
     }
 
     /// The next gap: from 1 to twice the average less 1.

@@ -46,6 +46,7 @@ impl Outbox {
     /// Takes the messages of another outbox in place of those here, which were sent.
     #[cfg(feature = "durable")]
     pub(crate) fn replace_lanes(&mut self, other: Outbox) {
+        (0..self.lanes.len()).for_each(|lane| self.uncover(lane));
         (self.lanes, self.last) = (other.lanes, other.last);
     }
 

@@ -35,6 +35,12 @@ impl WaitSampler {
         WaitSampler { gaps: Gaps::new(one_in, number), clock }
     }
 
+    /// As `next_gap`, for the first one. It is shorter on average, as the rest of a gap that others began. So a sampler
+    /// of a few messages measures as many of them as one of many.
+    pub(crate) fn first_gap(&mut self) -> u32 {
+        self.gaps.next().min(self.gaps.next())
+    }
+
     /// The number of messages up to the next one that is measured, with it.
     pub(crate) fn next_gap(&mut self) -> u32 {
         self.gaps.next()
@@ -42,5 +48,21 @@ impl WaitSampler {
 
     pub(crate) fn clock(&self) -> &SinceStart {
         &self.clock
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samplers_of_one_message_each_measure_the_same_share_evenly() {
+        let clock = Clock::default();
+        let clock = SinceStart::new(clock.clone(), clock.now());
+        let measures = |number: &usize| WaitSampler::new(128, *number, clock.clone()).first_gap() == 1;
+        let measuring: Vec<usize> = (0..100_000).filter(measures).collect();
+        assert!((700..860).contains(&measuring.len()), "{}", measuring.len());
+        let longest = measuring.windows(2).map(|two| two[1] - two[0]).max();
+        assert!(longest < Some(2_000), "{longest:?}");
     }
 }

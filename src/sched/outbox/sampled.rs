@@ -20,16 +20,14 @@ pub(super) struct Sampling {
     // Boxed, because each is put in the place of a lane.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<SampledLane>>,
-    /// The lanes of nothing that were in the other covers.
-    nothing: Vec<Box<dyn Lane>>,
 }
 
 impl Outbox {
     /// Adds a sampler of the messages.
     pub(crate) fn with_sampler(self, sampler: Option<WaitSampler>) -> Outbox {
         let Some(mut sampler) = sampler else { return Outbox { unmeasured: u32::MAX, ..self } };
-        let unmeasured = sampler.next_gap();
-        let sampling = Sampling { sampler, spare: Vec::new(), nothing: Vec::new() };
+        let unmeasured = sampler.first_gap();
+        let sampling = Sampling { sampler, spare: Vec::new() };
         Outbox { sampling: Some(Box::new(sampling)), unmeasured, ..self }
     }
 
@@ -109,13 +107,16 @@ impl Outbox {
         let spare = self.sampling.as_mut().and_then(|sampling| sampling.spare.pop());
         let mut cover = match spare {
             Some(spare) => spare,
-            None => Box::new(SampledLane { lane: lane_of_nothing(), passed: 0, measured: SmallQueue::Empty, clock }),
+            None => {
+                let (lane, measured) = (lane_of_nothing(), SmallQueue::Empty);
+                Box::new(SampledLane { lane, nothing: None, passed: 0, measured, clock })
+            }
         };
         (cover.passed, cover.measured) = (0, measured);
         std::mem::swap(&mut cover.lane, lane);
         let nothing = std::mem::replace(lane, cover);
-        if let Some(sampling) = &mut self.sampling {
-            sampling.nothing.push(nothing);
+        if let Some(cover) = self.cover_of(at) {
+            cover.nothing = Some(nothing);
         }
     }
 
@@ -127,15 +128,14 @@ impl Outbox {
     /// Takes the cover off a lane, if it is covered. No message under it is to be measured any more.
     #[cold]
     pub(super) fn uncover(&mut self, at: usize) {
-        if self.cover_of(at).is_none() {
-            return;
-        }
-        let nothing = self.sampling.as_mut().and_then(|sampling| sampling.nothing.pop());
+        let Some(cover) = self.cover_of(at) else { return };
+        let nothing = cover.nothing.take();
         let Some((_, lane)) = self.lanes.get_mut(at) else { return };
         let covered = std::mem::replace(lane, nothing.unwrap_or_else(lane_of_nothing));
         if let Ok(mut cover) = (covered as Box<dyn Any>).downcast::<SampledLane>() {
             std::mem::swap(&mut cover.lane, lane);
             if let Some(sampling) = &mut self.sampling {
+                cover.measured = SmallQueue::Empty;
                 sampling.spare.push(cover);
             }
         }
@@ -150,6 +150,8 @@ fn lane_of_nothing() -> Box<dyn Lane> {
 /// A lane of which some messages are measured.
 struct SampledLane {
     lane: Box<dyn Lane>,
+    /// A lane of nothing, while this covers a lane.
+    nothing: Option<Box<dyn Lane>>,
     /// The number of messages that have left the lane.
     passed: u32,
     /// The numbers of the messages that are measured. The first that leaves the lane has the number 0.
@@ -366,5 +368,22 @@ mod tests {
         let waits = &mut mailbox.signals.as_mut().unwrap().waits;
         let moments: Vec<u64> = std::iter::from_fn(|| waits.take_before(3)).collect();
         assert_eq!(moments, [0, 0, 5_000_000_000]);
+    }
+
+    #[test]
+    #[cfg(feature = "durable")]
+    fn the_cover_of_a_lane_that_is_replaced_is_used_again() {
+        let mut outbox = sampling(1);
+        for _ in 0..1_000 {
+            let lane = outbox.push(1_u32);
+            outbox.sample([(lane, 1)].into_iter());
+            assert_eq!(outbox.lane(lane).fill(1, None, &mut Mailbox::<u32>::new(), None), Some(1));
+            outbox.replace_lanes(Outbox::default());
+        }
+        let lane = outbox.push_copies(1_u32, 10);
+        outbox.sample([(lane, 10)].into_iter());
+        outbox.replace_lanes(Outbox::default());
+        let spare = outbox.sampling.unwrap().spare;
+        assert!(matches!(&spare[..], [only] if matches!(only.measured, SmallQueue::Empty)));
     }
 }
