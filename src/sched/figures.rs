@@ -283,7 +283,7 @@ impl Default for Row {
 /// The number of types whose rows a worker finds without the directory, a power of two.
 const RECENT: usize = 8;
 
-/// The rows of types that a worker has stepped of late, each at a place that the address of its description gives.
+/// The rows of types that a worker has stepped of late. The address of its description gives each of them two places.
 #[derive(Default)]
 pub(super) struct RecentRows([Option<(&'static Kind, Arc<Row>)>; RECENT]);
 
@@ -291,17 +291,20 @@ impl RecentRows {
     /// The row of a type, if it is here.
     #[inline(always)]
     pub(super) fn get(&self, kind: &'static Kind) -> Option<&Row> {
-        match &self.0[RecentRows::at(kind)] {
-            Some((known, row)) if std::ptr::eq(*known, kind) => Some(row),
+        let place = RecentRows::at(kind);
+        match (&self.0[place], &self.0[place ^ 1]) {
+            (Some((known, row)), _) | (_, Some((known, row))) if std::ptr::eq(*known, kind) => Some(row),
             _ => None,
         }
     }
 
-    /// Puts the row of a type here, in the place of another one.
+    /// Puts the row of a type here. The one in its first place moves to the second.
     #[cold]
-    pub(super) fn add(&mut self, figures: &Figures, kind: &'static Kind) {
-        let place = figures.directory.place(kind);
-        self.0[RecentRows::at(kind)] = Some((kind, figures.row_at(place).clone()));
+    pub(super) fn add(&mut self, figures: &Figures, kind: &'static Kind) -> &Row {
+        let row = figures.row_at(figures.directory.place(kind)).clone();
+        let place = RecentRows::at(kind);
+        self.0.swap(place, place ^ 1);
+        &self.0[place].insert((kind, row)).1
     }
 
     /// Descriptions of types that are used together often lie beside each other.
@@ -603,6 +606,22 @@ mod tests {
         threads.into_iter().for_each(|thread| crate::wait::wait(thread).unwrap());
         let row = figures.look(0).unwrap();
         assert_eq!((row.recovered.get(), row.time.get(), row.wait.get()), (400_000, 2_800_000, 1_200_000));
+    }
+
+    #[test]
+    fn two_types_with_the_same_place_are_both_at_hand() {
+        let figures = Figures::new(Arc::new(Directory::new(0, (16, 128))), false);
+        let mut rows = RecentRows::default();
+        let kinds: Vec<_> = (0..100).map(|_| kind(|| "one")).collect();
+        let first = kinds[0];
+        let second = kinds[1..].iter().find(|kind| RecentRows::at(kind) == RecentRows::at(first)).unwrap();
+        for kind in [first, second, first, second] {
+            if rows.get(kind).is_none() {
+                rows.add(&figures, kind);
+            }
+        }
+        let rows = [first, second].map(|kind| rows.get(kind).map(std::ptr::from_ref));
+        assert_eq!(rows, [figures.look(0).map(std::ptr::from_ref); 2]);
     }
 
     #[test]

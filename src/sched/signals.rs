@@ -128,6 +128,10 @@ pub(crate) struct Signals {
     pub(crate) waits: WaitMarks,
 }
 
+// In bytes. Each question, and each message whose wait is measured, may allocate one.
+#[cfg(all(not(loom), target_pointer_width = "64"))]
+const _: () = assert!(size_of::<Signals>() <= 184);
+
 /// Fields that only processes with links or monitors need.
 #[derive(Default)]
 struct Related {

@@ -153,11 +153,12 @@ impl Own {
     #[inline(never)]
     fn returned_otherwise(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
         if let (Some(figures), Some(kind)) = (&self.view.counters.figures, self.observed.kind) {
-            let row = self.observed.rows.get(kind);
-            figures.stepped(row, kind, out, stepped);
-            if row.is_none() {
-                self.observed.rows.add(figures, kind);
-            }
+            let rows = &mut self.observed.rows;
+            let row = match rows.get(kind) {
+                Some(row) => row,
+                None => rows.add(figures, kind),
+            };
+            figures.stepped(Some(row), kind, out, stepped);
         }
         if self.observed.noted == self.steps {
             self.returned_noted(body, out, stepped);
@@ -179,6 +180,68 @@ impl Own {
         }
         if observed.marked == step {
             observed.waits.returned((figures, row), body, stepped);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::process::{Events, Process, Step, StepOutput, StepResult};
+    use crate::runtime::{MetricsOptions, Runtime};
+    use crate::sched::count::Count;
+    use crate::sched::search::Searcher as _;
+
+    /// Each of its steps takes a microsecond.
+    struct Microseconds<F>(F);
+
+    impl<F: FnMut() -> Step<()> + Send + 'static> Process for Microseconds<F> {
+        type Message = ();
+        type Output = ();
+
+        fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+            Ok((self.0)())
+        }
+    }
+
+    #[test]
+    fn looks_and_times_go_on_when_the_step_numbers_wrap() {
+        for time_one_in in [1_u32, 64] {
+            let manual = ManualClock::new();
+            let metrics = MetricsOptions::new().time_one_in(time_one_in as usize);
+            let (runtime, mut workers) = Runtime::builder().workers(1).clock(manual.clock()).metrics(metrics).by_hand();
+            let worker = &mut workers[0];
+            let first = u32::MAX - 40;
+            (worker.own.steps, worker.own.look_at, worker.own.observed.clock_at) = (first - 1, first, first);
+            worker.own.observed.timing = Some(Timing::new(time_one_in, 0, first));
+            let (view, mut steps) = (worker.own.view.clone(), 0_u64);
+            let process = Microseconds(move || {
+                let seen = view.since.load(Ordering::Relaxed);
+                assert!(steps * 1_000 - seen < u64::from(STEPS_A_LOOK_AT_THE_CLOCK) * 1_000, "step {steps}: {seen}");
+                manual.advance(Duration::from_micros(1));
+                steps += 1;
+                if steps == 400 { Step::Done(()) } else { Step::Continue }
+            });
+            let handle = runtime.spawn(process).unwrap();
+            while let Some(ready) = worker.at_hand() {
+                worker.take_up(ready);
+            }
+            assert!(handle.is_finished());
+            let mut timing = Timing::new(time_one_in, 0, first);
+            let timed = (0..400).filter(|step| {
+                let is_timed = timing.next == first.wrapping_add(*step);
+                is_timed.then(|| timing.begins(0));
+                is_timed
+            });
+            let timed = timed.count() as u64;
+            let row = worker.own.view.counters.figures.as_ref().and_then(|figures| figures.look(0)).unwrap();
+            assert!(timed > 3);
+            assert_eq!((row.steps.get(), row.time.get()), (400, timed * 1_000));
+            assert_eq!(row.times.iter().map(Count::get).sum::<u64>(), timed);
+            assert_eq!(row.waits.iter().map(Count::get).sum::<u64>(), 0);
         }
     }
 }
