@@ -454,7 +454,7 @@ mod tests {
         let (memory, is_over) = (ring.memory(), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for number in 0..200_000_u64 {
+                for number in 0..500_000_u64 {
                     ring.begin([0, number]);
                     ring.complete(Head { kind: STEP, last: 0 });
                     if ring.wants_snapshot() {
