@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use procession::config::Watchdog;
 use procession::observe::{Observer, ProcessIdentity, Snapshot};
 use procession::{Events, Exit, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use rand::rngs::Xoshiro256PlusPlus;
@@ -10,6 +11,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::common_sums::sums_agree;
 use crate::helpers::*;
 use crate::node::*;
+use crate::traces::Traces;
 
 /// Compares the sums.
 #[track_caller]
@@ -80,16 +82,23 @@ fn blocks(order: &Order) -> bool {
 #[test]
 fn of_each_message_that_a_worker_takes_the_wait_is_measured() {
     let mut measured_in_all = 0;
-    for seed in 0..10 {
+    for seed in 0..16 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let runtime = measured().workers(2).start().unwrap();
-        let recovers = seed % 2 == 0;
+        let builder = match seed % 4 {
+            1 => measured().watchdog(Watchdog::after(LIMIT)),
+            3 => measured().propagate(Traces::beginning_one_in(3)),
+            _ => measured(),
+        };
+        let runtime = builder.workers(2).start().unwrap();
+        let recovers = seed / 4 % 2 == 0;
         let mut pids: Vec<Pid> = (0..10).map(|_| runtime.spawn(Node::<0> { recovers }).unwrap().pid()).collect();
         pids.extend((0..10).map(|_| runtime.spawn(Node::<1> { recovers }).unwrap().pid()));
         for _ in 0..400 {
             let (to, order) = (pids[random.random_range(0..pids.len())], random_order(&mut random, &pids));
-            if !blocks(&order) {
-                drop(runtime.send(to, order));
+            match random.random_range(0..30) {
+                0 => drop(runtime.terminate(to)),
+                _ if blocks(&order) => {}
+                _ => drop(runtime.send(to, order)),
             }
         }
         let snapshot = quiet(&runtime);
