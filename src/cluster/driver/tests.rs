@@ -263,7 +263,7 @@ fn a_cut_is_a_down_on_both_sides_and_a_heal_an_up() {
 }
 
 #[test]
-fn the_thread_that_sends_is_woken_for_the_first_acknowledgement_and_not_for_each_batch() {
+fn the_thread_that_sends_is_not_woken_for_each_acknowledgement() {
     let mut world = world();
     let (_echo, far, notes) = world.echo();
     world.pass(Duration::from_millis(100), &mut || true);
@@ -287,7 +287,7 @@ fn the_thread_that_sends_is_woken_for_the_first_acknowledgement_and_not_for_each
 }
 
 #[test]
-fn a_window_and_a_credit_that_were_full_go_on_with_the_next_acknowledgement() {
+fn a_window_that_was_full_goes_on_with_the_next_acknowledgement() {
     let mut world = world();
     let (_echo, far, notes) = world.echo();
     let began = world.clock.clock().now();
