@@ -71,11 +71,11 @@ pub(crate) struct Letter {
     pub(crate) to: Pid,
     pub(crate) from: Option<Pid>,
     pub(crate) type_name: &'static str,
-    /// Most messages have none of it.
+    /// `None` for most messages: they have one receiver, and no context that is kept.
     pub(crate) more: Option<Arc<LetterMore>>,
 }
 
-/// The rest of a [`Letter`].
+/// The rare properties of a [`Letter`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LetterMore {
     /// The other receivers of a broadcast.
@@ -295,7 +295,7 @@ impl Connection {
     }
 
     /// The header with the context of a message, if the propagator can write it and the other node knows headers.
-    /// Otherwise, nothing is kept of the context: its bytes would count under no bound.
+    /// Otherwise, the letter does not keep the context: no bound would count its bytes.
     fn trace_header(&self, trace: &Context) -> Option<Vec<u8>> {
         if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }

@@ -85,8 +85,11 @@ impl Machine {
         self.peer.due().filter(|_| !rests)
     }
 
-    /// Whether `turn_out` is to be woken, because a frame of the peer was taken: there may be an acknowledgement to
-    /// send, or room for what waits. Most acknowledgements travel with the next items, or later, when it comes anyway.
+    /// Whether a frame of the peer that was just taken wakes the out thread.
+    ///
+    /// It does if there is a frame to send now (an acknowledgement, or items for which there is room again), or if the
+    /// machine is due before the thread wakes by itself. Most acknowledgements are sent with the next items, or when
+    /// the thread wakes by itself.
     fn wakes_out(&self, now: Duration) -> bool {
         let Some(out_at) = self.out_at else { return true };
         self.peer.has_frame(now) || self.due().is_some_and(|due| due < out_at)
@@ -111,8 +114,8 @@ struct Machine {
     is_seen: bool,
     /// When the peer is to be told the digest.
     compare_at: Duration,
-    /// The moment at which `turn_out` is called next, unless it is woken: what it has returned last. `None` while it
-    /// sends a frame.
+    /// The moment at which the out thread calls `turn_out` next, unless it is woken. `None` while the thread sends a
+    /// frame.
     out_at: Option<Duration>,
     arrived: VecDeque<Arrival>,
     /// The bytes of the frames among them.
@@ -353,7 +356,7 @@ impl PeerDriver {
         let has_batch = wakes_out && machine.peer.has_batch();
         drop(guard);
         if has_batch {
-            // It does not wait for decoders.
+            // The batch does not wait for decoders.
             (self.wake.outward)();
         }
         if is_overrun {

@@ -49,8 +49,10 @@ impl StoreCore {
         self.dead_rows((serial, number), stored, why)
     }
 
-    /// Reports the messages that wait for a process that has ended, and makes dead letters of them. Nothing is stored
-    /// of those that are settled: they were lost with an earlier life, or the rows that were read become dead letters.
+    /// Reports the messages that wait for a process that has ended, and makes dead letters of them.
+    ///
+    /// Settled messages are reported, but not stored: they were lost with an earlier life, or become dead letters with
+    /// the rows that were read.
     pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64, is_settled: impl Fn(u64, Life) -> bool) {
         let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
             residence.place = Place::Nobody;

@@ -232,7 +232,7 @@ impl<P: Durable> DurableMachine<P> {
     ) -> Stepped {
         self.next_kind = None;
         let trace = if out.outbox.has_traces() {
-            // For the road, the process goes on. If the step has panicked, the span has ended already.
+            // For the runtime, the process goes on. If the step has panicked, the span has ended already.
             end_span(StepEnd::Failed(&Exit::Failed(failure.clone())));
             take_failed()
         } else {

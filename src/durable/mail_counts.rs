@@ -2,17 +2,17 @@
 //!
 //! The tables count the entries that are written and removed, by their classes (`journal/entry_counts.rs`). A message
 //! is one entry of the class `MAIL` from its acceptance until it is stepped or becomes a dead letter. So a message that
-//! is stepped twice is removed twice, and one that vanishes is neither removed nor there.
+//! is stepped twice is removed twice. A lost message was written, and is neither removed nor in the tables.
 //!
 //! | a message | its record |
 //! |---|---|
 //! | is accepted | writes `MAIL` |
 //! | is stepped | removes `MAIL` |
 //! | becomes a dead letter | removes `MAIL`, and writes `DEAD` |
-//! | becomes one, without a row for it | removes `MAIL` and `UNSTORED` |
-//! | becomes one because its receiver is full | writes `DEAD`, and removes `FULL` |
+//! | becomes a dead letter that has no row | removes `MAIL` and `UNSTORED` |
+//! | becomes a dead letter because its receiver is full | writes `DEAD`, and removes `FULL` |
 //!
-//! Entries of the last two classes are never written. Their removals only count.
+//! Entries of the classes `UNSTORED` and `FULL` are never written. Their removals only count.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +22,12 @@ use super::rows::{DEAD, FULL, MAIL, UNSTORED};
 /// The number of messages that are read at once.
 const PAGE: usize = 1_000;
 
-/// The stored messages of a store, over its whole life: `accepted` is the sum of the others. Each sending of a dead
-/// letter again is accepted anew.
+/// Counts of the stored messages of a store, over its whole life.
 ///
-/// The counts of a store that was made by a version without them begin with the messages that waited when this version
-/// has opened it.
+/// `accepted` is the sum of the other three. A dead letter that is sent again is counted as accepted again.
+///
+/// If a version without these counts made the store, they begin with the messages that waited when this version opened
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailCounts {
@@ -40,7 +41,7 @@ pub struct MailCounts {
     pub queued: u64,
 }
 
-/// Counts the mail of these tables. The damage, if a message is missing or was taken twice.
+/// Counts the mail of these tables. Returns the damage if a message is missing or was taken twice.
 pub(super) fn count_mail(reader: &mut dyn Reader) -> Result<Result<MailCounts, Damage>, JournalError> {
     let counts = reader.name(COUNTS.0, COUNTS.1)?.and_then(|row| EntryCounts::read(&row)).unwrap_or_default();
     let (mut queued, mut after) = (0, (0, 0));

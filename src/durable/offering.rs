@@ -14,8 +14,8 @@ use crate::sched::mailbox::{AnyMailbox, Control, Envelope, Signal};
 use crate::sched::trace_marks::Context;
 
 impl<P: Durable> DurableMachine<P> {
-    /// Offers the events again that a failed step has taken, the traced one among them in its trace. Returns one that
-    /// cannot be read, and why.
+    /// Offers the events that a failed step has taken again. A traced event is offered in its trace. Returns an event
+    /// that cannot be read, and why.
     pub(super) fn offer_again(
         &mut self,
         taken: Taken,

@@ -287,7 +287,7 @@ pub enum Request {
         /// The number of the dead letter.
         number: u64,
     },
-    /// The counts of messages over the life of the store. The answer is a [`MailCounts`](super::MailCounts).
+    /// The counts of messages over the whole life of the store. The answer is a [`MailCounts`](super::MailCounts).
     Mail,
     /// Reads everything that is stored. The answer is an array of texts, one for each damaged place.
     Check,

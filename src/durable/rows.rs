@@ -628,7 +628,7 @@ pub(super) fn unstored(serial: u64, number: u64) -> Change {
     answered(serial, UNSTORED, number)
 }
 
-/// Counts a message as accepted whose receiver is full.
+/// Counts a message to a full receiver as accepted.
 pub(super) fn full(serial: u64, number: u64) -> Change {
     answered(serial, FULL, number)
 }

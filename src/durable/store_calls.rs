@@ -149,8 +149,9 @@ impl Store {
         self.operator().check()
     }
 
-    /// Counts the stored messages over the whole life of the store, up to what is on disk. It reads all messages that
-    /// wait. Meanwhile no process is loaded.
+    /// Counts the stored messages over the whole life of the store.
+    ///
+    /// It counts what is on disk. It reads all messages that wait. No process is loaded meanwhile.
     ///
     /// # Errors
     ///

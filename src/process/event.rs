@@ -169,7 +169,7 @@ impl<M> Kept<M> {
         self.feeds.iter_mut().for_each(|feeds| feeds.end_step());
     }
 
-    /// As `end_step`, if there is nothing but a tap. Otherwise nothing is done.
+    /// As `end_step`, if there is only a tap. Otherwise returns `false` and does nothing.
     #[inline]
     pub(crate) fn ends_with_tap_alone(&mut self) -> bool {
         let is_alone = self.tap.is_some() && self.feeds.is_none() && self.older.is_empty() && self.passed.is_empty();
@@ -328,7 +328,7 @@ impl<'a, M> Events<'a, M> {
     fn look_beside_kept(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
         let kept = self.kept.as_deref().filter(|_| self.mailbox.signals.is_none());
         if kept.is_some_and(|kept| kept.feeds.is_none() && kept.older.is_empty()) {
-            // The usual case of a recorded process: there are only messages.
+            // The usual case of a recorded process: its mailbox has only messages.
             return self.look_at_recorded(wanted);
         }
         self.look_into_kept(wanted)

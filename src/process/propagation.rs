@@ -143,7 +143,7 @@ thread_local! {
 }
 
 impl Stepped {
-    /// Drops what a step has left. Each destructor is the user's code.
+    /// Drops the span and the events of a step one by one: the user's code has each destructor.
     fn drop_each(self) {
         let Stepped { span, taken, deferred, .. } = self;
         drop_contained(span);
@@ -155,21 +155,21 @@ impl Stepped {
 /// Records which process the calling thread steps from now on.
 pub(crate) fn step_begins(pid: Pid, type_name: fn() -> &'static str, name: Option<&Arc<str>>) {
     let stepped = Stepped { process: Some((pid, type_name, name.cloned())), ..Stepped::default() };
-    // A step whose body was lost has left its span.
+    // A step whose body was lost did not end its span.
     STEPPED.replace(stepped).drop_each();
 }
 
 /// Runs `run`, which may step other processes on the calling thread. The step that runs now keeps its span.
 pub(crate) fn beside_step<R>(run: impl FnOnce() -> R) -> R {
-    struct Aside(Stepped);
+    struct RestoreGuard(Stepped);
 
-    impl Drop for Aside {
+    impl Drop for RestoreGuard {
         fn drop(&mut self) {
             STEPPED.replace(std::mem::take(&mut self.0)).drop_each();
         }
     }
 
-    let _aside = Aside(STEPPED.take());
+    let _restore = RestoreGuard(STEPPED.take());
     run()
 }
 
@@ -303,7 +303,7 @@ fn contained<R>(run: impl FnOnce() -> R) -> Option<R> {
     match contain(run) {
         Ok(result) => Some(result),
         Err(panic) => {
-            // At each power of two: a peer could have it panic at each frame.
+            // Logged at each power of two: a peer could make the propagator panic at each frame.
             let panics = PANICS.get() + 1;
             PANICS.set(panics);
             if panics.is_power_of_two() {

@@ -89,14 +89,14 @@ pub(crate) struct Sight {
     reader: Reader,
 }
 
-// Recorded and durable processes have one each.
+// Each recorded or durable process has a sight, so a sight is small.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Sight>() <= 4 * size_of::<u64>());
 
 /// The reader of a sight.
 enum Reader {
     Watchdog,
-    /// The sight only says that there is a tap at the events of a step.
+    /// No reader. The sight only says that a tap is to be notified of the events of a step.
     Nobody,
     /// A simulation, which reads every activity.
     Simulation(Box<Log>),
@@ -131,7 +131,7 @@ impl Sight {
         Sight { reader: Reader::Simulation(Box::default()), ..Sight::default() }
     }
 
-    /// A sight that nobody looks at. A step with a sight tells the tap of its events.
+    /// A sight without a reader. It only makes a step notify the tap of its events.
     pub(crate) fn of_nobody() -> Sight {
         Sight { reader: Reader::Nobody, ..Sight::default() }
     }
@@ -275,7 +275,7 @@ mod tests {
             sight.note(doing);
             assert_eq!(sight.read(), Some(doing));
         }
-        // All of them, those that need a lock, too.
+        // Also the activities that need the lock.
         let sight = Sight::with_log();
         for count in [0, 1, MOST_UNLOCKED, MOST_UNLOCKED + 1, all.len(), 2] {
             all[..count].iter().for_each(|doing| sight.note(*doing));

@@ -126,10 +126,10 @@ pub(super) fn put_list(bytes: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(bytes);
 }
 
-/// The word with fewer bytes than it has room for.
+/// The last word of a list of bytes, which has fewer bytes than a word.
 #[inline]
 pub(super) fn last_word(bytes: &[u8]) -> u64 {
-    // A copy of so few bytes would be a call.
+    // A copy of so few bytes would call `memcpy`.
     bytes.iter().rev().fold(0, |last, byte| last << 8 | u64::from(*byte))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn digest_of<M: Send + 'static>(
         digest.word(1);
         digest.pid(*to);
         digest.word(1);
-        // The codec of its own type need not be looked for.
+        // The codec of the process's own type needs no search.
         match out.outbox.next_of::<M>(*lane) {
             Some(message) => digest.own(message, own),
             None => digest.message(out, *lane, 0, true),
@@ -68,7 +68,7 @@ fn digest_of_many(out: &StepOutput, values: &Values, buffers: &mut Buffers) -> u
     places.clear();
     let mut digest = Digest { hash: FACTOR, values, bytes };
     digest.word(out.orders.len() as u64);
-    // Of very many yields, the packed ones count by their number.
+    // If there are very many yields, only the number of the packed ones counts.
     let is_all = !out.orders.has_slices();
     let orders = out.orders.newest();
     let mut others =

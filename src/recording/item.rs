@@ -236,7 +236,7 @@ impl StepEnd {
             end_kinds::FAILED => StepEnd::Failed(text.to_owned()),
             end_kinds::PANICKED => StepEnd::Panicked(text.to_owned()),
             kind => StepEnd::without_text(kind)
-                .ok_or(DecodeError::new("a step has come to something that this version does not know"))?,
+                .ok_or(DecodeError::new("a step has an end that this version does not know"))?,
         })
     }
 }

@@ -129,7 +129,7 @@ pub(super) struct Writer {
     pub(super) replies: Vec<bool>,
 }
 
-/// The number of the bit of the word with the draws that says whether the step was given no messages.
+/// The number of a bit in the word with the draws. The bit says whether the step was given no messages.
 const WAITS: u32 = 63;
 
 /// The last byte of the head of a step whose end has been encoded with the rest. Otherwise it is the number of its end.

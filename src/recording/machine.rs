@@ -35,8 +35,8 @@ pub(super) struct ProcessCodec<P: Process> {
 }
 
 impl<P: Process> ProcessCodec<P> {
-    /// The codec of messages of the same type that the process sends. It is the one that was registered last for the
-    /// type, as for all that is sent, and not always the one of the process.
+    /// The codec of sent messages of the same type. It is the codec that was registered last for the type, as for every
+    /// sent message. It may differ from the codec of the process.
     pub(super) fn codec_of_sent(&self, values: &Values) -> Codec<P::Message> {
         values.codec_of().unwrap_or(&self.message).clone()
     }
@@ -184,7 +184,7 @@ pub(super) fn end_of_start(out: &StepOutput) -> StepEnd {
     end_of_kind(kind_of_start(out), out)
 }
 
-/// The things that a recorded step has replaced until it ends, or is unwound.
+/// What a recorded step replaces. The destructor puts it back when the step ends or unwinds.
 struct Replaced<'a> {
     /// The writer of the step, at its end.
     writer: &'a mut Option<Box<Writer>>,
@@ -234,13 +234,13 @@ impl<P: Process> Recorded<P> {
         });
         writer.begin(head.tags, head.rare.as_ref().map_or(0, |rare| rare.draws), head.waits);
         let monitors = out.monitors.clone();
-        // After a panic of the runtime, the writer is dropped with this.
+        // If the runtime panics, this drops the writer.
         let mut writer = Some(writer);
         let result = {
             let replaced = Replaced::by(&mut writer, out, host);
             run(typed, head, replaced.out, &self.sight)
         };
-        // It is gone if something panicked while it wrote.
+        // There is none if a call panicked while it wrote.
         let Some(mut writer) = writer else { return result };
         let has_monitors = monitors != out.monitors;
         match kind(&result, out) {
@@ -280,7 +280,7 @@ impl<P: Process> Recorded<P> {
         }
     }
 
-    /// Writes the state down, unless the step was the last one.
+    /// Records the state, unless the step was the last one.
     #[cold]
     fn snapshot_after(&self, kind: u8, writer: &mut Writer, typed: &Typed<P>) {
         if matches!(kind, end_kinds::DONE | end_kinds::UPGRADE) {
@@ -482,7 +482,7 @@ mod tests {
         let recorded = machine.recorded.as_mut().unwrap();
         let host: Arc<dyn Host> = Arc::new(SilentHost::default());
         let mut out = StepOutput::new(host.clone());
-        // Of a step around this one.
+        // The call of a step around this one.
         on_reply_sent(Some(|sent| !sent));
         let run = |_: &mut Typed<Idle>, _: &mut Head, out: &mut StepOutput, _: &Sight| {
             assert!(!Arc::ptr_eq(&out.reads, &host) && on_reply_sent(Some(note_reply)).unwrap()(true));
@@ -490,7 +490,7 @@ mod tests {
         };
         let stepped = contain(|| recorded.step(&mut machine.typed, (head, &mut out), run, |(), _| None));
         assert!(stepped.is_err());
-        assert!(set_writer(None).is_none() && recorded.writer.is_none(), "it is not recorded any more");
+        assert!(set_writer(None).is_none() && recorded.writer.is_none(), "it is no longer recorded");
         assert!(!on_reply_sent(None).unwrap()(true), "it is that of the step around");
         assert!(Arc::ptr_eq(&out.reads, &host));
     }

@@ -50,13 +50,13 @@ pub(super) struct Ring {
     first: usize,
     /// The number of words of complete frames. They go on at the beginning of the memory.
     length: usize,
-    /// The number of words of the oldest frame. It is read when the frame before it goes, and so long before it is
-    /// needed, because it is mostly in no near cache. Zero: not read yet.
+    /// The number of words of the oldest frame. It is read when the frame before it is dropped. That is long before it
+    /// is needed, because it is usually in no near cache. Zero: not read yet.
     oldest: usize,
     /// The place of the first word of the open frame.
     head: usize,
-    /// The place of the next word of the open frame. Each word moves this field alone: two fields that are written one
-    /// by one would be read together, and so late.
+    /// The place of the next word of the open frame. Each word changes only this field: the compiler would read two
+    /// fields with one load, and the processor stalls if it has just written them with two stores.
     next: usize,
     /// The words from `next` up to here are free.
     stop: usize,
@@ -148,7 +148,7 @@ impl Ring {
         self.before + (self.next - self.from)
     }
 
-    /// The open frame has so many words, and goes on at this place.
+    /// Sets the number of words of the open frame, and the place at which it goes on.
     #[inline]
     fn go_on(&mut self, place: usize, open: usize) {
         (self.next, self.from, self.before) = (place, place, open);
@@ -225,7 +225,7 @@ impl Ring {
         }
         if self.length + self.open() == self.words.len() {
             if self.length > 0 && self.words.len() == self.limit && !self.begins_with_snapshot {
-                // The usual case: the ring has its size, and its oldest step goes.
+                // The usual case: the ring has its full size, and its oldest step is dropped.
                 self.drop_frame();
             } else if !self.make_words() {
                 return false;
@@ -235,7 +235,7 @@ impl Ring {
         true
     }
 
-    /// Makes a word free. Returns `false` if there can be none.
+    /// Frees a word. Returns `false` if it cannot.
     #[cold]
     #[inline(never)]
     fn make_words(&mut self) -> bool {
@@ -268,7 +268,7 @@ impl Ring {
 
     /// Drops the oldest frame, and those after it that are of no use without it. Returns whether there was one.
     ///
-    /// They go at once, so that a copy that is made meanwhile begins with a snapshot, too.
+    /// They are dropped together, so that a copy that is made meanwhile also begins with a snapshot.
     fn drop_oldest(&mut self) -> bool {
         if self.length == 0 {
             return false;
@@ -286,14 +286,14 @@ impl Ring {
         true
     }
 
-    /// Drops the oldest frame. There is one, and the ring may begin with any.
+    /// Drops the oldest frame. The ring has one, and may begin with any frame.
     #[inline]
     fn drop_frame(&mut self) {
         let count = if self.oldest > 0 { self.oldest } else { Head::of(self.words.get(self.first)).1 };
         self.drop_words(count);
     }
 
-    /// Drops so many words. They are the oldest frames.
+    /// Drops the oldest frames, which have this many words.
     #[inline]
     fn drop_words(&mut self, count: usize) {
         self.words.drop_oldest(count);
@@ -471,7 +471,7 @@ mod tests {
         });
     }
 
-    /// The frames that a ring has, by a simple rule.
+    /// A simple model of the frames that a ring has.
     struct Model {
         frames: VecDeque<(u8, Vec<u64>)>,
         limit: usize,
@@ -531,7 +531,7 @@ mod tests {
                 model.push(kind, words);
                 let frames: Vec<u64> = model.frames.iter().flat_map(|frame| frame.1.clone()).collect();
                 assert_eq!(ring.memory.copy(), Copied { frames: frames.clone(), open: Vec::new() }, "{limit}");
-                // The words are different ones, so the place of the writer is that of the readers.
+                // Each word is unique. So equal frames show that the writer and the readers agree about the places.
                 let of_writer = (0..ring.length).map(|number| ring.words.get(ring.place(ring.first, number)));
                 assert_eq!(of_writer.collect::<Vec<_>>(), frames, "{limit}");
             }

@@ -21,8 +21,8 @@ use crate::timer::TimerId;
 thread_local! {
     /// Writes the recording of the process that this thread steps, if it is recorded.
     ///
-    /// A thread that ends has none, because it ends outside of steps. So there is nothing to drop, and no access needs
-    /// to look whether it has been dropped.
+    /// A thread that ends has no writer, because it ends outside of steps. So the variable needs no destructor, and no
+    /// access has to check whether the destructor has run.
     static WRITER: Cell<Option<ManuallyDrop<Box<Writer>>>> = const { Cell::new(None) };
 }
 
@@ -36,7 +36,7 @@ pub(super) fn set_writer(writer: Option<Box<Writer>>) -> Option<Box<Writer>> {
 #[inline]
 fn write(write: impl FnOnce(&mut Writer)) {
     if let Some(writer) = WRITER.take() {
-        // Dropped if this panics.
+        // The writer is dropped if `write` panics.
         let mut writer = ManuallyDrop::into_inner(writer);
         write(&mut writer);
         let before = WRITER.replace(Some(ManuallyDrop::new(writer)));

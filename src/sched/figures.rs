@@ -280,10 +280,10 @@ impl Default for Row {
     }
 }
 
-/// The number of types whose rows a worker finds without the directory, a power of two.
+/// The number of types whose rows a worker finds without the directory. It is a power of two.
 const RECENT: usize = 8;
 
-/// The rows of types that a worker has stepped of late. The address of its description gives each of them two places.
+/// The rows of types that a worker has stepped recently. The address of its description gives each type two places.
 #[derive(Default)]
 pub(super) struct RecentRows([Option<(&'static Kind, Arc<Row>)>; RECENT]);
 
@@ -298,7 +298,7 @@ impl RecentRows {
         }
     }
 
-    /// Puts the row of a type here. The one in its first place moves to the second.
+    /// Puts the row of a type into its first place. The row in that place moves to the second.
     #[cold]
     pub(super) fn add(&mut self, figures: &Figures, kind: &'static Kind) -> &Row {
         let row = figures.row_at(figures.directory.place(kind)).clone();
@@ -307,7 +307,7 @@ impl RecentRows {
         &self.0[place].insert((kind, row)).1
     }
 
-    /// Descriptions of types that are used together often lie beside each other.
+    /// The first place of a type, by its address: descriptions of types that are used together are often neighbours.
     #[inline(always)]
     fn at(kind: &'static Kind) -> usize {
         std::ptr::from_ref(kind).addr() / align_of::<Kind>() % RECENT

@@ -137,7 +137,7 @@ impl Outbox {
         self.lanes.get(lane as usize)?.1.look(place)
     }
 
-    /// Looks at the next message of a lane. `None` if it is for another type, or no plain one.
+    /// The next message of a lane. `None` if it has another type, or is not a plain message.
     #[inline]
     pub(crate) fn next_of<M: Send + 'static>(&self, lane: u32) -> Option<&M> {
         let (_, lane) = self.lanes.get(lane as usize)?;

@@ -177,7 +177,8 @@ pub(super) fn tell_of_freed<H: Executor>(road: &Road, executor: &mut H, body: &R
 /// Counts the messages that a failed step had taken as dead letters. They are gone already.
 fn lost<H: Executor>(road: &Road, executor: &mut H, body: &Ready, taken: u32) {
     executor.let_go();
-    // A step that has taken a traced message has taken no other one. One that has taken a traced answer has taken none.
+    // A step that has taken a traced message has taken no other message. A step that has taken a traced answer has
+    // taken no message.
     let (context, _) = road.propagator.as_ref().and_then(|_| take_failed()).unzip();
     for _ in 0..taken {
         let type_name = (body.machine.kind().message_name)();

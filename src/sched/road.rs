@@ -309,8 +309,7 @@ impl Road {
         self.outside.figures.as_ref().is_some_and(|figures| figures.is_next_measured())
     }
 
-    /// Marks the last message of an open mailbox, if it is measured. It has entered at this moment, and not before the
-    /// caller had the lock.
+    /// Marks the last message of an open mailbox, if it is measured. Its wait begins now, when the caller has the lock.
     #[inline]
     pub(crate) fn mark_wait(&self, mailbox: &mut dyn AnyMailbox, is_measured: bool) {
         if is_measured {

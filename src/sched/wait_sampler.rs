@@ -35,13 +35,13 @@ impl WaitSampler {
         WaitSampler { gaps: Gaps::new(one_in, number), clock }
     }
 
-    /// As `next_gap`, for the first one. It is shorter on average, as the rest of a gap that others began. So a sampler
-    /// of a few messages measures as many of them as one of many.
+    /// As `next_gap`, for the first gap. It is shorter on average, as if the sampler began in the middle of a gap. So
+    /// a sampler of a few messages measures the same share of them as a sampler of many.
     pub(crate) fn first_gap(&mut self) -> u32 {
         self.gaps.next().min(self.gaps.next())
     }
 
-    /// The number of messages up to the next one that is measured, with it.
+    /// The number of messages up to the next measured one, including it.
     pub(crate) fn next_gap(&mut self) -> u32 {
         self.gaps.next()
     }

@@ -78,9 +78,9 @@ pub(super) struct Own {
     held: Option<Vec<Ready>>,
     /// Microseconds since the start of the runtime, when the clock was read last.
     now: u64,
-    /// The number of steps that have begun, and so that of the step in hand.
+    /// The number of steps that have begun, which is the number of the current step.
     pub(super) steps: u32,
-    /// The step that begins with a look at the clock, or with more.
+    /// The next step that begins with a look: see `observed`.
     look_at: u32,
     /// The step of its own at which it last looked at another worker.
     pub(super) looked_at: u32,
@@ -320,7 +320,7 @@ impl Own {
         }
     }
 
-    /// Shows others the process whose step begins.
+    /// Shows other threads the process whose step begins.
     #[inline]
     fn shows_step_of(&mut self, pid: Pid) {
         self.backlog = 0;

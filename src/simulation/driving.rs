@@ -222,7 +222,7 @@ impl Shared {
             self.deliver_held(|pair| (pair.0, pair.1) == (runtime, pid));
         }
         executor.spoils = fault == Some(What::Panic);
-        // Another step may be in hand on this thread: it drives a world, or waits in one.
+        // This thread may be in another step: one that runs a simulation, or one of a world that waits.
         let after = as_step(is_step, || beside_step(|| contain(|| turn(engine, &mut executor, out, body))));
         let after = after.unwrap_or_else(|panic| {
             body_lost(engine, &mut executor, out, pid, panic);
@@ -327,7 +327,7 @@ struct BegunTurn {
     runtime: usize,
     /// The number of the turn of the process, from zero.
     nth: u32,
-    /// `None` if all are in use.
+    /// `None` if all contexts of the runtime are in use.
     context: Option<Box<TurnContext>>,
     formatter: Option<Arc<TraceFormatter>>,
 }
@@ -343,7 +343,7 @@ struct EndedTurn {
 }
 
 impl State {
-    /// Begins a turn of a process of the runtime with this number. In a blocking step, which is no step here, it may
+    /// Begins a turn of a process of the runtime with this number. `is_step` is false for a blocking step, which may
     /// wait.
     #[inline(always)]
     fn begin_turn(
@@ -390,13 +390,13 @@ impl State {
         }
     }
 
-    /// Takes the entry out that is next. Processes that were woken from outside have been gathered.
+    /// Removes the next entry and returns it. The caller has gathered the processes that were woken from outside.
     fn choose(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
         let place = self.choose_place(now, is_due)?;
         self.take(place, (now, start))
     }
 
-    /// Chooses the entry that is next, and counts its turn. Returns its place.
+    /// Chooses the next entry, and counts its turn. Returns its place.
     fn choose_place(&mut self, now: Instant, is_due: bool) -> Option<usize> {
         self.bring_due(now, is_due);
         if self.entries.is_empty() {
@@ -406,7 +406,7 @@ impl State {
         Some(if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) })
     }
 
-    /// Takes the entry out that was chosen.
+    /// Removes the chosen entry and returns it.
     fn take(&mut self, place: usize, (now, start): (Instant, Instant)) -> Option<(Entry, Candidate)> {
         let taken = self.entries.take(place);
         debug_assert!(taken.is_some(), "a place beyond the candidates was chosen");
@@ -433,7 +433,7 @@ impl State {
 
     /// Whether only connections have done anything for some time, and have anything to do.
     fn is_quiet(&self, now: Instant) -> bool {
-        // Mostly the first look says that it is not.
+        // The first condition is usually false.
         self.entries.begins_with_connection()
             && now.saturating_duration_since(self.busy_at) >= QUIET
             && (self.entries.has_late() || !self.entries.is_empty())

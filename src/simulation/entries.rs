@@ -128,10 +128,10 @@ impl Entries {
         self.candidates.push_back(candidate);
     }
 
-    /// Takes an entry out if it is a turn: the body, the number of its runtime, and the number of the turn. As
-    /// [`take`](Self::take) otherwise.
+    /// As [`take`](Self::take), for an entry that is a turn. Returns the body, the number of its runtime, and the
+    /// number of the turn. Returns `None` for another entry, and removes nothing.
     ///
-    /// Inlined, so that the parts of an entry are not stored one by one to be read together.
+    /// Inlined: otherwise, the parts of an entry are stored one by one and then loaded together, which is slow.
     #[inline(always)]
     pub(super) fn take_turn(&mut self, place: usize) -> Option<(Ready, usize, u32)> {
         if !matches!(self.entries.get(place), Some(Entry::Turn(..))) {

@@ -150,7 +150,7 @@ fn a_message_of_a_durable_process_to_a_full_one_is_a_dead_letter() {
 
 /// Full receivers, dead letters that are sent again, and ends with more mail than is stored.
 #[test]
-fn messages_of_every_fate_are_counted_over_the_runs() {
+fn messages_with_every_outcome_are_counted_over_all_runs() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
     let counts = |store: &Store| {
         let counts = store.mail_counts().unwrap();

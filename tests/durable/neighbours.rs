@@ -216,7 +216,7 @@ impl Ties {
     pub(crate) fn question(&mut self, question: Question, peers: &[Address<Note>], out: &mut StepOutput) {
         let Question { from, number, hops, how, reply } = question;
         if !self.seen.heard.insert((from, number, hops)) {
-            wrong(format!("question {number} of {from} is heard twice"));
+            wrong(format!("question {number} of {from} arrives twice"));
         }
         match how {
             How::Keep | How::Late => self.kept.push((number, reply)),
@@ -381,7 +381,7 @@ pub(crate) enum PartnerMessage {
 }
 
 impl Partner {
-    /// One that nobody has run.
+    /// A partner without a parent.
     pub(crate) fn alone() -> Partner {
         Partner { number: 0, parent: None }
     }

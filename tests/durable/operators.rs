@@ -33,13 +33,13 @@ fn orders<R>(call: impl FnOnce(&mut Orders) -> R) -> R {
     outside(|outside| call(&mut outside.orders))
 }
 
-/// Whether the program is to be killed behind orders that were just acknowledged: once for each place, in some
-/// programs.
+/// Whether the program is to be killed after orders that were just acknowledged. Some programs are killed once at each
+/// place.
 pub(crate) fn is_killed_behind(program: u64, place: u64) -> bool {
     draw(program, place, 13, 2) == 0 && orders(|orders| orders.killed.insert(place))
 }
 
-/// Answers the payments that wait for it. Returns whether one of the answers is on disk.
+/// Answers the payments that wait for an answer. Returns whether one of the answers is on disk.
 pub(crate) fn answer_later(store: &Store) -> bool {
     let before = orders(|orders| orders.answered.len());
     let waiting: Vec<_> = outside(|outside| outside.later.iter().copied().collect());

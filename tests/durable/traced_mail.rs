@@ -18,13 +18,13 @@ use crate::traces::{Span, Traces};
 use crate::wait::{LIMIT, advance_until, until};
 use crate::worker::{end, kill};
 
-/// The trouble that the carriers of a test meet. Each test has its own.
+/// What the next steps of the carriers do, for each test: one of the values below.
 static TROUBLES: [AtomicU8; 6] = [const { AtomicU8::new(0) }; 6];
 
 const GOES_ON: u8 = 0;
 const FAILS: u8 = 1;
 const PANICS: u8 = 2;
-/// The step waits until it is to go on. It says `WAITS` meanwhile.
+/// The step waits for `GOES_ON`. Meanwhile the value is `WAITS`.
 const IS_TO_WAIT: u8 = 3;
 const WAITS: u8 = 4;
 

@@ -42,7 +42,7 @@ impl Command for Watched {
     type Output = ();
 }
 
-/// Has a future and a command. Its second step ends as it is told to.
+/// Has a future and a command. Its second step is done, fails or recovers, as `ends` says.
 struct Owner {
     ends: Option<Ending>,
     is_new: bool,
@@ -94,7 +94,7 @@ impl Process for Owner {
 }
 
 #[test]
-fn the_things_of_a_process_end_in_order() {
+fn a_process_that_ends_or_recovers_drops_its_parts_in_order() {
     worlds("ends", |world| {
         let callbacks = Arc::<Mutex<Vec<(CancelCallback, Responder<()>)>>>::default();
         let runtime = world.start(builder().handler(move |command: Watched, done: Responder<()>| {
@@ -155,7 +155,7 @@ fn the_numbers_of_a_failed_step_are_not_drawn_again() {
     .check();
 }
 
-/// Looks at the counts of the runtime in a few steps. `sees` is called with them.
+/// Calls `sees` with the runtime in a few steps.
 fn onlooker(
     runtime: WeakRuntime,
     mut sees: impl FnMut(&Runtime) + Send + 'static,

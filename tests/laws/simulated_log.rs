@@ -78,7 +78,7 @@ fn a_recovery_is_logged_once_and_after_the_observer() {
     .check();
 }
 
-/// Panics when the span of a step ends that has asked for it.
+/// Panics once, at the next exit from a span, if it is asked to.
 struct Hostile {
     is_asked: Arc<AtomicBool>,
 }

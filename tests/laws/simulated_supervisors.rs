@@ -1,4 +1,4 @@
-//! Small worlds about supervisors: requests that fail, children whose mailbox is full, and wrong specifications.
+//! Small worlds about supervisors: requests that fail, children with full mailboxes, and invalid specifications.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,7 +126,7 @@ fn a_supervisor_asks_a_full_child_again() {
     assert!(is_found.load(Ordering::SeqCst), "in no world the child was full");
 }
 
-/// Gives a supervisor what it cannot work with.
+/// Makes the specification of a supervisor invalid.
 type Change = fn(SupervisorBuilder, ChildSpec) -> SupervisorBuilder;
 
 #[test]

@@ -18,7 +18,7 @@ pub fn peak_kib() -> Option<u64> {
     resident_kib().map(|_| system("VmHWM:"))
 }
 
-/// From here on, the peak of this program is counted anew. See proc(5), `clear_refs`.
+/// Resets the peak of the resident memory of this program. See proc(5), `clear_refs`.
 pub fn forget_peak() {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
 }

@@ -118,7 +118,7 @@ impl End {
     fn turns_out(&mut self, frame: &mut Vec<u8>) -> bool {
         let woken = self.woken_out.load(crate::primitives::Ordering::Relaxed);
         match self.driver.turn_out(frame) {
-            // It comes back at once.
+            // The thread calls `turn_out` again at once.
             Outward::Frame => true,
             Outward::Until(until) => {
                 (self.seen_out, self.sleeps_until) = (woken, until);

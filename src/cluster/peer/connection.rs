@@ -56,8 +56,7 @@ pub(super) struct Connection<T> {
     stalled_since: Option<Duration>,
     opening_since: Duration,
     acknowledge_at: Option<Duration>,
-    /// While batches come, the next tick is due soon. So nobody has to be woken for each batch that may be acknowledged
-    /// late.
+    /// While batches come, the next tick is due soon. So a batch that may be acknowledged late wakes no thread.
     batches_until: Duration,
     tick_again_at: Option<Duration>,
     /// The acknowledgement and the grant that the peer was told last.

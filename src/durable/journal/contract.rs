@@ -85,8 +85,10 @@ pub trait Log: Send + std::fmt::Debug {
 /// Copies tables into a folder.
 pub type CopyTables = Box<dyn FnOnce(&Path) -> Result<(), JournalError> + Send>;
 
-/// The tables of a journal. They count the entries that they apply, in the row of a name of class 255. After an error
-/// they are broken, as the log is.
+/// The tables of a journal.
+///
+/// They count the entries that they apply, in the row of a name of class 255. After an error they are broken, as the
+/// log is.
 pub trait Tables: Send + std::fmt::Debug {
     /// Brings the tables up to this record, or up to the last one of the log. Returns the position that they have.
     ///

@@ -1,10 +1,10 @@
-//! How often the entries of each class were written and removed, over the life of a store.
+//! How often the entries of each class were written and removed, over the whole life of a store.
 //!
 //! The tables count the records that they apply, and store the counts with their mark. So the counts are those of the
-//! records up to the mark, however often an application was interrupted and repeated. No commit takes part in this.
+//! records up to the mark, however often an application was interrupted and repeated. A commit does not count.
 //!
-//! Counts that another version has left behind, or that cannot be read, begin again: with the rows that the tables have
-//! then.
+//! Counts begin again with the rows of the tables if another version has applied records, or if the counts cannot be
+//! read.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl EntryCounts {
         }
     }
 
-    /// The counts of an earlier row, and of the records from its mark on. `rows` counts the entries that the tables
-    /// have with these records.
+    /// The sum of the counts in an earlier row and of these counts, which are those of the records behind its mark.
+    /// `rows` counts the entries that the tables have with these records.
     pub(super) fn after<E>(
         &self,
         (applied, row): (Position, Option<NameRow>),

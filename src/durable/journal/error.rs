@@ -118,7 +118,7 @@ pub enum Damage {
     #[error("the mark of the tables cannot be read")]
     Mark,
     /// Messages are missing, or were taken twice.
-    #[error("the store has accepted {accepted} messages, of which {taken} were taken, and {queued} wait")]
+    #[error("messages are missing or were taken twice: {accepted} accepted, {taken} taken, {queued} waiting")]
     Mail {
         /// Messages that the store has accepted.
         accepted: u64,

@@ -16,8 +16,8 @@ const FEW: usize = 8;
 /// The sampler of an outbox, and the covers of its lanes, which are used again.
 pub(super) struct Sampling {
     sampler: WaitSampler,
-    /// The covers that cover nothing. The lane in each is a lane of nothing.
-    // Boxed, because each is put in the place of a lane.
+    /// The covers that are not in use. Each has an empty lane in it.
+    // Boxed, because a cover replaces a boxed lane.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<SampledLane>>,
 }
@@ -41,8 +41,8 @@ impl Outbox {
         passes
     }
 
-    /// Has the messages measured whose turn it is. These are all deliveries of the step, in order: a lane, and a
-    /// number of its next messages.
+    /// Chooses the messages of a step that are measured. `deliveries` has all deliveries of the step in order. Each has
+    /// a lane and the number of its messages.
     #[cold]
     pub(crate) fn sample(&mut self, deliveries: impl Iterator<Item = (u32, u32)>) {
         let (mut few, mut many);
@@ -69,10 +69,10 @@ impl Outbox {
         self.measure(lane, 0, count);
     }
 
-    /// Has those of the next messages of a lane measured whose turn it is, after the `first`.
+    /// Chooses the messages of a delivery that are measured. `first` messages of the step for this lane came before it.
     fn measure(&mut self, lane: u32, first: u32, count: u32) {
         let Some(sampling) = &mut self.sampling else {
-            // None is, and the count has come to its end.
+            // Without a sampler, no message is measured. The countdown begins again.
             self.unmeasured = u32::MAX;
             return;
         };
@@ -98,7 +98,7 @@ impl Outbox {
 
     fn cover(&mut self, at: usize, mut measured: SmallQueue<u32>, clock: SinceStart) {
         match self.cover_of(at) {
-            // It covers the lane for this step.
+            // This cover was made in the same step.
             Some(cover) if cover.passed == 0 => return cover.measured.append(&mut measured),
             Some(_) => self.uncover(at),
             None => {}
@@ -108,7 +108,7 @@ impl Outbox {
         let mut cover = match spare {
             Some(spare) => spare,
             None => {
-                let (lane, measured) = (lane_of_nothing(), SmallQueue::Empty);
+                let (lane, measured) = (empty_lane(), SmallQueue::Empty);
                 Box::new(SampledLane { lane, nothing: None, passed: 0, measured, clock })
             }
         };
@@ -125,13 +125,13 @@ impl Outbox {
         (&mut **lane as &mut dyn Any).downcast_mut()
     }
 
-    /// Takes the cover off a lane, if it is covered. No message under it is to be measured any more.
+    /// Takes the cover off a lane, if it has one. The cover measures no further message.
     #[cold]
     pub(super) fn uncover(&mut self, at: usize) {
         let Some(cover) = self.cover_of(at) else { return };
         let nothing = cover.nothing.take();
         let Some((_, lane)) = self.lanes.get_mut(at) else { return };
-        let covered = std::mem::replace(lane, nothing.unwrap_or_else(lane_of_nothing));
+        let covered = std::mem::replace(lane, nothing.unwrap_or_else(empty_lane));
         if let Ok(mut cover) = (covered as Box<dyn Any>).downcast::<SampledLane>() {
             std::mem::swap(&mut cover.lane, lane);
             if let Some(sampling) = &mut self.sampling {
@@ -142,15 +142,15 @@ impl Outbox {
     }
 }
 
-/// A lane for messages that do not exist. It holds the place of a lane.
-fn lane_of_nothing() -> Box<dyn Lane> {
+/// A lane without messages. It fills the place of a lane.
+fn empty_lane() -> Box<dyn Lane> {
     Box::new(LaneOf::<Infallible>::new(VecDeque::new()))
 }
 
 /// A lane of which some messages are measured.
 struct SampledLane {
     lane: Box<dyn Lane>,
-    /// A lane of nothing, while this covers a lane.
+    /// The empty lane, while this covers a lane.
     nothing: Option<Box<dyn Lane>>,
     /// The number of messages that have left the lane.
     passed: u32,

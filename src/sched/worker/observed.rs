@@ -1,17 +1,20 @@
 //! The steps of a worker for figures by type, for a watchdog, and for traces.
 //!
-//! Each step has a number. Most steps have nothing but counts: when they begin, the worker compares this number with
-//! that of the step at which it looks at the clock next, and when they return, with that of the last step about which
-//! something was noted. With a watchdog, or with traces, each step begins with a look.
+//! Each step has a number. For most steps, the worker only counts. When such a step begins, the worker compares its
+//! number with that of the next step that begins with a *look*. When it returns, the worker compares its number with
+//! that of the last step about which something was noted.
+//!
+//! In a look, the worker reads the clock if it is time, and prepares the step for the watchdog and for traces. With a
+//! watchdog, or with traces, each step begins with a look.
 //!
 //! | at the beginning of a step | noted for its return |
 //! |---|---|
 //! | it is timed | when it began |
 //! | its messages have marks | the marks, which are taken out of the mailbox |
-//! | a watchdog looks, or the step may have a span | that it does |
+//! | there is a watchdog, or the step may have a span | that there is more to do |
 //!
-//! A step may begin and not return: its process is ended, or its body is lost. Then the next step has another number,
-//! so nothing that was noted counts for it.
+//! A step may begin and not return: its process is ended, or its body is lost. The next step has another number, so
+//! the notes about the lost step do not count for it.
 
 use super::Own;
 use crate::pid::Pid;
@@ -22,12 +25,12 @@ use crate::sched::figures::{RecentRows, Timing};
 use crate::sched::road::Road;
 use crate::sched::step_waits::StepWaits;
 
-/// The clock is read once in this many steps at least, so that the times that others see are not too old.
+/// A worker reads the clock at least once in this many steps. So the times that other threads see are recent.
 const STEPS_A_LOOK_AT_THE_CLOCK: u32 = 32;
 
-/// The state of a worker that steps are observed with.
+/// The state with which a worker observes its steps.
 pub(super) struct Observed {
-    /// The type of the step in hand.
+    /// The type of the current step.
     pub(super) kind: Option<&'static Kind>,
     rows: RecentRows,
     /// The last step whose return is to be handled.
@@ -38,7 +41,7 @@ pub(super) struct Observed {
     timing: Option<Timing>,
     /// The marks of messages whose waits are measured, during a step.
     waits: StepWaits,
-    /// The step that these are the marks of.
+    /// The step to which the marks belong.
     marked: u32,
     /// Whether each step begins with a look.
     looks_always: bool,
@@ -61,7 +64,7 @@ impl Observed {
 }
 
 impl Own {
-    /// As `shows_step_of`, for a step whose beginning others see in time, that is timed, watched, or in a trace.
+    /// As `shows_step_of`, for a step that may be timed, watched or traced, or at which the clock is to be read.
     #[inline(never)]
     pub(super) fn begins_with_a_look(&mut self, pid: Pid, body: &mut Ready) {
         self.road.prepare_span(body);
@@ -73,7 +76,7 @@ impl Own {
         self.shows_step_of(pid);
         if self.is_watched {
             self.beat += 1;
-            // Ordering: Release, so that a look that sees this beat sees the process of the step.
+            // Ordering: Release, so that a watchdog that sees this beat sees the process of the step.
             self.view.beat.store(self.beat, Ordering::Release);
         }
     }
@@ -105,7 +108,7 @@ impl Own {
         }
     }
 
-    /// Takes the marks out of a mailbox that has some. There may be marks of messages that came since the step began.
+    /// Takes the marks out of a mailbox that has some. Some may belong to messages that came since the step began.
     #[cold]
     pub(super) fn takes_marks(&mut self, body: &mut Ready) {
         let observed = &mut self.observed;
@@ -118,7 +121,7 @@ impl Own {
         }
     }
 
-    /// Puts the marks back of a step that does not take place.
+    /// Puts the marks of a step that does not take place back into the mailbox.
     pub(super) fn puts_marks_back(&mut self, body: &mut Ready) {
         if self.observed.marked == self.steps {
             self.observed.waits.put_back(body);
@@ -128,7 +131,7 @@ impl Own {
     /// Handles the return of a step for the figures, and all that was noted about it.
     #[inline(never)]
     pub(super) fn returned_observed(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
-        // The other calls are the last ones of this function. So the usual case saves no registers.
+        // The calls that are not inlined are tail calls, so the usual case saves no registers.
         if !self.counts_by_type(out, stepped) {
             return self.returned_otherwise(body, out, stepped);
         }
@@ -137,7 +140,7 @@ impl Own {
         }
     }
 
-    /// Counts a step with nothing unusual, and its messages. Otherwise it returns false, and has counted nothing.
+    /// Counts a step with nothing unusual, and its messages. Otherwise returns `false` and counts nothing.
     #[inline]
     fn counts_by_type(&mut self, out: &mut StepOutput, stepped: Stepped) -> bool {
         let Some(row) = self.observed.kind.and_then(|kind| self.observed.rows.get(kind)) else { return false };
@@ -149,7 +152,7 @@ impl Own {
         is_usual
     }
 
-    /// As `returned_observed`, for a step that is counted in other ways, or for no figures.
+    /// As `returned_observed`, for a step with something unusual, or without figures.
     #[inline(never)]
     fn returned_otherwise(&mut self, body: &mut Ready, out: &mut StepOutput, stepped: Stepped) {
         if let (Some(figures), Some(kind)) = (&self.view.counters.figures, self.observed.kind) {
