@@ -47,8 +47,15 @@ impl Observer for Notes {
     }
 }
 
+/// A second subscriber, which is nobody's default. If there were one alone, `tracing` would ask the default subscriber
+/// of the thread that comes to a place of the log first. That may be a thread of another test, which has none.
+fn second_subscriber() -> tracing::Dispatch {
+    tracing::Dispatch::new(Hostile { is_asked: Arc::default() })
+}
+
 #[test]
 fn a_recovery_is_logged_once_and_after_the_observer() {
+    let _second = second_subscriber();
     worlds("the log of a recovery", |world| {
         let records = Arc::<Mutex<Vec<String>>>::default();
         let recorder = Recorder { level: Level::WARN, records: records.clone(), check: |_| () };
@@ -166,6 +173,7 @@ fn asker(to: Address<Letter>, got: Log<String>) -> impl Process<Message = (), Ou
 
 #[test]
 fn a_process_whose_body_is_lost_ends_as_far_as_it_can() {
+    let _second = second_subscriber();
     worlds("lost bodies", |world| {
         let is_asked = Arc::<AtomicBool>::default();
         with_default(Hostile { is_asked: is_asked.clone() }, || {
