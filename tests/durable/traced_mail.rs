@@ -18,7 +18,7 @@ use crate::traces::{Span, Traces};
 use crate::wait::{LIMIT, advance_until, until};
 use crate::worker::{end, kill};
 
-/// What the next steps of the carriers do, for each test: one of the values below.
+/// The behaviour of the next steps of the carriers, for each test: one of the values below.
 static TROUBLES: [AtomicU8; 6] = [const { AtomicU8::new(0) }; 6];
 
 const GOES_ON: u8 = 0;
