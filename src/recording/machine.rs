@@ -184,7 +184,7 @@ pub(super) fn end_of_start(out: &StepOutput) -> StepEnd {
     end_of_kind(kind_of_start(out), out)
 }
 
-/// The values that a recorded step replaces. The destructor puts it back when the step ends or unwinds.
+/// The values that a recorded step replaces. The destructor puts them back when the step ends or unwinds.
 struct Replaced<'a> {
     /// The writer of the step, at its end.
     writer: &'a mut Option<Box<Writer>>,
