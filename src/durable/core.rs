@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::answer_type::AnswerTypes;
+use super::burial::Buried;
 use super::coding::{Format, Run};
 use super::command_type::CommandType;
 use super::contract::{Durable, Stored};
@@ -503,14 +504,15 @@ impl StoreCore {
             Given::Stored(mail) => drop_contained(mail.message),
             Given::Dead(mail, reason) => {
                 let serial = self.number_of(to).unwrap_or_default();
-                let changes = self.dead_letter(serial, &mail, reason);
+                let (changes, begun) = (self.dead_letter(serial, &mail, reason), usize::from(mail.is_stored()));
+                let buried = Buried { life: mail.life, changes, begun };
                 let questions = mail.questions();
-                bury(&core.road, type_name, to, mail, reason);
                 let why = match reason {
                     DeadLetterReason::WrongType => WhyNoReply::WrongType(serial),
                     _ => WhyNoReply::Ended(serial),
                 };
-                self.give_up(core, serial, changes, (&questions, why));
+                self.give_up(core, serial, buried, (&questions, why));
+                bury(&core.road, type_name, to, mail, reason);
             }
         }
     }

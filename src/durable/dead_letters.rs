@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::burial::Buried;
 use super::core::StoreCore;
 use super::journal::{Change, Record};
 use super::repair::NotRepaired;
@@ -49,36 +50,59 @@ impl StoreCore {
         self.dead_rows((serial, number), stored, why)
     }
 
-    /// Reports the messages that wait for a process that has ended, and makes dead letters of them.
-    ///
-    /// Settled messages are reported, but not stored: they were lost with an earlier life, or become dead letters with
-    /// the rows that were read.
-    pub(super) fn becomes_nobody(&self, core: &Arc<Core>, serial: u64, is_settled: impl Fn(u64, Life) -> bool) {
+    /// Reports the messages that wait for a process that has ended, and makes dead letters of them. Nothing is stored
+    /// of those that are settled: they were lost with an earlier life, or the rows that were read become dead letters.
+    pub(super) fn becomes_nobody(
+        &self,
+        core: &Arc<Core>,
+        serial: u64,
+        life: Life,
+        is_settled: impl Fn(u64, Life) -> bool,
+    ) {
+        let is_settled = |mail: &Mail| mail.number.is_some_and(|number| is_settled(number, mail.life));
         let (waiting, requests, needless) = self.residency.enter(serial, |residence| {
             residence.place = Place::Nobody;
             let needless = residence.outside.forget_all();
-            (std::mem::take(&mut residence.waiting), std::mem::take(&mut residence.requests), needless)
+            let waiting = std::mem::take(&mut residence.waiting);
+            residence.burial.begin(waiting.iter().filter(|mail| mail.is_stored() && !is_settled(mail)).count());
+            (waiting, std::mem::take(&mut residence.requests), needless)
         });
         drop_contained(needless);
         self.refuse_repairs(serial, &NotRepaired::NoSuchProcess);
         self.replies.give_up(serial, &[]);
         let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
         let over = |(number, ..): (u64, Life, StoredRequest)| rows::answered(serial, REQUESTS, number);
-        let mut changes: Vec<Change> = requests.into_iter().map(over).collect();
+        let mut all = Buried { life, changes: requests.into_iter().map(over).collect(), begun: 0 };
         for mail in waiting {
             let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
-            if mail.number.is_some_and(|number| is_settled(number, mail.life)) {
+            if is_settled(&mail) {
                 bury(&core.road, name, to, mail, DeadLetterReason::Ended);
                 continue;
             }
             let (questions, changed) = (mail.questions(), self.dead_letter(serial, &mail, DeadLetterReason::Ended));
-            match questions.is_empty() {
-                true => changes.extend(changed),
-                false => self.give_up(core, serial, changed, (&questions, WhyNoReply::Ended(serial))),
+            let begun = usize::from(mail.is_stored());
+            if questions.is_empty() && mail.life <= life {
+                all.changes.extend(changed);
+                all.begun += begun;
+            } else {
+                let one = Buried { life: life.max(mail.life), changes: changed, begun };
+                self.give_up(core, serial, one, (&questions, WhyNoReply::Ended(serial)));
             }
             bury(&core.road, name, to, mail, DeadLetterReason::Ended);
         }
-        self.remove(changes);
+        self.give_up(core, serial, all, (&[], WhyNoReply::Ended(serial)));
+    }
+
+    /// The fate of a record with dead letters of this process is known. Removes the residence if it was kept for them.
+    pub(super) fn settle_burial(&self, serial: u64) {
+        self.residency.forget_if(serial, |residence| {
+            let is_settled = |(life, position)| self.tail.is_settled(life, position);
+            residence.burial.settle(is_settled);
+            let is_asleep = || matches!(residence.place, Place::Asleep) && residence.is_empty();
+            (residence.is_needless_nobody() || is_asleep() && residence.outside.is_empty())
+                && residence.burial.is_over()
+                && residence.left_behind.is_none_or(is_settled)
+        });
     }
 
     /// The questions in messages that a process has not taken, and that its last step does not take either.

@@ -4,6 +4,7 @@ use std::any::{TypeId, type_name};
 use std::collections::HashSet;
 use std::time::Duration;
 
+use super::burial::Buried;
 use super::children::begin_child;
 use super::coding::Format;
 use super::command_steps;
@@ -106,6 +107,13 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
     Ok((resident, Box::new(move |local, without: &HashSet<u64>| body_of(store, made_for, loaded, (local, without)))))
 }
 
+impl Found {
+    /// Takes the messages of another type.
+    fn take_wrong_mail(&mut self) -> Vec<(u64, StoredMail)> {
+        self.mail.extract_if(.., |(_, mail)| !mail.kinds.contains(&self.row.kind)).collect()
+    }
+}
+
 /// The rows of a process.
 enum Read {
     Found(Box<Found>),
@@ -151,16 +159,16 @@ impl StoreCore {
         }
         // A process of the life of a rewind would not be called to leave.
         let Some(life) = self.tail.open_life() else { return self.load_later(&core, serial) };
-        let (left_behind, outside) = self.residency.enter(serial, |residence| {
+        let (awaited, is_open, outside) = self.residency.enter(serial, |residence| {
             residence.outside.is_changed = false;
-            (residence.left_behind, self.view_outside(residence))
+            (residence.awaited(life), residence.burial.is_open(), self.view_outside(residence))
         });
         let ending = outside.ending(self.run);
         drop_contained(outside);
-        if let Some((left_in, position)) = left_behind
-            && left_in == life
-            && position > self.tail.released()
-        {
+        if is_open {
+            return self.start_load(&core, serial);
+        }
+        if let Some(position) = awaited.filter(|position| *position > self.tail.released()) {
             let me = self.me.clone();
             let again = move |fate| {
                 let Some(me) = me.upgrade() else { return };
@@ -207,7 +215,13 @@ impl StoreCore {
             }
         };
         found.outside = ending;
-        self.residency.enter(serial, |residence| residence.count_mail(&found.mail));
+        let is_behind = self.residency.enter(serial, |residence| {
+            residence.count_mail(&found.mail);
+            residence.is_behind((life, through))
+        });
+        if is_behind {
+            return self.start_load(&core, serial);
+        }
         if self.carry_out(&core, &found, life) {
             return;
         }
@@ -226,7 +240,7 @@ impl StoreCore {
             self.follow_unread(&core, &found);
             return self.unreadable(serial, Some((life, through)));
         }
-        let refused_mail = self.refuse_wrong_mail(&core, &mut found);
+        let wrong = found.take_wrong_mail();
         self.complete_questions(&mut found);
         let Some(me) = self.me.upgrade() else { return };
         let loaded = self.commands_of(&found).map_err(Unreadable::from);
@@ -235,6 +249,7 @@ impl StoreCore {
             Ok(loaded) => loaded,
             Err(Unreadable { error, event }) => {
                 tell_log(|| tracing::error!(serial, kind = kind.name, %error, "a durable process cannot be read"));
+                found.mail.extend(wrong);
                 if found.is_to_end(self.run) {
                     return self.end_unread(&core, found, through);
                 }
@@ -252,6 +267,7 @@ impl StoreCore {
                 };
             }
         };
+        let refused_mail: HashSet<u64> = wrong.iter().map(|(number, _)| *number).collect();
         let known: HashSet<u64> = found.mail.iter().map(|(number, _)| *number).collect();
         let (mut ready, mut given, mut again) = (None, Vec::new(), false);
         let (mut make, mut refused, mut is_full, mut needless) = (Some(make), None, false, Vec::new());
@@ -260,8 +276,7 @@ impl StoreCore {
             if !matches!(residence.place, Place::Loading) {
                 return;
             }
-            let is_behind = |(left_in, position)| left_in == life && position > through;
-            if self.tail.life() != life || residence.left_behind.is_some_and(is_behind) {
+            if self.tail.life() != life || residence.is_behind((life, through)) {
                 // The rows that were read may be older than those on disk now.
                 again = true;
                 return;
@@ -329,6 +344,7 @@ impl StoreCore {
         let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
         given.into_iter().for_each(|(name, given)| self.finish(&core, to, name, given));
         if let Some(mut body) = ready {
+            self.refuse_mail(&core, (serial, life), wrong);
             self.set_timers(&core, &mut body, &found.timers);
             self.limit_questions(&core, &resident, &found.questions);
             self.give_requests(&core, &resident, &mut body, &found);
@@ -341,29 +357,21 @@ impl StoreCore {
         }
     }
 
-    /// Removes messages of another type. Their sender could not know the type while the process was asleep. Returns
-    /// their numbers.
-    fn refuse_wrong_mail(&self, core: &Arc<Core>, found: &mut Found) -> HashSet<u64> {
-        let Found { serial, row, mail, .. } = found;
-        let (right, wrong) = std::mem::take(mail).into_iter().partition(|(_, mail)| mail.kinds.contains(&row.kind));
-        *mail = right;
-        let wrong: Vec<(u64, StoredMail)> = wrong;
-        let to = self.ticket(*serial).unwrap_or(core.road.table.nobody());
+    /// Removes messages of another type. Their sender could not know the type while the process was asleep. The process
+    /// is in memory, and has not begun its first turn. So no other load reads them meanwhile.
+    fn refuse_mail(&self, core: &Arc<Core>, (serial, life): (u64, Life), wrong: Vec<(u64, StoredMail)>) {
+        let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
         for (_, mail) in &wrong {
             let from = mail.from.and_then(|from| self.run.read(from));
             let letter = DeadLetter { from, ..DeadLetter::new(to, DeadLetterReason::WrongType) };
             self.tell_stored(core, mail.trace.as_deref(), &letter);
         }
-        let mut changes = Vec::new();
-        for (number, mail) in &wrong {
-            let rows = self.dead_rows((*serial, *number), mail.clone(), WhyDead::WrongType);
-            match mail.questions.is_empty() {
-                true => changes.extend(rows),
-                false => self.give_up(core, *serial, rows, (&mail.questions, WhyNoReply::WrongType(*serial))),
-            }
+        for (number, mail) in wrong {
+            let questions = mail.questions.clone();
+            let changes = self.dead_rows((serial, number), mail, WhyDead::WrongType);
+            let buried = Buried { life, changes, begun: 0 };
+            self.give_up(core, serial, buried, (&questions, WhyNoReply::WrongType(serial)));
         }
-        self.remove(changes);
-        wrong.into_iter().map(|(number, _)| number).collect()
     }
 
     /// Reports a stored message as a dead letter, in its trace.
@@ -434,9 +442,11 @@ impl StoreCore {
             if !matches!(residence.place, Place::Loading) {
                 return None;
             }
-            let is_later = residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
+            // In a later life, messages may wait that no look at these rows has to do with.
+            let is_later = self.tail.life() != life || residence.is_behind((life, through));
             if !is_later {
                 residence.place = Place::Nobody;
+                residence.burial.begin(mail.len());
             }
             Some(is_later)
         });
@@ -447,7 +457,8 @@ impl StoreCore {
             Some(false) => {}
         }
         let is_dead = |number| mail.iter().any(|(other, _)| *other == number);
-        self.becomes_nobody(core, serial, |number, of| of != life && !stored.contains(&number) || is_dead(number));
+        let is_settled = |number, of| of < life && !stored.contains(&number) || is_dead(number);
+        self.becomes_nobody(core, serial, life, is_settled);
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
@@ -456,12 +467,13 @@ impl StoreCore {
         }
         // Its questions have ended with it.
         self.count_late(answers.len() as u64);
-        self.remove(answers.into_iter().map(|tag| rows::answered(serial, ANSWERS, tag)).collect());
+        self.remove_in(life, answers.into_iter().map(|tag| rows::answered(serial, ANSWERS, tag)).collect());
         // A kill has come before they were dead letters.
         for (number, mail) in mail {
             let questions = mail.questions.clone();
             let changes = self.dead_rows((serial, number), mail, WhyDead::Ended);
-            self.give_up(core, serial, changes, (&questions, WhyNoReply::Ended(serial)));
+            let buried = Buried { life, changes, begun: 1 };
+            self.give_up(core, serial, buried, (&questions, WhyNoReply::Ended(serial)));
         }
         self.residency.forget(serial);
         true
@@ -474,7 +486,7 @@ impl StoreCore {
             // A request to end may have come after the look at its rows.
             let is_to_end = std::mem::take(&mut residence.requests).iter().any(is_end);
             // So may the order of a parent that has ended.
-            let is_later = |(life, through)| residence.left_behind.is_some_and(|(of, at)| of == life && at > through);
+            let is_later = |read| residence.is_behind(read);
             let is_given = residence.outside.is_changed;
             let is_ordered = is_to_end || is_given || !residence.repairs.is_empty() || read.is_some_and(is_later);
             residence.place = if is_ordered { Place::Loading } else { Place::Unreadable };

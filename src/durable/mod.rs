@@ -18,6 +18,7 @@ mod answering;
 mod applying;
 mod begin_options;
 mod beginning;
+mod burial;
 mod children;
 #[cfg(feature = "sqlite")]
 mod closed;

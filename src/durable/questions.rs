@@ -26,6 +26,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::burial::Buried;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
 use super::held::Sorted;
@@ -123,45 +124,41 @@ impl StoreCore {
         Ok(Err(why.error(|serial| self.ticket(serial))?))
     }
 
-    /// Stores changes that leave these questions without an answer, and tells their askers. They are in messages to
-    /// this process, which are on disk, and which no step takes. No residence is locked. If the record is refused or
-    /// lost, the process is looked at again.
+    /// Stores dead letters of this process. Their questions have no answer, and their askers are told so. No residence
+    /// is locked. If the record is refused or lost, and if there are questions, the process is looked at again.
     pub(super) fn give_up(
         &self,
         core: &Arc<Core>,
         serial: u64,
-        changes: Vec<Change>,
+        Buried { life, changes, begun }: Buried,
         (questions, why): (&[QuestionKey], WhyNoReply),
     ) {
-        if questions.is_empty() {
-            return self.remove(changes);
+        if changes.is_empty() && questions.is_empty() {
+            return;
         }
-        let life = self.tail.life();
         let mut notices: Vec<Notice> = questions.iter().map(|key| self.no_reply(*key, why)).collect();
-        let me = self.me.clone();
-        let again = move || {
-            if let Some((me, core)) = me.upgrade().and_then(|me| Some((me.clone(), me.core()?))) {
+        let (me, is_asked) = (self.me.clone(), !questions.is_empty());
+        let waiter = Box::new(move |fate| {
+            let Some(me) = me.upgrade() else { return };
+            me.settle_burial(serial);
+            if let Some(core) = me.core().filter(|_| is_asked && fate == Fate::Lost) {
                 me.look_again(&core, serial);
             }
-        };
-        let redo = again.clone();
-        let waiter = Box::new(move |fate| {
-            if fate == Fate::Lost {
-                redo()
-            }
         });
-        let told = self.with_residences(questions.iter().map(|key| key.asker), |serials, locked| {
+        let told = self.with_residences(questions.iter().map(|key| key.asker).chain([serial]), |serials, locked| {
             notices.retain(|notice| notice.is_open(life, (serials, locked)));
             let mut record = Record { changes };
-            for notice in &notices {
-                record.changes.push(notice.change().ok()?);
+            let all = notices.iter().try_for_each(|notice| notice.change().map(|change| record.changes.push(change)));
+            let record = all.ok().and_then(|()| EncodedRecord::new(&record).ok());
+            let position = record.and_then(|record| self.tail.append(life, &record, Some(waiter)).ok());
+            if let Ok(own) = serials.binary_search(&serial) {
+                locked[own].burial.appended(begun, position.map(|position| (life, position)));
             }
-            let position = self.tail.append(life, &EncodedRecord::new(&record).ok()?, Some(waiter)).ok()?;
-            Some(self.notify_all(core, &mut notices, (serials, locked), (life, position)))
+            Some(self.notify_all(core, &mut notices, (serials, locked), (life, position?)))
         });
         self.keep_for_now();
-        if told.is_none() {
-            again();
+        if told.is_none() && is_asked {
+            self.look_again(core, serial);
         }
         for (to, key, notified) in told.into_iter().flatten() {
             self.notified(core, life, (to, to), key, notified);

@@ -218,7 +218,7 @@ impl StoreCore {
             }
         };
         let is_ended = self.residency.enter(serial, |residence| {
-            if residence.left_behind.is_some_and(|(of, position)| of == life && position > through) {
+            if residence.is_behind((life, through)) {
                 return false;
             }
             let Ok(position) = self.tail.append(life, &record, Some(Box::new(told))) else { return false };
@@ -251,7 +251,7 @@ impl StoreCore {
         }
         // Only now: an end that is lost leaves no dead letters.
         let is_stored = |number| found.entries.contains(&(rows::MAIL, number));
-        self.becomes_nobody(core, serial, |number, of| of != found.life || is_stored(number));
+        self.becomes_nobody(core, serial, found.life, |number, of| of < found.life || is_stored(number));
         self.tell_dead(core, found, dead);
         let exit = found.end_of_one_terminated(self.run);
         let told = exit.exit(self.run);

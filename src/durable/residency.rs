@@ -7,6 +7,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 
+use super::burial::Burial;
 use super::coding::Format;
 use super::journal::Position;
 use super::open_questions::OpenQuestions;
@@ -56,6 +57,8 @@ pub(super) struct Residence {
     pub(super) requests: Vec<(u64, Life, StoredRequest)>,
     /// The links to ordinary processes, besides the table of relations.
     pub(super) outside: OutsideLinks,
+    /// Its messages that become dead letters.
+    pub(super) burial: Burial,
 }
 
 /// Where a process is.
@@ -94,6 +97,11 @@ pub(super) struct Mail {
 }
 
 impl Mail {
+    /// Whether a record has it.
+    pub(super) fn is_stored(&self) -> bool {
+        self.number.is_some() && self.stored.is_some()
+    }
+
     /// The stored questions whose replies it has.
     pub(super) fn questions(&self) -> Vec<QuestionKey> {
         self.stored.as_ref().map_or(Vec::new(), |stored| stored.questions.clone())
@@ -403,9 +411,7 @@ impl Residency {
     /// Removes the residence of a process that does not exist, as the tables have shown. A residence that a sender has
     /// just made stays.
     pub(super) fn forget(&self, serial: u64) {
-        self.forget_if(serial, |residence| {
-            matches!(residence.place, Place::Nobody) && residence.waiting.is_empty() && residence.outside.is_empty()
-        });
+        self.forget_if(serial, |residence| residence.is_needless_nobody() && residence.burial.is_over());
     }
 
     /// Removes the residence of a process of which nothing is known in memory.
@@ -415,14 +421,15 @@ impl Residency {
                 && residence.is_empty()
                 && residence.outside.is_empty()
                 && residence.left_behind.is_none()
+                && residence.burial.is_over()
         });
     }
 
-    pub(super) fn forget_if(&self, serial: u64, is_needless: impl FnOnce(&Residence) -> bool) {
+    pub(super) fn forget_if(&self, serial: u64, is_needless: impl FnOnce(&mut Residence) -> bool) {
         let mut shard = lock(&self.shards[serial as usize % SHARDS]);
         let Some(residence) = shard.get(&serial).cloned() else { return };
         let mut residence = lock(&residence);
-        if is_needless(&residence) {
+        if is_needless(&mut residence) {
             residence.place = Place::Removed;
             shard.remove(&serial);
         }
@@ -443,6 +450,15 @@ impl Residency {
         let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
         let is_asleep = |place: &Place| matches!(place, Place::Asleep | Place::Removed);
         residence.is_some_and(|residence| !is_asleep(&lock(&residence).place))
+    }
+
+    /// Whether messages of a process are about to become dead letters.
+    pub(super) fn buries(&self, serial: u64) -> bool {
+        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
+        residence.is_some_and(|residence| {
+            let residence = lock(&residence);
+            matches!(residence.place, Place::Loading) || !residence.burial.is_over()
+        })
     }
 
     /// Whether it is known that there is no such process, or that it has ended.
@@ -472,6 +488,22 @@ impl Residency {
 }
 
 impl Residence {
+    /// Whether nothing is lost with it if it is that of nobody.
+    pub(super) fn is_needless_nobody(&self) -> bool {
+        matches!(self.place, Place::Nobody) && self.waiting.is_empty() && self.outside.is_empty()
+    }
+
+    /// The record for which a load of this life waits, because it changes rows of the process.
+    pub(super) fn awaited(&self, life: Life) -> Option<Position> {
+        let records = [self.left_behind, self.burial.last()].into_iter().flatten();
+        records.filter(|(of, _)| *of == life).map(|(_, position)| position).max()
+    }
+
+    /// Whether a load that has read so far is to read again.
+    pub(super) fn is_behind(&self, (life, through): (Life, Position)) -> bool {
+        self.burial.is_open() || self.awaited(life).is_some_and(|position| position > through)
+    }
+
     /// Gives a message to the process, or keeps it until the process is loaded.
     pub(super) fn take(
         &mut self,
@@ -481,7 +513,10 @@ impl Residence {
         ticket: impl Fn(u64) -> Option<Pid>,
     ) -> Given {
         match &self.place {
-            Place::Resident(resident) if resident.message != kind.id => Given::Dead(mail, DeadLetterReason::WrongType),
+            Place::Resident(resident) if resident.message != kind.id => {
+                self.burial.begin(usize::from(mail.is_stored()));
+                Given::Dead(mail, DeadLetterReason::WrongType)
+            }
             Place::Resident(resident) => match resident.take(road, kind, mail, ticket) {
                 Ok(None) => Given::Kept,
                 Ok(Some(ready)) => Given::Woke(ready),
@@ -505,7 +540,10 @@ impl Residence {
                 self.on_disk += usize::from(mail.number.is_some());
                 Given::Stored(mail)
             }
-            Place::Nobody | Place::Removed => Given::Dead(mail, DeadLetterReason::Ended),
+            Place::Nobody | Place::Removed => {
+                self.burial.begin(usize::from(mail.is_stored()));
+                Given::Dead(mail, DeadLetterReason::Ended)
+            }
         }
     }
 }

@@ -26,8 +26,8 @@ const SINK_PAUSE: Duration = Duration::from_secs(60);
 enum NotRemoved {
     /// The tables cannot be read.
     Tables(JournalError),
-    /// The sink has not taken it.
-    BySink,
+    /// The sink has not taken it, or its messages become dead letters now.
+    Later,
 }
 
 impl From<JournalError> for NotRemoved {
@@ -117,7 +117,7 @@ impl StoreCore {
                     }
                     Ok(None) => {}
                     Err(NotRemoved::Tables(error)) => return Err(error),
-                    Err(NotRemoved::BySink) => is_left = true,
+                    Err(NotRemoved::Later) => is_left = true,
                 }
             }
             match page.last() {
@@ -162,6 +162,8 @@ impl StoreCore {
         if class != KEPT {
             return Ok(None);
         }
+        // So that no message is counted twice.
+        let buried = self.residency.buries(serial);
         let stored = self.with_tables(|_, reader| reader.load(serial));
         let found = match stored.and_then(|stored| Found::of(serial, Life::FIRST, stored)) {
             // As above.
@@ -170,8 +172,12 @@ impl StoreCore {
         };
         let Some(found) = found else { return Ok(Some(vec![rows::answered(serial, KEPT, number)])) };
         let changes = gone(&found);
+        let has_mail = found.entries.iter().any(|(class, _)| *class == rows::MAIL);
+        if has_mail && (buried || self.residency.buries(serial)) {
+            return Err(NotRemoved::Later);
+        }
         match &self.sink {
-            Some(sink) if !self.gives(sink, found) => Err(NotRemoved::BySink),
+            Some(sink) if !self.gives(sink, found) => Err(NotRemoved::Later),
             _ => Ok(Some(changes)),
         }
     }

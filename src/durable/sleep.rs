@@ -160,6 +160,7 @@ impl Residency {
             matches!(residence.place, Place::Asleep)
                 && residence.is_empty()
                 && residence.left_behind == Some(left_behind)
+                && residence.burial.is_over()
         });
     }
 }

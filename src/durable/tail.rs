@@ -70,7 +70,7 @@ mod tests;
 pub(crate) const UNSYNCED: usize = 64 << 20;
 
 /// The life of a tail: the time between two rewinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Life(u64);
 
 impl Life {
@@ -319,6 +319,12 @@ impl Tail {
     pub(crate) fn is_released(&self, life: Life, position: Position) -> bool {
         let state = lock(&self.state);
         state.life == life.0 && position <= state.released
+    }
+
+    /// Whether a load of this moment reads all that there will be of a record: it is on disk, or of an earlier life.
+    pub(crate) fn is_settled(&self, life: Life, position: Position) -> bool {
+        let state = lock(&self.state);
+        state.life != life.0 || position <= state.released
     }
 
     /// The life of this moment, unless the journal is being opened anew.

@@ -81,7 +81,7 @@ impl Log for GatedLog {
 }
 
 /// A disk whose loads wait while the gate is closed, when they have read.
-pub(crate) struct SlowLoads(pub(crate) MemoryJournal, pub(crate) Gate);
+pub(crate) struct SlowLoads<J = MemoryJournal>(pub(crate) J, pub(crate) Gate);
 
 #[derive(Debug)]
 struct SlowTables(Box<dyn Tables>, Gate);
@@ -89,7 +89,7 @@ struct SlowTables(Box<dyn Tables>, Gate);
 #[derive(Debug)]
 struct SlowReader(Box<dyn Reader>, Gate);
 
-impl Journal for SlowLoads {
+impl<J: Journal> Journal for SlowLoads<J> {
     fn open(&mut self) -> Result<Opened, JournalError> {
         let opened = self.0.open()?;
         Ok(Opened { tables: Box::new(SlowTables(opened.tables, self.1.clone())), ..opened })

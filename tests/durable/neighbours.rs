@@ -75,6 +75,8 @@ pub(crate) struct Ties {
     registered: Vec<(u32, Tag<()>)>,
     unregistered: Vec<Tag<Option<Pid>>>,
     stops: Vec<(u32, String, Tag<bool>)>,
+    /// Questions to a process that has ended, and whether they are asked once more.
+    of_gone: Vec<(bool, Tag<Price>)>,
     pairs: Vec<Pair>,
     seen: Seen,
 }
@@ -204,6 +206,31 @@ impl Ties {
             let pause = if how == How::Late { SHORT * 2 } else { SHORT / 5 };
             self.releases.push((to, number, out.after(pause)));
         }
+    }
+
+    pub(crate) fn ask_gone(&mut self, gone: Address<Note>, again: bool, out: &mut StepOutput) {
+        let number = out.random();
+        let question = |reply| Note::Question(Question { from: 0, number, hops: 0, how: How::Now, reply });
+        self.of_gone.push((again, out.ask(gone, question, Duration::MAX)));
+    }
+
+    /// Takes the answer of a process that has ended. Returns what it answers.
+    pub(crate) fn is_gone(
+        &mut self,
+        done: &Completion,
+        gone: Option<Address<Note>>,
+        out: &mut StepOutput,
+    ) -> Option<String> {
+        let place = self.of_gone.iter().position(|(_, tag)| done.is(*tag))?;
+        let (again, tag) = self.of_gone.remove(place);
+        match done.take(tag)? {
+            Err(CommandError::Ended(_) | CommandError::NoSuchProcess(_)) => {}
+            other => wrong(format!("a process that has ended answers {other:?}")),
+        }
+        if let Some(gone) = gone.filter(|_| again) {
+            self.ask_gone(gone, false, out);
+        }
+        Some(format!("end by {}", tag.id()))
     }
 
     pub(crate) fn follow(&mut self, hermit: Address<PartnerMessage>, out: &mut StepOutput) -> bool {
@@ -350,6 +377,7 @@ impl Ties {
         open.extend(self.registered.iter().map(|(name, _)| format!("name {name}")));
         open.extend(self.unregistered.iter().map(|tag| format!("a name back, {}", tag.id())));
         open.extend(self.stops.iter().map(|(to, ..)| format!("request to {to}")));
+        open.extend(self.of_gone.iter().map(|(_, tag)| format!("question to nobody, {}", tag.id())));
         for pair in &self.pairs {
             let is_told = matches!(pair.partners[0], Some(one) if self.seen.exits.contains_key(&one.pid().to_string()));
             if pair.answers.iter().any(Option::is_some) || pair.end.is_some() || !is_told {

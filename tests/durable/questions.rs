@@ -64,6 +64,41 @@ fn a_question_to_a_process_that_has_ended_is_told_so() {
     is_told(&disk, asker, &["q: ended"; 2]);
 }
 
+/// The second question comes when the end of the first one is not on disk.
+#[test]
+fn a_process_that_has_ended_is_asked_twice_and_each_question_is_dead_once() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, loads, commits) = (MemoryDisk::new(), Gate::default(), Gate::default());
+    let (store, runtime) = open(&disk);
+    let [other, one, two] = begin(&store);
+    tell(&store, other, ClerkMessage::Over);
+    store.result::<Clerk>("0").unwrap().wait(LIMIT).unwrap();
+    end((store, runtime));
+    let journal = GatedJournal(MemoryJournal::new(&disk), commits.clone());
+    let (store, runtime) = start(SlowLoads(journal, loads.clone()), Runtime::builder());
+    [one, two].into_iter().for_each(|asker| assert_eq!(look(&runtime, asker).unwrap(), [""; 0]));
+    loads.close();
+    tell(&store, one, question(other, How::Now));
+    until("it is read", || loads.arrivals() > 0);
+    tell(&store, one, ClerkMessage::Nothing);
+    commits.close();
+    loads.open();
+    commits.wait_for(1);
+    drop(store.send(two, question(other, How::Now)).unwrap());
+    stepped(&runtime);
+    commits.open();
+    [one, two].into_iter().for_each(|asker| until("it is told", || look(&runtime, asker).unwrap() == ["q: ended"]));
+    tell(&store, one, ClerkMessage::Nothing);
+    tell(&store, two, ClerkMessage::Nothing);
+    stepped(&runtime);
+    assert_eq!(store.check().unwrap(), []);
+    assert_eq!(store.mail_counts().unwrap().dead_letters, 2);
+    end((store, runtime));
+    [one, two].into_iter().for_each(|asker| is_told(&disk, asker, &["q: ended"]));
+}
+
 /// A run in which a question to a process that has ended is on disk, and in which this process is about to be read.
 fn dead_question(gate: &Gate) -> (MemoryDisk, Opened, Address<ClerkMessage>) {
     let disk = MemoryDisk::new();

@@ -80,6 +80,8 @@ enum Deed {
     /// Greets, pays, asks, takes a name, and fails so often.
     Fail(u64, u32),
     Tie(Tie),
+    /// Asks a process that has ended, twice, and once more when it is told so.
+    AskGone,
     Nothing,
 }
 
@@ -103,6 +105,8 @@ pub(crate) struct Citizen {
     ordinal: u64,
     answered: BTreeMap<String, u32>,
     hermit: Option<Address<PartnerMessage>>,
+    /// A process that has ended.
+    gone: Option<Address<Note>>,
     ties: Ties,
     /// The marks of the operator, who has replaced its state.
     replaced: BTreeSet<u64>,
@@ -113,8 +117,8 @@ pub(crate) const HERMIT: u32 = u32::MAX;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Note {
-    /// The citizens and the hermit.
-    Peers(Vec<Address<Note>>, Address<PartnerMessage>),
+    /// The citizens, the hermit, and a process that has ended.
+    Peers(Vec<Address<Note>>, Address<PartnerMessage>, Address<Note>),
     /// Does the deed of this number.
     Go(usize),
     Hello {
@@ -164,6 +168,7 @@ impl Citizen {
                 10..=11 => Deed::Child(draw(program, place, 4, 4) as u32),
                 12 => Deed::Watch(other),
                 13..=14 => Deed::Fail(1 + draw(program, place, 4, 8), other),
+                15 if draw(program, place, 5, 2) == 0 => Deed::AskGone,
                 15 => Deed::Nothing,
                 _ => {
                     let mut drawn = 10;
@@ -191,6 +196,7 @@ impl Citizen {
             ordinal: 0,
             answered: BTreeMap::new(),
             hermit: None,
+            gone: None,
             ties: Ties::default(),
             replaced: BTreeSet::new(),
         }
@@ -258,6 +264,11 @@ impl Citizen {
                     return Err("on purpose".into());
                 }
             }
+            Deed::AskGone => {
+                if let Some(gone) = self.gone {
+                    (0..2).for_each(|_| self.ties.ask_gone(gone, true, out));
+                }
+            }
             Deed::Nothing => {}
         }
         Ok(false)
@@ -301,9 +312,9 @@ impl Process for Citizen {
         let mut waits = false;
         for event in events {
             match event {
-                Event::Message(Note::Peers(peers, hermit)) => {
+                Event::Message(Note::Peers(peers, hermit, gone)) => {
                     if self.peers.is_empty() {
-                        (self.peers, self.hermit) = (peers, Some(hermit));
+                        (self.peers, self.hermit, self.gone) = (peers, Some(hermit), Some(gone));
                         out.trap_exits(true);
                         let me: Address<Note> = out.pid().typed();
                         out.send(me, Note::Go(0));
@@ -362,7 +373,8 @@ impl Process for Citizen {
                         self.answer(format!("child {number}"));
                     } else {
                         let of = Surroundings { me: self.number, peers: &self.peers, ordinal: 0 };
-                        match self.ties.completed(&done, &of, out) {
+                        match self.ties.completed(&done, &of, out).or_else(|| self.ties.is_gone(&done, self.gone, out))
+                        {
                             Some(what) => self.answer(what),
                             None => wrong(format!("{} has an answer to nothing: {done:?}", self.number)),
                         }

@@ -11,7 +11,7 @@ use crate::neighbours::{Partner, PartnerMessage};
 use crate::operators::{answer_later, check_end, check_ties, end_hermit, give_orders, is_killed_behind};
 use crate::places::is_ahead;
 use crate::script::{counts, draw};
-use crate::town::{self, Child, Citizen, Note, Report, outside};
+use crate::town::{self, Child, Citizen, HERMIT, Note, Report, outside};
 
 /// By the clock of the world.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -124,9 +124,15 @@ impl Town {
         (store, runtime): (&Store, &Runtime),
         (peers, hermit): (&[Address<Note>], Address<PartnerMessage>),
     ) -> Result<(), BoxError> {
+        let gone = persist(world, || {
+            let begun = store.begin("gone", Citizen::new(self.program, HERMIT, 1)).map_err(|why| why.into_parts().1)?;
+            let _ = runtime.send(begun.address(), Note::Over);
+            store.result::<Citizen>("gone")?.wait(LIMIT).map(|_| begun.address())
+        })?;
         for citizen in peers {
             persist(world, || {
-                store.send(*citizen, Note::Peers(peers.to_vec(), hermit)).map_err(drop)?.wait(LIMIT).map_err(drop)
+                let note = Note::Peers(peers.to_vec(), hermit, gone);
+                store.send(*citizen, note).map_err(drop)?.wait(LIMIT).map_err(drop)
             })?;
         }
         for number in 0..2 * u64::from(self.citizens) {

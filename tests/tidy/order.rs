@@ -319,6 +319,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/rest",
     "durable/open_questions",
     "durable/outside",
+    "durable/burial",
     "durable/residency",
     "durable/letter",
     "durable/notice",
