@@ -10,7 +10,7 @@ use super::error::StoreError;
 use super::journal::{
     Batch, Change, Damage, EncodedRecord, Journal, JournalError, Log, Opened, Position, Record, Tables,
 };
-use super::mail_counts::{count_mail, with_mail};
+use super::mail_counts;
 use super::numbers::Numbers;
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
@@ -75,11 +75,12 @@ impl ClosedStore {
                 1.into()
             }
             Request::Check => {
-                let found = self.tables.check()?;
-                with_mail(found, &mut *self.tables.reader()?)?.iter().map(Damage::to_string).collect()
+                let mut reader = self.tables.reader()?;
+                mail_counts::check(&mut *self.tables, &mut *reader)?.iter().map(Damage::to_string).collect()
             }
             Request::Mail => {
-                let counts = count_mail(&mut *self.tables.reader()?)?;
+                let mut reader = self.tables.reader()?;
+                let counts = mail_counts::count_mail(&mut *self.tables, &mut *reader)?;
                 serde_json::to_value(counts.map_err(JournalError::Damaged)?).map_err(StoreError::refused)?
             }
             Request::Backup(to) => {

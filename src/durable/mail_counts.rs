@@ -12,22 +12,19 @@
 //! | becomes a dead letter that has no row | removes `MAIL` and `UNSTORED` |
 //! | becomes a dead letter because its receiver is full | writes `DEAD`, and removes `FULL` |
 //!
-//! Entries of the classes `UNSTORED` and `FULL` are never written. Their removals only count.
+//! Entries of the last two classes are never written. Their removals only count. No message becomes a dead letter in
+//! two records: see `burial`.
 
 use serde::{Deserialize, Serialize};
 
-use super::journal::{COUNTS, Damage, EntryCounts, JournalError, Reader};
+use super::journal::{COUNTS, Damage, EntryCounts, JournalError, Position, Reader, Tables};
 use super::rows::{DEAD, FULL, MAIL, UNSTORED};
 
-/// The number of messages that are read at once.
-const PAGE: usize = 1_000;
-
-/// Counts of the stored messages of a store, over its whole life.
+/// The stored messages of a store, over its whole life: `accepted` is the sum of the others. Each sending of a dead
+/// letter again is accepted anew.
 ///
-/// `accepted` is the sum of the other three. A dead letter that is sent again is counted as accepted again.
-///
-/// If a version without these counts made the store, they begin with the messages that waited when this version opened
-/// it.
+/// The counts of a store that another version has written begin again when this version has opened it: with the
+/// messages that waited then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailCounts {
@@ -41,30 +38,35 @@ pub struct MailCounts {
     pub queued: u64,
 }
 
-/// Counts the mail of these tables. Returns the damage if a message is missing or was taken twice.
-pub(super) fn count_mail(reader: &mut dyn Reader) -> Result<Result<MailCounts, Damage>, JournalError> {
-    let counts = reader.name(COUNTS.0, COUNTS.1)?.and_then(|row| EntryCounts::read(&row)).unwrap_or_default();
-    let (mut queued, mut after) = (0, (0, 0));
-    loop {
-        let page = reader.of_class(MAIL, after, PAGE)?;
-        queued += page.len() as u64;
-        match page.last() {
-            Some((serial, number, _)) if page.len() == PAGE => after = (*serial, *number),
-            _ => break,
-        }
-    }
+/// Counts the mail of these tables. The damage, if a message is missing or was taken twice.
+///
+/// Counts that are not those of the mark, or that cannot be read, begin with the messages that wait.
+pub(super) fn count_mail(
+    tables: &mut dyn Tables,
+    reader: &mut dyn Reader,
+) -> Result<Result<MailCounts, Damage>, JournalError> {
+    // This applies nothing, and returns the mark.
+    let mark = tables.apply(Position::START)?;
+    let row = match reader.name(COUNTS.0, COUNTS.1) {
+        Err(JournalError::Damaged(_)) => None,
+        row => row?,
+    };
+    let queued = reader.count_at_once(MAIL)?;
+    let counts = row.and_then(|row| EntryCounts::read(&row, mark));
+    let counts = counts.unwrap_or_else(|| EntryCounts::of_waiting(queued));
     let (mail, full, unstored) = (counts.of(MAIL), counts.of(FULL).removed, counts.of(UNSTORED).removed);
     let dead_letters = counts.of(DEAD).written + unstored;
-    let stepped = (mail.removed + full).saturating_sub(dead_letters);
-    if mail.written != mail.removed + queued {
-        return Ok(Err(Damage::Mail { accepted: mail.written, taken: mail.removed, queued }));
-    }
-    Ok(Ok(MailCounts { accepted: mail.written + full, stepped, dead_letters, queued }))
+    let stepped = (mail.removed + full).checked_sub(dead_letters);
+    Ok(match stepped.filter(|_| mail.written == mail.removed + queued) {
+        Some(stepped) => Ok(MailCounts { accepted: mail.written + full, stepped, dead_letters, queued }),
+        None => Err(Damage::Mail { accepted: mail.written, taken: mail.removed, queued }),
+    })
 }
 
-/// Adds the damage of the counts to that of the rows. Rows that cannot be read are not counted.
-pub(super) fn with_mail(mut found: Vec<Damage>, reader: &mut dyn Reader) -> Result<Vec<Damage>, JournalError> {
-    match count_mail(reader) {
+/// Finds the damage of the rows, and of the counts. Rows that cannot be read are not counted.
+pub(super) fn check(tables: &mut dyn Tables, reader: &mut dyn Reader) -> Result<Vec<Damage>, JournalError> {
+    let mut found = tables.check()?;
+    match count_mail(tables, reader) {
         Ok(counts) => found.extend(counts.err()),
         Err(JournalError::Damaged(_)) if !found.is_empty() => {}
         Err(error) => return Err(error),

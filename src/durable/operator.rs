@@ -8,7 +8,7 @@ use super::core::StoreCore;
 use super::ends::not_told;
 use super::error::StoreError;
 use super::journal::{Damage, JournalError};
-use super::mail_counts::{MailCounts, count_mail, with_mail};
+use super::mail_counts::{self, MailCounts};
 use super::operating::Desk;
 use super::query::{Query, Request, Which};
 use super::repair::{Action, NotRepaired};
@@ -237,7 +237,7 @@ impl Operator {
 
     pub(super) fn check(&self) -> Result<Vec<Damage>, StoreError> {
         self.core.apply()?;
-        Ok(self.core.with_tables(|tables, reader| with_mail(tables.check()?, reader))?)
+        Ok(self.core.with_tables(|tables, reader| mail_counts::check(tables, reader))?)
     }
 
     pub(super) fn mail_counts(&self) -> Result<MailCounts, StoreError> {
@@ -245,7 +245,7 @@ impl Operator {
             return Err(StoreError::InsideStep);
         }
         self.core.apply()?;
-        let counts = self.core.with_tables(|_, reader| count_mail(reader))?;
+        let counts = self.core.with_tables(mail_counts::count_mail)?;
         counts.map_err(|damage| JournalError::Damaged(damage).into())
     }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::coding::{Format, Run};
 use super::contract::Durable;
-use super::journal::{Change, EntryRow, NameRow, ProcessRow, Status};
+use super::journal::{Change, EntryRow, MESSAGES, NameRow, ProcessRow, Status};
 use super::trail::{Traced, Trail};
 use crate::outcome::{BoxError, Exit, Failure, LinkedExit, Panic, Reason, contain};
 use crate::process::reply::QuestionKey;
@@ -39,7 +39,7 @@ pub(super) fn checked_state(
 }
 
 /// Messages that wait, by their numbers.
-pub(super) const MAIL: u8 = 1;
+pub(super) const MAIL: u8 = MESSAGES;
 
 /// Timers that have not fired, by the tags of their commands.
 pub(super) const TIMERS: u8 = 2;

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use procession::command::{Command, Responder, TimerFired};
-use procession::durable::{Durable, DurableCommand, ErrorText, Query, Store};
+use procession::durable::{Durable, DurableCommand, ErrorText, Query, Request, Store, operate};
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::places::Directory;
 use crate::wait::{LIMIT, until};
@@ -153,6 +154,10 @@ fn a_store_of_each_format_is_read() {
     }
     for format in FORMATS {
         let place = copy(format);
+        // Its tables have no counts.
+        assert_eq!(operate(place.path(), &Request::Check).unwrap(), Value::Array(Vec::new()));
+        let waiting = operate(place.path(), &Request::Mail).unwrap();
+        assert_eq!((&waiting["accepted"], &waiting["queued"]), (&Value::from(2), &Value::from(2)), "{waiting}");
         let (store, runtime) = start(place.path()).unwrap();
         assert_eq!(store.check().unwrap(), []);
         let counts = store.mail_counts().unwrap();
@@ -182,8 +187,28 @@ fn a_store_of_each_format_is_read() {
         assert_eq!(look(store.find::<Clerk>("parked").unwrap()).0, 8);
         assert_eq!(store.dead_letters(None, 10).unwrap().len(), 1);
         assert_eq!(store.result::<Clerk>("ended").unwrap().wait(LIMIT).unwrap(), 7);
-        drop(runtime.shutdown(LIMIT).unwrap());
-        store.close().unwrap();
+        assert_eq!(store.mail_counts().unwrap().dead_letters, 1);
+        end((store, runtime));
+        counts_begin_again(place.path());
+    }
+}
+
+/// The counts of a store with a dead letter are missing, or are damaged.
+fn counts_begin_again(folder: &Path) {
+    let row = "names WHERE class = 255 AND name = 'entries'";
+    let position = "UPDATE names SET position = 9000000000000000000 WHERE class = 255 AND name = 'entries'";
+    for (damage, found) in [(&*format!("DELETE FROM {row}"), 0), (position, 1)] {
+        let file = rusqlite::Connection::open(folder.join("tables.db")).unwrap();
+        assert_eq!(file.execute(damage, []).unwrap(), 1);
+        drop(file);
+        let damaged = operate(folder, &Request::Check).unwrap();
+        assert_eq!(damaged.as_array().unwrap().len(), found, "{damaged}");
+        assert_eq!(operate(folder, &Request::Mail).unwrap()["dead_letters"], 0);
+        let (store, runtime) = start(folder).unwrap();
+        assert_eq!(store.check().unwrap(), []);
+        let counts = store.mail_counts().unwrap();
+        assert_eq!((counts.accepted, counts.dead_letters), (counts.stepped + counts.queued, 0));
+        end((store, runtime));
     }
 }
 

@@ -62,6 +62,9 @@ pub struct Recovered {
     pub unapplied: Rows,
 }
 
+/// The number of entries that are read at once to count them.
+const PAGE: usize = 100;
+
 /// The end of the log. After an error it is broken: every later call returns [`JournalError::Broken`], and the journal
 /// must be opened anew.
 pub trait Log: Send + std::fmt::Debug {
@@ -216,6 +219,23 @@ pub trait Reader: Send + std::fmt::Debug {
         after: (u64, u64),
         limit: usize,
     ) -> Result<Vec<(u64, u64, EntryRow)>, JournalError>;
+
+    /// Counts the entries of a class that are due at the time 0, as messages are.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalError::Io`], and [`JournalError::Damaged`] if this journal has no other way than to read them.
+    fn count_at_once(&mut self, class: u8) -> Result<u64, JournalError> {
+        let (mut count, mut after) = (0, (0, 0));
+        loop {
+            let page = self.of_class(class, after, PAGE)?;
+            count += page.iter().filter(|(.., row)| row.due == Some(0)).count() as u64;
+            match page.last() {
+                Some((serial, number, _)) if page.len() == PAGE => after = (*serial, *number),
+                _ => return Ok(count),
+            }
+        }
+    }
 
     /// Returns the entries that are due between two times, both included, the earliest first, at most so many: their
     /// times, processes, classes and numbers.

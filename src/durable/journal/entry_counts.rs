@@ -3,8 +3,7 @@
 //! The tables count the records that they apply, and store the counts with their mark. So the counts are those of the
 //! records up to the mark, however often an application was interrupted and repeated. A commit does not count.
 //!
-//! Counts begin again with the rows of the tables if another version has applied records, or if the counts cannot be
-//! read.
+//! Counts that another version has left behind, or that cannot be read, begin again: with the messages that wait then.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +14,9 @@ use super::record::{Change, NameRow, Record, RowKey};
 
 /// The class and the name of the row that has the counts. No record has a name of this class.
 pub(crate) const COUNTS: (u8, &str) = (u8::MAX, "entries");
+
+/// The class of messages that wait. They are due at the time 0.
+pub(crate) const MESSAGES: u8 = 1;
 
 /// How often entries of a class were written, and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,18 +51,17 @@ impl EntryCounts {
         }
     }
 
-    /// The sum of the counts in an earlier row and of these counts, which are those of the records behind its mark.
-    /// `rows` counts the entries that the tables have with these records.
+    /// The counts of an earlier row, and of the records from its mark on. `waiting` counts the messages that the tables
+    /// have with these records.
     pub(super) fn after<E>(
         &self,
         (applied, row): (Position, Option<NameRow>),
-        rows: impl FnOnce() -> Result<Vec<(u8, u64)>, E>,
+        waiting: impl FnOnce() -> Result<u64, E>,
     ) -> Result<EntryCounts, E> {
-        let before = row.and_then(|row| EntryCounts::read(&row)).filter(|before| before.through == applied.0);
+        let before = row.and_then(|row| EntryCounts::read(&row, applied));
         let before = before.or_else(|| (applied == Position::START).then(EntryCounts::default));
         let Some(mut counts) = before else {
-            let of_rows = |(class, written)| (class, ClassCount { written, removed: 0 });
-            return Ok(EntryCounts { through: 0, classes: rows()?.into_iter().map(of_rows).collect() });
+            return Ok(EntryCounts::of_waiting(waiting()?));
         };
         for (class, more) in &self.classes {
             let count = counts.classes.entry(*class).or_default();
@@ -70,8 +71,15 @@ impl EntryCounts {
         Ok(counts)
     }
 
-    pub(crate) fn read(row: &NameRow) -> Option<EntryCounts> {
-        postcard::from_bytes(&row.body).ok()
+    /// Counts that begin with messages that wait.
+    pub(crate) fn of_waiting(messages: u64) -> EntryCounts {
+        let waiting = ClassCount { written: messages, removed: 0 };
+        EntryCounts { through: 0, classes: BTreeMap::from([(MESSAGES, waiting)]) }
+    }
+
+    /// The counts of a row. `None` if they are not those of this mark.
+    pub(crate) fn read(row: &NameRow, mark: Position) -> Option<EntryCounts> {
+        postcard::from_bytes(&row.body).ok().filter(|counts: &EntryCounts| counts.through == mark.0)
     }
 
     /// The row of counts that end at this record.
@@ -95,7 +103,7 @@ mod tests {
     use crate::durable::journal::record::EntryRow;
 
     fn entry(number: u64, row: Option<EntryRow>) -> Change {
-        Change::Entry { serial: 1, class: 7, number, row }
+        Change::Entry { serial: 1, class: MESSAGES, number, row }
     }
 
     fn of_records() -> EntryCounts {
@@ -113,11 +121,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_begin_again_with_the_rows_if_they_are_not_those_of_the_mark() {
+    fn counts_begin_again_with_the_waiting_messages_at_another_mark() {
         let after = |applied, row: Option<NameRow>| {
-            let rows = || Ok::<_, Infallible>(vec![(7, 40)]);
-            let counts = of_records().after((Position(applied), row), rows).unwrap_or_default();
-            (counts.of(7).written, counts.of(7).removed)
+            let waiting = || Ok::<_, Infallible>(40);
+            let counts = of_records().after((Position(applied), row), waiting).unwrap_or_default();
+            (counts.of(MESSAGES).written, counts.of(MESSAGES).removed)
         };
         assert_eq!(after(0, None), (2, 1), "a new store");
         assert_eq!(after(9, row(of_records(), 9)), (4, 2), "they go on");

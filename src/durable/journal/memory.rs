@@ -3,7 +3,7 @@
 use super::batch::{Batch, read_batch};
 use super::contract::{Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 use super::disk::{Disk, Frame, MemoryDisk, StoredRow};
-use super::entry_counts::EntryCounts;
+use super::entry_counts::{EntryCounts, MESSAGES};
 use super::error::{Damage, JournalError, Position};
 use super::record::{Change, EntryRow, NameRow, ProcessRow, Record, RowKey, Status};
 use super::rows::{Rows, row_crc};
@@ -224,15 +224,14 @@ impl Tables for MemoryTables {
 
 /// The counts of all records through the ones that were just applied.
 fn count(disk: &Disk, of_records: &EntryCounts) -> EntryCounts {
-    let entries = || {
-        let class =
-            |key: &RowKey| if let RowKey::Of { entry: Some((class, _)), .. } = key { Some(*class) } else { None };
-        Ok(disk.rows.keys().filter_map(class).map(|class| (class, 1)).collect())
+    let waiting = || {
+        let is_message = |key: &&RowKey| matches!(key, RowKey::Of { entry: Some((MESSAGES, _)), .. });
+        Ok(disk.rows.keys().filter(is_message).count() as u64)
     };
     let key = EntryCounts::key();
     let row = disk.rows.get(&key).and_then(|row| read_row(&key, row).ok());
     let row = row.and_then(|change| if let Change::Name { row, .. } = change { row } else { None });
-    let counts: Result<_, std::convert::Infallible> = of_records.after((disk.applied, row), entries);
+    let counts: Result<_, std::convert::Infallible> = of_records.after((disk.applied, row), waiting);
     counts.unwrap_or_default()
 }
 

@@ -24,7 +24,7 @@ mod sqlite;
 pub use self::batch::{Batch, LARGEST_BATCH};
 pub use self::contract::{CopyTables, Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 pub use self::disk::{Fault, MemoryDisk};
-pub(crate) use self::entry_counts::{COUNTS, EntryCounts};
+pub(crate) use self::entry_counts::{COUNTS, EntryCounts, MESSAGES};
 pub use self::error::{Damage, JournalError, Position};
 pub use self::memory::MemoryJournal;
 pub use self::record::{

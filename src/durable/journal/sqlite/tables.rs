@@ -8,9 +8,11 @@ use super::checkpoints::Checkpoints;
 use super::connection::{Guarded, failed, open_reader};
 use super::copying::copy_into;
 use super::log::read_log;
-use super::reader::{ENTRY, NAME, PROCESS, Read, SqliteReader, entry_of, name_of, process_of, read_name};
+use super::reader::{
+    ENTRY, NAME, PROCESS, Read, SqliteReader, count_at_once, entry_of, name_of, process_of, read_name,
+};
 use crate::durable::journal::contract::{CopyTables, Reader, Tables};
-use crate::durable::journal::entry_counts::{COUNTS, EntryCounts};
+use crate::durable::journal::entry_counts::{COUNTS, EntryCounts, MESSAGES};
 use crate::durable::journal::error::{Damage, JournalError, Position};
 use crate::durable::journal::record::{Change, NameRow, RowKey};
 use crate::durable::journal::rows::{Rows, row_crc};
@@ -73,9 +75,12 @@ impl SqliteTables {
                 writer.write(*position, crc, change).map_err(&failed)?;
             }
             if let Some((mark, counts)) = mark {
-                let counts = counts.after((applied, read_counts(connection)?), || count_rows(connection))?;
-                let row = counts.row(mark);
+                let waiting = || count_at_once(connection, MESSAGES);
+                let row = counts.after((applied, read_counts(connection)?), waiting)?.row(mark);
                 let crc = row_crc(mark, &row).map_err(JournalError::Damaged)?;
+                // A damaged row may have a later position, and would stay.
+                let no_row = "DELETE FROM names WHERE class = ?1 AND name = ?2";
+                connection.execute(no_row, params![COUNTS.0, COUNTS.1]).map_err(&failed)?;
                 writer.write(mark, crc, &row).map_err(&failed)?;
                 let row = params![mark.0 as i64, mark_crc(mark)];
                 let text = "UPDATE mark SET position = ?1, crc = ?2 WHERE position < ?1";
@@ -225,14 +230,6 @@ fn read_counts(connection: &Connection) -> Result<Option<NameRow>, JournalError>
         Err(JournalError::Damaged(_)) => Ok(None),
         row => row,
     }
-}
-
-/// The number of the entries of each class.
-fn count_rows(connection: &Connection) -> Result<Vec<(u8, u64)>, JournalError> {
-    let failed = failed(connection, "counting entries");
-    let mut select = connection.prepare("SELECT class, count(*) FROM entries GROUP BY class").map_err(&failed)?;
-    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect);
-    rows.map_err(&failed)
 }
 
 /// Reads the position up to which the tables have all changes.
