@@ -345,6 +345,7 @@ pub(crate) fn go_on(world: &Path, acknowledged: u64) -> u64 {
     let taken = || runtime.ask(stock, StockMessage::Look, LIMIT).wait().unwrap();
     assert_eq!(taken(), looks.iter().map(|(ordered, ..)| ordered / 3).sum::<u64>(), "each child has taken one thing");
     assert!(bought >= acknowledged, "{acknowledged} were acknowledged, and {bought} bought");
+    assert_eq!(store.check().unwrap(), []);
     assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
     store.close().unwrap();
     bought
