@@ -59,8 +59,20 @@ struct History {
     /// The process with a PID, as its node sees it, and as the node sees it that sends to it.
     processes: BTreeMap<(u64, Pid), u64>,
     other_letters: Vec<DeadLetterReason>,
+    /// The pairs of processes that one of the two has linked. If both did, the end of the link by one of them would end
+    /// that of the other one, too, who is not told.
+    linked: BTreeSet<[u64; 2]>,
     /// The processes whose nodes have crashed, and the nodes.
     crashed: BTreeSet<u64>,
+}
+
+impl History {
+    /// A process, and another one by its PID there.
+    fn pair(&self, number: u64, other: Pid) -> [u64; 2] {
+        let mut pair = [number, self.processes[&(number, other)]];
+        pair.sort_unstable();
+        pair
+    }
 }
 
 type Shelf = Arc<Mutex<History>>;
@@ -134,6 +146,30 @@ impl Peer {
     fn count(&self, of: impl FnOnce(&mut History)) {
         of(&mut lock(&self.history));
     }
+
+    /// Notes a link to another process. Returns whether the two were not linked.
+    fn begins_link(&mut self, other: Pid) -> bool {
+        let history = &mut *lock(&self.history);
+        let pair = history.pair(self.number, other);
+        let begins = history.linked.insert(pair);
+        if begins {
+            self.links.insert(other);
+            *history.links.entry(self.number).or_default() += 1;
+        }
+        begins
+    }
+
+    /// Notes that a link of this process has ended. Returns whether there was one.
+    fn ends_link(&mut self, other: Pid) -> bool {
+        let ends = self.links.remove(&other);
+        if ends {
+            let history = &mut *lock(&self.history);
+            let pair = history.pair(self.number, other);
+            history.linked.remove(&pair);
+            *history.links.entry(self.number).or_default() -= 1;
+        }
+        ends
+    }
 }
 
 impl Process for Peer {
@@ -155,23 +191,15 @@ impl Process for Peer {
                     self.count(|history| *history.monitors.entry(number).or_default() += 1);
                 }
                 // One link of a pair at a time, so that each has one end.
-                Event::Message(Letter::Link(to)) if self.links.insert(to.pid()) => {
-                    out.link(to);
-                    self.count(|history| *history.links.entry(number).or_default() += 1);
-                }
-                Event::Message(Letter::Unlink(to)) if self.links.remove(&to.pid()) => {
-                    out.unlink(to);
-                    self.count(|history| *history.links.entry(number).or_default() -= 1);
-                }
+                Event::Message(Letter::Link(to)) if self.begins_link(to.pid()) => out.link(to),
+                Event::Message(Letter::Unlink(to)) if self.ends_link(to.pid()) => out.unlink(to),
                 Event::Completed(done) => self.answered(&done),
                 Event::Down(down) => {
                     assert!(self.monitors.remove(&down.monitor), "a monitor tells once");
                     self.count(|history| *history.monitors.entry(number).or_default() -= 1);
                 }
                 // Others link themselves to this one, too.
-                Event::Exit(exit) if self.links.remove(&exit.pid) => {
-                    self.count(|history| *history.links.entry(number).or_default() -= 1);
-                }
+                Event::Exit(exit) => _ = self.ends_link(exit.pid),
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}
             }
