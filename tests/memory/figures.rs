@@ -42,7 +42,11 @@ impl Process for Rests {
 fn a_snapshot_of_very_many_processes_needs_little_memory() {
     alone(|| {
         let runtime = builder().workers(2).metrics(MetricsOptions::new()).start().unwrap();
-        let processes = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000_000 } else { 100_000 };
+        let processes = match std::env::var_os("PROCESSION_FULL") {
+            Some(_) => 1_000_000,
+            None if resident_kib().is_some() => 100_000,
+            None => 10_000,
+        };
         (0..processes).for_each(|_| drop(runtime.spawn(Rests).unwrap()));
         until("all have had their first steps", || runtime.is_idle());
         forget_peak();
