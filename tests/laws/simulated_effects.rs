@@ -97,6 +97,7 @@ impl Process for Owner {
 fn a_process_that_ends_or_recovers_drops_its_parts_in_order() {
     worlds("ends", |world| {
         let callbacks = Arc::<Mutex<Vec<(CancelCallback, Responder<()>)>>>::default();
+        let kept = callbacks.clone();
         let runtime = world.start(builder().handler(move |command: Watched, done: Responder<()>| {
             let callback = done.cancel().on_cancel(move |_| command.0.push("command"));
             callbacks.lock().unwrap().push((callback, done));
@@ -112,6 +113,8 @@ fn a_process_that_ends_or_recovers_drops_its_parts_in_order() {
             world.run()?;
             ensure(log.to_vec() == expected, || format!("{ending:?}: {:?}", log.to_vec()))?;
         }
+        // An open command keeps its runtime, and the handler of the runtime keeps the command.
+        kept.lock().unwrap().clear();
         Ok(())
     })
     .check();
