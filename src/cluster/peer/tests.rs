@@ -412,7 +412,7 @@ fn frames_of_an_earlier_connection_do_nothing() {
     let mut world = World::new(13, Weather { delay: MILLISECOND, ..Weather::default() });
     world.keeps_frames = true;
     world.run_for(SECOND);
-    for number in 0..50 {
+    for number in 0..120 {
         world.offer(0, Class::Message, number % 3, 100).unwrap();
         world.offer(1, Class::Message, number % 3, 50_000).unwrap();
         world.run_for(MILLISECOND * 10);
@@ -427,7 +427,7 @@ fn frames_of_an_earlier_connection_do_nothing() {
     let delivered = world.nodes.each_ref().map(|node| node.delivered.len());
     for (from, frames) in sent.iter().enumerate() {
         let old: Vec<_> = frames.iter().take(frames.len() / 2).collect();
-        assert!(old.len() > 20);
+        assert!(old.len() > 50);
         for frame in old {
             world.put(1 - from, world.now, frame.clone());
             world.run_for(MILLISECOND);
