@@ -274,6 +274,11 @@ impl PeerDriver {
         !lock(&self.machine).arrived.is_empty()
     }
 
+    /// Whether batches are on their way.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        lock(&self.machine).peer.has_unacknowledged()
+    }
+
     /// Whether the peer has acknowledged all that was sent to it.
     pub(crate) fn is_drained(&self) -> bool {
         lock(&self.machine).peer.is_drained()

@@ -12,7 +12,7 @@ use crate::clock::{Clock, Deadline};
 use crate::latch::Latch;
 use crate::outcome::{Panic, contain, tell_log};
 use crate::pool::Parker;
-use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock};
+use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, Weak, lock, thread};
 use crate::runtime::PeerStats;
 use crate::threads;
 
@@ -366,6 +366,11 @@ impl Member {
                 return;
             }
             bells.outward.park(&self.clock, Deadline(due));
+            if self.driver.has_unacknowledged() {
+                // Frames are on their way, so no question travels alone. Threads that wait for a processor go first, so
+                // that their items go with the next frame.
+                thread::yield_now();
+            }
         }
     }
 

@@ -228,6 +228,11 @@ impl<T: Clone> Peer<T> {
         }
     }
 
+    /// Whether batches are on their way.
+    pub(crate) fn has_unacknowledged(&self) -> bool {
+        matches!(&self.state, State::Connected(connection) if !connection.sent.is_empty())
+    }
+
     /// Writes the next frame into a buffer, whose content is replaced. Returns whether there is one.
     pub(crate) fn next_frame(&mut self, now: Duration, frame: &mut Vec<u8>, effects: &mut Vec<Effect<T>>) -> bool {
         if let Some(answer) = self.answers.pop_front() {
