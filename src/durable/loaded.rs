@@ -1,20 +1,25 @@
 //! A durable process as it was read from the store, or as it begins.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::contract::Durable;
-use super::core::StoreCore;
+use super::core::{Made, StoreCore};
 use super::journal::Position;
+use super::machine::{DurableMachine, Stage};
 use super::notice::end_of_parent;
+use super::outside::OutsideSeen;
 use super::residency::{Call, Kept, Resident};
-use super::rows::{Order, StoredEvent, StoredHead};
+use super::rows::{Order, Rest, StoredEvent, StoredHead};
 use super::ties::Ties;
 use crate::pid::Pid;
-use crate::primitives::lock;
-use crate::process::Answer;
+use crate::primitives::{Arc, lock};
 use crate::process::reply::{Completion, QuestionKey, ReplyKey};
-use crate::sched::machine::Typed;
-use crate::sched::mailbox::{AnyMailbox, Control, Signal};
+use crate::process::step_activity::Sight;
+use crate::process::{Answer, CommandError};
+use crate::sched::body::Body;
+use crate::sched::machine::{Typed, new_body};
+use crate::sched::mailbox::{AnyMailbox, Control, Envelope, Signal};
+use crate::sched::non_local::AnyMessage;
 
 /// A stored event, and the answer if it is one.
 pub(super) type LoadedEvent = ((u8, u64), StoredEvent, Option<Answer>);
@@ -67,9 +72,89 @@ impl<P: Durable> Loaded<P> {
     }
 }
 
+/// Makes the body of a durable process, with its messages in its mailbox.
+pub(super) fn body_of<P: Durable>(
+    store: Arc<StoreCore>,
+    resident: Arc<Resident>,
+    loaded: Loaded<P>,
+    (local, without): (Pid, &HashSet<u64>),
+) -> Made {
+    let Loaded { process, state, head: stored, mail, open, ties, events, replies, questions, kept, rests_on } = loaded;
+    questions.iter().for_each(|(tag, _)| resident.questions.add(*tag));
+    let body = new_body(process, local, None, None);
+    let mut head = body.head;
+    head.tags = stored.tags;
+    head.waits = stored.rest == Rest::Wait;
+    // They are set before the first turn.
+    head.outstanding = open.len() as u32;
+    let rare = head.rare();
+    rare.known_as = Some(resident.pid);
+    // Its steps decline events while it pauses.
+    rare.warned = true;
+    rare.draws = store.first_draw(stored.rest == Rest::New);
+    resident.rest.set_limit(P::SLEEP_AFTER.or(store.keeper.limits.sleep_after));
+    let mut typed = body.machine;
+    typed.keep_output();
+    let (mut queued, mut needless) = (0, Vec::<AnyMessage>::new());
+    // Also of messages that wait elsewhere.
+    let senders: HashSet<Pid> = mail.iter().filter_map(|mail| mail.kept.from).collect();
+    {
+        let mut all = lock(&resident.mail);
+        for LoadedMail { number, kept, message } in mail {
+            if without.contains(&number) {
+                needless.push(Box::new((message, kept)));
+                continue;
+            }
+            queued += 1;
+            let (mut from, mut trace) = (kept.from, kept.trace.clone());
+            if let Some(ticket) = store.ticket(number) {
+                all.insert(number, kept);
+                from = Some(ticket);
+            }
+            typed.waiting().messages.push(Envelope { from, message });
+            trace.take().into_iter().for_each(|trace| typed.waiting().mark(trace));
+        }
+    }
+    let answered = offer_events((&store, &resident), &mut typed, events, (&ties, &senders));
+    let answered = answered.iter().filter(|tag| open.contains_key(tag)).count() as u32;
+    head.outstanding = head.outstanding.saturating_sub(answered);
+    for tag in &stored.open {
+        typed.waiting().complete(Completion::from(None, *tag, Err(CommandError::Interrupted)));
+    }
+    let is_new = stored.rest == Rest::New;
+    let machine = DurableMachine {
+        typed,
+        store,
+        resident,
+        state,
+        stored,
+        open,
+        ties,
+        rests_on,
+        held: VecDeque::new(),
+        replies,
+        kept,
+        // A parked process is loaded only if the program has another version of it.
+        stage: Stage::Open,
+        is_entered: false,
+        is_new,
+        waits_for_room: false,
+        waits_for_disk: Position::START,
+        is_reported: false,
+        next_kind: None,
+        attempts: 0,
+        offered: BTreeSet::new(),
+        outside: OutsideSeen::default(),
+        sleeper: None,
+        failed: None,
+        sight: Sight::of_nobody(),
+    };
+    Made { body: (Box::new(Body { head, machine }), queued), needless }
+}
+
 /// Puts stored events into the mailbox. `senders` have stored messages for the process. Returns the tags that are
 /// answered.
-pub(super) fn offer_events<P: Durable>(
+fn offer_events<P: Durable>(
     (store, resident): (&StoreCore, &Resident),
     typed: &mut Typed<P>,
     events: Vec<LoadedEvent>,

@@ -9,16 +9,15 @@
 //! again, one by one, after a pause. After [`ATTEMPTS`] attempts the process is parked.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::mem::{replace, take};
 use std::time::Duration;
 
 use super::contract::{Durable, Encoded};
-use super::core::{Made, StepError, StoreCore};
+use super::core::{StepError, StoreCore};
 use super::held::Held;
 use super::journal::Position;
-use super::loaded::{Loaded, LoadedMail, offer_events};
 use super::mail_tap::MailTap;
 use super::next_kind::NextKind;
 use super::outside::OutsideSeen;
@@ -32,16 +31,13 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Weak, lock};
 use crate::process::event::Tap;
 use crate::process::propagation::{StepEnd, end_span, take_failed};
-use crate::process::reply::{Completion, QuestionKey, ReplyKey, note_dropped};
+use crate::process::reply::{QuestionKey, ReplyKey, note_dropped};
 use crate::process::step_activity::Sight;
-use crate::process::{CommandError, EntryArgs, WaitedForNothing};
-use crate::sched::body::{
-    Begun, Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, TurnNote, Verdict,
-};
+use crate::process::{EntryArgs, WaitedForNothing};
+use crate::sched::body::{Begun, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, TurnNote, Verdict};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
-use crate::sched::machine::{Typed, new_body};
-use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
-use crate::sched::non_local::AnyMessage;
+use crate::sched::machine::Typed;
+use crate::sched::mailbox::{AnyMailbox, Mailbox};
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -52,86 +48,6 @@ pub(super) const ATTEMPTS: u32 = 5;
 /// The pause after the first failed attempt. It doubles.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// Makes the body of a durable process, with its messages in its mailbox.
-pub(super) fn body_of<P: Durable>(
-    store: Arc<StoreCore>,
-    resident: Arc<Resident>,
-    loaded: Loaded<P>,
-    (local, without): (Pid, &HashSet<u64>),
-) -> Made {
-    let Loaded { process, state, head: stored, mail, open, ties, events, replies, questions, kept, rests_on } = loaded;
-    questions.iter().for_each(|(tag, _)| resident.questions.add(*tag));
-    let body = new_body(process, local, None, None);
-    let mut head = body.head;
-    head.tags = stored.tags;
-    head.waits = stored.rest == Rest::Wait;
-    // They are set before the first turn.
-    head.outstanding = open.len() as u32;
-    let rare = head.rare();
-    rare.known_as = Some(resident.pid);
-    // Its steps decline events while it pauses.
-    rare.warned = true;
-    rare.draws = store.first_draw(stored.rest == Rest::New);
-    resident.rest.set_limit(P::SLEEP_AFTER.or(store.keeper.limits.sleep_after));
-    let mut typed = body.machine;
-    typed.keep_output();
-    let (mut queued, mut needless) = (0, Vec::<AnyMessage>::new());
-    // Also of messages that wait elsewhere.
-    let senders: HashSet<Pid> = mail.iter().filter_map(|mail| mail.kept.from).collect();
-    {
-        let mut all = lock(&resident.mail);
-        for LoadedMail { number, kept, message } in mail {
-            if without.contains(&number) {
-                needless.push(Box::new((message, kept)));
-                continue;
-            }
-            queued += 1;
-            let (mut from, mut trace) = (kept.from, kept.trace.clone());
-            if let Some(ticket) = store.ticket(number) {
-                all.insert(number, kept);
-                from = Some(ticket);
-            }
-            typed.waiting().messages.push(Envelope { from, message });
-            trace.take().into_iter().for_each(|trace| typed.waiting().mark(trace));
-        }
-    }
-    let answered = offer_events((&store, &resident), &mut typed, events, (&ties, &senders));
-    let answered = answered.iter().filter(|tag| open.contains_key(tag)).count() as u32;
-    head.outstanding = head.outstanding.saturating_sub(answered);
-    for tag in &stored.open {
-        typed.waiting().complete(Completion::from(None, *tag, Err(CommandError::Interrupted)));
-    }
-    let is_new = stored.rest == Rest::New;
-    let machine = DurableMachine {
-        typed,
-        store,
-        resident,
-        state,
-        stored,
-        open,
-        ties,
-        rests_on,
-        held: VecDeque::new(),
-        replies,
-        kept,
-        // A parked process is loaded only if the program has another version of it.
-        stage: Stage::Open,
-        is_entered: false,
-        is_new,
-        waits_for_room: false,
-        waits_for_disk: Position::START,
-        is_reported: false,
-        next_kind: None,
-        attempts: 0,
-        offered: BTreeSet::new(),
-        outside: OutsideSeen::default(),
-        sleeper: None,
-        failed: None,
-        sight: Sight::of_nobody(),
-    };
-    Made { body: (Box::new(Body { head, machine }), queued), needless }
-}
 
 /// The machine of a durable process.
 pub(super) struct DurableMachine<P: Durable> {

@@ -3,16 +3,16 @@
 use std::any::Any;
 use std::fmt;
 
-use super::{Body, Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor, new_body};
+use super::{Head, Kind, LastWord, Machine, StepOutput, Stepped, Successor};
 use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Ordering, Weak};
 use crate::process::step_activity::Sight;
 use crate::process::{Events, Process, Step, StepResult};
 use crate::runtime::{Core, Runtime};
-use crate::sched::body::Begun;
+use crate::sched::body::{Begun, Body};
 use crate::sched::feeds::{AnyFeeds, AnyNewFeed, FeedHost};
-use crate::sched::machine::Typed;
+use crate::sched::machine::{Typed, new_body};
 use crate::sched::mailbox::AnyMailbox;
 use crate::sched::resident_waker::PollRequests;
 use crate::wait::until;
