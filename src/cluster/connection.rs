@@ -45,7 +45,7 @@ use crate::process::command::why_dead;
 use crate::process::far_asker::AnswersElsewhere;
 use crate::process::host::{CountedHost, Host};
 use crate::process::no_such_process::NoSuchProcessError;
-use crate::process::propagation::{self, Propagator, TraceContext, with_trace};
+use crate::process::propagation::{self, Propagator, TraceContext, tell_trace, with_trace};
 use crate::process::{Ask, CommandError, DeadLetter, DeadLetterReason, NodeError};
 use crate::runtime::{Core, ExitWatcher};
 use crate::sched::non_local::AnyMessage;
@@ -83,6 +83,21 @@ pub(crate) struct LetterMore {
     /// The context of its trace, as the propagator has written it. The context itself would be dropped under the lock
     /// of the peer when the other node has confirmed the message, and its destructor is the user's code.
     trace: Option<Box<[u8]>>,
+}
+
+impl Letter {
+    /// The context of its trace, as the propagator has written it.
+    fn trace(&self) -> Option<&[u8]> {
+        self.more.as_ref()?.trace.as_deref()
+    }
+
+    /// Calls `bury` with the dead letter of each receiver. The connection is down.
+    fn each(&self, bury: impl Fn(&DeadLetter<'_>)) {
+        let (from, type_name) = (self.from, self.type_name);
+        for to in std::iter::once(&self.to).chain(self.more.iter().flat_map(|more| &more.others)) {
+            bury(&DeadLetter { from, type_name, ..DeadLetter::new(*to, DeadLetterReason::NodeDown) });
+        }
+    }
 }
 
 impl LetterMore {
@@ -551,14 +566,11 @@ impl Connection {
     /// The connection is down. The carrier takes no frame any more. `unconfirmed` are the messages that the other node
     /// has not confirmed.
     pub(crate) fn down(&self, unconfirmed: impl IntoIterator<Item = Letter>) {
+        let mut traced = Vec::new();
         if let Some(core) = self.core.upgrade() {
-            for Letter { to, from, type_name, more } in unconfirmed {
-                let trace = self.trace_of(more.as_ref().and_then(|more| more.trace.as_deref()));
-                let context = trace.as_ref().and_then(|trace| trace.0.get()).map(|context| &**context);
-                for to in std::iter::once(to).chain(more.iter().flat_map(|more| more.others.iter().copied())) {
-                    let letter = DeadLetter { from, type_name, ..DeadLetter::new(to, DeadLetterReason::NodeDown) };
-                    with_trace(context, &letter, |letter| core.bury_unsent(letter));
-                }
+            for letter in unconfirmed {
+                letter.each(|dead| core.bury_unsent(dead));
+                traced.extend(letter.trace().is_some().then_some(letter));
             }
         }
         self.end_relations();
@@ -569,6 +581,12 @@ impl Connection {
             .flat_map(BTreeMap::into_values)
             .filter_map(|ask| ask.upgrade())
             .for_each(|ask| ask.close());
+        // Last, because the contexts are read, and there may be very many.
+        for letter in traced {
+            let trace = self.trace_of(letter.trace());
+            let context = trace.as_ref().and_then(|trace| trace.0.get()).map(|context| &**context);
+            letter.each(|dead| tell_trace(context, dead));
+        }
     }
 
     /// The numbers of processes that are watched there and here, and of links.

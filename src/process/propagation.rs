@@ -284,10 +284,15 @@ pub(crate) fn with_trace(
     match context {
         None => bury(letter),
         Some(context) => {
-            let tell = |letter: &DeadLetter<'_>| _ = contained(|| context.dead_letter(letter));
+            let tell = |letter: &DeadLetter<'_>| tell_trace(Some(context), letter);
             bury(&DeadLetter { tell_trace: Some(&tell), ..*letter });
         }
     }
+}
+
+/// Tells a trace of a dead letter, of which all others were told.
+pub(crate) fn tell_trace(context: Option<&dyn TraceContext>, letter: &DeadLetter<'_>) {
+    context.and_then(|context| contained(|| context.dead_letter(letter)));
 }
 
 /// The guard of a context. Its destructor is the user's, so a panic in it is contained.

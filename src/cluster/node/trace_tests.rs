@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::net::{Local, Net, Order};
+use super::net::{Local, Net, Order, Seen};
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
@@ -207,6 +207,41 @@ fn messages_that_are_lost_with_a_connection_are_events_in_their_traces() {
         assert_eq!(net.sides[0].0.stats().messages.dead_by_reason[&DeadLetterReason::NodeDown], 5);
         close(net, &traces);
     }
+}
+
+/// Reads a context when a process was told that the node is down.
+#[derive(Clone)]
+struct ReadsLate {
+    traces: Traces,
+    near: Arc<Mutex<Option<Seen>>>,
+}
+
+impl Propagator for ReadsLate {
+    fn current(&self) -> Option<Arc<dyn TraceContext>> {
+        self.traces.current()
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Option<Arc<dyn TraceContext>> {
+        let near = lock(&self.near).clone().unwrap();
+        until("it was told", || lock(&near).iter().any(|seen| seen.starts_with("down")));
+        self.traces.decode(bytes)
+    }
+}
+
+/// Fails if the letters are told to their traces before monitors are told.
+#[test]
+fn monitors_of_a_lost_node_do_not_wait_until_traces_are_told() {
+    let propagator = ReadsLate { traces: Traces::new(), near: Arc::default() };
+    let net = Net::traced(WITH_HEADERS, propagator.clone());
+    let [near, far] = [net.plain(0), net.plain(1)];
+    *lock(&propagator.near) = Some(near.seen.clone());
+    net.monitor(&near, &far);
+    net.carry();
+    let pid = net.pid(&far, 0);
+    let root = propagator.traces.root(|| net.sides[0].0.send(pid.typed(), Order::Note(1)).unwrap());
+    net.cut(0, 1);
+    assert_eq!(propagator.traces.dead(), [(root, DeadLetterReason::NodeDown)]);
+    close(net, &propagator.traces);
 }
 
 #[test]
