@@ -36,6 +36,7 @@ use crate::process::{Answer, AnsweredLater, AnyHandler, Attempt, CommandError, C
 use crate::random::random_at;
 use crate::runtime::{Core, Timed};
 use crate::sched::residents::{AnyFuture, BoxedFuture};
+use crate::sched::trace_marks::MessageTrace;
 use crate::timer::TimerId;
 
 /// A stored command, as a step has yielded it or as it was read.
@@ -47,6 +48,8 @@ pub(super) struct OpenCommand {
     pub(super) stored: StoredCommand,
     /// The plan of its attempts. The command is asked for it before a lock is taken.
     pub(super) retry: Retry,
+    /// The trace in which it was yielded. Its handler is called within it.
+    pub(super) trace: MessageTrace,
     /// Whether its first attempt is stored, and was not handed out.
     pub(super) is_new: bool,
 }
@@ -179,7 +182,7 @@ enum Next {
 impl CommandFuture {
     /// Makes the future of a command of a process in memory.
     pub(super) fn new(store: Arc<StoreCore>, resident: Arc<Resident>, open: OpenCommand) -> CommandFuture {
-        let OpenCommand { tag, kind, command, stored, retry, is_new } = open;
+        let OpenCommand { tag, kind, command, stored, retry, is_new, .. } = open;
         let answer = match &stored.phase {
             Phase::Answered(answer) => Some(answer.clone()),
             _ => None,

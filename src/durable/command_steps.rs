@@ -1,9 +1,11 @@
 //! The stored commands of a durable process: those that its steps yield, and those with which it is loaded.
 
+use std::collections::HashMap;
 use std::mem::replace;
 use std::time::Duration;
 
 use super::command_future::{CommandFuture, OpenCommand, plan};
+use super::command_traces::contexts_of;
 use super::command_type::CommandType;
 use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
@@ -14,9 +16,11 @@ use super::residency::{Resident, Taken};
 use super::rows::{self, Phase, StoredAnswer, StoredCommand};
 use crate::outcome::{BoxError, Failure, contain, drop_contained};
 use crate::primitives::Arc;
+use crate::process::future_output::TracedFuture;
 use crate::process::handler::BoxedCommand;
 use crate::process::{Answer, AnyHandler, CommandError};
-use crate::sched::body::{LimitedCommand, Yield};
+use crate::sched::body::{LimitedCommand, StepOutput, Yield};
+use crate::sched::trace_marks::MessageTrace;
 
 /// A command that a step yields: its place among the held yields, and its row.
 pub(super) struct NewCommand {
@@ -97,10 +101,19 @@ impl<P: Durable> DurableMachine<P> {
 
     /// The record of a step was appended: its commands begin when they are released, and the answers that it has taken
     /// are forgotten.
-    pub(super) fn begin_commands(&mut self, taken: &Taken, held: &mut Held, commands: Vec<NewCommand>) {
+    pub(super) fn begin_commands(
+        &mut self,
+        taken: &Taken,
+        (held, out): (&mut Held, &mut StepOutput),
+        commands: Vec<NewCommand>,
+    ) {
         if !taken.answers.is_empty() {
             self.store.open_commands.forget(self.resident.serial, taken.answers.iter().copied());
         }
+        if commands.is_empty() {
+            return;
+        }
+        let mut contexts = contexts_of(out);
         for NewCommand { place, tag, kind, stored } in commands {
             let Some(one) = held.yields.get_mut(place) else { continue };
             let command = match replace(one, Yield::Performed) {
@@ -116,7 +129,8 @@ impl<P: Durable> DurableMachine<P> {
             };
             let is_new = matches!(stored.phase, Phase::Out);
             let retry = plan(&kind, Some(&command));
-            let open = OpenCommand { tag, kind, command: Some(command), stored, retry, is_new };
+            let trace = MessageTrace::new(contexts.remove(&tag));
+            let open = OpenCommand { tag, kind, command: Some(command), stored, retry, trace, is_new };
             *one = at_work(&self.store, &self.resident, open);
         }
     }
@@ -131,15 +145,22 @@ impl<P: Durable> DurableMachine<P> {
 }
 
 /// The yield that has a command handed out.
-pub(super) fn at_work(store: &Arc<StoreCore>, resident: &Arc<Resident>, open: OpenCommand) -> Yield {
-    let tag = open.tag;
-    let future = CommandFuture::new(store.clone(), resident.clone(), open);
-    Yield::Future { tag, future: future.boxed(), limit: Duration::MAX }
+pub(super) fn at_work(store: &Arc<StoreCore>, resident: &Arc<Resident>, mut open: OpenCommand) -> Yield {
+    let (tag, context) = (open.tag, open.trace.take());
+    let mut future = CommandFuture::new(store.clone(), resident.clone(), open).boxed();
+    if let Some(context) = context {
+        future = Box::pin(TracedFuture { future, context });
+    }
+    Yield::Future { tag, future, limit: Duration::MAX }
 }
 
 impl StoreCore {
     /// Decodes the commands of a process that was read.
     pub(super) fn commands_of(&self, found: &Found) -> Result<Vec<OpenCommand>, BoxError> {
+        let mut traces: HashMap<u64, MessageTrace> = match found.commands.is_empty() {
+            true => HashMap::new(),
+            false => self.traces_of(found).into_iter().collect(),
+        };
         let decode = |(tag, stored): &(u64, StoredCommand)| {
             let kind = self.commands.values().find(|kind| kind.name == stored.name);
             let kind = *kind.ok_or_else(|| format!("the program does not know the command {:?}", stored.name))?;
@@ -153,7 +174,8 @@ impl StoreCore {
             let (decoded, _) = self.run.code(|| contain(read));
             let command: Option<BoxedCommand> = decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?;
             let retry = plan(&kind, command.as_ref());
-            Ok(OpenCommand { tag: *tag, kind, command, stored: stored.clone(), retry, is_new: false })
+            let trace = traces.remove(tag).unwrap_or_default();
+            Ok(OpenCommand { tag: *tag, kind, command, stored: stored.clone(), retry, trace, is_new: false })
         };
         found.commands.iter().map(decode).collect()
     }

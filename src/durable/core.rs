@@ -152,6 +152,8 @@ pub(super) struct Found {
     /// The replies to stored questions that its state has.
     pub(super) kept: Vec<QuestionKey>,
     pub(super) dead: Vec<(u64, StoredDead)>,
+    /// The tags of its commands within traces, and the contexts.
+    pub(super) traces: Vec<(u64, Vec<u8>)>,
     pub(super) ties: Ties,
     /// Stored events, by their classes and numbers.
     pub(super) events: Vec<((u8, u64), StoredEvent)>,
@@ -193,6 +195,7 @@ impl Found {
             questions: Vec::new(),
             kept: Vec::new(),
             dead: Vec::new(),
+            traces: Vec::new(),
             ties: Ties::default(),
             events: Vec::new(),
             requests: Vec::new(),
@@ -214,6 +217,7 @@ impl Found {
                     let due = row.due.unwrap_or_default();
                     found.requests.extend(postcard::from_bytes(body).ok().map(|stored| (number, due, stored)));
                 }
+                rows::TRACES => found.traces.push((number, row.body)),
                 class => found.ties.add(class, number, body),
             }
         }

@@ -40,6 +40,8 @@ pub(super) struct Loaded<P: Durable> {
     pub(super) mail: Vec<LoadedMail<P::Message>>,
     /// The classes of the timers and commands that are stored, by their tags.
     pub(super) open: BTreeMap<u64, u8>,
+    /// The tags of its commands whose traces are stored.
+    pub(super) traces: BTreeSet<u64>,
     pub(super) ties: Ties,
     /// Stored events, with the answers among them.
     pub(super) events: Vec<LoadedEvent>,
@@ -62,6 +64,7 @@ impl<P: Durable> Loaded<P> {
             head,
             mail: Vec::new(),
             open: BTreeMap::new(),
+            traces: BTreeSet::new(),
             ties: Ties::default(),
             events: Vec::new(),
             replies: Vec::new(),
@@ -79,7 +82,8 @@ pub(super) fn body_of<P: Durable>(
     loaded: Loaded<P>,
     (local, without): (Pid, &HashSet<u64>),
 ) -> Made {
-    let Loaded { process, state, head: stored, mail, open, ties, events, replies, questions, kept, rests_on } = loaded;
+    let Loaded { process, state, head: stored, mail, open, traces, ties, events, replies, questions, kept, rests_on } =
+        loaded;
     questions.iter().for_each(|(tag, _)| resident.questions.add(*tag));
     let body = new_body(process, local, None, None);
     let mut head = body.head;
@@ -129,6 +133,7 @@ pub(super) fn body_of<P: Durable>(
         state,
         stored,
         open,
+        traces,
         ties,
         rests_on,
         held: VecDeque::new(),

@@ -8,6 +8,7 @@ use super::burial::Buried;
 use super::children::begin_child;
 use super::coding::Format;
 use super::command_steps;
+use super::command_traces::with_traces;
 use super::contract::{Durable, Encoded};
 use super::core::{Found, Kind, MakeBody, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
@@ -25,12 +26,12 @@ use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
 use crate::outcome::{BoxError, contain, drop_contained, tell_log};
 use crate::primitives::Arc;
-use crate::process::propagation::{decode, with_trace};
+use crate::process::propagation::with_trace;
 use crate::process::{DeadLetter, DeadLetterReason};
 use crate::runtime::Core;
 use crate::sched::body::{Ready, Yield};
 use crate::sched::outbox::Outbox;
-use crate::sched::trace_marks::{Context, MessageTrace};
+use crate::sched::trace_marks::MessageTrace;
 use crate::sched::turn::Engine;
 
 impl Kind {
@@ -95,6 +96,7 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
         head: head.clone(),
         mail: messages,
         open,
+        traces: found.traced(),
         ties: ties.clone(),
         events: events.iter().map(answered).collect::<Result<_, BoxError>>()?,
         replies: replies.iter().map(|reply| reply.key).collect(),
@@ -102,8 +104,9 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
         kept: found.kept.iter().map(|key| (key.number, *key)).collect(),
         rests_on: Position::START,
     };
-    let (store, made_for) = (store.clone(), resident.clone());
-    Ok((resident, Box::new(move |local, without: &HashSet<u64>| body_of(store, made_for, loaded, (local, without)))))
+    let (store, made_for, traces) = (store.clone(), resident.clone(), store.traces_of(found));
+    let make = move |local, without: &HashSet<u64>| body_of(store, made_for, loaded, (local, without));
+    Ok((resident, Box::new(move |local, without| with_traces(make(local, without), traces))))
 }
 
 impl Found {
@@ -133,12 +136,6 @@ impl Read {
 }
 
 impl StoreCore {
-    /// Reads the context of a stored message, if the runtime has a propagator that knows it.
-    fn read_trace(&self, bytes: &[u8]) -> Option<Context> {
-        let propagator = self.core()?.road.propagator.clone()?;
-        decode(&*propagator, bytes)
-    }
-
     /// Has the journal opened anew after an error of the tables. Damage concerns one row only, and is returned.
     pub(super) fn tables_failed<'a>(&self, life: Life, error: &'a JournalError) -> Option<&'a Damage> {
         match error {

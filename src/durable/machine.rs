@@ -60,6 +60,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) stored: StoredHead,
     /// The classes of the timers and commands that are stored, by their tags.
     pub(super) open: BTreeMap<u64, u8>,
+    /// The tags of its commands whose traces are stored.
+    pub(super) traces: BTreeSet<u64>,
     pub(super) ties: Ties,
     /// The last record that the process rests on.
     pub(super) rests_on: Position,

@@ -25,6 +25,7 @@ mod closed;
 mod coding;
 mod command_future;
 mod command_steps;
+mod command_traces;
 mod command_type;
 mod contract;
 #[cfg(all(unix, feature = "sqlite"))]

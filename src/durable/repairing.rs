@@ -63,8 +63,10 @@ impl Action {
                     }
                     Some(FailedEvent::Answer(tag)) => {
                         head.open.retain(|open| *open != tag);
-                        let of_tag =
-                            found.entries.iter().filter(|(class, number)| rows::is_answered(*class) && *number == tag);
+                        let is_of_tag = |(class, number): &&(u8, u64)| {
+                            (rows::is_answered(*class) || *class == rows::TRACES) && *number == tag
+                        };
+                        let of_tag = found.entries.iter().filter(is_of_tag);
                         changed.changes.extend(of_tag.map(|(class, tag)| rows::answered(*serial, *class, *tag)));
                         let waits_for = |(class, number): &(u8, u64)| rows::is_answered(*class) && *number != tag;
                         if head.rest == Rest::Wait && head.open.is_empty() && !found.entries.iter().any(waits_for) {

@@ -103,6 +103,9 @@ pub(super) const TRAPS: u8 = 24;
 /// Links to ordinary processes, by numbers of their own.
 pub(super) const OUTSIDE: u8 = 25;
 
+/// Contexts of the traces of commands, by their tags: see `command_traces`.
+pub(super) const TRACES: u8 = 26;
+
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
     class <= CHILDREN

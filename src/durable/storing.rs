@@ -49,6 +49,7 @@ impl<P: Durable> DurableMachine<P> {
         let settled = encoded.and_then(|()| self.settle_replies(taken, &mut sorted, (&replies, is_over)));
         let commands = if is_over { Ok(Vec::new()) } else { self.new_commands(&sorted) };
         let commands = settled.and_then(|settled| Ok((commands?, settled)));
+        let traces = self.changed_traces(taken, out, is_over);
         let changes = self.changed_entries(taken, &mut sorted, is_over);
         let stored = commands.and_then(|(commands, settled)| Ok((self.with_commands(changes?, commands)?, settled)));
         let stored = stored.and_then(|stored| Ok((stored, requested?)));
@@ -76,6 +77,7 @@ impl<P: Durable> DurableMachine<P> {
             changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
         }
         changes.append(&mut settled.changes);
+        changes.extend(traces);
         let mut notices = self.notices(taken, &sorted.cancelled, exit.as_ref());
         notices.extend(self.watch_notices(is_tied.then_some(&named.ties), is_over));
         performed.extend(named.answers.iter().map(|answer| answer.key.1));
@@ -153,7 +155,7 @@ impl<P: Durable> DurableMachine<P> {
             self.resident.set_gone();
         }
         lock(&self.resident.requests).retain(|one| !requests.contains(&one.number));
-        self.begin_commands(taken, &mut held, commands);
+        self.begin_commands(taken, (&mut held, out), commands);
         events.iter().filter(|(class, _)| *class == rows::EXITS).for_each(|(_, other)| _ = self.offered.remove(other));
         self.forget_downs(&monitors);
         self.forget_exits(&links);
@@ -201,6 +203,7 @@ impl<P: Durable> DurableMachine<P> {
                 };
             }
         }
+        let traces = self.traces_after(&entries);
         changes.extend(entries);
         changes.extend(taken.mail.iter().map(|number| rows::taken(serial, *number)));
         if stored.exit.is_none() {
@@ -210,7 +213,7 @@ impl<P: Durable> DurableMachine<P> {
         let over = stored.exit.as_ref().map(DownExit::of);
         self.rests_on = self.store.append_step(&self.resident, Record { changes }, inside, over)?;
         (self.stored, self.state) = (stored, state);
-        self.open = open;
+        (self.open, self.traces) = (open, traces);
         self.is_new = false;
         Ok(())
     }

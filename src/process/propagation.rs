@@ -61,7 +61,7 @@ pub trait TraceContext: Send + Sync + 'static {
     ///
     /// `None` if it cannot travel, as the default implementation says. Then the message is outside of any trace there.
     /// So it is if there are more than 1,024 bytes, or none. The runtime calls this for each message to another node or
-    /// into a store, on any thread, perhaps several times.
+    /// into a store, and for each command of a durable process, on any thread, perhaps several times.
     fn encode(&self) -> Option<Vec<u8>> {
         None
     }

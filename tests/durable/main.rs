@@ -40,6 +40,7 @@ mod guest;
 mod sleeping;
 mod tracing;
 mod traced_mail;
+mod traced_commands;
 mod memory_faults;
 mod operating;
 mod outside_links;

@@ -341,6 +341,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/command_future",
     "durable/machine",
     "durable/loaded",
+    "durable/command_traces",
     "durable/offering",
     "durable/ahead",
     "durable/naming",
