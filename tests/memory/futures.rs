@@ -50,6 +50,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// The number of allocations of this program so far.
+pub(crate) fn allocations() -> u64 {
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
 /// Futures that come first, so that all buffers have their size.
 const FIRST: u64 = 1_000;
 const FUTURES: u64 = 1_000_000;
