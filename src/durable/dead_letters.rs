@@ -50,13 +50,14 @@ impl StoreCore {
         self.dead_rows((serial, number), stored, why)
     }
 
-    /// Reports the messages that wait for a process that has ended, and makes dead letters of them. Nothing is stored
-    /// of those that are settled: they were lost with an earlier life, or the rows that were read become dead letters.
+    /// Reports the messages that wait for a process that has ended, and makes dead letters of them and of these rows.
+    /// The burials of the rows have begun. Nothing is stored of waiting messages that are settled: they were lost with
+    /// an earlier life, or have such a row.
     pub(super) fn becomes_nobody(
         &self,
         core: &Arc<Core>,
-        serial: u64,
-        life: Life,
+        (serial, life): (u64, Life),
+        stored: Vec<(u64, StoredMail)>,
         is_settled: impl Fn(u64, Life) -> bool,
     ) {
         let is_settled = |mail: &Mail| mail.number.is_some_and(|number| is_settled(number, mail.life));
@@ -72,25 +73,23 @@ impl StoreCore {
         self.replies.give_up(serial, &[]);
         let to = self.ticket(serial).unwrap_or(core.road.table.nobody());
         let over = |(number, ..): (u64, Life, StoredRequest)| rows::answered(serial, REQUESTS, number);
-        let mut all = Buried { life, changes: requests.into_iter().map(over).collect(), begun: 0 };
+        self.remove_in(life, requests.into_iter().map(over).collect());
+        let why = WhyNoReply::Ended(serial);
+        for mail in waiting.iter().filter(|mail| !is_settled(mail)) {
+            let changes = self.dead_letter(serial, mail, DeadLetterReason::Ended);
+            let buried = Buried { life: life.max(mail.life), changes, begun: usize::from(mail.is_stored()) };
+            self.give_up(core, serial, buried, (&mail.questions(), why));
+        }
+        for (number, mail) in stored {
+            let questions = mail.questions.clone();
+            let changes = self.dead_rows((serial, number), mail, WhyDead::Ended);
+            self.give_up(core, serial, Buried { life, changes, begun: 1 }, (&questions, why));
+        }
+        // Last, because they call code of users, and no load reads these messages while a burial is open.
         for mail in waiting {
             let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
-            if is_settled(&mail) {
-                bury(&core.road, name, to, mail, DeadLetterReason::Ended);
-                continue;
-            }
-            let (questions, changed) = (mail.questions(), self.dead_letter(serial, &mail, DeadLetterReason::Ended));
-            let begun = usize::from(mail.is_stored());
-            if questions.is_empty() && mail.life <= life {
-                all.changes.extend(changed);
-                all.begun += begun;
-            } else {
-                let one = Buried { life: life.max(mail.life), changes: changed, begun };
-                self.give_up(core, serial, one, (&questions, WhyNoReply::Ended(serial)));
-            }
             bury(&core.road, name, to, mail, DeadLetterReason::Ended);
         }
-        self.give_up(core, serial, all, (&[], WhyNoReply::Ended(serial)));
     }
 
     /// The fate of a record with dead letters of this process is known. Removes the residence if it was kept for them.
@@ -98,6 +97,11 @@ impl StoreCore {
         self.residency.forget_if(serial, |residence| {
             let is_settled = |(life, position)| self.tail.is_settled(life, position);
             residence.burial.settle(is_settled);
+            let is_settled = |(life, position)| match residence.place {
+                // If the end of a process is not on disk, the process is in memory, and is loaded when it has left.
+                Place::Nobody => self.tail.is_on_disk(life, position),
+                _ => self.tail.is_settled(life, position),
+            };
             let is_asleep = || matches!(residence.place, Place::Asleep) && residence.is_empty();
             (residence.is_needless_nobody() || is_asleep() && residence.outside.is_empty())
                 && residence.burial.is_over()

@@ -128,8 +128,8 @@ impl StoreCore {
             let was_here = match &residence.place {
                 Place::Resident(one) => Arc::ptr_eq(one, resident),
                 Place::Leaving | Place::LeavingToSleep => true,
-                // Its end is lost.
-                Place::Nobody => ended.is_none(),
+                // Its end is lost. The residence may have been made anew since.
+                Place::Nobody | Place::Asleep => ended.is_none(),
                 _ => false,
             };
             if was_here {

@@ -1,8 +1,6 @@
 //! The entries that a process leaves when it has ended, or that were made for one that never was.
 
-use std::collections::HashSet;
-
-use super::rows::{ANSWERS, LINKS, MAIL, StoredMail};
+use super::rows::{ANSWERS, LINKS, StoredMail};
 
 /// Entries of a process that has ended, or never was.
 #[derive(Default)]
@@ -11,10 +9,8 @@ pub(super) struct Left {
     pub(super) watchers: Vec<(u64, u64)>,
     /// Those that are linked to it.
     pub(super) linked: Vec<u64>,
-    /// Messages with stored questions.
+    /// Messages that no step will take.
     pub(super) mail: Vec<(u64, StoredMail)>,
-    /// The numbers of all messages.
-    pub(super) stored: HashSet<u64>,
     /// The tags of answers.
     pub(super) answers: Vec<u64>,
 }
@@ -22,13 +18,11 @@ pub(super) struct Left {
 impl Left {
     /// The entries of a process, without its watchers.
     pub(super) fn of(mail: impl Iterator<Item = (u64, StoredMail)>, keys: impl Iterator<Item = (u8, u64)>) -> Left {
-        let mail = mail.filter(|(_, mail)| !mail.questions.is_empty()).collect();
-        let mut left = Left { mail, ..Left::default() };
+        let mut left = Left { mail: mail.collect(), ..Left::default() };
         for (class, number) in keys {
             match class {
                 ANSWERS => left.answers.push(number),
                 LINKS => left.linked.push(number),
-                MAIL => _ = left.stored.insert(number),
                 _ => {}
             }
         }

@@ -162,7 +162,7 @@ impl StoreCore {
         let ending = outside.ending(self.run);
         drop_contained(outside);
         if is_open {
-            return self.start_load(&core, serial);
+            return self.load_later(&core, serial);
         }
         if let Some(position) = awaited.filter(|position| *position > self.tail.released()) {
             let me = self.me.clone();
@@ -432,7 +432,7 @@ impl StoreCore {
         core: &Arc<Core>,
         serial: u64,
         (life, through): (Life, Position),
-        Left { watchers, linked, mail, stored, answers }: Left,
+        Left { watchers, linked, mail, answers }: Left,
     ) -> bool {
         let is_later = self.residency.enter(serial, |residence| {
             if !matches!(residence.place, Place::Loading) {
@@ -442,6 +442,8 @@ impl StoreCore {
             let is_later = self.tail.life() != life || residence.is_behind((life, through));
             if !is_later {
                 residence.place = Place::Nobody;
+                // All that it has left behind was read.
+                residence.left_behind = None;
                 residence.burial.begin(mail.len());
             }
             Some(is_later)
@@ -452,9 +454,8 @@ impl StoreCore {
             Some(true) => return false,
             Some(false) => {}
         }
-        let is_dead = |number| mail.iter().any(|(other, _)| *other == number);
-        let is_settled = |number, of| of < life && !stored.contains(&number) || is_dead(number);
-        self.becomes_nobody(core, serial, life, is_settled);
+        let dead: HashSet<u64> = mail.iter().map(|(number, _)| *number).collect();
+        self.becomes_nobody(core, (serial, life), mail, |number, of| of < life || dead.contains(&number));
         if !watchers.is_empty() {
             self.tell_watchers(core, watchers, (serial, DownExit::NoSuchProcess));
         }
@@ -464,13 +465,6 @@ impl StoreCore {
         // Its questions have ended with it.
         self.count_late(answers.len() as u64);
         self.remove_in(life, answers.into_iter().map(|tag| rows::answered(serial, ANSWERS, tag)).collect());
-        // A kill has come before they were dead letters.
-        for (number, mail) in mail {
-            let questions = mail.questions.clone();
-            let changes = self.dead_rows((serial, number), mail, WhyDead::Ended);
-            let buried = Buried { life, changes, begun: 1 };
-            self.give_up(core, serial, buried, (&questions, WhyNoReply::Ended(serial)));
-        }
         self.residency.forget(serial);
         true
     }

@@ -157,6 +157,10 @@ impl StoreCore {
             Some(self.notify_all(core, &mut notices, (serials, locked), (life, position?)))
         });
         self.keep_for_now();
+        if told.is_none() {
+            // Nobody else does it, because there is no record whose fate the waiter could be told.
+            self.settle_burial(serial);
+        }
         if told.is_none() && is_asked {
             self.look_again(core, serial);
         }
@@ -165,14 +169,18 @@ impl StoreCore {
         }
     }
 
-    /// Has the messages of a process looked at again that has ended, or never was.
-    fn look_again(&self, core: &Arc<Core>, serial: u64) {
-        let loads = self.residency.enter(serial, |residence| {
-            let is_out = matches!(residence.place, Place::Nobody | Place::Asleep);
-            if is_out {
+    /// Has the messages of a process looked at again that is not in memory.
+    pub(super) fn look_again(&self, core: &Arc<Core>, serial: u64) {
+        let loads = self.residency.enter(serial, |residence| match residence.place {
+            Place::Nobody | Place::Asleep => {
                 residence.place = Place::Loading;
+                true
             }
-            is_out
+            Place::LeavingToSleep => {
+                residence.place = Place::Leaving;
+                false
+            }
+            _ => false,
         });
         if loads {
             // Not at once: the journal is about to be opened anew.

@@ -3,6 +3,7 @@
 //! A request is an entry with the time from which it is due. A deadline is a request to stop that is due later. The
 //! entry is removed by the record of the step that takes the request, and by the record of the end.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::coding::Run;
@@ -250,8 +251,9 @@ impl StoreCore {
             return;
         }
         // Only now: an end that is lost leaves no dead letters.
-        let is_stored = |number| found.entries.contains(&(rows::MAIL, number));
-        self.becomes_nobody(core, serial, found.life, |number, of| of < found.life || is_stored(number));
+        let stored: HashSet<(u8, u64)> = found.entries.iter().copied().collect();
+        let is_settled = |number, of| of < found.life || stored.contains(&(rows::MAIL, number));
+        self.becomes_nobody(core, (serial, found.life), Vec::new(), is_settled);
         self.tell_dead(core, found, dead);
         let exit = found.end_of_one_terminated(self.run);
         let told = exit.exit(self.run);

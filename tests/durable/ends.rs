@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::config::RuntimeBuilder;
-use procession::durable::journal::{MemoryDisk, MemoryJournal};
+use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Query, Shown, Store, Traced};
 use procession::spawn::ParentEndPolicy;
 use procession::{Address, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
-use crate::gate::{Gate, GatedJournal};
+use crate::gate::{Gate, GatedJournal, SlowLoads};
 use crate::monitors::Ordinary;
 use crate::wait::{Barrier, LIMIT, Mutex, until, wait};
-use crate::worker::{Worker, WorkerMessage, end, open, stepped};
+use crate::worker::{Worker, WorkerMessage, end, kill, open, start, stepped};
 
 /// A kind of which nothing is known but that it is another one.
 #[derive(Serialize, Deserialize)]
@@ -32,6 +32,31 @@ impl Process for Other {
 
 impl Durable for Other {
     const NAME: &str = "other";
+}
+
+#[test]
+fn mail_to_an_ended_process_is_dead_in_the_next_run_though_a_kill_comes() {
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let (store, runtime) = open(&disk);
+    let worker = store.begin("a", Worker::default()).unwrap().address();
+    store.send(worker, WorkerMessage::Over).unwrap();
+    store.result::<Worker>("a").unwrap().wait(LIMIT).unwrap();
+    end((store, runtime));
+    let (store, runtime) = start(SlowLoads(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
+    gate.close();
+    let sent: Vec<_> = (0..3).map(|n| store.send(worker, WorkerMessage::Set(n)).unwrap()).collect();
+    sent.iter().for_each(|receipt| assert!(receipt.wait(LIMIT).is_ok()));
+    until("it is read", || gate.arrivals() > 0);
+    // The dead letters do not reach the disk.
+    (disk.calls()..disk.calls() + 10_000).for_each(|call| disk.fail_at(call, Fault::Error));
+    gate.open();
+    kill(&disk, (store, runtime));
+    let (store, runtime) = open(&disk);
+    until("they are dead letters", || store.mail_counts().is_ok_and(|counts| counts.dead_letters == 3));
+    let counts = store.mail_counts().unwrap();
+    assert_eq!((counts.accepted, counts.stepped, counts.queued), (4, 1, 0));
+    assert_eq!(store.dead_letters(None, 10).unwrap().len(), 3);
+    end((store, runtime));
 }
 
 #[test]

@@ -379,6 +379,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/operate",
     "durable/store/tests",
     "durable/sleep/tests",
+    "durable/burial/tests",
     "durable/outside/tests",
     "durable/machine/tests",
     "durable/answering",

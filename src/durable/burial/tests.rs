@@ -1,0 +1,156 @@
+//! Tests of burials, and of ends that are lost or told late.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Buried;
+use crate::clock::ManualClock;
+use crate::durable::core::StoreCore;
+use crate::durable::journal::{MemoryDisk, MemoryJournal};
+use crate::durable::residency::Place;
+use crate::durable::rows::{self, WhyNoReply};
+use crate::durable::{Durable, Store};
+use crate::observe::{DeadLetter, Observer};
+use crate::primitives::{Arc, Mutex, OnceLock, Weak, lock};
+use crate::process::{Event, Events, Process, Step, StepOutput, StepResult};
+use crate::runtime::Runtime;
+use crate::wait::until;
+
+/// Ends with its first message.
+#[derive(Serialize, Deserialize)]
+struct Guest;
+
+impl Process for Guest {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.any(|event| matches!(event, Event::Message(_))) { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+impl Durable for Guest {
+    const NAME: &str = "guest";
+}
+
+/// The serial number of a process that does not exist.
+const NOBODY: u64 = 99;
+
+/// Notes for each dead letter whether a burial of this process is open.
+#[derive(Clone, Default)]
+struct Hook {
+    store: Arc<OnceLock<(Weak<StoreCore>, u64)>>,
+    told: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Observer for Hook {
+    fn dead_letter(&self, _: &DeadLetter<'_>) {
+        let Some((store, serial)) = self.store.get() else { return };
+        let is_open = store.upgrade().map(|core| core.residency.enter(*serial, |one| one.burial.is_open()));
+        lock(&self.told).extend(is_open);
+    }
+}
+
+fn open(disk: &MemoryDisk, hook: Hook) -> (Store, Runtime) {
+    let builder = Runtime::builder().workers(2).clock(ManualClock::new().clock()).observer(hook);
+    Store::with_journal(MemoryJournal::new(disk)).kind::<Guest>().start(builder).unwrap()
+}
+
+fn end((store, runtime): (Store, Runtime)) {
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
+}
+
+fn has_residence(core: &StoreCore, serial: u64) -> bool {
+    core.residency.all().iter().any(|(other, _)| *other == serial)
+}
+
+#[test]
+fn an_end_is_told_though_its_residence_was_made_anew() {
+    let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
+    let guest = store.begin("a", Guest).unwrap();
+    runtime.wait_idle().unwrap();
+    let core = &store.inner.core;
+    let serial = core.number_of(guest.pid()).unwrap();
+    let resident = core.residency.resident(serial).unwrap();
+    store.send(guest.address(), 1).unwrap();
+    store.result::<Guest>("a").unwrap().wait(Duration::MAX).unwrap();
+    runtime.wait_idle().unwrap();
+    core.apply().unwrap();
+    assert!(!has_residence(core, serial));
+    // Its thread comes late, and takes the end for lost. A load looks for it, and finds nothing to keep.
+    core.gone(&resident, None);
+    until("it is looked at", || !has_residence(core, serial));
+    end((store, runtime));
+}
+
+#[test]
+fn a_process_whose_end_may_be_lost_keeps_its_residence() {
+    let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
+    let core = &store.inner.core;
+    let (life, last) = core.tail.end();
+    let leaves_behind = |position| {
+        core.residency.enter(NOBODY, |residence| {
+            residence.place = Place::Nobody;
+            residence.left_behind = Some((life, position));
+        });
+        core.settle_burial(NOBODY);
+        has_residence(core, NOBODY)
+    };
+    core.tail.rewind();
+    assert!(leaves_behind(last.next()), "nobody knows whether its end is on disk");
+    core.tail.reopened(last);
+    assert!(leaves_behind(last.next()), "it is still in memory, and is loaded when it has left");
+    assert!(!leaves_behind(last));
+    end((store, runtime));
+}
+
+#[test]
+fn a_process_that_falls_asleep_is_looked_at_again() {
+    let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
+    let core = &store.inner.core;
+    core.residency.enter(NOBODY, |residence| residence.place = Place::LeavingToSleep);
+    core.look_again(&core.core().unwrap(), NOBODY);
+    core.residency.enter(NOBODY, |residence| assert!(matches!(residence.place, Place::Leaving)));
+    end((store, runtime));
+}
+
+#[test]
+fn a_refused_burial_leaves_no_residence() {
+    let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
+    let core = &store.inner.core;
+    let life = core.tail.life();
+    core.residency.enter(NOBODY, |residence| {
+        residence.place = Place::Nobody;
+        residence.burial.begin(1);
+    });
+    core.tail.rewind();
+    core.tail.reopened(core.tail.released());
+    let buried = Buried { life, changes: vec![rows::taken(NOBODY, 1)], begun: 1 };
+    core.give_up(&core.core().unwrap(), NOBODY, buried, (&[], WhyNoReply::Ended(NOBODY)));
+    assert!(!has_residence(core, NOBODY));
+    end((store, runtime));
+}
+
+/// An observer may take long, and a load waits while a burial is open.
+#[test]
+fn no_burial_is_open_while_an_observer_is_told() {
+    let (disk, hook) = (MemoryDisk::new(), Hook::default());
+    let (store, runtime) = open(&disk, hook.clone());
+    let guest = store.begin("a", Guest).unwrap().address();
+    store.send(guest, 1).unwrap();
+    store.result::<Guest>("a").unwrap().wait(Duration::MAX).unwrap();
+    end((store, runtime));
+    let (store, runtime) = open(&disk, hook.clone());
+    let core = &store.inner.core;
+    assert!(hook.store.set((Arc::downgrade(core), core.number_of(guest.pid()).unwrap())).is_ok());
+    // The load waits, so the messages wait for it.
+    let late = lock(&core.tables);
+    let sent: Vec<_> = (0..3).map(|n| store.send(guest, n).unwrap()).collect();
+    sent.iter().for_each(|receipt| assert!(receipt.wait(Duration::MAX).is_ok()));
+    drop(late);
+    until("they are dead letters", || lock(&hook.told).len() == 3);
+    assert_eq!(*lock(&hook.told), [false; 3]);
+    end((store, runtime));
+}
