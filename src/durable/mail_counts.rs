@@ -23,8 +23,8 @@ use super::rows::{DEAD, FULL, MAIL, UNSTORED};
 /// The stored messages of a store, over its whole life: `accepted` is the sum of the others. Each sending of a dead
 /// letter again is accepted anew.
 ///
-/// The counts of a store that another version has written begin again when this version has opened it: with the
-/// messages that waited then.
+/// The counts of a store that another version has written begin again when this version first brings the tables up to
+/// the log: with the messages that wait then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailCounts {
