@@ -163,6 +163,17 @@ impl Sorted {
                             }
                             one = Yield::Ask { lane, to, ask, limit };
                         }
+                        // A copy for each member of the store is part of the record.
+                        (Yield::Broadcast { lane, to }, _) if to.iter().any(|to| to.node() == store.run.store) => {
+                            let (mine, others): (Vec<Pid>, Vec<Pid>) =
+                                to.iter().partition(|to| to.node() == store.run.store);
+                            let letters = mine.into_iter().map_while(|to| Some((to, out.outbox.lane(lane).pop()?)));
+                            inside.extend(letters.map(|(to, popped)| Letter::new(to, popped, None)));
+                            if others.is_empty() {
+                                continue;
+                            }
+                            one = Yield::Broadcast { lane, to: others.into() };
+                        }
                         (Yield::Reply(reply), _) => match reply.stored() {
                             Ok(ask) => {
                                 replies.push(ask);
