@@ -68,6 +68,78 @@ fn every_cut_of_the_wal_opens_with_all_that_was_acknowledged() {
     }
 }
 
+/// The files of a store with these commits in the WAL of its log, and the records that were acknowledged when the WAL
+/// had these lengths.
+fn with_wal(commits: &[u64]) -> (Vec<Vec<u8>>, Vec<(usize, Position)>) {
+    let directory = Directory::new();
+    let mut opened = SqliteJournal::new(directory.path()).open().unwrap();
+    let mut acknowledged = vec![(0, Position::START)];
+    for (number, records) in commits.iter().enumerate() {
+        let last = commit(&mut *opened.log, SEED, acknowledged[number].1, *records).unwrap();
+        acknowledged.push((size(&directory.path().join("log.db-wal")), last));
+    }
+    (contents(&directory), acknowledged)
+}
+
+fn flipped(files: &[Vec<u8>], bit: usize) -> Directory {
+    let mut files = files.to_vec();
+    files[1][bit / 8] ^= 1 << (bit % 8);
+    with_files(&files)
+}
+
+fn is_damage(error: &JournalError) -> bool {
+    matches!(error, JournalError::Damaged(Damage::File(text)) if text.contains("log.db-wal is damaged near byte"))
+}
+
+#[test]
+fn a_flipped_bit_of_the_wal_is_reported_but_for_its_last_batches() {
+    let flips = counts("flipped bits of the WAL", 150, 10_000);
+    let (files, acknowledged) = with_wal(&[3; 30]);
+    let (end, all) = (acknowledged[28].0, acknowledged[30].1);
+    let (mut reported, mut torn) = (0, 0);
+    for flip in 0..flips {
+        let bit = draw(SEED, flip, 62, 8 * files[1].len() as u64) as usize;
+        match SqliteJournal::new(flipped(&files, bit).path()).open() {
+            Err(error) => {
+                assert!(is_damage(&error), "bit {bit}: {error}");
+                reported += 1;
+            }
+            Ok(opened) if opened.recovered.last == all => {}
+            Ok(opened) => {
+                assert!(bit / 8 >= end, "bit {bit} of {}: {:?}", files[1].len(), opened.recovered.last);
+                torn += 1;
+            }
+        }
+    }
+    assert!(reported > torn && torn > 0, "{reported} reported, {torn} like torn writes");
+}
+
+#[test]
+fn a_flipped_bit_of_the_head_of_the_wal_is_reported() {
+    let (files, acknowledged) = with_wal(&[3; 4]);
+    // The counter is as if it had just changed.
+    let ambiguous = 8 * 15;
+    for bit in (0..8 * WAL_HEAD).filter(|bit| *bit != ambiguous) {
+        let error = SqliteJournal::new(flipped(&files, bit).path()).open().unwrap_err();
+        assert!(is_damage(&error), "bit {bit}: {error}");
+    }
+    assert_eq!(SqliteJournal::new(with_files(&files).path()).open().unwrap().recovered.last, acknowledged[4].1);
+}
+
+/// The last batch takes many frames, and was not acknowledged when one of them was lost.
+#[test]
+fn a_torn_batch_of_many_frames_is_no_damage() {
+    let (files, acknowledged) = with_wal(&[3, 3, 3_000]);
+    let frames = acknowledged[2].0..acknowledged[3].0;
+    assert!(frames.len() > 10 * WAL_FRAME, "{frames:?}");
+    for byte in frames.step_by(WAL_FRAME) {
+        for at in [byte + 17, byte + 500] {
+            let opened = SqliteJournal::new(flipped(&files, 8 * at).path()).open().unwrap();
+            assert_eq!(opened.recovered.last, acknowledged[2].1);
+        }
+    }
+}
+
 /// A store whose log has applied and unapplied records. All of it is in the main files.
 fn store() -> Directory {
     let directory = Directory::new();

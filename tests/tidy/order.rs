@@ -294,6 +294,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/journal/contract",
     "durable/journal/memory",
     "durable/journal/sqlite/lock_file",
+    "durable/journal/sqlite/wal_damage",
     "durable/journal/sqlite/connection",
     "durable/journal/sqlite/checkpoints",
     "durable/journal/sqlite/log",

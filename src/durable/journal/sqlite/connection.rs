@@ -10,6 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::lock_file::LockFile;
+use super::wal_damage;
 use crate::durable::journal::error::{Damage, JournalError, Position};
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{AtomicU64, Ordering};
@@ -192,7 +193,9 @@ fn write_again(connection: &Connection, path: &Path) -> Result<(), JournalError>
         .map_err(failed(connection, "locking a file"))?;
     let mut wal = path.as_os_str().to_owned();
     wal.push("-wal");
-    let written = write_file_again(&PathBuf::from(wal)).and_then(|()| {
+    let wal = PathBuf::from(wal);
+    check_wal(&wal)?;
+    let written = write_file_again(&wal).and_then(|()| {
         // SQLite ignores a failed sync of the directory.
         #[cfg(unix)]
         path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())?;
@@ -200,6 +203,22 @@ fn write_again(connection: &Connection, path: &Path) -> Result<(), JournalError>
     });
     written.map_err(|error| JournalError::of_system("writing the WAL again", error))?;
     transaction.rollback().map_err(failed(connection, "unlocking a file"))
+}
+
+/// Refuses a WAL that is damaged. Nothing is written into it, because its pages may be needed to repair it.
+fn check_wal(path: &Path) -> Result<(), JournalError> {
+    let found = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened.and_then(wal_damage::find),
+    };
+    match found.map_err(|error| JournalError::of_system("reading the WAL", error))? {
+        Some(at) => {
+            let file = path.file_name().unwrap_or_default().display();
+            let text = format!("the file {file} is damaged near byte {at}, and what was written later is behind it");
+            Err(JournalError::Damaged(Damage::File(text)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn write_file_again(path: &Path) -> std::io::Result<()> {

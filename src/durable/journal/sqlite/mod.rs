@@ -11,6 +11,7 @@ mod reader;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod wal_damage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
