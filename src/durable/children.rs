@@ -49,6 +49,7 @@ enum Made {
 impl ChildType {
     pub(super) fn of<P: Durable>() -> ChildType {
         ChildType {
+            process: TypeId::of::<P>(),
             machine: TypeId::of::<Typed<P>>(),
             has_entry: |machine| machine.downcast_ref::<Typed<P>>().is_none_or(|typed| typed.entry().is_some()),
             encode: |run, machine| {

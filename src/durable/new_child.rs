@@ -44,6 +44,7 @@ type DecodeFn = fn(Format, &[u8]) -> Result<Box<dyn Any + Send>, BoxError>;
 /// Calls that need the type of a child.
 #[derive(Clone, Copy)]
 pub(super) struct ChildType {
+    pub(super) process: TypeId,
     /// The type of its machine as an ordinary process.
     pub(super) machine: TypeId,
     pub(super) has_entry: fn(&dyn Any) -> bool,

@@ -26,6 +26,10 @@ impl NonLocal for StoreCore {
         Some((self.id, self.run.store))
     }
 
+    fn stores(&self, process: TypeId) -> bool {
+        self.kinds.values().any(|kind| kind.child.process == process)
+    }
+
     fn post(
         &self,
         from: Option<Pid>,

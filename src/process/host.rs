@@ -1,5 +1,7 @@
 //! The interface of the runtime to steps, questions and handlers. A test may take its place.
 
+#[cfg(feature = "durable")]
+use std::any::TypeId;
 use std::ops::Range;
 use std::time::{Instant, SystemTime};
 
@@ -25,6 +27,13 @@ pub(crate) trait Host: Send + Sync {
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer);
 
     fn is_alive(&self, pid: Pid) -> bool;
+
+    /// Whether the store of this runtime has processes of this type.
+    #[cfg(feature = "durable")]
+    fn stores(&self, process: TypeId) -> bool {
+        let _ = process;
+        false
+    }
 
     /// Whether somebody looks at the counts of steps.
     fn counts(&self) -> bool {
@@ -172,6 +181,13 @@ pub enum SpawnError {
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
     OutsideStep,
+    /// The process is to be the child of a supervisor, and the store of the runtime has its type. It would not be
+    /// stored there. A step that fails is repeated by the store, without a supervisor.
+    #[cfg(feature = "durable")]
+    #[error(
+        "a durable process cannot be the child of a supervisor: use `Store::begin`, or `StepOutput::run` in a step"
+    )]
+    Durable,
     /// The process is to be spawned on another node, and this option cannot be sent there.
     #[cfg(feature = "cluster")]
     #[error("`{option}` cannot be sent to another node: put the values that the process needs into its argument")]

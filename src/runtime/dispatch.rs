@@ -429,6 +429,11 @@ impl Host for Core {
         is_looking() || self.road.is_alive(pid)
     }
 
+    #[cfg(feature = "durable")]
+    fn stores(&self, process: TypeId) -> bool {
+        self.road.non_local.get().is_some_and(|other| other.stores(process))
+    }
+
     fn late_reply(&self) {
         self.road.outside.add(&self.road.outside.late_replies, 1);
     }

@@ -113,6 +113,13 @@ pub(crate) trait NonLocal: Send + Sync {
         None
     }
 
+    /// Whether it is a store that has processes of this type.
+    #[cfg(feature = "durable")]
+    fn stores(&self, process: TypeId) -> bool {
+        let _ = process;
+        false
+    }
+
     /// Takes a message. Messages of one sender to one receiver keep their order. A refusal hands the message back.
     /// `trace` is the context of the message.
     fn post(

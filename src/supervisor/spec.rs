@@ -88,6 +88,10 @@ pub(super) fn spawn_child<P: Process>(
     process: P,
     options: SpawnOptions,
 ) -> Result<(Pid, Tag<()>), SpawnError> {
+    #[cfg(feature = "durable")]
+    if out.link.stores(std::any::TypeId::of::<P>()) {
+        return Err(SpawnError::Durable);
+    }
     let child = out.spawn_with(process, options.link().report_started()).map_err(|refused| refused.into_parts().1)?;
     Ok((child.pid(), child.started.ok_or(SpawnError::OutsideStep)?))
 }

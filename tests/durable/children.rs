@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use procession::clock::ManualClock;
 use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal};
 use procession::durable::{Query, Shown, Store};
+use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{Address, Runtime};
 
 use crate::family::{
@@ -15,7 +16,7 @@ use crate::gate::{Gate, GatedJournal, SlowLoads};
 use crate::places::goes_ahead;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, until};
-use crate::worker::{DAY, answer_of, asked, end, kill, stepped};
+use crate::worker::{DAY, Worker, answer_of, asked, end, kill, stepped};
 
 type Two = (Store, Runtime);
 
@@ -315,5 +316,16 @@ fn an_answer_that_comes_while_its_parent_is_loaded_is_not_missed() {
     until("the child has ended", || runtime.send(child, NodeMessage::Over).is_err());
     gate.open();
     until("the parent has the answer", || answers(&runtime, root).unwrap().contains(&"7: 7".into()));
+    end((store, runtime));
+}
+
+#[test]
+fn a_supervisor_refuses_a_process_of_the_store() {
+    let disk = MemoryDisk::new();
+    let (store, runtime) = crate::worker::open(&disk);
+    let supervisor = Supervisor::builder().child(ChildSpec::new("worker", Worker::default)).build();
+    let supervisor = runtime.spawn(supervisor.unwrap()).unwrap();
+    let exit = supervisor.join_timeout(LIMIT).unwrap().into_result().unwrap_err().to_string();
+    assert!(exit.contains("a durable process cannot be the child of a supervisor"), "{exit}");
     end((store, runtime));
 }
