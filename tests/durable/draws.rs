@@ -1,5 +1,6 @@
 //! Random numbers of durable processes.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -8,6 +9,9 @@ use procession::durable::{Durable, Store};
 use procession::simulation::Simulation;
 use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
+
+use crate::places::is_ahead;
+use crate::script::counts;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -70,6 +74,86 @@ fn no_step_draws_the_numbers_of_another_one() {
         })
     })
     .seeds(0..20)
+    .run();
+    if let Some(failed) = report.failed() {
+        panic!("{}", failed.report());
+    }
+}
+
+/// Draws a number, and decides by it whether to draw another one.
+#[derive(Default, Serialize, Deserialize)]
+struct Gambler {
+    drawn: Vec<u64>,
+    /// How often it has decided to draw again.
+    again: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+enum GamblerMessage {
+    Draw,
+    Look(Reply<(Vec<u64>, u64)>),
+}
+
+thread_local! {
+    /// The run of the program in a simulation of this thread. The code differs in each run.
+    static RUN: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Process for Gambler {
+    type Message = GamblerMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, GamblerMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(GamblerMessage::Draw) => {
+                    let number = out.random();
+                    self.drawn.push(number);
+                    if (number ^ RUN.get()).is_multiple_of(3) {
+                        self.again += 1;
+                        out.send(out.pid().typed(), GamblerMessage::Draw);
+                    }
+                }
+                Event::Message(GamblerMessage::Look(reply)) => out.reply(reply, (self.drawn.clone(), self.again)),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Gambler {
+    const NAME: &str = "gambler";
+}
+
+/// Each seed kills the program once, behind another record.
+#[test]
+fn a_process_that_decides_by_chance_goes_on_after_each_kill() {
+    let report = Simulation::new(|world| {
+        let (disk, sent, acknowledged) = (MemoryDisk::new(), Cell::new(0), Cell::new(0));
+        world.kill_behind_commit(1 + world.seed() % 20);
+        let runs = world.program(|run| {
+            RUN.set(run.into());
+            let store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Gambler>().ahead(is_ahead());
+            let (store, runtime) = world.start_store(store, Runtime::builder())?;
+            let gambler = store.begin("it", Gambler::default()).map_err(|why| why.into_parts().1)?.address();
+            while acknowledged.get() < 12 {
+                sent.set(sent.get() + 1);
+                let receipt = store.send(gambler, GamblerMessage::Draw).map_err(|why| why.into_parts().1)?;
+                receipt.wait(LIMIT)?;
+                acknowledged.set(acknowledged.get() + 1);
+            }
+            world.run_for(LIMIT)?;
+            let (drawn, again) = runtime.ask(gambler, GamblerMessage::Look, LIMIT).wait()?;
+            assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len(), "{drawn:?}");
+            let taken = drawn.len() as u64 - again;
+            assert!((acknowledged.get()..=sent.get()).contains(&taken), "{taken} of {} were taken", sent.get());
+            Ok(run)
+        })?;
+        assert_eq!(runs, 1, "it was killed once");
+        Ok(())
+    })
+    .seeds(0..counts("kills", 40, 1_000))
     .run();
     if let Some(failed) = report.failed() {
         panic!("{}", failed.report());
