@@ -7,6 +7,7 @@ mod traces;
 mod script;
 mod places;
 mod ahead;
+mod passed_over;
 mod broadcasts;
 mod monitors;
 mod names;
