@@ -134,6 +134,12 @@ pub(crate) trait Carrier: Send + Sync {
     fn room(&self) -> Room {
         Room::All
     }
+
+    /// The room that there must be for the last message of a sender that waits.
+    fn needed_by(&self, sender: u64) -> Room {
+        let _ = sender;
+        Room::Small
+    }
 }
 
 /// The numbers of one of the two nodes: its own, and that of its store.
@@ -319,6 +325,11 @@ impl Connection {
     /// down.
     pub(crate) fn room(&self) -> Room {
         self.carrier.room()
+    }
+
+    /// The room that a process waits for which has sent a message without room.
+    pub(crate) fn needed_by(&self, sender: Pid) -> Room {
+        self.carrier.needed_by(sender.to_word())
     }
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {

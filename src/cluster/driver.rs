@@ -495,6 +495,10 @@ impl Carrier for Lane {
         let machine = &mut *lock(&self.driver.machine);
         if machine.peer.up() == Some(self.nonce) { machine.peer.room() } else { Room::Down }
     }
+
+    fn needed_by(&self, sender: u64) -> Room {
+        lock(&self.driver.machine).peer.needed_by(sender)
+    }
 }
 
 impl PeerDriver {

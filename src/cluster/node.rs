@@ -225,14 +225,14 @@ impl Node {
         }
         // Those that begin to wait from now on find that the connection is down.
         self.waiting.take_outside(node).iter().for_each(tell_down);
-        self.let_processes_go(node);
+        self.let_processes_go(node, Room::All);
     }
 
     /// There may be room at the node of this connection again, so those that wait for it go on.
     pub(crate) fn has_room(&self, connection: &Connection) {
-        let node = connection.there().node;
-        // First, because messages from outside may fill the room again and again.
-        self.let_processes_go(node);
+        let room = connection.room();
+        // First, because messages from outside may fill the room again and again. After a down, all go on.
+        self.let_processes_go(connection.there().node, if room == Room::Down { Room::All } else { room });
         self.offer_outside(connection);
     }
 
@@ -244,8 +244,8 @@ impl Node {
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
     }
 
-    fn let_processes_go(&self, node: u32) {
-        let processes = self.waiting.take_processes(node);
+    fn let_processes_go(&self, node: u32, room: Room) {
+        let processes = self.waiting.take_processes(node, room);
         if let Some(core) = self.core.upgrade() {
             processes.into_iter().for_each(|pid| core.road.let_go(pid));
         }
@@ -348,28 +348,37 @@ impl NonLocal for Node {
 
     fn post_in_turn(
         &self,
+        permit: Permit,
         from: Option<Pid>,
         to: Pid,
         message: AnyMessage,
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
+        let connection = if from.is_some() { self.connection(to) } else { permitted(permit) };
+        let Some(connection) = connection else { return Err((message, self.why_none(to))) };
         let posted = connection.post((from, to), (message, trace), from.is_some());
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
 
     fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
         let Some(connection) = self.connection(to) else { return Err(self.why_none(to)) };
-        let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(connection.there().node);
-        // The size of a message is not known before it is converted. A large one is taken as one that needs no room.
-        let needed = if room == NeedsRoom::Held { Room::Held } else { Room::Small };
+        let node = connection.there().node;
+        let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(node);
+        // The size of a message is not known before it is converted. A large one is taken as one that needs no room. So
+        // it must not take the room for which a process is held.
+        let needed = match room {
+            NeedsRoom::WhenOffered => Room::None,
+            NeedsRoom::Held => Room::Held,
+            NeedsRoom::InTurn | NeedsRoom::Yes => Room::Small,
+        };
+        let is_kept = |there: Room| there == Room::Small && needed == there && self.waiting.has_processes(node);
         let why = match connection.why_not_taken(message) {
             Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },
             Some(why) => why,
             None => match connection.room() {
                 // The down is known here, and the node has still to carry it out.
                 Room::Down => NodeError::NodeDown,
-                room if room < needed || waits() => NodeError::Busy,
+                there if there < needed || waits() || is_kept(there) => NodeError::Busy,
                 _ => return Ok(Some(connection)),
             },
         };
@@ -383,8 +392,7 @@ impl NonLocal for Node {
         message: AnyMessage,
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let connection = permit.and_then(|connection| connection.downcast::<Connection>().ok());
-        let Some(connection) = connection else { return Err((message, self.why_none(to))) };
+        let Some(connection) = permitted(permit) else { return Err((message, self.why_none(to))) };
         let posted = connection.post((from, to), (message, trace), true);
         posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
     }
@@ -399,16 +407,19 @@ impl NonLocal for Node {
     fn wait_for_room(&self, to: Pid, waiter: Waiter) {
         match (self.connection(to), waiter) {
             (Some(connection), waiter) => {
-                self.waiting.push(connection.there().node, waiter);
+                let needed = match &waiter {
+                    Waiter::Process { sender, .. } => connection.needed_by(*sender),
+                    Waiter::Outside(_) => Room::Small,
+                };
+                self.waiting.push(connection.there().node, waiter, needed);
                 // There may have been room in between, or the down. Otherwise it is told of from now on.
-                match connection.room() {
-                    Room::All | Room::Down => self.has_room(&connection),
-                    // Perhaps it is a small message from outside. Processes that are held may have large ones.
-                    Room::Small => self.offer_outside(&connection),
-                    Room::None | Room::Held => {}
+                if matches!(connection.room(), Room::All | Room::Small | Room::Down) {
+                    self.has_room(&connection);
                 }
             }
-            (None, Waiter::Process(pid)) => self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid)),
+            (None, Waiter::Process { pid, .. }) => {
+                self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid))
+            }
             (None, Waiter::Outside(sender)) => tell_down(&sender),
         }
     }
@@ -540,6 +551,11 @@ impl Drop for Node {
         }
         self.groups.left();
     }
+}
+
+/// The connection of a permit.
+fn permitted(permit: Permit) -> Option<Arc<Connection>> {
+    permit?.downcast().ok()
 }
 
 /// The number that was drawn at the start of the life.

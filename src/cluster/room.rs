@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::peer::Room;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, Weak, lock};
@@ -19,8 +20,8 @@ pub(super) struct Waiting {
 struct Inner {
     outside: HashMap<u32, Outside>,
     processes: HashMap<u32, Vec<Pid>>,
-    /// The nodes that hold a process.
-    holders: HashMap<Pid, Vec<u32>>,
+    /// The nodes that hold a process, each with the room that there must be.
+    holders: HashMap<Pid, Vec<(u32, Room)>>,
 }
 
 /// The senders outside that wait for one node.
@@ -43,14 +44,16 @@ enum Offers {
 }
 
 impl Waiting {
-    /// Has a sender wait for a node. A process waits once for each.
-    pub(super) fn push(&self, node: u32, waiter: Waiter) {
+    /// Has a sender wait for a node. A process waits once for each, until there is this room.
+    pub(super) fn push(&self, node: u32, waiter: Waiter, needed: Room) {
         let Inner { outside, processes, holders } = &mut *lock(&self.inner);
         match waiter {
-            Waiter::Process(pid) => {
+            Waiter::Process { pid, .. } => {
                 let holders = holders.entry(pid).or_default();
-                if !holders.contains(&node) {
-                    holders.push(node);
+                if let Some((_, before)) = holders.iter_mut().find(|(holder, _)| *holder == node) {
+                    *before = needed.max(*before);
+                } else {
+                    holders.push((node, needed));
                     processes.entry(node).or_default().push(pid);
                 }
             }
@@ -67,26 +70,38 @@ impl Waiting {
         }
     }
 
-    /// Takes out the processes that wait for a node. Returns those that wait for no other node.
-    pub(super) fn take_processes(&self, node: u32) -> Vec<Pid> {
+    /// Takes out the processes that wait for a node, and for no more than this room. Returns those that wait for no
+    /// other node.
+    pub(super) fn take_processes(&self, node: u32, room: Room) -> Vec<Pid> {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
-        let mut taken = processes.remove(&node).unwrap_or_default();
-        taken.retain(|pid| {
-            let Some(others) = holders.get_mut(pid) else { return true };
-            others.retain(|other| *other != node);
-            let is_free = others.is_empty();
-            if is_free {
-                holders.remove(pid);
+        let (mut stay, mut free) = (Vec::new(), Vec::new());
+        for pid in processes.remove(&node).unwrap_or_default() {
+            let Some(nodes) = holders.get_mut(&pid) else { continue };
+            if nodes.iter().any(|(holder, needed)| *holder == node && *needed > room) {
+                stay.push(pid);
+                continue;
             }
-            is_free
-        });
-        taken
+            nodes.retain(|(holder, _)| *holder != node);
+            if nodes.is_empty() {
+                holders.remove(&pid);
+                free.push(pid);
+            }
+        }
+        if !stay.is_empty() {
+            processes.insert(node, stay);
+        }
+        free
     }
 
     /// Whether senders outside wait for a node. Until they have had their turn, there is no room for others.
     pub(super) fn has_outside(&self, node: u32) -> bool {
         self.nodes.load(Ordering::Relaxed) > 0
             && lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
+    }
+
+    /// Whether processes wait for a node.
+    pub(super) fn has_processes(&self, node: u32) -> bool {
+        lock(&self.inner).processes.contains_key(&node)
     }
 
     /// Takes out the senders outside that wait for a node.

@@ -173,6 +173,8 @@ impl Road {
         posted
     }
 
+    /// A durable process is stepped by another one, which is held in its place. If that has left memory, the message is
+    /// one of the last that it has sent, and is taken.
     #[cfg(feature = "cluster")]
     fn hold_sender(
         &self,
@@ -181,13 +183,16 @@ impl Road {
         (message, why): (AnyMessage, SendError),
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
-        let Some(cell) = self.table.cell(from).filter(|cell| cell.may_be_held(from)) else {
+        let local = self.in_memory(from);
+        if local.is_some() && !self.may_be_held(from) {
             return Err((message, why));
-        };
-        elsewhere.post_in_turn(Some(from), to, message, trace)?;
-        // Before it is among those that wait, so that nobody lets it go in between.
-        cell.hold_after_step(from);
-        elsewhere.wait_for_room(to, Waiter::Process(from));
+        }
+        elsewhere.post_in_turn(None, Some(from), to, message, trace)?;
+        if let Some((local, cell)) = local.and_then(|local| Some((local, self.table.cell(local)?))) {
+            // Before it is among those that wait, so that nobody lets it go in between.
+            cell.hold_after_step(local);
+            elsewhere.wait_for_room(to, Waiter::Process { pid: local, sender: from });
+        }
         Ok(())
     }
 
@@ -200,7 +205,8 @@ impl Road {
 
     #[cfg(feature = "cluster")]
     fn may_be_held(&self, pid: Pid) -> bool {
-        self.table.cell(pid).is_some_and(|cell| cell.may_be_held(pid))
+        let local = self.in_memory(pid);
+        local.is_some_and(|local| self.table.cell(local).is_some_and(|cell| cell.may_be_held(local)))
     }
 
     #[cfg(not(feature = "cluster"))]

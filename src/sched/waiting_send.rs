@@ -18,6 +18,8 @@
 //! the same way. So a message is in one place: in the mailbox, or in its sender's hands.
 
 use std::any::Any;
+#[cfg(feature = "cluster")]
+use std::any::{TypeId, type_name};
 
 use super::bounded_mailbox::{Bounds, WaitingSender};
 use super::mailbox::{AnyMailbox, Envelope, Mailbox};
@@ -263,11 +265,21 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                 }
             }
         };
+        let (kind, room) = match &self.route {
+            None => ((TypeId::of::<T>(), type_name::<T>()), NeedsRoom::WhenOffered),
+            Some(route) => (route.kind(), NeedsRoom::InTurn),
+        };
+        let permit = to.permit(self.to, kind, room);
+        // A down is told before the next connection is there. So if none was told by now, the permit is for the one on
+        // which the message has waited.
+        let is_given_up = matches!(&*lock(&self.slot), Slot::Offered(Some(_)));
         // Without the lock, because an encoder and a conversion are user code.
-        let offered = match &self.route {
-            None => {
+        let offered = match (permit, &self.route) {
+            (Err(why), _) => Err((message, why)),
+            (Ok(_), _) if is_given_up => Err((message, SendError::Node { pid: self.to, why: NodeError::NodeDown })),
+            (Ok(permit), None) => {
                 let trace = MessageTrace::new(lock(&self.context).get().cloned());
-                match to.post_in_turn(None, self.to, Box::new(message), trace.get()) {
+                match to.post_in_turn(permit, None, self.to, Box::new(message), trace.get()) {
                     Ok(()) => {
                         *lock(&self.slot) = Slot::Gone;
                         drop_contained(self.take_trace());
@@ -279,10 +291,7 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
                     },
                 }
             }
-            Some(route) => match to.permit(self.to, route.kind(), NeedsRoom::InTurn) {
-                Ok(permit) => Ok(self.convert_for(to, &**route, (message, permit))),
-                Err(why) => Err((message, why)),
-            },
+            (Ok(permit), Some(route)) => Ok(self.convert_for(to, &**route, (message, permit))),
         };
         let (told, waits) = match offered {
             Ok(told) => (Some(told), false),

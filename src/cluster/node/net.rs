@@ -31,6 +31,9 @@ pub(super) enum Order {
 
 crate::remote!(Order, "test::Order", 1);
 
+/// Longer items are large.
+const LARGE: usize = 32 << 10;
+
 pub(super) type Seen = Arc<Mutex<Vec<String>>>;
 
 /// Does what it is told, and notes its events.
@@ -93,6 +96,8 @@ pub(super) struct Wires {
     pub(super) is_full_for_all: Mutex<bool>,
     /// How many messages there is room for, if not for any number.
     pub(super) room: Mutex<Option<u32>>,
+    /// Whether there is no room for large messages.
+    pub(super) is_full_for_large: Mutex<bool>,
 }
 
 impl Carrier for Wires {
@@ -121,8 +126,15 @@ impl Carrier for Wires {
         match is_full {
             true if *lock(&self.is_full_for_all) => Room::None,
             true => Room::Held,
+            false if *lock(&self.is_full_for_large) => Room::Small,
             false => Room::All,
         }
+    }
+
+    fn needed_by(&self, sender: u64) -> Room {
+        let items = lock(&self.items);
+        let last = items.iter().rev().find(|item| item.sender == sender);
+        if last.is_some_and(|item| item.bytes.len() > LARGE) { Room::All } else { Room::Small }
     }
 }
 

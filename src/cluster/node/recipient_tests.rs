@@ -1,6 +1,6 @@
 //! Recipients whose processes are on another node.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -13,12 +13,16 @@ use crate::outcome::contain;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock, thread};
 use crate::process::propagation::{StepSpan, TraceContext, TracedStep};
+use crate::process::recipient::Route;
 use crate::process::{
     CommandError, DeadLetter, DeadLetterReason, Event, Events, NodeError, Process, Recipient, Reply, SendError,
     SpawnOptions, Step, StepOutput, StepResult,
 };
 use crate::runtime::SendFuture;
-use crate::sched::non_local::WaitingOutside as _;
+use crate::sched::mailbox::AnyMailbox;
+use crate::sched::non_local::{NonLocal as _, Waiter, WaitingOutside};
+use crate::sched::outbox::Outbox;
+use crate::sched::room_queue::QueuedSend;
 use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
 use crate::wait::wait;
 
@@ -285,6 +289,85 @@ fn a_message_whose_node_goes_down_while_it_is_converted_is_not_sent_later() {
     waits.wait().unwrap();
     net.carry();
     assert_eq!((far.reader.seen(), net.dead()), (vec!["note 2".into()], vec![(DeadLetterReason::NodeDown, 1)]));
+}
+
+/// The node is down and up again before the message is offered on a connection.
+#[test]
+fn a_message_that_waits_is_not_offered_on_the_next_connection() {
+    let mut net = Net::new(2);
+    let (far, reader) = (net.pid(&net.plain(1), 0), net.plain(1));
+    let later = net.pid(&reader, 0);
+    net.fill(0, 1, true);
+    let (kinds, is_asked, is_over) = (Latch::new(), Latch::new(), Latch::new());
+    let route = Arc::new(Reconnects(is_asked.clone(), kinds.clone()));
+    let send = Arc::new(WaitingSend::new(far, Line(1), Some(route as Arc<dyn Route<Line>>)));
+    let (node, offered) = (net.sides[0].1.clone(), send.clone());
+    node.wait_for_room(far, Waiter::Outside(Arc::downgrade(&(send.clone() as Arc<dyn WaitingOutside>))));
+    let connection = net.ends[&(0, 1)].connection.clone();
+    *lock(&net.ends[&(0, 1)].wires.is_full) = false;
+    let over = is_over.clone();
+    thread::spawn(move || {
+        node.has_room(&connection);
+        let _ = over.set(());
+    });
+    wait(&is_asked);
+    net.cut(0, 1);
+    net.connect(0, 1);
+    net.sides[0].0.send(later.typed::<Order>(), Order::Note(2)).unwrap();
+    let _ = kinds.set(());
+    wait(&is_over);
+    assert_eq!((offered.told().get(), offered.take_back()), (Some(Told::NodeDown), Some(Line(1))));
+    net.carry();
+    assert_eq!(reader.seen(), ["note 2"]);
+}
+
+/// A conversion that is never made. The type is told when the second latch is set.
+struct Reconnects(Latch<()>, Latch<()>);
+
+impl Route<Line> for Reconnects {
+    fn push(&self, _: &mut Outbox, _: Line) -> u32 {
+        panic!("it is not to be converted")
+    }
+
+    fn is_for(&self, _: &dyn AnyMailbox) -> bool {
+        false
+    }
+
+    fn plain(&self, _: Pid, _: Line) -> QueuedSend {
+        panic!("it is not to be converted")
+    }
+
+    fn kind(&self) -> (TypeId, &'static str) {
+        let _ = self.0.set(());
+        wait(&self.1);
+        (TypeId::of::<Order>(), self.type_name())
+    }
+
+    fn type_name(&self) -> &'static str {
+        "Order"
+    }
+}
+
+/// Large ones fill the room. A process is held for it, and a converted message might be large.
+#[test]
+fn a_message_is_not_converted_while_a_process_is_held_for_large_ones() {
+    let net = Net::new(2);
+    let (far, sender) = (Far::new(&net), net.plain(0));
+    let (runtime, to) = (&net.sides[0].0, far.pid.typed::<Order>());
+    let is_full_for_large = &net.ends[&(0, 1)].wires.is_full_for_large;
+    *lock(is_full_for_large) = true;
+    runtime.send(&far.to, Line(1)).unwrap();
+    net.fill(0, 1, true);
+    net.does(&sender, move |out| out.send(to, Order::Text("x".repeat(100_000))));
+    *lock(&net.ends[&(0, 1)].wires.is_full) = false;
+    assert_eq!(back(runtime.send(&far.to, Line(3))), (3, NodeError::Busy));
+    let waits = net.sends_later(&far, 4, LONG);
+    assert_eq!(far.converted(), 1);
+    *lock(is_full_for_large) = false;
+    net.fill(0, 1, false);
+    waits.wait().unwrap();
+    net.carry();
+    assert_eq!(far.reader.seen(), ["note 1", "text of 100000", "note 4"]);
 }
 
 #[test]

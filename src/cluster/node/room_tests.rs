@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
+use crate::cluster::peer::Room;
 use crate::cluster::room::Waiting;
 use crate::latch::Latch;
 use crate::outcome::contain;
@@ -99,6 +100,30 @@ fn messages_from_outside_do_not_overtake_those_that_wait() {
     net.carry();
     assert_eq!((reader.seen(), net.waiting(0)), (vec!["note 1".into(), "note 3".into()], (0, 0)));
     net.send_outside(far, 4, Duration::ZERO).wait().unwrap();
+}
+
+/// Small messages were sent between its refusal and the look for room. Nobody tells of that any more.
+#[test]
+fn senders_of_small_messages_go_on_though_large_ones_have_no_room() {
+    let net = Net::new(2);
+    let (reader, small, large) = (net.plain(1), net.plain(0), net.plain(0));
+    let (far, node, wires) = (net.far(&reader, 0), &net.sides[0].1, &net.ends[&(0, 1)].wires);
+    net.fill(0, 1, true);
+    net.does(&large, move |out| out.send(far, Order::Text("x".repeat(100_000))));
+    net.sends(&small, far, 1);
+    *lock(&wires.is_full_for_large) = true;
+    *lock(&wires.is_full) = false;
+    let outside: Arc<dyn WaitingOutside> = Arc::new(WaitingSend::new(far.pid(), note(2), None));
+    node.wait_for_room(far.pid(), Waiter::Outside(Arc::downgrade(&outside)));
+    assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (3, (0, 1)), "one process waits");
+    for process in [&small, &large] {
+        net.sends(process, far, 3);
+    }
+    assert_eq!(net.on_the_way(0, 1), 4, "that with the large message is not stepped");
+    *lock(&wires.is_full_for_large) = false;
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!(reader.seen(), ["text of 100000", "note 1", "note 2", "note 3", "note 3"]);
 }
 
 #[test]
@@ -400,11 +425,16 @@ fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
 fn a_process_waits_once_for_each_node() {
     let waiting = Waiting::default();
     for node in [1, 1, 2, 1, 2] {
-        waiting.push(node, Waiter::Process(Pid::FIRST));
+        waiting.push(node, Waiter::Process { pid: Pid::FIRST, sender: Pid::FIRST }, Room::Small);
     }
-    assert_eq!((waiting.take_processes(1), waiting.len()), (vec![], (0, 1)));
-    assert_eq!((waiting.take_processes(2), waiting.len()), (vec![Pid::FIRST], (0, 0)));
-    assert!(waiting.take_processes(1).is_empty());
+    assert_eq!((waiting.take_processes(1, Room::All), waiting.len()), (vec![], (0, 1)));
+    assert_eq!((waiting.take_processes(2, Room::All), waiting.len()), (vec![Pid::FIRST], (0, 0)));
+    assert!(waiting.take_processes(1, Room::All).is_empty());
+    for needed in [Room::All, Room::Small] {
+        waiting.push(1, Waiter::Process { pid: Pid::FIRST, sender: Pid::FIRST }, needed);
+    }
+    assert_eq!((waiting.take_processes(1, Room::Small), waiting.len()), (vec![], (0, 1)));
+    assert_eq!((waiting.take_processes(1, Room::All), waiting.len()), (vec![Pid::FIRST], (0, 0)));
 }
 
 /// Gives a send up while it is encoded.
@@ -476,7 +506,7 @@ fn a_panic_while_a_message_is_offered_stops_no_later_offer() {
             true => Arc::new(WaitingSend::new(Pid::FIRST, note(1), None)),
             false => Arc::new(Panics),
         };
-        waiting.push(1, Waiter::Outside(Arc::downgrade(&first)));
+        waiting.push(1, Waiter::Outside(Arc::downgrade(&first)), Room::Small);
         let first = std::cell::Cell::new(Some(first));
         let offered = contain(|| {
             waiting.offer_outside(1, |_| {
@@ -488,7 +518,7 @@ fn a_panic_while_a_message_is_offered_stops_no_later_offer() {
         });
         assert_eq!(offered.is_err(), offer_panics);
         let second: Arc<dyn WaitingOutside> = Arc::new(WaitingSend::new(Pid::FIRST, note(1), None));
-        waiting.push(1, Waiter::Outside(Arc::downgrade(&second)));
+        waiting.push(1, Waiter::Outside(Arc::downgrade(&second)), Room::Small);
         let mut count = 0;
         assert!(!waiting.offer_outside(1, |_| {
             count += 1;

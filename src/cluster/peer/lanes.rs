@@ -254,6 +254,15 @@ impl<T: Clone> Lanes<T> {
         }
     }
 
+    /// Returns the room that there must be for the last message of a sender that waits. It was offered just now, so it
+    /// is at the end of the queue.
+    pub(super) fn needed_by(&self, sender: u64) -> Room {
+        let is_its = |waiting: &&Waiting<T>| waiting.item.sender == sender;
+        let is_aside = self.behind.contains_key(&sender)
+            || self.queue.iter().rev().find(is_its).is_some_and(|waiting| waiting.is_aside);
+        if is_aside { Room::All } else { Room::Small }
+    }
+
     /// Returns whether there is room again since an item was refused.
     pub(super) fn take_room(&mut self) -> bool {
         let has_small = self.small.take_room(self.limit);

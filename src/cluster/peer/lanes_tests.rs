@@ -166,8 +166,10 @@ fn a_sender_behind_its_large_item_takes_no_room_of_others() {
             world.run_for(MILLISECOND * 100);
         }
         while world.offer(0, Class::Message, 1, 1000).is_some() {}
+        assert_eq!(world.nodes[0].peer.needed_by(1), if is_early { Room::Small } else { Room::All });
         assert_eq!(world.offer(0, Class::Message, 2, 1000).is_none(), is_early);
         world.run_for(MILLISECOND * 100);
+        assert_eq!([1, 2].map(|sender| world.nodes[0].peer.needed_by(sender)), [Room::All, Room::Small]);
         assert!(world.offer(0, Class::Message, 2, 1000).is_some());
         assert!(world.offer(0, Class::Message, 1, 1000).is_none() || !is_early);
         assert_eq!(world.nodes[0].rooms, usize::from(is_early));

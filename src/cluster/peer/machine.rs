@@ -200,6 +200,14 @@ impl<T: Clone> Peer<T> {
 
     /// The nonce of this node in the connection that is up.
     pub(crate) fn up(&self) -> Option<u64> {
+    /// The room that there must be for the last message of a sender that waits.
+    pub(crate) fn needed_by(&self, sender: u64) -> Room {
+        match &self.state {
+            State::Connected(connection) => connection.lanes.needed_by(sender),
+            _ => Room::Small,
+        }
+    }
+
         match &self.state {
             State::Connected(connection) if connection.stage == Stage::Up => Some(connection.ends.from),
             _ => None,
