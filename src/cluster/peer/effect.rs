@@ -61,9 +61,12 @@ pub enum DownReason {
     Refused,
     /// The peer has sent what it must not send.
     Protocol,
+    /// The peer has ended the connection for a reason that only a newer version knows.
+    Unknown,
 }
 
 impl DownReason {
+    /// The reasons that travel, each at the place of its number.
     const ALL: [DownReason; 6] = [
         DownReason::Closed,
         DownReason::Silent,
@@ -79,6 +82,6 @@ impl DownReason {
 
     /// Reads a reason. One that only a newer version knows is no fault.
     pub(super) fn of_byte(byte: u8) -> DownReason {
-        DownReason::ALL.get(usize::from(byte)).copied().unwrap_or(DownReason::Closed)
+        DownReason::ALL.get(usize::from(byte)).copied().unwrap_or(DownReason::Unknown)
     }
 }

@@ -53,9 +53,9 @@ pub(crate) struct Peer<T = u64> {
     state: State<T>,
     /// Frames that belong to no connection.
     answers: VecDeque<Vec<u8>>,
-    /// Until when nobody dials because of a refusal.
+    /// Until when nobody dials because of a refusal or a fault.
     refused_until: Option<Duration>,
-    /// The incarnation of the peer whose fault this was. It may be dialled if it is another one now.
+    /// The incarnation of the peer whose fault this was. Until then, only another one is dialled, and pairs.
     faulty: Option<u64>,
     last_tick: Duration,
     /// The time from one `Hello` to the next. It grows while the peer was never heard.
@@ -94,7 +94,9 @@ impl<T: Clone> Peer<T> {
     pub(crate) fn dial(&mut self, now: Duration, nonce: u64) -> bool {
         let may_dial = nonce != 0 && self.dial_at().is_some_and(|at| at <= now);
         if may_dial {
-            (self.refused_until, self.faulty) = (None, None);
+            if self.refused_until.is_some_and(|until| until <= now) {
+                (self.refused_until, self.faulty) = (None, None);
+            }
             self.state = State::Calling { nonce, hello_at: now };
         }
         may_dial
@@ -198,8 +200,6 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// The nonce of this node in the connection that is up.
-    pub(crate) fn up(&self) -> Option<u64> {
     /// The room that there must be for the last message of a sender that waits.
     pub(crate) fn needed_by(&self, sender: u64) -> Room {
         match &self.state {
@@ -208,6 +208,8 @@ impl<T: Clone> Peer<T> {
         }
     }
 
+    /// The nonce of this node in the connection that is up.
+    pub(crate) fn up(&self) -> Option<u64> {
         match &self.state {
             State::Connected(connection) if connection.stage == Stage::Up => Some(connection.ends.from),
             _ => None,
@@ -390,6 +392,12 @@ impl<T: Clone> Peer<T> {
 
     /// Takes a `Hello` that names our nonce: its sender has seen it, so it is not an old copy.
     fn pair(&mut self, now: Duration, ends: Ends, hello: Hello, effects: &mut Vec<Effect<T>>) {
+        let is_faulty = self.faulty == Some(hello.identity.incarnation);
+        if let Some(until) = self.refused_until.filter(|until| is_faulty && now < *until) {
+            // Its wait was ended by a `Hello` of another incarnation, which may be an old copy.
+            self.state = State::Idle { dial_at: Some(until) };
+            return;
+        }
         if let Some(refusal) = self.identity.difference_from(&hello.identity) {
             self.say_refused(ends, &refusal);
             self.refused(now, refusal, effects);
@@ -457,7 +465,7 @@ impl<T: Clone> Peer<T> {
     fn refused(&mut self, now: Duration, refusal: Refusal, effects: &mut Vec<Effect<T>>) {
         self.fail(now, DownReason::Refused, false, effects);
         self.state = State::Idle { dial_at: Some(now + REFUSED) };
-        self.refused_until = Some(now + REFUSED);
+        (self.refused_until, self.faulty) = (Some(now + REFUSED), None);
         effects.push(Effect::Refused(Box::new(refusal)));
     }
 
