@@ -82,6 +82,11 @@ impl Node {
         assert!(told.is_ok_and(|status| status.success()));
     }
 
+    fn holdings(&self) -> Vec<Holding> {
+        let kept = self.last("keeps ");
+        kept.iter().map(|(token, times)| (token.parse().expect("a token"), times[0], times[1])).collect()
+    }
+
     /// The words behind the beginning of each line, the last line of each first word only.
     fn last(&self, beginning: &str) -> BTreeMap<String, Vec<u64>> {
         let said = self.said.lock().unwrap();
@@ -101,6 +106,9 @@ impl Drop for Node {
     }
 }
 
+/// A holding of the unique name: its token, and when its first and its last step have begun.
+type Holding = (u64, u64, u64);
+
 /// How many kinds of weather there are.
 const KINDS: u32 = 5;
 
@@ -116,6 +124,8 @@ struct Nodes {
     place: Place,
     nodes: Vec<Node>,
     times: Times,
+    /// The holdings of nodes that were killed.
+    holdings: Vec<Holding>,
 }
 
 impl Nodes {
@@ -182,7 +192,10 @@ impl Nodes {
             }
             2 => {
                 let does = |all: &mut Nodes| all.nodes[node].signal("KILL");
-                let undoes = |all: &mut Nodes| all.nodes[node] = Node::start(&all.place, node);
+                let undoes = |all: &mut Nodes| {
+                    all.holdings.extend(all.nodes[node].holdings());
+                    all.nodes[node] = Node::start(&all.place, node);
+                };
                 self.disturb("a kill", &others, does, undoes);
             }
             3 => {
@@ -196,6 +209,19 @@ impl Nodes {
                 }
             }
         }
+    }
+
+    /// Checks that no step of a holder has begun while another one had the unique name, and that the tokens rise.
+    fn check_holdings(&mut self) {
+        let marks = self.marks();
+        let keeps = |(node, mark): (&Node, &usize)| node.find(*mark, "keeps ").is_some();
+        until("the name is held", || self.nodes.iter().zip(&marks).any(keeps));
+        let mut holdings = std::mem::take(&mut self.holdings);
+        holdings.extend(self.nodes.iter().flat_map(Node::holdings));
+        holdings.sort_unstable();
+        let in_turn = |pair: &[Holding]| pair[0].0 < pair[1].0 && pair[0].2 < pair[1].1;
+        assert!(holdings.windows(2).all(in_turn), "two programs have had the name: {holdings:?}");
+        println!("holdings of the unique name, one after the other: {}", holdings.len());
     }
 
     /// Checks that all writers and books agree, and all nodes.
@@ -242,6 +268,7 @@ impl Nodes {
             let is_gone = !living.iter().any(|there| writer.contains(&format!(">{there}/")));
             assert!(downs <= 1 && (downs == 1 || !is_gone), "{writer}: it is told once of a down, not {downs} times");
         }
+        self.check_holdings();
         for node in &mut self.nodes {
             assert_eq!(node.find(0, "wrong: "), None);
             node.tell("end");
@@ -262,7 +289,7 @@ fn programs_in_namespaces_account_for_all_in_cuts_stops_and_kills() {
     let rounds = if std::env::var_os("PROCESSION_FULL").is_some() { 200 } else { KINDS };
     println!("kinds of weather: {rounds} rounds instead of 200");
     let nodes = (0..NAMES.len()).map(|at| Node::start(&place, at)).collect();
-    let mut all = Nodes { place, nodes, times: Times::default() };
+    let mut all = Nodes { place, nodes, times: Times::default(), holdings: Vec::new() };
     all.all_write("the start");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(20);
     (0..rounds).for_each(|kind| all.weather(kind, &mut random));

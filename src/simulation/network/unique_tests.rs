@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::{UniqueClaim, UniqueClaimEnd, Wire};
 use crate::outcome::{Exit, Reason};
 use crate::primitives::Mutex;
-use crate::process::{Event, Events, Process, Step, StepOutput, StepResult, Tag};
+use crate::process::{Event, Events, Process, SpawnOptions, Step, StepOutput, StepResult, Tag};
 use crate::runtime::Handle;
 use crate::simulation::{Faults, Simulation, StepFault};
 
@@ -51,6 +51,28 @@ impl Process for Holder {
                 }
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Notes the end of a process to which it is linked.
+struct Friend(Pid, Arc<Mutex<Vec<Exit>>>);
+
+impl Process for Friend {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        out.link(self.0);
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Exit(signal) = event {
+                lock(&self.1).push(signal.exit.clone());
             }
         }
         Ok(Step::Idle)
@@ -119,6 +141,25 @@ impl Nodes {
         let names = ["a", "b", "c"];
         names.iter().filter(|name| **name != names[at]).for_each(|other| world.network().cut(names[at], other));
     }
+}
+
+/// A holder is not told of its loss. So a process that is to be told has another one hold the name.
+#[test]
+fn a_process_that_is_linked_to_a_holder_is_told_of_the_loss_of_its_name() {
+    Simulation::new(|world| {
+        let nodes = Nodes::new(world)?;
+        let holder = nodes.claim(0)?;
+        nodes.until_stepped(world, 0, SECOND / 2)?;
+        let told = Arc::default();
+        let friend = Friend(holder.pid(), Arc::clone(&told));
+        let friend = nodes.runtimes[0].spawn_with(friend, SpawnOptions::new().trap_exits())?;
+        nodes.cut(world, 0);
+        world.run_for(LEASE)?;
+        assert!(matches!(lock(&told)[..], [Exit::Terminated(Reason::NameLost)]), "{:?}", lock(&told));
+        assert!(nodes.runtimes[0].is_alive(&friend));
+        Ok(())
+    })
+    .run();
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! The program that runs in each namespace. It is the test program, which starts itself.
 //!
 //! Each node has a `Book`. For each node that is up, it has a `Writer` that writes numbered notes to the book there. It
-//! prints a line for each event.
+//! prints a line for each event. It also has a `Keeper` that claims a unique name, and another one when that has ended.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use procession::cluster::{Cluster, NodeEvent, NodeIdentity, Security, Wire};
+use procession::cluster::{Cluster, NodeEvent, NodeIdentity, Security, UniqueClaimEnd, Wire};
 use procession::observe::{DeadLetter, Observer};
 use procession::{
     Address, BoxError, Event, Events, Pid, Process, Reason, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult,
@@ -17,6 +17,7 @@ use procession::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::place::NAMES;
 use crate::wait::Mutex;
 
 /// The variable that tells the test program to be a node. It has the name and the endpoint of the node, and the
@@ -27,6 +28,9 @@ pub(super) const NODE: &str = "PROCESSION_TEST_NODE";
 const NOTES: u64 = 200;
 
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// The time between two steps of a keeper.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// The writers that were started.
 static WRITERS: AtomicU64 = AtomicU64::new(0);
@@ -168,6 +172,56 @@ impl Observer for Lost {
     }
 }
 
+/// Holds a unique name, and prints the token of its holding, and when its first and its last step have begun.
+struct Keeper {
+    cluster: Cluster,
+    claim: Option<Tag<Result<u64, UniqueClaimEnd>>>,
+    /// The token, and when the first step has begun.
+    holding: Option<(u64, u128)>,
+}
+
+impl Keeper {
+    fn keep(&mut self, (token, first): (u64, u128), now: u128, out: &mut StepOutput) {
+        self.holding = Some((token, first));
+        say(&format!("keeps {token} {first} {now}"));
+        out.after(MOMENT);
+    }
+}
+
+impl Process for Keeper {
+    type Message = ();
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        self.claim = Some(out.future(self.cluster.claim_unique("keeper", out.pid())?));
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        // All programs of the test have this clock.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_micros();
+        for event in events {
+            match event {
+                Event::Completed(done) if self.holding.is_none() => match done.take(self.claim) {
+                    Some(Ok(Ok(token))) => self.keep((token, now), now, out),
+                    _ => return Ok(Step::Done(())),
+                },
+                Event::Completed(_) => self.holding.into_iter().for_each(|holding| self.keep(holding, now, out)),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Starts keepers, one after the other, until the runtime ends.
+fn keep(runtime: &Runtime, cluster: &Cluster) {
+    while let Ok(keeper) = runtime.spawn(Keeper { cluster: cluster.clone(), claim: None, holding: None }) {
+        let _ = keeper.join();
+    }
+}
+
 /// Prints a line. The test program has printed the beginning of another one.
 fn say(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -199,11 +253,13 @@ pub(super) fn run(node: &str) -> Result<(), BoxError> {
     let book = runtime.spawn(Book::default())?;
     runtime.register("book", &book)?;
     let wire = Wire::new().message::<Entry>();
-    let builder = Cluster::named(name, wire).listen(endpoint).security(Security::TrustedNetwork);
+    let builder = Cluster::named(name, wire).listen(endpoint).security(Security::TrustedNetwork).voters(NAMES);
     let cluster = words.fold(builder, |builder, other| builder.join(other)).start(&runtime)?;
     cluster.join_group("books", name, &book)?;
     cluster.claim("first", &book)?;
     say(&format!("started {:x}", cluster.here().incarnation()));
+    let (of_keepers, at) = (runtime.clone(), cluster.clone());
+    std::thread::spawn(move || keep(&of_keepers, &at));
     let mut events = cluster.events();
     let (of_events, at) = (runtime.clone(), cluster.clone());
     let events = std::thread::spawn(move || {
