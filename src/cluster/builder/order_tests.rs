@@ -1,16 +1,17 @@
-//! Many processes of two nodes that send messages of every size to each other's.
+//! Many processes of two nodes that send messages of every size to each other's, and a node that stands still.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::tests::LIMIT;
 use super::*;
+use crate::latch::Latch;
 use crate::pid::Address;
 use crate::primitives::{AtomicU64, Ordering};
 use crate::process::{Event, Events, Process, Step, StepOutput, StepResult};
 use crate::random::{below, random_at};
-use crate::wait::until;
+use crate::wait::{until, wait};
 
 /// The numbers of senders and of receivers.
 const PROCESSES: u64 = 8;
@@ -83,6 +84,59 @@ impl Process for Receiver {
         }
         Ok(Step::Idle)
     }
+}
+
+/// Its decoder waits for the test.
+#[derive(Serialize)]
+struct Stands;
+
+crate::remote!(Stands, "test::Stands", 1);
+
+/// Set when the decoder has begun, and when it is to go on.
+static DECODER: Mutex<Option<(Latch<()>, Latch<()>)>> = Mutex::new(None);
+
+impl<'a> Deserialize<'a> for Stands {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Stands, D::Error> {
+        <()>::deserialize(from)?;
+        let decoder = lock(&DECODER).take();
+        if let Some((begun, goes_on)) = decoder {
+            let _ = begun.set(());
+            wait(&goes_on);
+        }
+        Ok(Stands)
+    }
+}
+
+#[test]
+fn a_node_that_stands_still_holds_up_no_other() {
+    let network = MemoryNetwork::new();
+    let start = |name: &str| {
+        let wire = Wire::new().message::<Text>().message::<Stands>();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let node = Cluster::named(name, wire).memory(&network).start(&runtime).unwrap();
+        (runtime, node)
+    };
+    let ((here, a), (there, b), (third, c)) = (start("a"), start("b"), start("c"));
+    ["b", "c"].iter().for_each(|other| a.wait_for(other, LIMIT).unwrap());
+    let (ended, taken) = (there.spawn(Receiver::default()).unwrap(), Arc::<AtomicU64>::default());
+    there.terminate(ended.pid()).unwrap();
+    let receiver = third.spawn(Receiver { taken: taken.clone(), ..Receiver::default() }).unwrap();
+    let far = |pid: Pid, node: &Cluster| {
+        let number = a.number_of(node.here().incarnation());
+        Pid::new(number, pid.slot(), pid.generation()).unwrap()
+    };
+    let (still, begun, goes_on) = (far(ended.pid(), &b), Latch::new(), Latch::new());
+    *lock(&DECODER) = Some((begun.clone(), goes_on.clone()));
+    here.send(still.typed(), Stands).unwrap();
+    wait(&begun);
+    while here.send(still.typed(), Text(0, 0, "x".repeat(30_000))).is_ok() {}
+    here.spawn(Sender { me: 1, to: vec![still.typed()], sent: 0, count: 100_000 }).unwrap();
+    until("its sender is held", || a.stats().held_processes == 1);
+    here.spawn(Sender { me: 2, to: vec![far(receiver.pid(), &c).typed()], sent: 0, count: 100 }).unwrap();
+    until("all have come to the third node", || taken.load(Ordering::Relaxed) == 100);
+    assert_eq!(a.stats().held_processes, 1, "the other one has taken nothing");
+    let _ = goes_on.set(());
+    until("it goes on", || a.stats().held_processes == 0 && here.is_idle());
 }
 
 #[test]
