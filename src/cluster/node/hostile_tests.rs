@@ -30,6 +30,9 @@ const LONG: Duration = Duration::from_secs(3_600);
 /// The limit of a question that a break answers.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The longest time that a node may take for an item.
+const MOST_TIME: Duration = Duration::from_millis(10);
+
 /// How many items one connection gets. Then there are new nodes, because items may end all processes of a node.
 const ROUND: usize = 1_000;
 
@@ -259,7 +262,7 @@ fn spoil(bytes: &mut Vec<u8>, others: &[Vec<u8>], random: &mut Xoshiro256PlusPlu
 fn items_that_are_spoilt_are_taken_or_refused_and_the_node_goes_on() {
     let (count, seed, clock) = (frames(20_000), seed(5), Clock::system());
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let (mut taken, mut refused, mut slowest) = (0_usize, 0_usize, Duration::ZERO);
+    let (mut taken, mut refused, mut slowest, mut slow) = (0_usize, 0_usize, Duration::ZERO, Vec::new());
     for from in (0..count).step_by(ROUND) {
         let round = Round::new();
         let answers = &round.net.ends[&(1, 0)].wires.items;
@@ -273,13 +276,31 @@ fn items_that_are_spoilt_are_taken_or_refused_and_the_node_goes_on() {
                 Ok(()) => taken += usize::from(bytes != *whole),
                 Err(_) => refused += 1,
             }
-            slowest = slowest.max(clock.now().saturating_duration_since(began));
+            let time = clock.now().saturating_duration_since(began);
+            slowest = slowest.max(time);
+            if time > MOST_TIME {
+                slow.push(bytes);
+            }
             lock(answers).clear();
         }
         round.end(&format!("the seed {seed}, after {from} items"));
     }
     println!("{count} items with the seed {seed}: {taken} taken, {refused} refused; the slowest took {slowest:?}");
     assert!(taken > count / 10 && refused > count / 10, "{taken} were taken, {refused} refused");
-    // Other programs may have the processor in between. An item that takes a second is one without a bound.
-    assert!(cfg!(debug_assertions) || slowest < Duration::from_secs(1), "an item took {slowest:?}");
+    // Other programs may have had the processor in between, but not each time.
+    println!("{} items took longer than {MOST_TIME:?}, and are taken again", slow.len());
+    for bytes in slow {
+        let time = (0..20).map(|_| time_of(&bytes, &clock)).find(|time| *time <= MOST_TIME);
+        assert!(cfg!(debug_assertions) || time.is_some(), "an item of {} bytes takes longer", bytes.len());
+    }
+}
+
+/// How long a node takes for an item.
+fn time_of(item: &[u8], clock: &Clock) -> Duration {
+    let round = Round::new();
+    let began = clock.now();
+    let _ = round.net.ends[&(1, 0)].connection.receive(item);
+    let time = clock.now().saturating_duration_since(began);
+    round.end("an item that was slow");
+    time
 }
