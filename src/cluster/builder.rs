@@ -404,4 +404,6 @@ mod order_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, feature = "zenoh"))]
+mod zenoh_program_tests;
+#[cfg(all(test, feature = "zenoh"))]
 mod zenoh_tests;

@@ -478,6 +478,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/builder/count_tests",
     "cluster/builder/order_tests",
     "cluster/builder/zenoh_tests",
+    "cluster/builder/zenoh_program_tests",
     "cluster/mod",
     "cluster/memory_network/tests",
     "coded",

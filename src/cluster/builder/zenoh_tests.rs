@@ -13,12 +13,12 @@ use zenoh::Wait as _;
 use zenoh::sample::Locality;
 
 /// Endpoints that are free at this moment.
-fn endpoints<const N: usize>() -> [String; N] {
+pub(super) fn endpoints<const N: usize>() -> [String; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| format!("tcp/{}", listener.local_addr().unwrap()))
 }
 
-fn member(name: &str, listen: &str, join: &[&str]) -> Result<Member, ClusterError> {
+pub(super) fn member(name: &str, listen: &str, join: &[&str]) -> Result<Member, ClusterError> {
     let graves = Graves::default();
     let runtime = Runtime::builder().workers(1).observer(graves.clone()).start().unwrap();
     let node = Cluster::named(name, wire()).listen(listen).security(Security::TrustedNetwork);

@@ -1,0 +1,112 @@
+//! Many nodes over TCP of this machine, and a program with an older version of the protocol.
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use super::tests::{LIMIT, Member, wire};
+use super::zenoh_tests::{endpoints, member};
+use super::*;
+use crate::clock::Clock;
+use crate::cluster::events::NodeEvent;
+use crate::cluster::node::echo::Message;
+use crate::cluster::peer::{DownReason, PROTOCOL};
+use crate::wait::until;
+
+/// The nodes of the guarantee.
+const NODES: usize = 32;
+
+/// The frames that each peer was sent, over all nodes.
+fn frames(members: &[Member]) -> Vec<u64> {
+    let peers = members.iter().flat_map(|member| member.cluster.stats().peers);
+    peers.map(|peer| peer.frames_sent).collect()
+}
+
+/// The processor time of this program so far, where the system says so.
+fn processor_time() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let fields: Vec<u64> = stat.rsplit_once(')')?.1.split(' ').skip(12).take(2).flat_map(str::parse).collect();
+    Some(Duration::from_millis(10 * fields.iter().sum::<u64>()))
+}
+
+/// `PROCESSION_FULL=1` has all nodes, and rests for ten seconds.
+#[test]
+fn many_nodes_over_tcp_form_a_mesh_and_send_only_heartbeats_at_rest() {
+    let is_full = std::env::var_os("PROCESSION_FULL").is_some();
+    let (count, beats) = if is_full { (NODES, 40) } else { (6, 8) };
+    println!("nodes: {count} instead of {NODES}");
+    let endpoints = &endpoints::<NODES>()[..count];
+    let clock = Clock::system();
+    let begins = clock.now();
+    let start = |at: usize| {
+        let seed = if at > 0 { &endpoints[..1] } else { &[] };
+        let join: Vec<&str> = seed.iter().map(|endpoint| &**endpoint).collect();
+        member(&format!("n{at:02}"), &endpoints[at], &join).unwrap()
+    };
+    let members: Vec<Member> = (0..count).map(start).collect();
+    until("each node sees all others", || members.iter().all(|member| member.cluster.nodes().len() == count - 1));
+    println!("{count} nodes are a mesh after {:?}", clock.now().saturating_duration_since(begins));
+    let (begins, before, processor) = (clock.now(), frames(&members), processor_time());
+    let grown = || -> Vec<u64> { frames(&members).iter().zip(&before).map(|(now, before)| now - before).collect() };
+    until("all have sent heartbeats", || grown().iter().all(|grown| *grown >= beats));
+    let (most, time) = (*grown().iter().max().unwrap(), clock.now().saturating_duration_since(begins));
+    // The last acknowledgements of the beginning are among them.
+    let heartbeats = (time.as_millis() / 250) as u64 + 4;
+    assert!(most <= heartbeats, "{most} frames to one peer in {time:?}");
+    if let Some((before, now)) = processor.zip(processor_time()) {
+        let share = 100.0 * (now - before).as_secs_f64() / time.as_secs_f64() / count as f64;
+        println!("a node at rest with {} peers takes {share:.2} % of a core", count - 1);
+    }
+    assert!(members.iter().all(|member| member.cluster.nodes().len() == count - 1));
+}
+
+/// The variable that has the two endpoints of the older program: its own, and that of the newer one.
+const OLDER: &str = "PROCESSION_TEST_OLDER";
+
+/// The test program as an older node. Without the variable this is no test.
+#[test]
+fn older_program() {
+    let Ok(endpoints) = std::env::var(OLDER) else { return };
+    let (listen, join) = endpoints.split_once(' ').unwrap();
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let node = Cluster::named("older", wire()).protocol(PROTOCOL - 1).listen(listen).join(join);
+    let cluster = node.security(Security::TrustedNetwork).start(&runtime).unwrap();
+    let older = Member { runtime, cluster, graves: Default::default() };
+    let (echo, _) = older.echo();
+    older.runtime.register("echo", &echo).unwrap();
+    // Until the newer program closes it.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    older.runtime.shutdown(LIMIT).unwrap();
+}
+
+#[test]
+fn programs_of_two_versions_speak_the_older_one() {
+    let [one, two] = endpoints();
+    let newer = member("newer", &one, &[]).unwrap();
+    let mut older = Command::new(std::env::current_exe().unwrap());
+    older.args(["--exact", "cluster::builder::zenoh_program_tests::older_program", "--nocapture", "--quiet"]);
+    let mut older =
+        older.env(OLDER, format!("{two} {one}")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    newer.cluster.wait_for("older", LIMIT).unwrap();
+    assert_eq!(newer.cluster.protocols(), [PROTOCOL - 1]);
+    let mut far = None;
+    until("the process of the older program has its name", || {
+        far = newer.cluster.whereis("older", "echo", LIMIT).wait().ok();
+        far.is_some()
+    });
+    let far = far.unwrap().typed::<Message>();
+    (0..1_000).for_each(|number| newer.runtime.send(far, Message::Note(number)).unwrap());
+    assert_eq!(newer.runtime.ask(far, Message::Ask, LIMIT).wait().unwrap(), 7);
+    let (near, notes) = newer.echo();
+    newer.runtime.send(far, Message::Ball(10, near.address())).unwrap();
+    until("the last ball has come", || lock(&notes).last() == Some(&1));
+    let (mut events, watched) = (newer.cluster.events(), newer.runtime.watch(far.pid()));
+    newer.runtime.send(far, Message::Stop).unwrap();
+    assert!(watched.wait_timeout(LIMIT).unwrap().exit.is_done());
+    drop(older.stdin.take());
+    until("the older program leaves", || {
+        let event = events.recv_timeout(LIMIT).unwrap();
+        matches!(event, Some(NodeEvent::Down(node, DownReason::Left)) if node.name() == "older")
+    });
+    assert!(older.wait().unwrap().success());
+    assert!(lock(&newer.graves.0).is_empty());
+}
