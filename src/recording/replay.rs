@@ -9,7 +9,7 @@ use super::file::{OpenError, Recording};
 use super::item::{End, RecordedStep, StepEnd};
 use super::machine::{ProcessCodec, end_of, end_of_start, failed, take_entry};
 use super::recorder::Recorder;
-use super::script::{Differs, ReplayHost, ReplaySource, Script, replay_replies, replayed_replies};
+use super::script::{Differs, ReplayHost, ReplaySource, ReplayedReplies, Script};
 use super::value::Values;
 use crate::clock::Clock;
 use crate::outcome::drop_contained;
@@ -270,9 +270,9 @@ impl<P: Process> Replay<P> {
         self.out.draws = Draws::of(head.pid, before.draws);
         self.out.stock = end.iter().flat_map(|end| end.spawned.iter().rev().copied()).collect();
         self.out.monitors = end.as_ref().map_or(0..0, |end| end.monitors.clone());
-        replay_replies(end.as_ref().map(|end| end.replies.clone()).unwrap_or_default());
+        let replayed = ReplayedReplies::new(end.as_ref().map(|end| end.replies.clone()).unwrap_or_default());
         let came = self.run_step(number);
-        let replies = replayed_replies();
+        let replies = replayed.end();
         let yields = if matches!(came, StepEnd::Failed(_) | StepEnd::Panicked(_)) {
             0
         } else {

@@ -13,7 +13,7 @@ use crate::outcome::Reason;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::event::{EventSource, Replayed};
 use crate::process::host::Host;
-use crate::process::reply::on_reply_sent;
+use crate::process::reply::{OnReplySent, on_reply_sent};
 use crate::process::{Answer, Completion, DeadLetter, Pid, SpawnError};
 use crate::sched::mailbox::Envelope;
 use crate::timer::TimerId;
@@ -273,22 +273,37 @@ thread_local! {
     static REPLIES: RefCell<Replies> = const { RefCell::new(Replies { left: VecDeque::new(), more: 0 }) };
 }
 
-/// Replays the results of replies that the steps on this thread send themselves.
-pub(super) fn replay_replies(results: Vec<bool>) {
-    REPLIES.set(Replies { left: results.into(), more: 0 });
-    on_reply_sent(Some(|sent| {
-        REPLIES.with_borrow_mut(|replies| {
-            replies.left.pop_front().unwrap_or_else(|| {
-                replies.more += 1;
-                sent
-            })
-        })
-    }));
+/// Replays the results of replies that the steps on this thread send themselves, until this is dropped.
+///
+/// A step may be recorded or replayed while it replays a recording. Then it goes on with its own results.
+pub(super) struct ReplayedReplies {
+    outer: Replies,
+    on_reply_sent: Option<OnReplySent>,
 }
 
-/// Ends that. Returns how many replies were recorded and not sent, and how many were sent and not recorded.
-pub(super) fn replayed_replies() -> (usize, usize) {
-    on_reply_sent(None);
-    let Replies { left, more } = REPLIES.take();
-    (left.len(), more)
+impl ReplayedReplies {
+    pub(super) fn new(results: Vec<bool>) -> ReplayedReplies {
+        let outer = REPLIES.replace(Replies { left: results.into(), more: 0 });
+        let on_reply_sent = on_reply_sent(Some(|sent| {
+            REPLIES.with_borrow_mut(|replies| {
+                replies.left.pop_front().unwrap_or_else(|| {
+                    replies.more += 1;
+                    sent
+                })
+            })
+        }));
+        ReplayedReplies { outer, on_reply_sent }
+    }
+
+    /// Ends that. Returns how many replies were recorded and not sent, and how many were sent and not recorded.
+    pub(super) fn end(self) -> (usize, usize) {
+        REPLIES.with_borrow(|Replies { left, more }| (left.len(), *more))
+    }
+}
+
+impl Drop for ReplayedReplies {
+    fn drop(&mut self) {
+        REPLIES.set(std::mem::take(&mut self.outer));
+        on_reply_sent(self.on_reply_sent);
+    }
 }

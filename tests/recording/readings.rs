@@ -186,6 +186,66 @@ fn the_results_of_replies_are_replayed() {
     assert_eq!((in_time.first(), in_time.last(), in_time.len()), (Some(&true), Some(&true), 3));
 }
 
+/// Replays the recording of a [`Replier`], if it has one, before each reply that it sends itself.
+struct Auditor {
+    recording: Option<Vec<u8>>,
+    recorder: Recorder,
+    in_time: Vec<bool>,
+}
+
+impl Process for Auditor {
+    type Message = Reply<u64>;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Reply<u64>>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(reply) => {
+                    for bytes in &self.recording {
+                        let replayed = opened(bytes).replay(&self.recorder, || Replier { in_time: Vec::new() });
+                        assert_eq!(replayed?.run()?.ok_or("there is no step")?.end, StepEnd::Done);
+                    }
+                    self.in_time.push(reply.send(8));
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_step_that_replays_a_recording_goes_on_with_its_own_replies() {
+    let saved = Arc::new(Mutex::new(Vec::new()));
+    let saves = saved.clone();
+    let recorder = Recorder::to(move |bytes| saves.lock().unwrap().push(bytes))
+        .process::<Replier>()
+        .process::<Auditor>()
+        .save_at_end();
+    let runtime = Runtime::builder().workers(1).recorder(recorder.clone()).start().unwrap();
+    let limit = Duration::from_secs(60);
+    let replier = runtime.spawn(Replier { in_time: Vec::new() }).unwrap();
+    assert_eq!(runtime.ask(replier.address(), |reply| reply, limit).wait().unwrap(), 7);
+    runtime.cancel(replier.pid(), "over").unwrap();
+    wait(&replier);
+    let recording = saved.lock().unwrap().remove(0);
+    let auditor = |recording| Auditor { recording, recorder: recorder.clone(), in_time: Vec::new() };
+    let process = runtime.spawn(auditor(Some(recording.clone()))).unwrap();
+    for _ in 0..2 {
+        assert_eq!(runtime.ask(process.address(), |reply| reply, limit).wait().unwrap(), 8);
+    }
+    runtime.cancel(process.pid(), "over").unwrap();
+    wait(&process);
+    let bytes = saved.lock().unwrap().remove(0);
+    // Also if the replayed steps replay nothing themselves.
+    for recording in [Some(recording), None] {
+        let mut replay = opened(&bytes).replay(&recorder, || auditor(recording)).unwrap();
+        assert_eq!(replay.run().unwrap().unwrap().end, StepEnd::Done);
+        assert_eq!(replay.process().unwrap().in_time, [true, true]);
+    }
+}
+
 /// Sends back the wall-clock time.
 struct Wall;
 
