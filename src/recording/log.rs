@@ -195,7 +195,9 @@ impl Writer {
 
     #[inline(always)]
     fn end_item(&mut self) {
-        self.ring.put_bytes(&self.bytes);
+        if !self.bytes.is_empty() {
+            self.ring.put_bytes(&self.bytes);
+        }
         if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         }
