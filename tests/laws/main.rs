@@ -37,6 +37,8 @@ mod simulated_log;
 mod simulated_mailboxes;
 #[cfg(feature = "cluster")]
 mod simulated_nodes;
+#[cfg(feature = "durable")]
+mod simulated_stores;
 mod simulated_supervisors;
 mod simulated_turns;
 mod simulated_worlds;

@@ -1,7 +1,9 @@
-//! Small worlds about figures by type: changes of the type, and the waits of messages.
+//! Small worlds about figures: those of types that change, the waits of messages, and the commands that are at work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use procession::command::{Command, Responder};
 use procession::observe::{Histogram, MetricsOptions, TypeFigures};
 use procession::simulation::{Simulation, World, ensure};
 use procession::spawn::Overflow;
@@ -108,8 +110,13 @@ fn the_wait_of_each_message_is_measured() {
         let options = MetricsOptions::new().wait_one_in(1);
         let runtime = world.start(builder().metrics(options))?;
         let late = || Late { until: 10 * SECOND, is_new: true };
-        let bounded = SpawnOptions::new().mailbox(20, Overflow::Refuse);
-        let receivers = [runtime.spawn(late())?, runtime.spawn_with(late(), bounded)?];
+        let bounded = |limit, overflow| SpawnOptions::new().mailbox(limit, overflow);
+        let receivers = [
+            runtime.spawn_with(late(), bounded(3, Overflow::DropOldest))?,
+            runtime.spawn_with(late(), bounded(3, Overflow::DropNewest))?,
+            runtime.spawn_with(late(), bounded(20, Overflow::Refuse))?,
+            runtime.spawn(late())?,
+        ];
         world.run_for(SECOND)?;
         // From outside, and from a process: at one second, and at five.
         for at in [1, 5] {
@@ -123,10 +130,67 @@ fn the_wait_of_each_message_is_measured() {
         world.run()?;
         let waits: Vec<Histogram> = figures(&runtime, "::Late").into_iter().map(|one| one.wait_times).collect();
         let (count, sum) = (waits.iter().map(|one| one.count).sum::<u64>(), waits.iter().map(|one| one.sum).sum());
-        // Two receivers, with seven messages of each moment.
-        let expected: Duration = 14 * (9 + 5) * SECOND;
+        // Two receivers take seven messages of each moment. The others take only the newest three, or the oldest three.
+        let expected: Duration = (14 * (9 + 5) + 3 * 5 + 3 * 9) * SECOND;
         let is_near = expected.abs_diff(sum) < SECOND / 10;
-        ensure(count == 28 && is_near, || format!("{count} were measured, for {sum:?} of {expected:?}"))?;
+        ensure(count == 34 && is_near, || format!("{count} were measured, for {sum:?} of {expected:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+#[test]
+fn the_waits_of_messages_behind_dropped_ones_are_measured() {
+    worlds("waits behind dropped messages", |world| {
+        let runtime = world.start(builder().metrics(MetricsOptions::new().wait_one_in(1)))?;
+        let bound = SpawnOptions::new().mailbox(3, Overflow::DropOldest);
+        let receiver = runtime.spawn_with(Late { until: Duration::ZERO, is_new: false }, bound)?;
+        world.run()?;
+        for round in 1..=2 {
+            (0..5).try_for_each(|number| runtime.send(&receiver, number))?;
+            world.run()?;
+            let count: u64 = figures(&runtime, "::Late").iter().map(|one| one.wait_times.count).sum();
+            ensure(count == 3 * round, || format!("{count} were measured in round {round}"))?;
+        }
+        Ok(())
+    })
+    .check();
+}
+
+/// A command whose responder the scenario has.
+struct Open;
+
+impl Command for Open {
+    type Output = ();
+}
+
+#[test]
+fn a_wait_for_an_idle_runtime_says_which_commands_are_at_work() {
+    worlds("commands at work", |world| {
+        let kept = Arc::<Mutex<Vec<Responder<()>>>>::default();
+        let keeps = kept.clone();
+        let runtime = world.start(builder().handler(move |_: Open, done: Responder<()>| {
+            keeps.lock().unwrap().push(done);
+            Ok(())
+        }))?;
+        let mut is_new = true;
+        let process = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            events.for_each(drop);
+            if std::mem::take(&mut is_new) {
+                out.command(Open);
+                out.command(Open);
+            }
+            Ok(Step::<()>::Idle)
+        }))?;
+        for left in [2, 1] {
+            world.run()?;
+            let error = runtime.wait_idle_timeout(Duration::ZERO).err().ok_or("it is idle")?;
+            let waiting: Vec<_> = error.waiting.iter().map(|(info, commands)| (info.pid, *commands)).collect();
+            ensure(waiting == [(process.pid(), left)], || format!("{error}"))?;
+            let responder = kept.lock().unwrap().pop();
+            responder.ok_or("there is no command")?.ok(());
+        }
+        runtime.wait_idle()?;
         Ok(())
     })
     .check();

@@ -1,4 +1,5 @@
-//! Small worlds about mailboxes: ends behind messages beside recoveries, converted messages, and answers of futures.
+//! Small worlds about mailboxes: ends behind messages beside recoveries, converted messages, the events of a step, and
+//! answers that come at once.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -6,11 +7,12 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use procession::command::{Command, Responder};
+use procession::observe::{Observer, ProcessIdentity};
 use procession::simulation::{Simulation, World, ensure};
 use procession::spawn::Overflow;
 use procession::{
-    Address, BoxError, Event, Events, Exit, Pid, Process, Recipient, SpawnOptions, Step, StepOutput, StepResult,
-    Upgrade, WeakRuntime,
+    Address, BoxError, CommandError, Event, Events, Exit, Pid, Process, Recipient, Reply, SpawnOptions, Step,
+    StepOutput, StepResult, Upgrade, WeakRuntime,
 };
 
 use crate::helpers::*;
@@ -23,11 +25,17 @@ fn worlds(
     Simulation::new(scenario).name(name).seeds(0..seeds)
 }
 
-/// Sends its number a few times, and fails in between. It recovers so often, and ends then.
+/// One step of a plan.
+enum Act {
+    Sends,
+    /// It fails, and recovers.
+    Fails,
+}
+
+/// Carries out a plan, and ends.
 struct Restless {
-    number: u64,
-    recovers: u32,
-    steps: u32,
+    plan: &'static [Act],
+    next: usize,
     to: Address<u64>,
 }
 
@@ -36,24 +44,24 @@ impl Process for Restless {
     type Output = ();
 
     fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
-        self.steps += 1;
-        if self.steps.is_multiple_of(3) {
-            return if self.recovers > 0 { Err("on purpose".into()) } else { Ok(Step::Done(())) };
+        match self.plan.get(self.next) {
+            None => return Ok(Step::Done(())),
+            Some(Act::Fails) => return Err("on purpose".into()),
+            Some(Act::Sends) => out.send(self.to, 0),
         }
-        out.send(self.to, self.number);
+        self.next += 1;
         Ok(Step::Continue)
     }
 
     fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
-        let Restless { number, recovers, to, .. } = *self;
-        (recovers > 0).then(|| Upgrade::to(Restless { number, recovers: recovers - 1, steps: 0, to }))
+        Some(Upgrade::to(Restless { next: self.next + 1, ..*self }))
     }
 }
 
 /// Takes one event in each step, and sends some messages, so that others may be stepped meanwhile. Writes down the
 /// messages and the ends.
 struct Slow {
-    spawns: bool,
+    spawns: &'static [&'static [Act]],
     to: Address<u64>,
     taken: Log<(Pid, &'static str)>,
 }
@@ -63,14 +71,13 @@ impl Process for Slow {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
-        if std::mem::take(&mut self.spawns) {
-            let to = out.own_address::<Slow>();
-            for number in 0..4 {
-                let recovers = if number < 2 { 2 } else { 0 };
-                let restless = out.spawn(Restless { number, recovers, steps: 0, to })?;
-                out.link(restless.pid());
-                out.monitor(restless.pid());
-            }
+        let spawns = std::mem::take(&mut self.spawns);
+        for plan in spawns {
+            let restless = out.spawn(Restless { plan, next: 0, to: out.own_address::<Slow>() })?;
+            out.link(restless.pid());
+            out.monitor(restless.pid());
+        }
+        if !spawns.is_empty() {
             return Ok(Step::Idle);
         }
         match events.next() {
@@ -85,23 +92,126 @@ impl Process for Slow {
     }
 }
 
-#[test]
-fn ends_stay_behind_messages_beside_recoveries() {
-    worlds("ends beside recoveries", 500, |world| {
+/// The ends of processes with these plans come behind their messages, and none of these is lost.
+fn ends_come_last(name: &str, plans: &'static [&'static [Act]]) {
+    worlds(name, 500, move |world| {
         let (runtime, taken) = (world.start(builder())?, Log::new());
         let to = runtime.spawn(sink::<u64>())?.address();
-        let slow = Slow { spawns: true, to, taken: taken.clone() };
-        runtime.spawn_with(slow, SpawnOptions::new().trap_exits())?;
+        let slow = Slow { spawns: plans, to, taken: taken.clone() };
+        let mut options = SpawnOptions::new().trap_exits();
+        if world.random(0..2) == 0 {
+            // Its messages come over when a step is given them.
+            options = options.mailbox(100, Overflow::Refuse);
+        }
+        runtime.spawn_with(slow, options)?;
         world.run()?;
         let taken = taken.to_vec();
         let pids: Vec<Pid> = taken.iter().filter(|(_, what)| *what == "down").map(|(pid, _)| *pid).collect();
-        ensure(pids.len() == 4, || format!("{taken:?}"))?;
+        let mut sent = Vec::new();
         for pid in pids {
             let of: Vec<&str> = taken.iter().filter(|(other, _)| *other == pid).map(|(_, what)| *what).collect();
             let messages = of.iter().take_while(|what| **what == "message").count();
-            let is_right = [2, 6].contains(&messages) && of.len() == messages + 2;
-            ensure(is_right, || format!("{pid}: {of:?}"))?;
+            ensure(of.len() == messages + 2, || format!("{pid}: {of:?}"))?;
+            sent.push(messages);
         }
+        let sends = |plan: &&[Act]| plan.iter().filter(|act| matches!(act, Act::Sends)).count();
+        let mut planned: Vec<usize> = plans.iter().map(sends).collect();
+        (sent.sort_unstable(), planned.sort_unstable());
+        ensure(sent == planned, || format!("{taken:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+#[test]
+fn ends_stay_behind_messages_beside_recoveries() {
+    use Act::{Fails, Sends};
+    const RECOVERS: &[Act] = &[Sends, Sends, Fails, Sends, Sends, Fails, Sends, Sends];
+    ends_come_last("ends beside recoveries", &[RECOVERS, RECOVERS, &[Sends, Sends], &[Sends, Sends]]);
+}
+
+#[test]
+fn ends_stay_behind_messages_beside_recoveries_that_come_first() {
+    use Act::{Fails, Sends};
+    const RECOVERS: &[Act] = &[Fails, Sends];
+    ends_come_last("ends beside early recoveries", &[RECOVERS, RECOVERS, RECOVERS, &[Sends], &[Sends], &[Sends]]);
+}
+
+enum Asked {
+    /// Tells the asker whom to ask.
+    Begin(Address<Asked>),
+    Question(Reply<()>),
+    /// The asker fails.
+    Fail,
+}
+
+/// Asks, and fails. It may link itself to the other process. Its successor writes down the ends of linked processes.
+struct Asker {
+    links: bool,
+    recovers: bool,
+    ends: Log<Pid>,
+}
+
+impl Process for Asker {
+    type Message = Asked;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Asked>, out: &mut StepOutput) -> StepResult<()> {
+        match events.next() {
+            Some(Event::Message(Asked::Begin(to))) => {
+                if self.links {
+                    out.link(to);
+                }
+                out.send(out.own_address::<Asker>(), Asked::Fail);
+                out.ask(to, Asked::Question, Duration::from_secs(1));
+                Ok(Step::Idle)
+            }
+            Some(Event::Message(Asked::Fail)) => Err("on purpose".into()),
+            Some(Event::Exit(exit)) => {
+                self.ends.push(exit.pid);
+                Ok(Step::Idle)
+            }
+            _ => Ok(Step::Idle),
+        }
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        let ends = self.ends.clone();
+        std::mem::take(&mut self.recovers).then(|| Upgrade::to(Asker { links: false, recovers: false, ends }))
+    }
+}
+
+/// Links itself to the asker, answers its question, and ends.
+struct Partner(Option<Pid>);
+
+impl Process for Partner {
+    type Message = Asked;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Asked>, out: &mut StepOutput) -> StepResult<()> {
+        self.0.take().into_iter().for_each(|asker| out.link(asker));
+        match events.next() {
+            Some(Event::Message(Asked::Question(reply))) => {
+                out.reply(reply, ());
+                Ok(Step::Done(()))
+            }
+            _ => Ok(Step::Idle),
+        }
+    }
+}
+
+#[test]
+fn an_end_behind_an_answer_that_a_recovery_drops_is_not_lost() {
+    worlds("ends behind dropped answers", 300, |world| {
+        let (runtime, ends) = (world.start(builder())?, Log::new());
+        let asker = Asker { links: world.random(0..2) == 0, recovers: true, ends: ends.clone() };
+        let asker = runtime.spawn_with(asker, SpawnOptions::new().trap_exits())?;
+        let partner = runtime.spawn(Partner(Some(asker.pid())))?;
+        world.run()?;
+        runtime.send(&asker, Asked::Begin(partner.address()))?;
+        world.run()?;
+        let ends = ends.to_vec();
+        ensure(ends == [partner.pid()], || format!("{ends:?}"))?;
         Ok(())
     })
     .check();
@@ -172,6 +282,66 @@ fn a_future_is_polled_again_when_another_process_wakes_it() {
     .check();
 }
 
+#[test]
+fn a_step_is_given_no_more_events_than_the_options_of_its_process_say() {
+    worlds("events of a step", 50, |world| {
+        let (runtime, taken) = (world.start(builder())?, Log::new());
+        let counts = taken.clone();
+        let receiver = script(move |events: &mut Events<'_, u64>, _: &mut StepOutput| {
+            counts.push(events.count());
+            Ok(Step::<()>::Idle)
+        });
+        let receiver = runtime.spawn_with(receiver, SpawnOptions::new().step_events(2))?;
+        (0..9).try_for_each(|number| runtime.send(&receiver, number))?;
+        world.run()?;
+        let taken = taken.to_vec();
+        ensure(taken.iter().sum::<usize>() == 9 && taken.iter().all(|count| *count <= 2), || format!("{taken:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
+/// A process that passes over each message.
+fn passes_over<M: Send + 'static>() -> impl Process<Message = M, Output = ()> {
+    script(|events: &mut Events<'_, M>, _: &mut StepOutput| {
+        events.select(|_| false);
+        Ok(Step::Idle)
+    })
+}
+
+#[test]
+fn messages_that_a_step_has_left_keep_their_places() {
+    worlds("left messages", 50, |world| {
+        let runtime = world.start(builder())?;
+        let bound = SpawnOptions::new().mailbox(2, Overflow::Refuse);
+        let receiver = runtime.spawn_with(passes_over::<u64>(), bound)?;
+        for expected in [true, true, false] {
+            let is_taken = runtime.send(&receiver, 1).is_ok();
+            ensure(is_taken == expected, || format!("it was accepted: {is_taken}"))?;
+            world.run()?;
+        }
+        Ok(())
+    })
+    .check();
+}
+
+#[test]
+fn a_question_that_a_full_mailbox_drops_says_so() {
+    worlds("full mailboxes", 20, |world| {
+        let runtime = world.start(builder())?;
+        let bound = SpawnOptions::new().mailbox(1, Overflow::DropNewest);
+        let receiver = runtime.spawn_with(passes_over::<Reply<()>>(), bound)?;
+        let second = Duration::from_secs(1);
+        let first = runtime.ask(receiver.address(), |reply| reply, second);
+        let answer = runtime.ask(receiver.address(), |reply| reply, second).wait();
+        ensure(matches!(answer, Err(CommandError::Full(_))), || format!("{answer:?}"))?;
+        let answer = first.wait();
+        ensure(matches!(answer, Err(CommandError::TimedOut)), || format!("{answer:?}"))?;
+        Ok(())
+    })
+    .check();
+}
+
 /// A command whose handler writes this word down.
 struct Writes(&'static str);
 
@@ -186,17 +356,43 @@ impl Command for Unknown {
     type Output = ();
 }
 
+/// Is spawned to mark a moment.
+struct Marker;
+
+impl Process for Marker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Done(()))
+    }
+}
+
+/// Writes down when a marker is spawned.
+struct Markers(Log<&'static str>);
+
+impl Observer for Markers {
+    fn spawned(&self, process: &ProcessIdentity) {
+        if process.type_name.ends_with("::Marker") {
+            self.0.push("asks");
+        }
+    }
+}
+
 #[test]
 fn an_answer_that_comes_at_once_stays_behind_earlier_messages() {
     worlds("answers behind messages", 500, |world| {
         let log = Log::new();
         let (written, taken) = (log.clone(), log.clone());
-        let runtime = world.start(builder().handler(move |command: Writes, done: Responder<()>| {
+        let runtime = builder().observer(Markers(log.clone())).handler(move |command: Writes, done: Responder<()>| {
             written.push(command.0);
             done.ok(());
             Ok(())
-        }))?;
+        });
+        let runtime = world.start(runtime)?;
         let (to, mut unknown) = (runtime.spawn(sink::<u64>())?.address(), None);
+        // The answer to the command that marks the moment is in the mailbox, too. A spawn leaves nothing there.
+        let is_answered = world.random(0..2) == 0;
         let receiver = runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
             for event in events {
                 match event {
@@ -207,7 +403,10 @@ fn an_answer_that_comes_at_once_stays_behind_earlier_messages() {
             }
             if unknown.is_none() {
                 (0..4).for_each(|number| out.send(to, number));
-                out.command(Writes("asks"));
+                match is_answered {
+                    true => drop(out.command(Writes("asks"))),
+                    false => drop(out.spawn(Marker)?),
+                }
                 unknown = Some(out.command(Unknown));
             }
             Ok(Step::<()>::Idle)

@@ -75,9 +75,9 @@ fn a_parent_gets_the_output_of_its_child() {
     .check();
 }
 
-/// Runs a child that traps exits, and gives up.
-#[derive(Default)]
+/// Runs a child, which may trap exits, and gives up.
 struct Quitter {
+    traps: bool,
     steps: u32,
     child: Option<Tag<u64>>,
 }
@@ -90,7 +90,8 @@ impl Process for Quitter {
         events.for_each(drop);
         self.steps += 1;
         if self.steps == 1 {
-            let options = SpawnOptions::new().trap_exits();
+            let options = SpawnOptions::new();
+            let options = if self.traps { options.trap_exits() } else { options };
             self.child = Some(out.run_with(Child { number: 7, is_slow: true }, options));
             return Ok(Step::Continue);
         }
@@ -106,10 +107,12 @@ fn a_child_that_traps_exits_is_asked_to_stop_and_not_ended() {
     worlds("children that trap exits", |world| {
         let exits = Watcher::new();
         let runtime = world.start(builder().observer(exits.clone()))?;
-        runtime.spawn(Quitter::default())?;
-        world.run()?;
-        let exits: Vec<String> = exits.exits.to_vec().iter().map(|(_, exit)| exit.to_string()).collect();
-        ensure(exits == ["done"], || format!("{exits:?}"))?;
+        for traps in [true, false] {
+            runtime.spawn(Quitter { traps, steps: 0, child: None })?;
+            world.run()?;
+            let exits: Vec<String> = exits.exits.take().iter().map(|(_, exit)| exit.to_string()).collect();
+            ensure(exits.len() == 1 && (exits[0] == "done") == traps, || format!("{exits:?}"))?;
+        }
         Ok(())
     })
     .check();
