@@ -7,12 +7,14 @@
 mod arguments;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Short};
 use lexopt::{Parser, ValueExt as _};
 use procession::simulation::{Schedule, Simulation, ensure};
 use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 const USAGE: &str = "\
 The speed of a simulation.
@@ -54,6 +56,34 @@ impl Process for Passer {
         }
         Ok(Step::Idle)
     }
+}
+
+/// Sleeps for a minute, so often.
+struct Sleeper(u32);
+
+impl Process for Sleeper {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if self.0 == 0 {
+            return Ok(Step::Done(()));
+        }
+        self.0 -= 1;
+        out.after(MINUTE);
+        Ok(Step::Wait)
+    }
+}
+
+/// A process that sleeps 1,440 times for a minute.
+fn day() -> Simulation {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let exit = runtime.spawn(Sleeper(1_440))?.join()?;
+        ensure(exit.is_done() && world.now() >= 1_440 * MINUTE, || format!("{exit} at {:?}", world.now()))?;
+        Ok(())
+    })
+    .max_time(1_500 * MINUTE)
 }
 
 /// A ring of processes, and tokens with hops.
@@ -120,6 +150,8 @@ fn main() -> ExitCode {
     let two = measure("the same, two threads", seeds, || small().threads(2).check());
     println!("| two threads need {:.2} of the time of one |", two / one);
     measure("the same without an invariant", seeds, || ring(5, 3, 7, false).seeds(0..seeds).threads(1).check());
+    let days = if smoke { 1 } else { 100 };
+    measure("a day of timers, one each minute", days, || day().seeds(0..days).threads(1).check());
     let hops = if smoke { 10_000 } else { 1_000_000 };
     // The run without deviations, the run, and the run once more.
     measure("a turn of a ring of 1,000 processes", 3 * hops, || {

@@ -289,12 +289,14 @@ impl Shared {
         self.may_be_killed();
         if turns >= self.limits.turns {
             let hint = "a process that always continues needs a larger `Simulation::max_turns`, or an end";
-            return self.fail("the run ends", format!("it has not come to rest after {turns} turns: {hint}"));
+            let most = self.goes_on_most();
+            return self.fail("the run ends", format!("it has not come to rest after {turns} turns{most}: {hint}"));
         }
         if self.end.is_some_and(|end| now > end) {
             let limit = self.limits.time;
             let hint = "a program with periodic timers never rests, so use `World::run_for`";
-            let what = format!("it has not come to rest within {limit:?} of virtual time: {hint}");
+            let most = self.goes_on_most();
+            let what = format!("it has not come to rest within {limit:?} of virtual time{most}: {hint}");
             return self.fail("the run ends", what);
         }
         if asks {

@@ -163,6 +163,15 @@ impl Entries {
         Some((entry, candidate))
     }
 
+    /// The process that has had the most turns: the number of its runtime, its slot and generation, and its turns.
+    pub(super) fn busiest(&self) -> Option<(usize, u32, u32, u32)> {
+        let of_runtime = |(runtime, turns): (usize, &Vec<(u32, u32)>)| {
+            let of_slot = |(slot, of): (usize, &(u32, u32))| (runtime, slot as u32, of.0, of.1);
+            turns.iter().enumerate().map(of_slot).max_by_key(|busiest| busiest.3)
+        };
+        self.turns.iter().enumerate().filter_map(of_runtime).max_by_key(|busiest| busiest.3)
+    }
+
     /// Takes all entries out. The numbers of later ones go on.
     pub(super) fn take_all(&mut self) -> Vec<Entry> {
         self.candidates.clear();

@@ -244,6 +244,21 @@ impl Shared {
         self.clock.now().saturating_duration_since(self.start)
     }
 
+    /// Says which process has had the most turns, for a run that does not end.
+    pub(super) fn goes_on_most(&self) -> String {
+        let name = || {
+            let ((core, slot, generation), turns) = {
+                let state = self.state();
+                let (runtime, slot, generation, turns) = state.entries.busiest()?;
+                ((state.cores.get(runtime)?.clone(), slot, generation), turns)
+            };
+            let pid = Pid::new(core.road.table.node(), slot, generation)?;
+            let kind = core.road.table.cell(pid)?.kind_of(pid)?;
+            Some(format!(", and {turns} of its turns were those of {pid} {}", (kind.process)()))
+        };
+        name().unwrap_or_default()
+    }
+
     /// Records the first failure of the run.
     pub(super) fn fail(&self, check: &str, what: impl Into<String>) {
         self.fail_as(check, FindingKind::Failed, what.into());

@@ -16,6 +16,10 @@ mod script;
 mod helpers;
 #[path = "../simulation/programs.rs"]
 mod programs;
+#[path = "../recording/walker.rs"]
+mod walker;
+#[path = "../recording/mutated.rs"]
+mod mutated;
 mod resident;
 
 mod actors;
@@ -25,5 +29,6 @@ mod futures;
 #[cfg(feature = "cluster")]
 mod peers;
 mod processes;
+mod recordings;
 mod simulations;
 mod tasks;

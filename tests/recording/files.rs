@@ -1,66 +1,10 @@
 //! The file of a recording: cut off, damaged, of another format, version or type.
 
-use std::ops::Range;
-
 use procession::recording::{FORMAT, OpenError, Recording, ReplayError, StepEnd};
 use procession::{Events, Process, Step, StepOutput, StepResult};
 
-use crate::walker::{Op, Saved, Walker, opened, replayer, walk};
-
-/// A recording of a few steps.
-fn recorded() -> Vec<u8> {
-    let saved = Saved::default();
-    walk(saved.recorder().save_at_end(), [Op::Add(1), Op::Look, Op::Name(0), Op::Look, Op::Add(u64::MAX)]);
-    saved.one()
-}
-
-/// The frames of a file: the bytes of each, and its kind.
-fn frames(bytes: &[u8]) -> Vec<(Range<usize>, u8)> {
-    let (mut at, mut frames) = (8, Vec::new());
-    while at < bytes.len() {
-        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
-        frames.push((at..at + 9 + length + 4, bytes[at + 4]));
-        at += 9 + length + 4;
-    }
-    frames
-}
-
-/// A file with these frames. It computes the check sums.
-fn sealed(frames: &[(u8, Vec<u8>)]) -> Vec<u8> {
-    let mut bytes = b"PROCREC".to_vec();
-    bytes.push(FORMAT);
-    for (number, (kind, body)) in frames.iter().enumerate() {
-        let length = body.len() as u32;
-        let mut check = crc32fast::Hasher::new();
-        check.update(&(number as u32).to_le_bytes());
-        check.update(&length.to_le_bytes());
-        check.update(&[*kind]);
-        let check = check.finalize();
-        bytes.extend(length.to_le_bytes());
-        bytes.push(*kind);
-        bytes.extend(check.to_le_bytes());
-        bytes.extend(body);
-        let mut crc = crc32fast::Hasher::new();
-        crc.update(&check.to_le_bytes());
-        crc.update(body);
-        bytes.extend(crc.finalize().to_le_bytes());
-    }
-    bytes
-}
-
-fn bodies(bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    frames(bytes).into_iter().map(|(all, kind)| (kind, bytes[all.start + 9..all.end - 4].to_vec())).collect()
-}
-
-/// Replays as many steps as there are. Returns their number.
-fn steps(recording: Recording) -> Result<usize, ReplayError> {
-    let mut replay = recording.replay(&replayer(), Walker::new)?;
-    let mut count = 0;
-    while replay.step()?.is_some() {
-        count += 1;
-    }
-    Ok(count)
-}
+use crate::mutated::*;
+use crate::walker::{Op, Walker, opened, replayer};
 
 #[test]
 fn a_file_that_is_cut_off_gives_all_whole_steps() {
@@ -183,54 +127,9 @@ fn another_version_or_type_is_refused_unless_it_was_renamed() {
 
 /// Plain `cargo test` reads 4,000 mutated files, and `PROCESSION_MUTATED=100000` as many as are promised.
 #[test]
-fn mutated_files_cause_no_panic_and_need_little_memory() {
-    let count = std::env::var("PROCESSION_MUTATED").ok().and_then(|text| text.parse().ok()).unwrap_or(4_000);
-    let whole = recorded();
-    let mut state = 1_u64;
-    let mut random = |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below.max(1)
-    };
-    let (mut found, mut differs, mut same) = (0, 0, 0);
-    for number in 0..count {
-        let bytes = if number % 4 == 0 {
-            let mut bytes = whole.clone();
-            let (from, length) = (random(bytes.len()), random(9));
-            match random(3) {
-                0 => bytes[from] = random(256) as u8,
-                1 => drop(bytes.drain(from..(from + length).min(whole.len()))),
-                _ => bytes.extend_from_slice(&whole[..from]),
-            }
-            bytes
-        } else {
-            // The check sums fit. So the content is decoded, and replayed.
-            let mut all = bodies(&whole);
-            for _ in 0..=random(3) {
-                let frame = random(all.len());
-                let body = &mut all[frame].1;
-                let place = random(body.len());
-                match random(5) {
-                    0 if !body.is_empty() => drop(body.remove(place)),
-                    1 => body.insert(place.min(body.len()), random(256) as u8),
-                    2 => body.truncate(place),
-                    3 => all[frame].0 = random(6) as u8,
-                    _ if !body.is_empty() => body[place] = [0xff, 0x7f, 0, random(256) as u8][random(4)],
-                    _ => {}
-                }
-            }
-            sealed(&all)
-        };
-        match Recording::from_bytes(bytes) {
-            Err(_) => found += 1,
-            Ok(recording) => match recording.begins_with_snapshot() {
-                true => drop(recording.replay_snapshot::<Walker>(&replayer()).map(|mut replay| replay.run())),
-                false => match steps(recording) {
-                    Ok(_) => same += 1,
-                    Err(_) => differs += 1,
-                },
-            },
-        }
-    }
-    println!("{found} refused, {differs} differ, {same} the same");
-    assert!(found > count / 5 && differs > count / 5);
+fn mutated_files_cause_no_panic() {
+    let count = mutated_count();
+    let Mutated { refused, differ, same } = read_mutated(count);
+    println!("{refused} refused, {differ} differ, {same} the same");
+    assert!(refused > count / 5 && differ > count / 5);
 }

@@ -5,6 +5,7 @@ mod wait;
 #[path = "../common/panics.rs"]
 mod panics;
 mod walker;
+mod mutated;
 mod replaying;
 mod readings;
 mod differences;

@@ -151,5 +151,7 @@ fn the_whole_trace_is_shown_if_the_variable_says_so() {
 #[test]
 fn the_hash_of_a_run_is_the_same_in_another_program() {
     let text = run_in_child("it_prints_hashes_if_it_is_asked_to", &package("hashes"), &[]).1;
-    assert!(text.contains(&format!("hashes {:?}", crate::bugs::hashes())), "{text}");
+    for _ in 0..2 {
+        assert!(text.contains(&format!("hashes {:?}", crate::bugs::hashes())), "{text}");
+    }
 }

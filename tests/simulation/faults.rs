@@ -159,24 +159,24 @@ fn a_stalled_step_comes_later() {
 
 #[test]
 fn a_stalled_process_fills_its_mailbox_and_its_askers_time_out() {
-    Simulation::new(|world| {
-        let runtime = world.start(Runtime::builder())?;
-        let options = SpawnOptions::new().mailbox(2, Overflow::DropNewest);
-        let counter = runtime.spawn_with(Counter::default(), options)?;
-        let asked = runtime.ask(&counter, CounterMessage::Read, SECOND).wait();
-        for _ in 0..5 {
-            runtime.send(&counter, CounterMessage::Add(1))?;
-        }
-        world.run()?;
-        let dropped = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedNewest];
-        let is_stalled = matches!(asked, Err(CommandError::TimedOut));
-        // The question is still in the mailbox while the process is stalled.
-        let is_right = if is_stalled { dropped >= 3 } else { dropped <= 5 };
-        if is_right { Ok(()) } else { Err(format!("{asked:?}, {dropped} dropped").into()) }
-    })
-    .faults(Faults::none().at::<Counter>(1, StepFault::Stall(10 * SECOND)))
-    .seeds(0..100)
-    .check();
+    for overflow in [Overflow::DropNewest, Overflow::Refuse] {
+        Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let counter = runtime.spawn_with(Counter::default(), SpawnOptions::new().mailbox(2, overflow))?;
+            let asked = runtime.ask(&counter, CounterMessage::Read, SECOND).wait();
+            let refused = (0..5).filter(|_| runtime.send(&counter, CounterMessage::Add(1)).is_err()).count() as u64;
+            world.run()?;
+            let dropped = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedNewest];
+            let lost = if overflow == Overflow::Refuse { refused } else { dropped };
+            let is_stalled = matches!(asked, Err(CommandError::TimedOut));
+            // The question is still in the mailbox while the process is stalled.
+            let is_right = lost == refused + dropped && if is_stalled { lost >= 3 } else { lost <= 5 };
+            if is_right { Ok(()) } else { Err(format!("{asked:?}, {refused} refused, {dropped} dropped").into()) }
+        })
+        .faults(Faults::none().at::<Counter>(1, StepFault::Stall(10 * SECOND)))
+        .seeds(0..100)
+        .check();
+    }
 }
 
 #[test]
@@ -234,4 +234,39 @@ fn a_blocking_closure_can_be_late_and_can_panic() {
     run(Faults::none().blocking_late::<Blocker>(1.0, 9 * SECOND), |answer, at| {
         matches!(answer, Ok(3)) && at < 10 * SECOND
     });
+}
+
+#[test]
+fn blocking_closures_come_back_in_any_order() {
+    struct Blocker(Vec<Tag<u32>>, Vec<u32>);
+    impl Process for Blocker {
+        type Message = ();
+        type Output = Vec<u32>;
+
+        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Vec<u32>> {
+            if self.0.is_empty() {
+                self.0 = (0..3).map(|number| out.blocking(move || number)).collect();
+            }
+            for event in events {
+                if let Event::Completed(done) = event {
+                    let place = self.0.iter().position(|tag| done.is(*tag)).ok_or("another answer")?;
+                    self.1.push(place as u32);
+                }
+            }
+            Ok(if self.1.len() == 3 { Step::Done(std::mem::take(&mut self.1)) } else { Step::Wait })
+        }
+    }
+    for faults in [Faults::none(), Faults::none().blocking_late::<Blocker>(0.5, SECOND)] {
+        let (notes, orders) = std::sync::mpsc::channel();
+        Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let exit = runtime.spawn(Blocker(Vec::new(), Vec::new()))?.join()?;
+            notes.send(exit.output().ok_or("no answers")?.to_vec())?;
+            Ok(())
+        })
+        .faults(faults)
+        .seeds(0..300)
+        .check();
+        assert_eq!(orders.into_iter().collect::<std::collections::BTreeSet<_>>().len(), 6, "each order is found");
+    }
 }

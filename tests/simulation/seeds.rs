@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use procession::command::Command;
 use procession::simulation::{Simulation, World};
 use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
+use rand::TryRng as _;
+use rand::rngs::SysRng;
 
 use crate::programs::*;
 
@@ -63,6 +65,11 @@ fn the_real_clock_is_found_and_named() {
         let begin = BEGIN.get_or_init(Instant::now);
         begin.elapsed().as_nanos() as usize % count
     });
+}
+
+#[test]
+fn random_numbers_of_the_system_are_found_and_named() {
+    is_named(|count| SysRng.try_next_u64().unwrap() as usize % count);
 }
 
 #[test]
@@ -278,6 +285,19 @@ impl Process for Restless {
     }
 }
 
+/// Sets a timer in each step.
+struct Periodic;
+
+impl Process for Periodic {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        out.after(Duration::from_secs(1));
+        Ok(Step::Idle)
+    }
+}
+
 #[test]
 fn a_run_that_does_not_end_fails() {
     let simulation = Simulation::new(|world| {
@@ -288,6 +308,21 @@ fn a_run_that_does_not_end_fails() {
     let report = simulation.seeds(0..1).max_turns(500).run();
     let failed = report.failed().unwrap();
     assert_eq!((failed.check(), failed.turn()), ("the run ends", 500));
+    assert!(failed.what().contains("Restless"), "{}", failed.what());
+}
+
+#[test]
+fn a_run_whose_timers_never_end_fails() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        runtime.spawn(Counter::default())?;
+        runtime.spawn(Periodic)?;
+        world.run()
+    });
+    let report = simulation.seeds(0..1).max_time(Duration::from_secs(10)).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "the run ends");
+    assert!(failed.what().contains("Periodic"), "{}", failed.what());
 }
 
 #[test]

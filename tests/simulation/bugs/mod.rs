@@ -142,6 +142,9 @@ fn the_planted_bugs_are_shrunk_to_a_few_turns() {
     let turns = sorted(&FailedRun::shown_turns);
     let runs = sorted(&|failed| failed.shrinking_runs() as usize);
     println!("deviations {deviations:?}, turns shown {turns:?}, runs {runs:?}");
+    // With the time of each.
+    let lines = found.iter().flat_map(|failed| failed.report().lines().filter(|line| line.starts_with("shrunk to")));
+    lines.for_each(|line| println!("{line}"));
     assert!(deviations[0] > 0, "each bug needs a deviation: {deviations:?}");
     assert!(deviations[5] <= 3 && deviations[9] <= 6, "{deviations:?}");
     assert!(turns[5] <= 15 && turns[9] <= 30, "{turns:?}");
