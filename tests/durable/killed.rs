@@ -33,7 +33,7 @@ fn child_program() {
 fn messages_arrive_once_and_in_order_though_the_program_is_killed() {
     let kills = counts("kills", 15, 1_000);
     let directory = Directory::new();
-    let mut greeted = 0;
+    let (mut greeted, mut stepped) = (0, 0);
     for kill in 0..kills {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "killed::child_program", "--nocapture", "--quiet"]).env(STORE, directory.path());
@@ -67,7 +67,11 @@ fn messages_arrive_once_and_in_order_though_the_program_is_killed() {
             "{acknowledged} more than {greeted} were acknowledged, and {now} are there"
         );
         greeted = now;
+        let counts = store.mail_counts().unwrap();
+        stepped = counts.stepped;
+        assert_eq!((counts.accepted, counts.dead_letters, counts.queued), (stepped, 0, 0));
         assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
         store.close().unwrap();
     }
+    println!("{stepped} messages were stepped across {kills} kills");
 }
