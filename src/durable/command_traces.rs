@@ -130,6 +130,6 @@ mod tests {
         assert_eq!(found.open_traces().into_iter().cloned().collect::<Vec<_>>(), open);
         assert_eq!(found.traced(), (1..=9).collect(), "all are removed with the process");
         let nothing = Found { traces: Vec::new(), ..found };
-        assert_eq!(nothing.open_traces(), [&(0, vec![]); 0]);
+        assert!(nothing.open_traces().is_empty());
     }
 }

@@ -90,18 +90,26 @@ impl Durable for Clerk {
     const NAME: &str = "clerk";
 }
 
-/// The spans in which the handler was called, and the responders of attempts that last.
+/// The calls of the handler.
 #[derive(Clone, Default)]
-struct Calls(Arc<Mutex<(Vec<Option<usize>>, Vec<Responder<()>>)>>);
+struct Calls(Arc<Mutex<Noted>>);
+
+#[derive(Default)]
+struct Noted {
+    /// The spans in which it was called.
+    spans: Vec<Option<usize>>,
+    /// The responders of attempts that last.
+    lasting: Vec<Responder<()>>,
+}
 
 impl Calls {
     fn spans(&self) -> Vec<Option<usize>> {
-        self.0.lock().unwrap().0.clone()
+        self.0.lock().unwrap().spans.clone()
     }
 
     /// The program has ended.
     fn forget(&self) {
-        let lasting = std::mem::take(&mut self.0.lock().unwrap().1);
+        let lasting = std::mem::take(&mut self.0.lock().unwrap().lasting);
         drop(lasting);
     }
 }
@@ -115,10 +123,10 @@ fn open(
     let calls = calls.clone();
     let builder = Runtime::builder().workers(2).clock(clock.clock()).handler(move |sign: Sign, done: Responder<()>| {
         let mut calls = calls.0.lock().unwrap();
-        calls.0.push(Traces::current());
+        calls.spans.push(Traces::current());
         match sign {
             Sign::Later => done.later(),
-            Sign::Lasts => calls.1.push(done),
+            Sign::Lasts => calls.lasting.push(done),
         }
         Ok(())
     });
