@@ -65,7 +65,8 @@ impl Process for Sleeper {
     type Message = ();
     type Output = ();
 
-    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
         if self.0 == 0 {
             return Ok(Step::Done(()));
         }

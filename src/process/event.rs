@@ -310,12 +310,8 @@ impl<'a, M> Events<'a, M> {
     /// message is moved. So if it panics, no message is lost.
     #[inline(never)]
     fn look(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
-        if let Some(kept) = self.kept.as_deref()
-            && self.messages
-        {
-            // The usual case of a recorded process: its mailbox has only messages.
-            let has_more = kept.feeds.is_some() || !kept.older.is_empty() || self.mailbox.signals.is_some();
-            return if has_more { self.look_into_kept(wanted) } else { self.look_beside_tap(wanted) };
+        if self.kept.is_some() && self.messages {
+            return self.look_beside_kept(wanted);
         }
         if self.is_traced() {
             return self.look_traced(&mut wanted);
@@ -327,13 +323,18 @@ impl<'a, M> Events<'a, M> {
         self.look_into_mailbox(has_signals, wanted)
     }
 
-    /// As `look`, if the process is recorded, and its mailbox has only messages.
+    /// As `look`, for a process with messages that were passed over, with feeds, or with a tap.
     #[inline(never)]
-    fn look_beside_tap(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
-        self.look_at_recorded(wanted)
+    fn look_beside_kept(&mut self, wanted: impl FnMut(&M) -> bool) -> Next {
+        let kept = self.kept.as_deref().filter(|_| self.mailbox.signals.is_none());
+        if kept.is_some_and(|kept| kept.feeds.is_none() && kept.older.is_empty()) {
+            // The usual case of a recorded process: its mailbox has only messages.
+            return self.look_at_recorded(wanted);
+        }
+        self.look_into_kept(wanted)
     }
 
-    /// As `look`, for a process with feeds or a tap, or with messages that were passed over.
+    /// As `look_beside_kept`, if there are signals, feeds, or messages that earlier steps have passed over.
     #[inline(never)]
     fn look_into_kept(&mut self, mut wanted: impl FnMut(&M) -> bool) -> Next {
         if self.is_traced() {

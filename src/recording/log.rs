@@ -195,9 +195,7 @@ impl Writer {
 
     #[inline(always)]
     fn end_item(&mut self) {
-        if !self.bytes.is_empty() {
-            self.ring.put_bytes(&self.bytes);
-        }
+        self.ring.put_bytes(&self.bytes);
         if self.bytes.capacity() > KEPT {
             self.bytes = Vec::new();
         }

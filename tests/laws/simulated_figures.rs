@@ -157,6 +157,36 @@ fn the_waits_of_messages_behind_dropped_ones_are_measured() {
     .check();
 }
 
+#[test]
+fn the_waits_of_messages_of_many_types_are_measured() {
+    worlds("waits of many types", |world| {
+        let runtime = world.start(builder().metrics(MetricsOptions::new().wait_one_in(1)))?;
+        let small = (runtime.spawn(sink::<u8>())?, runtime.spawn(sink::<u16>())?, runtime.spawn(sink::<u32>())?);
+        let large = (runtime.spawn(sink::<u64>())?, runtime.spawn(sink::<u128>())?, runtime.spawn(sink::<usize>())?);
+        let signed = (runtime.spawn(sink::<i8>())?, runtime.spawn(sink::<i16>())?, runtime.spawn(sink::<i32>())?);
+        let small = (small.0.address(), small.1.address(), small.2.address());
+        let large = (large.0.address(), large.1.address(), large.2.address());
+        let signed = (signed.0.address(), signed.1.address(), signed.2.address());
+        runtime.spawn(script(move |_: &mut Events<'_, ()>, out: &mut StepOutput| {
+            out.send(small.0, 0);
+            out.send(small.1, 0);
+            out.send(small.2, 0);
+            out.send(large.0, 0);
+            out.send(large.1, 0);
+            out.send(large.2, 0);
+            out.send(signed.0, 0);
+            out.send(signed.1, 0);
+            out.send(signed.2, 0);
+            Ok(Step::Done(()))
+        }))?;
+        world.run()?;
+        let count: u64 = runtime.snapshot().types.iter().map(|one| one.wait_times.count).sum();
+        ensure(count == 9, || format!("{count} were measured"))?;
+        Ok(())
+    })
+    .check();
+}
+
 /// A command whose responder the scenario has.
 struct Open;
 

@@ -116,7 +116,8 @@ fn ends_come_last(name: &str, plans: &'static [&'static [Act]]) {
         }
         let sends = |plan: &&[Act]| plan.iter().filter(|act| matches!(act, Act::Sends)).count();
         let mut planned: Vec<usize> = plans.iter().map(sends).collect();
-        (sent.sort_unstable(), planned.sort_unstable());
+        sent.sort_unstable();
+        planned.sort_unstable();
         ensure(sent == planned, || format!("{taken:?}"))?;
         Ok(())
     })

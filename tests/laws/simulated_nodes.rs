@@ -1,10 +1,8 @@
 //! Small worlds of two nodes, about relations between their processes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use procession::cluster::{Cluster, RemoteProcess, Wire};
-use procession::observe::ExitWatcher;
 use procession::simulation::{Simulation, World, ensure};
 use procession::{
     BoxError, Event, Events, Exit, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
@@ -163,22 +161,4 @@ fn a_link_from_another_node_ends_both_processes() {
         Ok(())
     })
     .check();
-}
-
-#[test]
-fn a_watcher_outside_of_another_node_is_told_when_its_own_ends() {
-    let watchers = Arc::<Mutex<Vec<ExitWatcher>>>::default();
-    let kept = watchers.clone();
-    worlds("watchers of another node", move |world| {
-        let nodes = Nodes::start(world)?;
-        let (_, far, _) = nodes.spawn(world, (None, false), SpawnOptions::new())?;
-        let watcher = nodes.a.watch(far);
-        world.run_for(SECOND)?;
-        ensure(watcher.down().is_none(), || "it was told too early".into())?;
-        kept.lock().unwrap().push(watcher);
-        Ok(())
-    })
-    .check();
-    let watchers = watchers.lock().unwrap();
-    assert!(watchers.len() >= 30 && watchers.iter().all(|watcher| watcher.down().is_some()));
 }

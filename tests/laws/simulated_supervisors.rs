@@ -133,7 +133,7 @@ type Change = fn(SupervisorBuilder, ChildSpec) -> SupervisorBuilder;
 fn a_specification_that_cannot_work_is_refused() {
     let child = || ChildSpec::new("child", sink::<()>);
     let significant = move || child().significant();
-    let wrong: [(&str, Change); 6] = [
+    let wrong: [(&str, Change); 7] = [
         ("delays that are zero", |all, _| all.backoff(Backoff::exponential(Duration::ZERO, SECOND))),
         ("delays above their cap", |all, _| all.backoff(Backoff::exponential(2 * SECOND, SECOND))),
         ("too much jitter", |all, _| all.backoff(Backoff::exponential(SECOND, SECOND).jitter(1.5))),
@@ -141,6 +141,7 @@ fn a_specification_that_cannot_work_is_refused() {
         ("significant and permanent", |all, child| {
             all.auto_shutdown(AutoShutdown::AnySignificant).child(child.significant())
         }),
+        ("more children than the limit", |all, child| all.limit(0).child(child)),
         ("significant for nothing", |all, child| all.child(child.significant().restart(Restart::Temporary))),
     ];
     worlds("specifications", 4, move |world| {
@@ -154,6 +155,7 @@ fn a_specification_that_cannot_work_is_refused() {
         let right = Supervisor::builder()
             .backoff(Backoff::exponential(SECOND, SECOND).jitter(1.0))
             .auto_shutdown(AutoShutdown::AnySignificant)
+            .limit(1)
             .child(significant().restart(Restart::Temporary).shutdown(Shutdown::Within(SECOND)))
             .build()?;
         runtime.spawn(right)?;

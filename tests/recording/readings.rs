@@ -201,7 +201,7 @@ impl Process for Auditor {
         for event in events {
             match event {
                 Event::Message(reply) => {
-                    for bytes in &self.recording {
+                    if let Some(bytes) = &self.recording {
                         let replayed = opened(bytes).replay(&self.recorder, || Replier { in_time: Vec::new() });
                         assert_eq!(replayed?.run()?.ok_or("there is no step")?.end, StepEnd::Done);
                     }
