@@ -58,7 +58,7 @@ impl Process for Passer {
     }
 }
 
-/// Sleeps for a minute, so often.
+/// Sleeps for a minute, this many times.
 struct Sleeper(u32);
 
 impl Process for Sleeper {

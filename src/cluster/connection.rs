@@ -135,7 +135,7 @@ pub(crate) trait Carrier: Send + Sync {
         Room::All
     }
 
-    /// The room that there must be for the last message of a sender that waits.
+    /// The room that the last waiting message of a sender needs.
     fn needed_by(&self, sender: u64) -> Room {
         let _ = sender;
         Room::Small
@@ -327,7 +327,7 @@ impl Connection {
         self.carrier.room()
     }
 
-    /// The room that a process waits for which has sent a message without room.
+    /// The room for which a process waits after it has sent a message without room.
     pub(crate) fn needed_by(&self, sender: Pid) -> Room {
         self.carrier.needed_by(sender.to_word())
     }
@@ -592,7 +592,7 @@ impl Connection {
             .flat_map(BTreeMap::into_values)
             .filter_map(|ask| ask.upgrade())
             .for_each(|ask| ask.close());
-        // Last, because the contexts are read, and there may be very many.
+        // Traces are notified last, because their contexts are read here, and there may be very many.
         for letter in traced {
             let trace = self.trace_of(letter.trace());
             let context = trace.as_ref().and_then(|trace| trace.0.get()).map(|context| &**context);

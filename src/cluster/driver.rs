@@ -274,7 +274,7 @@ impl PeerDriver {
         !lock(&self.machine).arrived.is_empty()
     }
 
-    /// Whether batches are on their way.
+    /// Whether batches were sent that the peer has not acknowledged.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         lock(&self.machine).peer.has_unacknowledged()
     }

@@ -368,8 +368,8 @@ impl Member {
             }
             bells.outward.park(&self.clock, Deadline(due));
             if self.driver.has_unacknowledged() {
-                // Frames are on their way, so no question travels alone. Threads that wait for a processor go first, so
-                // that their items go with the next frame.
+                // Frames are not yet acknowledged, so no question travels alone. Threads that wait for a processor run
+                // first, so that their items go with the next frame.
                 thread::yield_now();
             }
         }

@@ -231,7 +231,8 @@ impl Node {
     /// There may be room at the node of this connection again, so those that wait for it go on.
     pub(crate) fn has_room(&self, connection: &Connection) {
         let room = connection.room();
-        // First, because messages from outside may fill the room again and again. After a down, all go on.
+        // Processes go on first, because messages from outside may fill the room again and again. After a down, all
+        // processes go on.
         self.let_processes_go(connection.there().node, if room == Room::Down { Room::All } else { room });
         self.offer_outside(connection);
     }
@@ -364,8 +365,8 @@ impl NonLocal for Node {
         let Some(connection) = self.connection(to) else { return Err(self.why_none(to)) };
         let node = connection.there().node;
         let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(node);
-        // The size of a message is not known before it is converted. A large one is taken as one that needs no room. So
-        // it must not take the room for which a process is held.
+        // The size of a message is not known before it is converted. A large message is taken as one that needs no
+        // room. So none is converted while a process is held for such room.
         let needed = match room {
             NeedsRoom::WhenOffered => Room::None,
             NeedsRoom::Held => Room::Held,

@@ -20,7 +20,7 @@ pub(super) struct Waiting {
 struct Inner {
     outside: HashMap<u32, Outside>,
     processes: HashMap<u32, Vec<Pid>>,
-    /// The nodes that hold a process, each with the room that there must be.
+    /// The nodes that hold a process, each with the room that the process needs there.
     holders: HashMap<Pid, Vec<(u32, Room)>>,
 }
 
@@ -44,7 +44,8 @@ enum Offers {
 }
 
 impl Waiting {
-    /// Has a sender wait for a node. A process waits once for each, until there is this room.
+    /// Puts a sender among those that wait for a node. A process is there once for each node, until there is the needed
+    /// room.
     pub(super) fn push(&self, node: u32, waiter: Waiter, needed: Room) {
         let Inner { outside, processes, holders } = &mut *lock(&self.inner);
         match waiter {
@@ -70,7 +71,7 @@ impl Waiting {
         }
     }
 
-    /// Takes out the processes that wait for a node, and for no more than this room. Returns those that wait for no
+    /// Takes out the processes that wait for a node, and need no more than this room. Returns those that wait for no
     /// other node.
     pub(super) fn take_processes(&self, node: u32, room: Room) -> Vec<Pid> {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);

@@ -15,14 +15,14 @@
 //!   section that makes its process nobody, and its load is the only one. So do rows that were read.
 //! - *A load between `begin` and `settle`.* It reads nothing while a burial is open, or while `last` is not on disk. It
 //!   looks again under the lock when it has read. If a burial is there since, it reads again.
-//! - *A residence that was removed.* A residence stays until its burials are over. That of a process that has ended
-//!   stays until its end is on disk: until then the process may be in memory.
+//! - *A residence that was removed.* A residence stays until its burials are over. The residence of a process that has
+//!   ended stays until its end is on disk, because until then the process may be in memory.
 //! - *A load of the present life, and a record of an earlier one.* The record is refused, because it is appended in the
 //!   life of its message. A load that finds that its life is over reads again.
 //!
 //! If a record is refused or lost, the row stays. Messages with questions are looked at again, and all others at the
-//! next start or the next load. Observers are told of the messages when no burial of them is open, because a load waits
-//! for it.
+//! next start or the next load. Observers are notified of the dead letters when no burial of these messages is open: an
+//! observer may take long, and a load waits for open burials.
 
 use super::journal::{Change, Position};
 use super::tail::Life;

@@ -48,7 +48,7 @@ pub(super) struct OpenCommand {
     pub(super) stored: StoredCommand,
     /// The plan of its attempts. The command is asked for it before a lock is taken.
     pub(super) retry: Retry,
-    /// The trace in which it was yielded. Its handler is called within it.
+    /// The trace in which the command was yielded. Its handler is called within this trace.
     pub(super) trace: MessageTrace,
     /// Whether its first attempt is stored, and was not handed out.
     pub(super) is_new: bool,

@@ -1,5 +1,5 @@
-//! The traces of the commands of durable processes. They are stored, so that the answers are within them after a sleep
-//! or a restart, too.
+//! The traces of the commands of durable processes. They are stored, so that an answer is within its trace after a
+//! sleep or a restart, too.
 //!
 //! | when | what happens to the entry of class `TRACES` with the tag of the command |
 //! |---|---|
@@ -8,12 +8,13 @@
 //! | a step has taken the answer, or the process has ended | its record removes the entry |
 //! | the step fails | nothing: the thread has the context of the event, and it is noted again |
 //!
-//! Commands of all types have such entries: timers, stored commands and questions, children, and those whose answer
-//! after a restart is that they were interrupted. The entry is apart from the row of the command, because that one is
-//! written anew with each attempt, and with an answer from outside.
+//! Commands of all types have such entries: timers, stored commands, stored questions, children, and commands that a
+//! restart interrupts. The entry is apart from the row of the command, because that row is written anew with each
+//! attempt, and with an answer from outside.
 //!
-//! A program without this class leaves the entries alone. It removes them with the process. If it has stored that an
-//! answer was taken, the entry stays. Then its context is not read, because no command has the tag.
+//! A program that does not know this class leaves the entries alone, and removes them with the process. If such a
+//! program has stored that an answer was taken, the entry stays. Then its context is not read, because no command has
+//! the tag.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -73,7 +74,7 @@ impl Found {
         self.traces.iter().map(|(tag, _)| *tag).collect()
     }
 
-    /// The stored traces of commands that have no answer that a step has taken.
+    /// The stored traces of commands whose answers no step has taken.
     fn open_traces(&self) -> Vec<&(u64, Vec<u8>)> {
         if self.traces.is_empty() {
             return Vec::new();
@@ -115,7 +116,7 @@ mod tests {
     use crate::durable::rows::{CHILDREN, COMMANDS, MAIL, NAMES, QUESTIONS, StoredHead, TIMERS};
     use crate::durable::tail::Life;
 
-    /// A program without the class has stored that some answers were taken, and has left the entries alone.
+    /// A program that does not know the class has stored that some answers were taken, and has left the entries alone.
     #[test]
     fn the_trace_of_a_command_that_has_its_answer_is_not_read() {
         let row = |body: &[u8]| EntryRow { due: None, body: body.to_vec() };

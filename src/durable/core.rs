@@ -152,7 +152,7 @@ pub(super) struct Found {
     /// The replies to stored questions that its state has.
     pub(super) kept: Vec<QuestionKey>,
     pub(super) dead: Vec<(u64, StoredDead)>,
-    /// The tags of its commands within traces, and the contexts.
+    /// The stored contexts of its commands, by their tags.
     pub(super) traces: Vec<(u64, Vec<u8>)>,
     pub(super) ties: Ties,
     /// Stored events, by their classes and numbers.

@@ -50,9 +50,9 @@ impl StoreCore {
         self.dead_rows((serial, number), stored, why)
     }
 
-    /// Reports the messages that wait for a process that has ended, and makes dead letters of them and of these rows.
-    /// The burials of the rows have begun. Nothing is stored of waiting messages that are settled: they were lost with
-    /// an earlier life, or have such a row.
+    /// Makes dead letters of the messages that wait for a process that has ended, and of these rows, and reports the
+    /// former. The burials of the rows have begun. Nothing is stored for waiting messages that are settled: they were
+    /// lost with an earlier life, or have a row in `stored`.
     pub(super) fn becomes_nobody(
         &self,
         core: &Arc<Core>,
@@ -85,7 +85,7 @@ impl StoreCore {
             let changes = self.dead_rows((serial, number), mail, WhyDead::Ended);
             self.give_up(core, serial, Buried { life, changes, begun: 1 }, (&questions, why));
         }
-        // Last, because they call code of users, and no load reads these messages while a burial is open.
+        // These calls are last, because they run code of users, and a load of this process waits for open burials.
         for mail in waiting {
             let name = self.messages.get(&(*mail.message).type_id()).map_or("", |kind| kind.name);
             bury(&core.road, name, to, mail, DeadLetterReason::Ended);
@@ -98,7 +98,8 @@ impl StoreCore {
             let is_settled = |(life, position)| self.tail.is_settled(life, position);
             residence.burial.settle(is_settled);
             let is_settled = |(life, position)| match residence.place {
-                // If the end of a process is not on disk, the process is in memory, and is loaded when it has left.
+                // If the end of a process is lost, the process is still in memory, and is loaded again when it has
+                // left. So the residence stays until the end is on disk.
                 Place::Nobody => self.tail.is_on_disk(life, position),
                 _ => self.tail.is_settled(life, position),
             };

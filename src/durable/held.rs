@@ -163,7 +163,7 @@ impl Sorted {
                             }
                             one = Yield::Ask { lane, to, ask, limit };
                         }
-                        // A copy for each member of the store is part of the record.
+                        // The copies for members of the store are part of the record.
                         (Yield::Broadcast { lane, to }, _) if to.iter().any(|to| to.node() == store.run.store) => {
                             let (mine, others): (Vec<Pid>, Vec<Pid>) =
                                 to.iter().partition(|to| to.node() == store.run.store);

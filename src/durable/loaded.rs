@@ -100,7 +100,7 @@ pub(super) fn body_of<P: Durable>(
     let mut typed = body.machine;
     typed.keep_output();
     let (mut queued, mut needless) = (0, Vec::<AnyMessage>::new());
-    // Also of messages that wait elsewhere.
+    // The senders of messages that wait elsewhere are among them.
     let senders: HashSet<Pid> = mail.iter().filter_map(|mail| mail.kept.from).collect();
     {
         let mut all = lock(&resident.mail);

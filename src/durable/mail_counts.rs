@@ -24,7 +24,7 @@ use super::rows::{DEAD, FULL, MAIL, UNSTORED};
 /// letter again is accepted anew.
 ///
 /// The counts of a store that another version has written begin again when this version first brings the tables up to
-/// the log: with the messages that wait then.
+/// the log. They begin with the messages that wait then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MailCounts {

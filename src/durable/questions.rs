@@ -158,7 +158,7 @@ impl StoreCore {
         });
         self.keep_for_now();
         if told.is_none() {
-            // Nobody else does it, because there is no record whose fate the waiter could be told.
+            // No waiter settles it, because no record was appended.
             self.settle_burial(serial);
         }
         if told.is_none() && is_asked {
@@ -169,7 +169,7 @@ impl StoreCore {
         }
     }
 
-    /// Has the messages of a process looked at again that is not in memory.
+    /// Has the messages of a process that is not in memory looked at again.
     pub(super) fn look_again(&self, core: &Arc<Core>, serial: u64) {
         let loads = self.residency.enter(serial, |residence| match residence.place {
             Place::Nobody | Place::Asleep => {

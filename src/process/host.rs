@@ -28,7 +28,7 @@ pub(crate) trait Host: Send + Sync {
 
     fn is_alive(&self, pid: Pid) -> bool;
 
-    /// Whether the store of this runtime has processes of this type.
+    /// Whether the store of this runtime knows processes of this type.
     #[cfg(feature = "durable")]
     fn stores(&self, process: TypeId) -> bool {
         let _ = process;
@@ -181,8 +181,8 @@ pub enum SpawnError {
         "`link`, `monitor` and `report_started` need a process that spawns: use them with `StepOutput::spawn_with`"
     )]
     OutsideStep,
-    /// The process is to be the child of a supervisor, and the store of the runtime has its type. It would not be
-    /// stored there. A step that fails is repeated by the store, without a supervisor.
+    /// The process is to be the child of a supervisor, and the store of the runtime knows its type. As a child, it
+    /// would not be stored. It needs no supervisor, because the store repeats its failed steps.
     #[cfg(feature = "durable")]
     #[error(
         "a durable process cannot be the child of a supervisor: use `Store::begin`, or `StepOutput::run` in a step"

@@ -60,8 +60,9 @@ pub trait TraceContext: Send + Sync + 'static {
     /// Writes the context, so that it travels to another node or into a store. [`Propagator::decode`] reads it there.
     ///
     /// `None` if it cannot travel, as the default implementation says. Then the message is outside of any trace there.
-    /// So it is if there are more than 1,024 bytes, or none. The runtime calls this for each message to another node or
-    /// into a store, and for each command of a durable process, on any thread, perhaps several times.
+    /// This is also so if there are more than 1,024 bytes, or none. The runtime calls this for each message to another
+    /// node or into a store, and for each command of a durable process. It may call this on any thread, and several
+    /// times.
     fn encode(&self) -> Option<Vec<u8>> {
         None
     }
@@ -290,7 +291,7 @@ pub(crate) fn with_trace(
     }
 }
 
-/// Tells a trace of a dead letter, of which all others were told.
+/// Notifies a trace of a dead letter. The observer was notified before.
 pub(crate) fn tell_trace(context: Option<&dyn TraceContext>, letter: &DeadLetter<'_>) {
     context.and_then(|context| contained(|| context.dead_letter(letter)));
 }

@@ -275,7 +275,7 @@ thread_local! {
 
 /// Replays the results of replies that the steps on this thread send themselves, until this is dropped.
 ///
-/// A step may be recorded or replayed while it replays a recording. Then it goes on with its own results.
+/// A step that is recorded or replayed may itself replay a recording. Afterwards it goes on with its own results.
 pub(super) struct ReplayedReplies {
     outer: Replies,
     on_reply_sent: Option<OnReplySent>,
@@ -295,7 +295,7 @@ impl ReplayedReplies {
         ReplayedReplies { outer, on_reply_sent }
     }
 
-    /// Ends that. Returns how many replies were recorded and not sent, and how many were sent and not recorded.
+    /// Ends the replay. Returns how many replies were recorded and not sent, and how many were sent and not recorded.
     pub(super) fn end(self) -> (usize, usize) {
         REPLIES.with_borrow(|Replies { left, more }| (left.len(), *more))
     }

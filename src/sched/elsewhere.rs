@@ -173,8 +173,8 @@ impl Road {
         posted
     }
 
-    /// A durable process is stepped by another one, which is held in its place. If that has left memory, the message is
-    /// one of the last that it has sent, and is taken.
+    /// Sends a refused message as one that needs no room, and holds its sender. A durable sender is held through the
+    /// process of the runtime that steps it. If that process has left memory, nothing is held.
     #[cfg(feature = "cluster")]
     fn hold_sender(
         &self,
@@ -189,7 +189,7 @@ impl Road {
         }
         elsewhere.post_in_turn(None, Some(from), to, message, trace)?;
         if let Some((local, cell)) = local.and_then(|local| Some((local, self.table.cell(local)?))) {
-            // Before it is among those that wait, so that nobody lets it go in between.
+            // The process is marked before it is among those that wait, so that `Room` finds the mark.
             cell.hold_after_step(local);
             elsewhere.wait_for_room(to, Waiter::Process { pid: local, sender: from });
         }

@@ -46,10 +46,10 @@ pub(crate) struct LinkChange {
 /// The room that there must be at another node before a message for a process there is converted or offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NeedsRoom {
-    /// None yet. The message is not converted, and comes back when it is offered and there is no room.
+    /// None yet. The message needs no conversion, and comes back if there is no room when it is offered.
     #[cfg(feature = "cluster")]
     WhenOffered,
-    /// As much as messages of processes have that are held then. The sender is one of these.
+    /// As much as a message of a process that may be held. The sender is such a process.
     Held,
     /// Some. It is the turn of the message among those that wait, or a process sends it.
     #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
@@ -61,9 +61,9 @@ pub(crate) enum NeedsRoom {
 /// A message without its type.
 pub(crate) type AnyMessage = Box<dyn Any + Send>;
 
-/// The permission to convert a message for a process, or to offer it, and to send it. For a process of another node,
-/// it is the connection that was up when it was given. So the message is not sent on a later one, behind messages that
-/// were sent since.
+/// The permission to convert a message for a process, or to offer it, and to send it. For a process of another node, it
+/// is the connection that was up when it was given. So the message is not sent on a later connection, behind messages
+/// that were sent meanwhile.
 pub(crate) type Permit = Option<Arc<dyn Any + Send + Sync>>;
 
 /// A request to a process of another node to end.
@@ -76,7 +76,7 @@ pub(crate) enum Stop {
 /// A sender that waits for room at another node.
 #[cfg(feature = "cluster")]
 pub(crate) enum Waiter {
-    /// A process that is held, and the PID under which it has sent. A durable process has another one.
+    /// A process that is held, and the PID under which it has sent. The two differ for a durable process.
     Process { pid: Pid, sender: Pid },
     /// A message from outside. It is dropped with its sender's future.
     Outside(Weak<dyn WaitingOutside>),
@@ -116,7 +116,7 @@ pub(crate) trait NonLocal: Send + Sync {
         None
     }
 
-    /// Whether it is a store that has processes of this type.
+    /// Whether this is a store that knows processes of this type.
     #[cfg(feature = "durable")]
     fn stores(&self, process: TypeId) -> bool {
         let _ = process;
@@ -133,9 +133,9 @@ pub(crate) trait NonLocal: Send + Sync {
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)>;
 
-    /// As `post`, for a sender whose turn it is: a message from outside that has waited and has a
-    /// [permit](Self::permit), or that of a process which is held from now on. The latter is taken even if there is no
-    /// room.
+    /// As `post`, for a sender whose turn it is. The message is one from outside that has waited and has a
+    /// [permit](Self::permit), or one of a process that is held from now on. A message of such a process is taken even
+    /// if there is no room.
     #[cfg(feature = "cluster")]
     fn post_in_turn(
         &self,
@@ -159,8 +159,8 @@ pub(crate) trait NonLocal: Send + Sync {
     /// Whether a process takes messages of this type, as far as that is known here.
     fn takes(&self, pid: Pid, message: TypeId) -> Result<(), Missed>;
 
-    /// Permits to convert a message to this type, which is given with its name, or to offer one of this type. Returns
-    /// an error if it is known already that the message cannot be sent to the process now.
+    /// Permits the caller to convert a message to this type, or to offer a message of this type. The type is given with
+    /// its name. Returns an error if it is known already that the message cannot be sent to the process now.
     fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
         let _ = room;
         self.takes(to, message).map(|()| None).map_err(|missed| match missed {

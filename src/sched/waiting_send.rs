@@ -270,8 +270,8 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
             Some(route) => (route.kind(), NeedsRoom::InTurn),
         };
         let permit = to.permit(self.to, kind, room);
-        // A down is told before the next connection is there. So if none was told by now, the permit is for the one on
-        // which the message has waited.
+        // The node tells this sender of a down before it has the next connection. So if the sender was not told by now,
+        // the permit is for the connection on which the message has waited.
         let is_given_up = matches!(&*lock(&self.slot), Slot::Offered(Some(_)));
         // Without the lock, because an encoder and a conversion are user code.
         let offered = match (permit, &self.route) {

@@ -1,10 +1,10 @@
 //! Supervision: processes that start others, restart those that fail, and stop them in order.
 //!
-//! A [`Supervisor`] is a process like any other. It uses the public interface of the crate. Only the question whether a
-//! child belongs to the store of the runtime is not public: it starts no durable process of a store, which needs no
-//! supervisor. A [builder](Supervisor::builder) has the options of the supervisor, and a [`ChildSpec`] describes each
-//! child. At run time, programs send requests to it as [`SupervisorMessage`]s. A [`Tree`] shows a supervisor and all
-//! processes below it.
+//! A [`Supervisor`] is a process like any other. It uses the public interface of the crate, with one exception: it asks
+//! the runtime whether its store knows the type of a child. It does not start such a child, because a durable process
+//! needs no supervisor. A [builder](Supervisor::builder) has the options of the supervisor, and a [`ChildSpec`]
+//! describes each child. At run time, programs send requests to it as [`SupervisorMessage`]s. A [`Tree`] shows a
+//! supervisor and all processes below it.
 //!
 //! ```
 //! use procession::supervisor::{ChildSpec, Supervisor, SupervisorMessage, Tree};

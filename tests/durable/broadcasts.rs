@@ -15,7 +15,7 @@ use crate::worker::{end, kill, stepped};
 
 const GROUP: &str = "members";
 
-/// Hears numbers until it ends.
+/// Notes the numbers that it gets, until it ends.
 #[derive(Default, Serialize, Deserialize)]
 struct Member {
     heard: Vec<u64>,
@@ -52,7 +52,7 @@ impl Durable for Member {
     const NAME: &str = "member";
 }
 
-/// Sends a number to one member, broadcasts the next one, and sends another one.
+/// Sends a number to one member, broadcasts the next number, and sends the one after it to the member.
 #[derive(Default, Serialize, Deserialize)]
 struct Speaker {
     said: u64,
@@ -128,7 +128,7 @@ fn begin((store, runtime): &(Store, Runtime)) -> (Address<SpeakerMessage>, [Addr
     (speaker.address(), members)
 }
 
-/// Ends them, and returns what was said, and what each one has heard.
+/// Ends the speaker and the members. Returns how many numbers were sent, and the numbers that each member has got.
 fn heard(
     (store, runtime): &(Store, Runtime),
     speaker: Address<SpeakerMessage>,

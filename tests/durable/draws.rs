@@ -126,7 +126,7 @@ impl Durable for Gambler {
     const NAME: &str = "gambler";
 }
 
-/// Each seed kills the program once, behind another record.
+/// Each seed kills the program once, behind one of 20 commits.
 #[test]
 fn a_process_that_decides_by_chance_goes_on_after_each_kill() {
     let report = Simulation::new(|world| {

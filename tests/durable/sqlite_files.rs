@@ -68,8 +68,8 @@ fn every_cut_of_the_wal_opens_with_all_that_was_acknowledged() {
     }
 }
 
-/// The files of a store with these commits in the WAL of its log, and the records that were acknowledged when the WAL
-/// had these lengths.
+/// Returns the files of a store whose log has a WAL with these commits. Also returns the length of the WAL and the last
+/// acknowledged record: at first, and after each commit.
 fn with_wal(commits: &[u64]) -> (Vec<Vec<u8>>, Vec<(usize, Position)>) {
     let directory = Directory::new();
     let mut opened = SqliteJournal::new(directory.path()).open().unwrap();
@@ -117,7 +117,7 @@ fn a_flipped_bit_of_the_wal_is_reported_but_for_its_last_batches() {
 #[test]
 fn a_flipped_bit_of_the_head_of_the_wal_is_reported() {
     let (files, acknowledged) = with_wal(&[3; 4]);
-    // The counter is as if it had just changed.
+    // This bit of the counter is the one that has just changed.
     let ambiguous = 8 * 15;
     for bit in (0..8 * WAL_HEAD).filter(|bit| *bit != ambiguous) {
         let error = SqliteJournal::new(flipped(&files, bit).path()).open().unwrap_err();

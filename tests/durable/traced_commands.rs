@@ -107,7 +107,7 @@ impl Calls {
         self.0.lock().unwrap().spans.clone()
     }
 
-    /// The program has ended.
+    /// Drops the responders, as the end of the program does.
     fn forget(&self) {
         let lasting = std::mem::take(&mut self.0.lock().unwrap().lasting);
         drop(lasting);
@@ -201,7 +201,7 @@ fn timers_commands_and_children_keep_their_traces_over_a_sleep() {
     end((store, runtime));
 }
 
-/// So does a command whose answer is that it was interrupted.
+/// One of the commands is answered with `CommandError::Interrupted`.
 #[test]
 fn commands_keep_their_traces_over_a_kill_and_a_restart() {
     let (disk, traces, calls, clock) = (MemoryDisk::new(), Traces::new(), Calls::default(), ManualClock::new());
@@ -214,7 +214,7 @@ fn commands_keep_their_traces_over_a_kill_and_a_restart() {
     until("the answer is to come later", || {
         store.show(clerk.pid()).unwrap().commands.iter().any(|command| command.phase == "later")
     });
-    // The answer rests on all steps before it.
+    // The answer to this question comes when all steps before it are on disk.
     answers(&runtime, clerk);
     kill(&disk, (store, runtime));
     calls.forget();
@@ -248,7 +248,7 @@ fn commands_keep_their_traces_over_a_kill_and_a_restart() {
     until("all contexts are gone", || traces.contexts() == 0);
 }
 
-/// Also if the contexts are those of another propagator.
+/// Contexts that another propagator has written are ignored, too.
 #[test]
 fn a_program_without_a_propagator_takes_the_answers_of_traced_commands() {
     for strange in [None, Some(Traces::new())] {

@@ -74,7 +74,7 @@ pub(crate) struct Mutated {
     pub(crate) same: usize,
 }
 
-/// Reads and replays so many mutated files.
+/// Reads and replays this many mutated files.
 pub(crate) fn read_mutated(count: usize) -> Mutated {
     let whole = recorded();
     let mut state = 1_u64;

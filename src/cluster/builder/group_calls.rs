@@ -167,8 +167,8 @@ impl Cluster {
     /// node loses the majority of the voters. In the last case the process is terminated with
     /// [`Reason::NameLost`](crate::Reason::NameLost) 2.75 to 4.25 s later. No step of it begins after that, even if its
     /// program was stopped and goes on. Then another process can have the name. So supervise the process, and claim the
-    /// name for each new one. A process that [recovers](crate::Process::recover) keeps the name. A process that
-    /// traps exits, and is linked to the one that holds the name, is told of the loss.
+    /// name for each new one. A process that [recovers](crate::Process::recover) keeps the name. To notify a process of
+    /// the loss, link it to the holder of the name, and let it trap exits.
     ///
     /// The claim resolves with a token, which is greater than those of all earlier holdings. A step that has begun is
     /// not interrupted when the name is lost, and jobs, commands and `close` may begin later. So send the token along

@@ -86,7 +86,7 @@ impl Process for Receiver {
     }
 }
 
-/// Its decoder waits for the test.
+/// A message whose decoder waits for the test.
 #[derive(Serialize)]
 struct Stands;
 

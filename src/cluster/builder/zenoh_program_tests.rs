@@ -12,10 +12,10 @@ use crate::cluster::node::echo::Message;
 use crate::cluster::peer::{DownReason, PROTOCOL};
 use crate::wait::until;
 
-/// The nodes of the guarantee.
+/// The number of nodes in guarantee 59.
 const NODES: usize = 32;
 
-/// The frames that each peer was sent, over all nodes.
+/// The number of frames that were sent to each peer of each node.
 fn frames(members: &[Member]) -> Vec<u64> {
     let peers = members.iter().flat_map(|member| member.cluster.stats().peers);
     peers.map(|peer| peer.frames_sent).collect()
@@ -49,7 +49,7 @@ fn many_nodes_over_tcp_form_a_mesh_and_send_only_heartbeats_at_rest() {
     let grown = || -> Vec<u64> { frames(&members).iter().zip(&before).map(|(now, before)| now - before).collect() };
     until("all have sent heartbeats", || grown().iter().all(|grown| *grown >= beats));
     let (most, time) = (*grown().iter().max().unwrap(), clock.now().saturating_duration_since(begins));
-    // The last acknowledgements of the beginning are among them.
+    // Four more are allowed, for the last acknowledgements of the start.
     let heartbeats = (time.as_millis() / 250) as u64 + 4;
     assert!(most <= heartbeats, "{most} frames to one peer in {time:?}");
     if let Some((before, now)) = processor.zip(processor_time()) {
@@ -73,7 +73,7 @@ fn older_program() {
     let older = Member { runtime, cluster, graves: Default::default() };
     let (echo, _) = older.echo();
     older.runtime.register("echo", &echo).unwrap();
-    // Until the newer program closes it.
+    // The newer program closes the standard input when this node is to leave.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     older.runtime.shutdown(LIMIT).unwrap();
 }

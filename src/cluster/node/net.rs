@@ -31,7 +31,7 @@ pub(super) enum Order {
 
 crate::remote!(Order, "test::Order", 1);
 
-/// Longer items are large.
+/// Items with more bytes than this are large.
 const LARGE: usize = 32 << 10;
 
 pub(super) type Seen = Arc<Mutex<Vec<String>>>;

@@ -321,7 +321,7 @@ fn a_message_that_waits_is_not_offered_on_the_next_connection() {
     assert_eq!(reader.seen(), ["note 2"]);
 }
 
-/// A conversion that is never made. The type is told when the second latch is set.
+/// A conversion that is never made. `kind` sets the first latch, and returns when the second one is set.
 struct Reconnects(Latch<()>, Latch<()>);
 
 impl Route<Line> for Reconnects {
@@ -348,7 +348,7 @@ impl Route<Line> for Reconnects {
     }
 }
 
-/// Large ones fill the room. A process is held for it, and a converted message might be large.
+/// Large messages fill their room, and a process is held for it. A converted message might be large, too.
 #[test]
 fn a_message_is_not_converted_while_a_process_is_held_for_large_ones() {
     let net = Net::new(2);

@@ -102,7 +102,7 @@ fn messages_from_outside_do_not_overtake_those_that_wait() {
     net.send_outside(far, 4, Duration::ZERO).wait().unwrap();
 }
 
-/// Small messages were sent between its refusal and the look for room. Nobody tells of that any more.
+/// The small messages that wait are sent between a refusal and the look for room. No `Room` follows for that.
 #[test]
 fn senders_of_small_messages_go_on_though_large_ones_have_no_room() {
     let net = Net::new(2);

@@ -209,7 +209,7 @@ fn messages_that_are_lost_with_a_connection_are_events_in_their_traces() {
     }
 }
 
-/// Reads a context when a process was told that the node is down.
+/// Reads a context after a process was notified that the node is down.
 #[derive(Clone)]
 struct ReadsLate {
     traces: Traces,
@@ -228,7 +228,7 @@ impl Propagator for ReadsLate {
     }
 }
 
-/// Fails if the letters are told to their traces before monitors are told.
+/// Fails if traces are notified of the dead letters before monitors are notified of the down.
 #[test]
 fn monitors_of_a_lost_node_do_not_wait_until_traces_are_told() {
     let propagator = ReadsLate { traces: Traces::new(), near: Arc::default() };

@@ -37,10 +37,10 @@ fn a_repaired_node_does_not_wait_for_the_fault_of_the_one_before() {
     assert!(world.are_up());
 }
 
-/// A copy of a `Hello` may be 30 s late. So it does not say which node there is now.
+/// A copy of a `Hello` may be 30 s late. So it does not show which node runs now.
 #[test]
 fn a_late_hello_does_not_end_the_wait_for_a_faulty_node() {
-    // The faulty node does not know of its fault. It sees silence, and says hello.
+    // The faulty node does not know of its fault. It sees silence, and sends a `Hello`.
     let mut world = with_a_fault(true);
     world.run_for(SECOND * 2);
     assert!(!world.are_up());

@@ -254,8 +254,8 @@ impl<T: Clone> Lanes<T> {
         }
     }
 
-    /// Returns the room that there must be for the last message of a sender that waits. It was offered just now, so it
-    /// is at the end of the queue.
+    /// Returns the room that the last waiting message of a sender needs. This message was offered just now, so it is
+    /// near the end of the queue.
     pub(super) fn needed_by(&self, sender: u64) -> Room {
         let is_its = |waiting: &&Waiting<T>| waiting.item.sender == sender;
         let is_aside = self.behind.contains_key(&sender)

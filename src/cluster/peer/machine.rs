@@ -55,7 +55,8 @@ pub(crate) struct Peer<T = u64> {
     answers: VecDeque<Vec<u8>>,
     /// Until when nobody dials because of a refusal or a fault.
     refused_until: Option<Duration>,
-    /// The incarnation of the peer whose fault this was. Until then, only another one is dialled, and pairs.
+    /// The incarnation of the peer that has a fault. Until `refused_until`, only another incarnation is dialled and
+    /// paired.
     faulty: Option<u64>,
     last_tick: Duration,
     /// The time from one `Hello` to the next. It grows while the peer was never heard.
@@ -200,7 +201,7 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// The room that there must be for the last message of a sender that waits.
+    /// The room that the last waiting message of a sender needs.
     pub(crate) fn needed_by(&self, sender: u64) -> Room {
         match &self.state {
             State::Connected(connection) => connection.lanes.needed_by(sender),
@@ -238,7 +239,7 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// Whether batches are on their way.
+    /// Whether batches were sent that the peer has not acknowledged.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         matches!(&self.state, State::Connected(connection) if !connection.sent.is_empty())
     }
@@ -394,7 +395,7 @@ impl<T: Clone> Peer<T> {
     fn pair(&mut self, now: Duration, ends: Ends, hello: Hello, effects: &mut Vec<Effect<T>>) {
         let is_faulty = self.faulty == Some(hello.identity.incarnation);
         if let Some(until) = self.refused_until.filter(|until| is_faulty && now < *until) {
-            // Its wait was ended by a `Hello` of another incarnation, which may be an old copy.
+            // A `Hello` of another incarnation, which may be an old copy, has ended the wait for this one.
             self.state = State::Idle { dial_at: Some(until) };
             return;
         }

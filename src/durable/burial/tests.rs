@@ -1,4 +1,4 @@
-//! Tests of burials, and of ends that are lost or told late.
+//! Tests of burials, and of ends that are lost or reported late.
 
 use std::time::Duration;
 
@@ -79,7 +79,8 @@ fn an_end_is_told_though_its_residence_was_made_anew() {
     runtime.wait_idle().unwrap();
     core.apply().unwrap();
     assert!(!has_residence(core, serial));
-    // Its thread comes late, and takes the end for lost. A load looks for it, and finds nothing to keep.
+    // The thread that stepped the process comes late, and takes its end for lost. A load looks for the process, and
+    // then its new residence is removed.
     core.gone(&resident, None);
     until("it is looked at", || !has_residence(core, serial));
     end((store, runtime));
@@ -133,7 +134,7 @@ fn a_refused_burial_leaves_no_residence() {
     end((store, runtime));
 }
 
-/// An observer may take long, and a load waits while a burial is open.
+/// An observer may take long, and a load waits for open burials.
 #[test]
 fn no_burial_is_open_while_an_observer_is_told() {
     let (disk, hook) = (MemoryDisk::new(), Hook::default());

@@ -3,8 +3,9 @@
 //! The tables count the records that they apply, and store the counts with their mark. So the counts are those of the
 //! records up to the mark, however often an application was interrupted and repeated. A commit does not count.
 //!
-//! Counts that another version has left behind, or that cannot be read, begin again at the first application: with the
-//! messages that wait after it. Messages that its records have taken are not counted.
+//! Counts that another version has left behind, or that cannot be read, begin again at the first application. They
+//! begin with the messages that wait after it. Messages that were taken by the records of this application are not
+//! counted.
 
 use std::collections::BTreeMap;
 

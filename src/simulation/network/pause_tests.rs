@@ -115,9 +115,9 @@ fn a_failure_that_needs_a_pause_is_shrunk_to_one_and_says_so() {
             Ok(())
         })
         .faults(Faults::none().pause_nodes(0.01, 3 * SECOND).delay_frames(0.1, SECOND / 4))
-        // A deviation names a pause by the number of the frame at which it begins. The failure of seed 4 needs two: the
-        // first has the nodes connect again, and their frames for that bring the frame of the second forward. Without
-        // the first, the second pause ends after the run.
+        // A deviation names a pause by the number of the frame at which it begins. The failure of seed 4 needs two
+        // pauses. The first one makes the nodes connect again. Their frames for that bring the frame of the second
+        // pause forward. Without the first, the second pause ends after the run.
         .seeds(5..55)
         .name("pause")
         .run()

@@ -143,7 +143,7 @@ impl Nodes {
     }
 }
 
-/// A holder is not told of its loss. So a process that is to be told has another one hold the name.
+/// A holder gets no event about its loss. So a process that is to be notified lets another process hold the name.
 #[test]
 fn a_process_that_is_linked_to_a_holder_is_told_of_the_loss_of_its_name() {
     Simulation::new(|world| {

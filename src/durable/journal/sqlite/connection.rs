@@ -205,7 +205,8 @@ fn write_again(connection: &Connection, path: &Path) -> Result<(), JournalError>
     transaction.rollback().map_err(failed(connection, "unlocking a file"))
 }
 
-/// Refuses a WAL that is damaged. Nothing is written into it, because its pages may be needed to repair it.
+/// Refuses a WAL that is damaged. Nothing is written into a damaged WAL, because its pages may be needed to repair the
+/// store.
 fn check_wal(path: &Path) -> Result<(), JournalError> {
     let found = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -214,7 +215,7 @@ fn check_wal(path: &Path) -> Result<(), JournalError> {
     match found.map_err(|error| JournalError::of_system("reading the WAL", error))? {
         Some(at) => {
             let file = path.file_name().unwrap_or_default().display();
-            let text = format!("the file {file} is damaged near byte {at}, and what was written later is behind it");
+            let text = format!("the file {file} is damaged near byte {at}, and valid data is behind the damage");
             Err(JournalError::Damaged(Damage::File(text)))
         }
         None => Ok(()),

@@ -18,13 +18,15 @@ use crate::latch::Latch;
 
 const COPYING: &str = "copying the tables";
 
-/// The pages of a piece: 64 KiB.
+/// The pages of a piece: 64 KiB. The sync of so few pages takes about as long as that of a commit, which may wait for
+/// it.
 const PIECE: i32 = 16;
 
 /// The cache of the connection that writes, in KiB. The pages of a piece are mostly written before its sync.
 const CACHE: i64 = 64;
 
-/// How many times as long as a piece the pause after it is.
+/// The pause after a piece, as a multiple of the time that the piece took. Commits have the disk to themselves
+/// meanwhile.
 const PAUSES: u32 = 3;
 
 /// Copies the snapshot that `source` reads into a file of a new folder. The copy is on disk when this returns.

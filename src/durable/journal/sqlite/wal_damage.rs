@@ -1,46 +1,50 @@
-//! Looks for damage in a WAL, which SQLite takes for the end of the file.
+//! Finds damage in a WAL. SQLite takes damage for the end of the file.
 //!
-//! SQLite reads a WAL up to the first frame that is not valid, and takes it for one whose write was torn. The check sum
-//! of a frame begins with the one of the frame before, as that frame has it. So a later frame can be checked although
-//! an earlier one is not valid.
+//! SQLite reads a WAL up to the first invalid frame, and takes that frame for a torn write. The check sum of a frame
+//! continues the check sum that is stored in the frame before it. So a frame can be checked although an earlier one is
+//! invalid.
 //!
-//! *Damage.* Each transaction is synced before the next one is written. So if the frame behind the last one of a
-//! transaction is valid, all of this transaction was on disk, and all before it. A frame before that is damaged if it
-//! is not valid.
+//! *Damage.* Each transaction is synced before the next one is written. So if the frame behind the last frame of a
+//! transaction is valid, this transaction and all earlier ones were on disk. An invalid frame in them is damaged.
 //!
 //! *A torn write* is one transaction. Only its last frame says that it is the last. Behind it may be frames of a longer
-//! transaction that was torn earlier, or of an earlier content of the WAL. The first one of them is not valid, because
-//! its check sum does not begin with the one of the frame before. Earlier contents have other salts.
+//! transaction that was torn earlier, or of an earlier content of the WAL. The first of these frames is invalid,
+//! because its check sum does not continue the one before it. Earlier contents have other salts.
 //!
-//! So damage of the last transaction looks like a torn write. So may damage of the last frame of the one before.
+//! So damage of the last transaction looks like a torn write. Damage of the last frame of the transaction before it may
+//! look like one, too.
 //!
-//! A WAL whose head is not valid was about to begin anew, and all of its pages are in the main file. The new head has
-//! another counter and other salts. So a head with one flipped bit that has the salts of the first frame is damaged,
-//! unless the bit may be the one by which the counter has changed.
+//! If the write of a new head was torn, the WAL was about to begin anew, and all of its pages are in the main file. A
+//! new head has another counter and other salts than the frames. So a head with one flipped bit and with the salts of
+//! the first frame is damaged. There is one exception: the flipped bit of the counter may be the one by which a new
+//! head differs.
 
 use std::io::{BufReader, Read};
 
+/// The length of the head of a WAL, in bytes, as SQLite writes it.
 const HEAD: usize = 32;
+
+/// The length of the head of a frame, in bytes. A page follows it.
 const FRAME_HEAD: usize = 24;
 
-/// How many bytes are read at once.
+/// The length of one read of the file, in bytes. A WAL of some MiB then takes few system calls.
 const CHUNK: usize = 1 << 20;
 
-/// A pair of words that follow from all bytes before.
+/// A check sum: two words that depend on all bytes before.
 type Sum = [u32; 2];
 
 /// The head of a WAL.
 struct Head {
     is_big_endian: bool,
     page: usize,
-    /// It counts how often the WAL has begun anew.
+    /// How often the WAL has begun anew.
     counter: u32,
     salts: [u8; 8],
     sum: Sum,
 }
 
 impl Head {
-    /// `None` if it is not valid.
+    /// Reads a head. Returns `None` if it is invalid.
     fn read(bytes: &[u8; HEAD]) -> Option<Head> {
         let is_big_endian = match word(bytes, 0) {
             0x377f_0682 => false,
@@ -54,7 +58,7 @@ impl Head {
         is_valid.then(|| Head { is_big_endian, page, counter: word(bytes, 12), salts, sum })
     }
 
-    /// Whether these bytes are a head in which one bit was flipped.
+    /// Whether these bytes are a head with these salts in which one bit was flipped.
     fn is_flipped(bytes: &[u8; HEAD], salts: [u8; 8]) -> bool {
         (0..8 * HEAD).any(|bit| {
             let mut before = *bytes;
@@ -65,7 +69,8 @@ impl Head {
     }
 }
 
-/// Finds the first damaged byte of a WAL, about.
+/// Returns where the first damaged frame of a WAL begins, or 0 if its head is damaged. Returns `None` if no damage is
+/// found.
 pub(super) fn find(wal: impl Read) -> std::io::Result<Option<u64>> {
     let mut wal = BufReader::with_capacity(CHUNK, wal);
     let mut bytes = [0; HEAD];
@@ -94,7 +99,7 @@ pub(super) fn find(wal: impl Read) -> std::io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Fills a buffer. Returns `false` if there are not so many bytes.
+/// Fills a buffer. Returns `false` if the file ends before the buffer is full.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<bool> {
     match from.read_exact(buffer) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
