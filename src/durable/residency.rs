@@ -286,6 +286,17 @@ pub(super) enum Call {
     OnDisk = 128,
 }
 
+impl Call {
+    /// Whether a process that is held for a node without room looks at it at once. The end of a process does not wait
+    /// for a node, and neither do its rewind and its leave.
+    fn passes_hold(self) -> bool {
+        match self {
+            Call::Leave | Call::Terminate | Call::Repair | Call::Sleep | Call::Exits | Call::Outside => true,
+            Call::Retry | Call::Released | Call::Room | Call::OnDisk => false,
+        }
+    }
+}
+
 impl Resident {
     pub(super) fn new(
         (serial, pid): (u64, Pid),
@@ -325,7 +336,7 @@ impl Resident {
     pub(super) fn call(&self, road: &Road, call: Call) {
         self.note(call);
         if let Some(local) = self.local.get() {
-            road.request_poll(*local);
+            if call.passes_hold() { road.poll_even_if_held(*local) } else { road.request_poll(*local) }
         }
     }
 

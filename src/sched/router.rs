@@ -27,6 +27,15 @@ impl PollRequests for Road {
     }
 }
 
+impl Road {
+    /// As `request_poll`, also if the process is held for a node without room.
+    pub(crate) fn poll_even_if_held(&self, pid: Pid) {
+        if let Some(ready) = self.table.cell(pid).and_then(|cell| cell.poll_even_if_held(pid)) {
+            self.inject(ready);
+        }
+    }
+}
+
 impl FeedHost for Road {
     fn fed(&self, pid: Pid) -> Option<bool> {
         let woken = self.table.cell(pid)?.fed(pid)?;

@@ -177,6 +177,8 @@ impl<'a> Deserialize<'a> for Slow {
 enum FloodMessage {
     /// Sends so many texts to another one, in one step.
     Flood(Address<FloodMessage>, u32),
+    /// Links itself with another one.
+    Link(Address<FloodMessage>),
     /// Sends a text, and ends.
     Last(Address<FloodMessage>),
     Text(String),
@@ -200,6 +202,7 @@ impl Process for Flooder {
                 Event::Message(FloodMessage::Flood(to, count)) => {
                     (0..count).for_each(|_| out.send(to, FloodMessage::Text("x".repeat(20_000))));
                 }
+                Event::Message(FloodMessage::Link(to)) => out.link(to),
                 Event::Message(FloodMessage::Last(to)) => {
                     out.send(to, FloodMessage::Text(String::new()));
                     return Ok(Step::Done(()));
@@ -217,7 +220,7 @@ impl Durable for Flooder {
     const NAME: &str = "flooder";
 }
 
-/// The messages of its stored step are taken. It is not stepped again until there is room.
+/// The messages of its stored step are taken. It is not stepped again until there is room, but it can be ended.
 #[test]
 fn a_durable_process_that_sends_to_a_node_without_room_is_held() {
     let (network, disk) = (MemoryNetwork::new(), MemoryDisk::new());
@@ -233,7 +236,10 @@ fn a_durable_process_that_sends_to_a_node_without_room_is_held() {
     let second = start("b", &b);
     second.wait_for("a", LIMIT).unwrap();
     let far: Address<FloodMessage> = second.whereis("a", "reader", LIMIT).wait().unwrap().typed();
-    let [sender, last] = ["sender", "last"].map(|id| store.begin(id, Flooder::default()).unwrap().address());
+    let begin = |id| store.begin(id, Flooder::default()).unwrap().address();
+    let [sender, last, terminated, linked, partner] = ["sender", "last", "terminated", "linked", "partner"].map(begin);
+    b.send(linked, FloodMessage::Link(partner)).unwrap();
+    until("they are linked", || b.stats().messages.stepped == 1 && b.is_idle());
     WAITS.store(true, Ordering::SeqCst);
     b.send(far, FloodMessage::Slow(Slow(true))).unwrap();
     until("the other node takes nothing", || !WAITS.load(Ordering::SeqCst));
@@ -245,9 +251,14 @@ fn a_durable_process_that_sends_to_a_node_without_room_is_held() {
     b.send(last, FloodMessage::Last(far)).unwrap();
     until("the other one has ended", || !b.is_alive(last));
     until("all rest", || b.is_idle());
-    assert_eq!(b.stats().messages.stepped, 2, "it is not stepped");
+    assert_eq!(b.stats().messages.stepped, 3, "it is not stepped");
+    [terminated, linked].iter().for_each(|one| b.send(*one, FloodMessage::Flood(far, 1)).unwrap());
+    until("both are held", || second.stats().held_processes == 3);
+    assert!(b.terminate(terminated).unwrap());
+    assert!(b.terminate(partner).unwrap());
+    until("both have ended", || !b.is_alive(terminated) && !b.is_alive(linked));
     GATE.set(()).unwrap();
-    until("all arrive", || a.ask(&reader, FloodMessage::Taken, LIMIT).wait().unwrap() == 1_002);
+    until("all arrive", || a.ask(&reader, FloodMessage::Taken, LIMIT).wait().unwrap() == 1_004);
     assert_eq!(b.ask(sender, FloodMessage::Taken, LIMIT).wait().unwrap(), 0);
     assert_eq!((dead(&b, DeadLetterReason::NotSent), second.stats().held_processes), (0, 0));
     end((store, b));

@@ -6,6 +6,8 @@
 //! | **is marked** | — | is held; if a control signal has come, the mark goes | the mark goes | — | ends |
 //! | **is held** | — | — | its step is over now | the same | ends |
 //!
+//! A call that ends a durable process, or has it leave, is like a control signal (`Cell::poll_even_if_held`).
+//!
 //! For all others, the body of a process that is held is out: what arrives goes into the inbox. The decision whether
 //! the process rests is made when it is held no longer. So it is the one that would have been made at first, if the
 //! step had taken that long.

@@ -20,6 +20,16 @@ impl Cell {
         Some(body)
     }
 
+    /// As `request_poll`, also if the process is held. Then it is held no longer.
+    pub(crate) fn poll_even_if_held(&self, pid: Pid) -> Option<Ready> {
+        if let Some(body) = self.request_poll(pid) {
+            return Some(body);
+        }
+        let mut inner = enter(&self.inner);
+        // The poll is still requested, and is seen when the step is settled.
+        if inner.missing(pid).is_some() { None } else { inner.take_held() }
+    }
+
     /// Counts an item of a feed as queued. A returned body was at rest. Returns `None` if the process does not live.
     pub(crate) fn fed(&self, pid: Pid) -> Option<Option<Ready>> {
         let mut inner = enter(&self.inner);
