@@ -167,12 +167,19 @@ impl Sorted {
                         (Yield::Broadcast { lane, to }, _) if to.iter().any(|to| to.node() == store.run.store) => {
                             let (mine, others): (Vec<Pid>, Vec<Pid>) =
                                 to.iter().partition(|to| to.node() == store.run.store);
-                            let letters = mine.into_iter().map_while(|to| Some((to, out.outbox.lane(lane).pop()?)));
-                            inside.extend(letters.map(|(to, popped)| Letter::new(to, popped, None)));
-                            if others.is_empty() {
+                            let letters = mine.iter().map_while(|to| Some((*to, out.outbox.lane(lane).pop()?)));
+                            let mut letters = letters.map(|(to, popped)| Letter::new(to, popped, None));
+                            inside.extend(letters.next());
+                            let is_small = inside.last().is_none_or(|one| store.fits(one, mine.len()));
+                            let rest = if is_small { [].as_slice() } else { &mine[1..] };
+                            if is_small {
+                                inside.extend(letters);
+                            }
+                            let to: Arc<[Pid]> = rest.iter().chain(&others).copied().collect();
+                            if to.is_empty() {
                                 continue;
                             }
-                            one = Yield::Broadcast { lane, to: others.into() };
+                            one = Yield::Broadcast { lane, to };
                         }
                         (Yield::Reply(reply), _) => match reply.stored() {
                             Ok(ask) => {

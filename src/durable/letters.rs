@@ -9,6 +9,9 @@ use crate::outcome::{Failure, contain};
 use crate::pid::Pid;
 use crate::process::propagation::encode;
 
+/// The most bytes of a broadcast in the record of its step, in all copies. It is half of the largest record.
+const LARGEST_BROADCAST: usize = 4 << 20;
+
 impl StoreCore {
     /// Gives messages their stored form, if they can have one, and their numbers in order.
     pub(super) fn encode_letters(&self, letters: &mut [Letter]) -> Result<(), StepError> {
@@ -26,6 +29,14 @@ impl StoreCore {
             }
         }
         Ok(())
+    }
+
+    /// Whether so many copies of a message fit into a record, beside the rest of its step.
+    pub(super) fn fits(&self, letter: &Letter, copies: usize) -> bool {
+        let Some(kind) = self.messages.get(&(*letter.message).type_id()) else { return true };
+        // An error, and a panic, come back when the message gets its stored form.
+        let (encoded, _) = self.code(|| contain(|| (kind.encode)(kind.format, &*letter.message)));
+        encoded.is_ok_and(|bytes| bytes.is_ok_and(|bytes| bytes.len().saturating_mul(copies) <= LARGEST_BROADCAST))
     }
 
     /// The row of a message of this process.

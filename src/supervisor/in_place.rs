@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::contained::{Contained, made};
 use super::message::{ChildError, Request, SupervisorMessage};
-use super::spec::{ChildSpec, spawn_child};
+use super::spec::{ChildSpec, refuse_stored, spawn_child};
 use crate::sync::Latch;
 use crate::{
     Address, BoxError, EntryArgs, Event, Events, Exit, ExitError, InitResult, Pid, Process, Reason, SpawnError,
@@ -187,6 +187,7 @@ impl ChildSpec {
     ) -> ChildSpec {
         let (make, replace) = (Arc::new(Contained::new(make)), Arc::new(Contained::new(replace)));
         let start = move |out: &mut StepOutput, options: SpawnOptions| {
+            refuse_stored::<P>(out)?;
             let (sender, receiver) = channel();
             let (replace, make) = (replace.clone(), make.clone());
             let wrap = move |process| Replaceable { process, replace: replace.clone(), next: sender.clone() };

@@ -82,16 +82,23 @@ pub struct ChildSpec {
 /// Starts a child with a link to this process. The tag is answered when the child's `init` has returned.
 pub(super) type Start = dyn Fn(&mut StepOutput, SpawnOptions) -> Result<(Pid, Tag<()>), SpawnError> + Send + Sync;
 
+/// Refuses a process of a type that the store of the runtime knows: the store restarts it, and not a supervisor.
+pub(super) fn refuse_stored<P: Process>(out: &StepOutput) -> Result<(), SpawnError> {
+    #[cfg(feature = "durable")]
+    if out.link.stores(std::any::TypeId::of::<P>()) {
+        return Err(SpawnError::Durable);
+    }
+    let _ = out;
+    Ok(())
+}
+
 /// Spawns a child with a link to its supervisor. The supervisor is notified when the child has started.
 pub(super) fn spawn_child<P: Process>(
     out: &mut StepOutput,
     process: P,
     options: SpawnOptions,
 ) -> Result<(Pid, Tag<()>), SpawnError> {
-    #[cfg(feature = "durable")]
-    if out.link.stores(std::any::TypeId::of::<P>()) {
-        return Err(SpawnError::Durable);
-    }
+    refuse_stored::<P>(out)?;
     let child = out.spawn_with(process, options.link().report_started()).map_err(|refused| refused.into_parts().1)?;
     Ok((child.pid(), child.started.ok_or(SpawnError::OutsideStep)?))
 }

@@ -24,6 +24,8 @@ struct Member {
 #[derive(Clone, Serialize, Deserialize)]
 enum MemberMessage {
     Number(u64),
+    /// Counts as its length.
+    Text(String),
     Over,
 }
 
@@ -40,6 +42,7 @@ impl Process for Member {
         for event in events {
             match event {
                 Event::Message(MemberMessage::Number(number)) => self.heard.push(number),
+                Event::Message(MemberMessage::Text(text)) => self.heard.push(text.len() as u64),
                 Event::Message(MemberMessage::Over) => return Ok(Step::Done(self.heard.clone())),
                 _ => {}
             }
@@ -61,6 +64,8 @@ struct Speaker {
 #[derive(Serialize, Deserialize)]
 enum SpeakerMessage {
     Say(Address<MemberMessage>),
+    /// Broadcasts a text of this length.
+    SayText(usize),
     Over,
 }
 
@@ -76,6 +81,9 @@ impl Process for Speaker {
                     out.broadcast(GROUP, MemberMessage::Number(self.said + 2));
                     out.send(to, MemberMessage::Number(self.said + 3));
                     self.said += 3;
+                }
+                Event::Message(SpeakerMessage::SayText(length)) => {
+                    out.broadcast(GROUP, MemberMessage::Text("x".repeat(length)));
                 }
                 Event::Message(SpeakerMessage::Over) => return Ok(Step::Done(self.said)),
                 _ => {}
@@ -182,5 +190,29 @@ fn an_ordinary_member_gets_a_broadcast_when_its_record_is_on_disk() {
     until("it is told", || *told.lock().unwrap() == [2]);
     let (said, heard) = heard(&opened, speaker, members);
     assert_eq!((said, heard), (3, [vec![1, 2, 3], vec![2]]));
+    end(opened);
+}
+
+#[test]
+fn a_broadcast_that_is_larger_than_a_record_arrives() {
+    // A record has 8 MiB at most.
+    const MEMBERS: usize = 12;
+    const LENGTH: usize = 1 << 20;
+    let opened = open(MemoryJournal::new(&MemoryDisk::new()));
+    let (speaker, _) = begin(&opened);
+    let (store, runtime) = &opened;
+    let others: Vec<_> =
+        (2..MEMBERS).map(|id| store.begin(&format!("other {id}"), Member::default()).unwrap()).collect();
+    until("all are members", || runtime.group_members(GROUP).len() == MEMBERS);
+    let before = runtime.stats().messages.stepped;
+    store.send(speaker, SpeakerMessage::SayText(LENGTH)).unwrap().wait(LIMIT).unwrap();
+    until("all have it", || runtime.stats().messages.stepped == before + 1 + MEMBERS as u64);
+    for (id, member) in (2..MEMBERS).zip(others) {
+        store.send(member.address(), MemberMessage::Over).unwrap();
+        let heard = store.result::<Member>(&format!("other {id}")).unwrap().wait(LIMIT).unwrap();
+        assert_eq!(heard, [LENGTH as u64]);
+    }
+    store.send(speaker, SpeakerMessage::Over).unwrap();
+    assert_eq!(store.result::<Speaker>("0").unwrap().wait(LIMIT).unwrap(), 0);
     end(opened);
 }

@@ -323,9 +323,15 @@ fn an_answer_that_comes_while_its_parent_is_loaded_is_not_missed() {
 fn a_supervisor_refuses_a_process_of_the_store() {
     let disk = MemoryDisk::new();
     let (store, runtime) = crate::worker::open(&disk);
-    let supervisor = Supervisor::builder().child(ChildSpec::new("worker", Worker::default)).build();
-    let supervisor = runtime.spawn(supervisor.unwrap()).unwrap();
-    let exit = supervisor.join_timeout(LIMIT).unwrap().into_result().unwrap_err().to_string();
-    assert!(exit.contains("a durable process cannot be the child of a supervisor"), "{exit}");
+    let specs = [
+        ChildSpec::new("worker", Worker::default),
+        ChildSpec::in_place("worker", Worker::default),
+        ChildSpec::in_place_with("worker", Worker::default, |_, _| Worker::default()),
+    ];
+    for spec in specs {
+        let supervisor = runtime.spawn(Supervisor::builder().child(spec).build().unwrap()).unwrap();
+        let exit = supervisor.join_timeout(LIMIT).unwrap().into_result().unwrap_err().to_string();
+        assert!(exit.contains("a durable process cannot be the child of a supervisor"), "{exit}");
+    }
     end((store, runtime));
 }

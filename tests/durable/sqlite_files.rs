@@ -99,9 +99,14 @@ fn a_flipped_bit_of_the_wal_is_reported_but_for_its_last_batches() {
     let (mut reported, mut torn) = (0, 0);
     for flip in 0..flips {
         let bit = draw(SEED, flip, 62, 8 * files[1].len() as u64) as usize;
-        match SqliteJournal::new(flipped(&files, bit).path()).open() {
+        let directory = flipped(&files, bit);
+        let opened = SqliteJournal::new(directory.path()).open();
+        match opened {
             Err(error) => {
                 assert!(is_damage(&error), "bit {bit}: {error}");
+                // It is not changed by the first try.
+                let again = SqliteJournal::new(directory.path()).open().unwrap_err();
+                assert_eq!(again.to_string(), error.to_string());
                 reported += 1;
             }
             Ok(opened) if opened.recovered.last == all => {}

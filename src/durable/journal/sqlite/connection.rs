@@ -152,6 +152,8 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
     // A connection that has failed must not write when it is closed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(&failed)?;
 
+    // Before the first write: a damaged WAL is kept as it is.
+    write_again(&connection, path)?;
     let format: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(&failed)?;
     let is_new: bool =
         connection.query_row("SELECT count(*) = 0 FROM sqlite_master", [], |row| row.get(0)).map_err(&failed)?;
@@ -162,7 +164,6 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
         return Err(JournalError::Format { found: format, expected: FORMAT });
     }
     check_schema(&connection, tables)?;
-    write_again(&connection, path)?;
     // A reader of another program may need pages of the WAL. They stay, and are on disk.
     connection.busy_timeout(Duration::ZERO).map_err(&failed)?;
     let progress = checkpoint(&connection, "TRUNCATE")?;

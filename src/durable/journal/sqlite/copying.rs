@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
@@ -28,6 +29,9 @@ const CACHE: i64 = 64;
 /// The pause after a piece, as a multiple of the time that the piece took. Commits have the disk to themselves
 /// meanwhile.
 const PAUSES: u32 = 3;
+
+/// The longest pause. A sync that takes long does not keep the snapshot for long.
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// Copies the snapshot that `source` reads into a file of a new folder. The copy is on disk when this returns.
 pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Result<(), JournalError> {
@@ -53,7 +57,7 @@ pub(super) fn copy_into(source: &Connection, folder: &Path, name: &str) -> Resul
                 StepResult::Done => break,
                 StepResult::More => {
                     file.sync_data().map_err(io)?;
-                    let _ = pause.wait_timeout(PAUSES * clock.now().saturating_duration_since(begun));
+                    let _ = pause.wait_timeout((PAUSES * clock.now().saturating_duration_since(begun)).min(LONGEST));
                 }
                 // No other connection uses the copy, and a reader of a snapshot is never locked out.
                 _ => return Err(JournalError::Broken),
