@@ -31,7 +31,7 @@ use super::groups::Groups;
 use super::guarded;
 use super::lives::Lives;
 use super::output::Output;
-use super::peer::Room;
+use super::peer::{Room, Size};
 use super::peer_limits::PeerLimits;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
@@ -129,16 +129,23 @@ pub(crate) trait Carrier: Send + Sync {
     /// Takes a frame. It never waits.
     fn offer(&self, item: Item) -> Result<(), Refused>;
 
-    /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is
-    /// down.
+    /// Returns which messages are taken now, of those whose sizes are not known. If some are not, the node is told when
+    /// there is more room, or when it is down.
     fn room(&self) -> Room {
         Room::All
     }
 
-    /// The room that the last waiting message of a sender needs.
-    fn needed_by(&self, sender: u64) -> Room {
+    /// Returns whether a message of this size has room, or the connection is down. If it has none, the node is told
+    /// when there is some, or when it is down.
+    fn has_room_for(&self, size: Size) -> bool {
+        let _ = size;
+        true
+    }
+
+    /// The size of the last waiting message of a sender.
+    fn needed_by(&self, sender: u64) -> Size {
         let _ = sender;
-        Room::Small
+        Size::Small
     }
 }
 
@@ -321,15 +328,9 @@ impl Connection {
         if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
-    /// Returns which messages are taken now. If some are not, the node is told when there is more room, or when it is
-    /// down.
-    pub(crate) fn room(&self) -> Room {
-        self.carrier.room()
-    }
-
-    /// The room for which a process waits after it has sent a message without room.
-    pub(crate) fn needed_by(&self, sender: Pid) -> Room {
-        self.carrier.needed_by(sender.to_word())
+    /// Knows what has room.
+    pub(crate) fn carrier(&self) -> &dyn Carrier {
+        &*self.carrier
     }
 
     fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {

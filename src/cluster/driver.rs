@@ -24,7 +24,7 @@ use super::events::{NodeIdentity, NodeWatch};
 use super::guarded;
 use super::lives::Life;
 use super::node::{Announced, Node};
-use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal, Room};
+use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal, Room, Size};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, Weak, lock};
@@ -403,9 +403,9 @@ impl PeerDriver {
                     tell_log(|| tracing::warn!(peer = &*self.name, %refusal, "a connection was refused"));
                     self.watch.refused(&self.name, &refusal);
                 }
-                Effect::Room => {
+                Effect::Room(size) => {
                     if let (Some(node), Some(up)) = (self.node.upgrade(), up.as_ref()) {
-                        node.has_room(&up.connection);
+                        node.has_room(&up.connection, size);
                     }
                 }
                 Effect::Undelivered(_) => {}
@@ -496,7 +496,12 @@ impl Carrier for Lane {
         if machine.peer.up() == Some(self.nonce) { machine.peer.room() } else { Room::Down }
     }
 
-    fn needed_by(&self, sender: u64) -> Room {
+    fn has_room_for(&self, size: Size) -> bool {
+        let machine = &mut *lock(&self.driver.machine);
+        machine.peer.up() != Some(self.nonce) || machine.peer.has_room_for(size)
+    }
+
+    fn needed_by(&self, sender: u64) -> Size {
         lock(&self.driver.machine).peer.needed_by(sender)
     }
 }

@@ -9,7 +9,7 @@ use dashmap::DashMap;
 use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::groups::Groups;
 use super::lives::{Life, Lives};
-use super::peer::Room;
+use super::peer::{Room, Size};
 use super::peer_limits::PeerLimits;
 use super::remote_spawn::SpawnOrder;
 use super::room::{Waiting, tell_down};
@@ -225,28 +225,27 @@ impl Node {
         }
         // Those that begin to wait from now on find that the connection is down.
         self.waiting.take_outside(node).iter().for_each(tell_down);
-        self.let_processes_go(node, Room::All);
+        Size::BOTH.into_iter().for_each(|size| self.let_processes_go(node, size));
     }
 
-    /// There may be room at the node of this connection again, so those that wait for it go on.
-    pub(crate) fn has_room(&self, connection: &Connection) {
-        let room = connection.room();
-        // Processes go on first, because messages from outside may fill the room again and again. After a down, all
-        // processes go on.
-        self.let_processes_go(connection.there().node, if room == Room::Down { Room::All } else { room });
+    /// There was room for messages of this size at the node of this connection. So those that wait for it go on, also
+    /// if others have filled it since.
+    pub(crate) fn has_room(&self, connection: &Connection, size: Size) {
+        // Processes go on first, because messages from outside may fill the room again and again.
+        self.let_processes_go(connection.there().node, size);
         self.offer_outside(connection);
     }
 
     fn offer_outside(&self, connection: &Connection) {
         let node = connection.there().node;
         let is_up = || self.connections.get(&node).is_some_and(|up| std::ptr::eq(&**up, connection));
-        let has_room = || matches!(connection.room(), Room::All | Room::Down);
+        let has_room = || matches!(connection.carrier().room(), Room::All | Room::Down);
         // If there is no room, this is called again. After a down, others have told them.
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
     }
 
-    fn let_processes_go(&self, node: u32, room: Room) {
-        let processes = self.waiting.take_processes(node, room);
+    fn let_processes_go(&self, node: u32, size: Size) {
+        let processes = self.waiting.take_processes(node, size);
         if let Some(core) = self.core.upgrade() {
             processes.into_iter().for_each(|pid| core.road.let_go(pid));
         }
@@ -372,11 +371,12 @@ impl NonLocal for Node {
             NeedsRoom::Held => Room::Held,
             NeedsRoom::InTurn | NeedsRoom::Yes => Room::Small,
         };
-        let is_kept = |there: Room| there == Room::Small && needed == there && self.waiting.has_processes(node);
+        let is_kept =
+            |there: Room| there == Room::Small && needed == there && self.waiting.has_processes(node, Size::Large);
         let why = match connection.why_not_taken(message) {
             Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },
             Some(why) => why,
-            None => match connection.room() {
+            None => match connection.carrier().room() {
                 // The down is known here, and the node has still to carry it out.
                 Room::Down => NodeError::NodeDown,
                 there if there < needed || waits() || is_kept(there) => NodeError::Busy,
@@ -408,14 +408,23 @@ impl NonLocal for Node {
     fn wait_for_room(&self, to: Pid, waiter: Waiter) {
         match (self.connection(to), waiter) {
             (Some(connection), waiter) => {
-                let needed = match &waiter {
-                    Waiter::Process { sender, .. } => connection.needed_by(*sender),
-                    Waiter::Outside(_) => Room::Small,
+                let node = connection.there().node;
+                let needed = match waiter {
+                    Waiter::Process { pid, sender } => {
+                        let size = connection.carrier().needed_by(sender.to_word());
+                        self.waiting.push_process(node, size, pid);
+                        Some(size)
+                    }
+                    Waiter::Outside(sender) => {
+                        self.waiting.push_outside(node, sender);
+                        None
+                    }
                 };
-                self.waiting.push(connection.there().node, waiter, needed);
                 // There may have been room in between, or the down. Otherwise it is told of from now on.
-                if matches!(connection.room(), Room::All | Room::Small | Room::Down) {
-                    self.has_room(&connection);
+                for size in Size::BOTH {
+                    if needed.is_none_or(|needed| needed == size) && connection.carrier().has_room_for(size) {
+                        self.has_room(&connection, size);
+                    }
                 }
             }
             (None, Waiter::Process { pid, .. }) => {

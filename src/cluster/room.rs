@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::peer::Room;
+use super::peer::Size;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, Weak, lock};
-use crate::sched::non_local::{Waiter, WaitingOutside};
+use crate::sched::non_local::WaitingOutside;
 
 /// Those that wait, by the number of the node.
 #[derive(Default)]
@@ -19,9 +19,10 @@ pub(super) struct Waiting {
 #[derive(Default)]
 struct Inner {
     outside: HashMap<u32, Outside>,
-    processes: HashMap<u32, Vec<Pid>>,
-    /// The nodes that hold a process, each with the room that the process needs there.
-    holders: HashMap<Pid, Vec<(u32, Room)>>,
+    /// Those that wait for room for small messages, and for large ones.
+    processes: HashMap<(u32, Size), Vec<Pid>>,
+    /// The nodes and sizes for which each process waits.
+    holders: HashMap<Pid, Vec<(u32, Size)>>,
 }
 
 /// The senders outside that wait for one node.
@@ -44,54 +45,44 @@ enum Offers {
 }
 
 impl Waiting {
-    /// Puts a sender among those that wait for a node. A process is there once for each node, until there is the needed
-    /// room.
-    pub(super) fn push(&self, node: u32, waiter: Waiter, needed: Room) {
-        let Inner { outside, processes, holders } = &mut *lock(&self.inner);
-        match waiter {
-            Waiter::Process { pid, .. } => {
-                let holders = holders.entry(pid).or_default();
-                if let Some((_, before)) = holders.iter_mut().find(|(holder, _)| *holder == node) {
-                    *before = needed.max(*before);
-                } else {
-                    holders.push((node, needed));
-                    processes.entry(node).or_default().push(pid);
-                }
-            }
-            Waiter::Outside(sender) => {
-                let queue = &mut outside.entry(node).or_default().queue;
-                // Without those whose futures were dropped, for example because a limit was over.
-                if queue.len().is_power_of_two() {
-                    queue.retain(|sender| sender.strong_count() > 0);
-                }
-                queue.push_back(sender);
-                // Ordering: Relaxed: only messages of this thread must not overtake this one.
-                self.nodes.store(outside.len(), Ordering::Relaxed);
-            }
+    /// Puts a process among those that wait for room at a node for messages of this size. It is there once.
+    pub(super) fn push_process(&self, node: u32, size: Size, pid: Pid) {
+        let Inner { processes, holders, .. } = &mut *lock(&self.inner);
+        let holders = holders.entry(pid).or_default();
+        if !holders.contains(&(node, size)) {
+            holders.push((node, size));
+            processes.entry((node, size)).or_default().push(pid);
         }
     }
 
-    /// Takes out the processes that wait for a node, and need no more than this room. Returns those that wait for no
-    /// other node.
-    pub(super) fn take_processes(&self, node: u32, room: Room) -> Vec<Pid> {
+    /// Puts a sender outside at the end of those that wait for a node.
+    pub(super) fn push_outside(&self, node: u32, sender: Weak<dyn WaitingOutside>) {
+        let outside = &mut lock(&self.inner).outside;
+        let queue = &mut outside.entry(node).or_default().queue;
+        // Without those whose futures were dropped, for example because a limit was over.
+        if queue.len().is_power_of_two() {
+            queue.retain(|sender| sender.strong_count() > 0);
+        }
+        queue.push_back(sender);
+        // Ordering: Relaxed: only messages of this thread must not overtake this one.
+        self.nodes.store(outside.len(), Ordering::Relaxed);
+    }
+
+    /// Takes out the processes that wait for room at a node for messages of this size. Returns those that wait for
+    /// nothing else.
+    pub(super) fn take_processes(&self, node: u32, size: Size) -> Vec<Pid> {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
-        let (mut stay, mut free) = (Vec::new(), Vec::new());
-        for pid in processes.remove(&node).unwrap_or_default() {
-            let Some(nodes) = holders.get_mut(&pid) else { continue };
-            if nodes.iter().any(|(holder, needed)| *holder == node && *needed > room) {
-                stay.push(pid);
-                continue;
+        let mut pids = processes.remove(&(node, size)).unwrap_or_default();
+        pids.retain(|pid| {
+            let Some(others) = holders.get_mut(pid) else { return false };
+            others.retain(|holder| *holder != (node, size));
+            let is_free = others.is_empty();
+            if is_free {
+                holders.remove(pid);
             }
-            nodes.retain(|(holder, _)| *holder != node);
-            if nodes.is_empty() {
-                holders.remove(&pid);
-                free.push(pid);
-            }
-        }
-        if !stay.is_empty() {
-            processes.insert(node, stay);
-        }
-        free
+            is_free
+        });
+        pids
     }
 
     /// Whether senders outside wait for a node. Until they have had their turn, there is no room for others.
@@ -100,9 +91,9 @@ impl Waiting {
             && lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
     }
 
-    /// Whether processes wait for a node.
-    pub(super) fn has_processes(&self, node: u32) -> bool {
-        lock(&self.inner).processes.contains_key(&node)
+    /// Whether processes wait for room at a node for messages of this size.
+    pub(super) fn has_processes(&self, node: u32, size: Size) -> bool {
+        lock(&self.inner).processes.contains_key(&(node, size))
     }
 
     /// Takes out the senders outside that wait for a node.

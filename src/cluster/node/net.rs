@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Announced, Node};
 use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
 use crate::cluster::lives::{Life, Lives};
-use crate::cluster::peer::Room;
+use crate::cluster::peer::{Room, Size};
 use crate::cluster::peer_limits::PeerLimits;
 use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
@@ -131,10 +131,18 @@ impl Carrier for Wires {
         }
     }
 
-    fn needed_by(&self, sender: u64) -> Room {
+    fn has_room_for(&self, size: Size) -> bool {
+        match self.room() {
+            Room::Down | Room::All => true,
+            Room::Small => size == Size::Small,
+            Room::None | Room::Held => false,
+        }
+    }
+
+    fn needed_by(&self, sender: u64) -> Size {
         let items = lock(&self.items);
         let last = items.iter().rev().find(|item| item.sender == sender);
-        if last.is_some_and(|item| item.bytes.len() > LARGE) { Room::All } else { Room::Small }
+        if last.is_some_and(|item| item.bytes.len() > LARGE) { Size::Large } else { Size::Small }
     }
 }
 
@@ -231,7 +239,8 @@ impl Net {
         let End { wires, connection, .. } = &self.ends[&(from, to)];
         *lock(&wires.is_full) = is_full;
         if !is_full {
-            self.sides[from].1.has_room(connection);
+            let has_room = |size: &Size| wires.has_room_for(*size);
+            Size::BOTH.into_iter().filter(has_room).for_each(|size| self.sides[from].1.has_room(connection, size));
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
-use crate::cluster::peer::Room;
+use crate::cluster::peer::Size;
 use crate::cluster::room::Waiting;
 use crate::latch::Latch;
 use crate::outcome::contain;
@@ -422,19 +422,17 @@ fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
 }
 
 #[test]
-fn a_process_waits_once_for_each_node() {
-    let waiting = Waiting::default();
-    for node in [1, 1, 2, 1, 2] {
-        waiting.push(node, Waiter::Process { pid: Pid::FIRST, sender: Pid::FIRST }, Room::Small);
+fn a_process_waits_once_for_each_node_and_size() {
+    let (waiting, all) = (Waiting::default(), [(1, Size::Small), (2, Size::Small), (1, Size::Large)]);
+    for (node, size) in all.into_iter().chain(all) {
+        waiting.push_process(node, size, Pid::FIRST);
     }
-    assert_eq!((waiting.take_processes(1, Room::All), waiting.len()), (vec![], (0, 1)));
-    assert_eq!((waiting.take_processes(2, Room::All), waiting.len()), (vec![Pid::FIRST], (0, 0)));
-    assert!(waiting.take_processes(1, Room::All).is_empty());
-    for needed in [Room::All, Room::Small] {
-        waiting.push(1, Waiter::Process { pid: Pid::FIRST, sender: Pid::FIRST }, needed);
+    for (node, size) in &all[..2] {
+        assert_eq!((waiting.take_processes(*node, *size), waiting.len()), (vec![], (0, 1)));
     }
-    assert_eq!((waiting.take_processes(1, Room::Small), waiting.len()), (vec![], (0, 1)));
-    assert_eq!((waiting.take_processes(1, Room::All), waiting.len()), (vec![Pid::FIRST], (0, 0)));
+    assert!(waiting.has_processes(1, Size::Large) && !waiting.has_processes(1, Size::Small));
+    assert_eq!((waiting.take_processes(1, Size::Large), waiting.len()), (vec![Pid::FIRST], (0, 0)));
+    assert!(waiting.take_processes(1, Size::Large).is_empty());
 }
 
 /// Gives a send up while it is encoded.
@@ -506,7 +504,7 @@ fn a_panic_while_a_message_is_offered_stops_no_later_offer() {
             true => Arc::new(WaitingSend::new(Pid::FIRST, note(1), None)),
             false => Arc::new(Panics),
         };
-        waiting.push(1, Waiter::Outside(Arc::downgrade(&first)), Room::Small);
+        waiting.push_outside(1, Arc::downgrade(&first) as _);
         let first = std::cell::Cell::new(Some(first));
         let offered = contain(|| {
             waiting.offer_outside(1, |_| {
@@ -518,7 +516,7 @@ fn a_panic_while_a_message_is_offered_stops_no_later_offer() {
         });
         assert_eq!(offered.is_err(), offer_panics);
         let second: Arc<dyn WaitingOutside> = Arc::new(WaitingSend::new(Pid::FIRST, note(1), None));
-        waiting.push(1, Waiter::Outside(Arc::downgrade(&second)), Room::Small);
+        waiting.push_outside(1, Arc::downgrade(&second) as _);
         let mut count = 0;
         assert!(!waiting.offer_outside(1, |_| {
             count += 1;

@@ -65,6 +65,18 @@ pub(crate) enum Room {
     All,
 }
 
+/// Which of the two bounds holds for a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Size {
+    Small,
+    /// It is large, or it waits behind a large one of its sender.
+    Large,
+}
+
+impl Size {
+    pub(crate) const BOTH: [Size; 2] = [Size::Small, Size::Large];
+}
+
 /// Something that is to be sent to the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Item<T = u64> {
@@ -254,19 +266,35 @@ impl<T: Clone> Lanes<T> {
         }
     }
 
-    /// Returns the room that the last waiting message of a sender needs. This message was offered just now, so it is
-    /// near the end of the queue.
-    pub(super) fn needed_by(&self, sender: u64) -> Room {
+    /// Returns whether a message of this size has room. If not, the caller is told of room as after a refusal.
+    pub(super) fn has_room_for(&mut self, size: Size) -> bool {
+        let limit = self.limit;
+        let budget = self.budget(size);
+        let has_room = budget.bytes < limit;
+        budget.has_refused |= !has_room;
+        has_room
+    }
+
+    /// Returns the size of the last waiting message of a sender. This message was offered just now, so it is near the
+    /// end of the queue.
+    pub(super) fn needed_by(&self, sender: u64) -> Size {
         let is_its = |waiting: &&Waiting<T>| waiting.item.sender == sender;
         let is_aside = self.behind.contains_key(&sender)
             || self.queue.iter().rev().find(is_its).is_some_and(|waiting| waiting.is_aside);
-        if is_aside { Room::All } else { Room::Small }
+        if is_aside { Size::Large } else { Size::Small }
     }
 
-    /// Returns whether there is room again since an item was refused.
-    pub(super) fn take_room(&mut self) -> bool {
-        let has_small = self.small.take_room(self.limit);
-        self.aside.take_room(self.limit) || has_small
+    /// Returns whether there is room again for messages of this size since one was refused.
+    pub(super) fn take_room(&mut self, size: Size) -> bool {
+        let limit = self.limit;
+        self.budget(size).take_room(limit)
+    }
+
+    fn budget(&mut self, size: Size) -> &mut Budget {
+        match size {
+            Size::Small => &mut self.small,
+            Size::Large => &mut self.aside,
+        }
     }
 
     /// Gives back the memory of queues that were long.

@@ -145,6 +145,12 @@ fn a_caller_that_has_found_no_room_is_told_of_it() {
     assert_eq!(world.nodes[0].peer.room(), Room::Small);
     world.run_for(SECOND);
     assert_eq!((world.nodes[0].rooms, world.nodes[0].peer.room()), (2, Room::All), "nobody was refused");
+    while world.nodes[0].peer.has_room_for(Size::Large) {
+        world.offer(0, Class::Held, 1, 1 << 20).unwrap();
+    }
+    assert!(world.nodes[0].peer.has_room_for(Size::Small));
+    world.run_for(SECOND);
+    assert_eq!(world.nodes[0].rooms, 3, "nobody was refused");
     while world.offer(0, Class::Held, 1, 30_000).is_some() {}
     assert_eq!(world.nodes[0].peer.room(), Room::None);
 }
@@ -166,10 +172,10 @@ fn a_sender_behind_its_large_item_takes_no_room_of_others() {
             world.run_for(MILLISECOND * 100);
         }
         while world.offer(0, Class::Message, 1, 1000).is_some() {}
-        assert_eq!(world.nodes[0].peer.needed_by(1), if is_early { Room::Small } else { Room::All });
+        assert_eq!(world.nodes[0].peer.needed_by(1), if is_early { Size::Small } else { Size::Large });
         assert_eq!(world.offer(0, Class::Message, 2, 1000).is_none(), is_early);
         world.run_for(MILLISECOND * 100);
-        assert_eq!([1, 2].map(|sender| world.nodes[0].peer.needed_by(sender)), [Room::All, Room::Small]);
+        assert_eq!([1, 2].map(|sender| world.nodes[0].peer.needed_by(sender)), [Size::Large, Size::Small]);
         assert!(world.offer(0, Class::Message, 2, 1000).is_some());
         assert!(world.offer(0, Class::Message, 1, 1000).is_none() || !is_early);
         assert_eq!(world.nodes[0].rooms, usize::from(is_early));

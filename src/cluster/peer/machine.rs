@@ -7,7 +7,7 @@ use super::connection::{Connection, HEARTBEAT, Stage};
 use super::effect::{DownReason, Effect};
 use super::frame::{Ends, Kind, LONGEST_FRAME, Reader, begin};
 use super::hello::{Hello, Identity, put_hello, read_hello};
-use super::lanes::{Class, Item, NotOffered, Room};
+use super::lanes::{Class, Item, NotOffered, Room, Size};
 use super::refusal::{Difference, Refusal};
 
 /// How long nobody dials after a refusal.
@@ -201,11 +201,20 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// The room that the last waiting message of a sender needs.
-    pub(crate) fn needed_by(&self, sender: u64) -> Room {
+    /// Returns whether a message of this size has room, or no connection is up. If it has none, `Effect::Room` follows,
+    /// or the down.
+    pub(crate) fn has_room_for(&mut self, size: Size) -> bool {
+        match &mut self.state {
+            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room_for(size),
+            _ => true,
+        }
+    }
+
+    /// The size of the last waiting message of a sender.
+    pub(crate) fn needed_by(&self, sender: u64) -> Size {
         match &self.state {
             State::Connected(connection) => connection.lanes.needed_by(sender),
-            _ => Room::Small,
+            _ => Size::Small,
         }
     }
 
@@ -262,9 +271,8 @@ impl<T: Clone> Peer<T> {
             }
             State::Connected(connection) => {
                 let has_frame = connection.next_frame(now, frame);
-                if connection.lanes.take_room() {
-                    effects.push(Effect::Room);
-                }
+                let has_room = |size: &Size| connection.lanes.take_room(*size);
+                effects.extend(Size::BOTH.into_iter().filter(has_room).map(Effect::Room));
                 has_frame
             }
             _ => false,

@@ -28,6 +28,6 @@ pub use effect::DownReason;
 pub(crate) use effect::{Effect, Payload};
 pub(crate) use frame::ITEM_LIMIT;
 pub(crate) use hello::{Identity, MOST_VOTERS, PROTOCOL, spoken};
-pub(crate) use lanes::{Class, Item, NotOffered, Room};
+pub(crate) use lanes::{Class, Item, NotOffered, Room, Size};
 pub(crate) use machine::Peer;
 pub(crate) use refusal::{Difference, Refusal};

@@ -179,7 +179,7 @@ impl Node {
                 self.told.push(token);
                 self.told_order.push(token);
             }
-            Effect::Room => self.rooms += 1,
+            Effect::Room(_) => self.rooms += 1,
         }
         effects
     }

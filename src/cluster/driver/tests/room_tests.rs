@@ -9,10 +9,11 @@ pub(super) struct Text(usize, u64, String);
 
 crate::remote!(Text, "test::Text", 1);
 
-/// Sends texts of 1 kB until it is told to stop.
+/// Sends texts until it is told to stop.
 struct Sender {
     to: Address<Text>,
     me: usize,
+    size: usize,
     sent: Arc<Vec<AtomicU64>>,
     is_stopped: Arc<AtomicBool>,
 }
@@ -26,7 +27,7 @@ impl Process for Sender {
             return Ok(Step::Done(()));
         }
         let number = self.sent[self.me].fetch_add(1, Relaxed);
-        out.send(self.to, Text(self.me, number, "x".repeat(SIZE)));
+        out.send(self.to, Text(self.me, number, "x".repeat(self.size)));
         Ok(Step::Continue)
     }
 }
@@ -53,39 +54,121 @@ impl Process for Reader {
     }
 }
 
+/// A reader at the other node, which stands still, and senders to it.
+struct Senders {
+    world: World,
+    far: Address<Text>,
+    taken: Arc<Mutex<Vec<u64>>>,
+    sent: Arc<Vec<AtomicU64>>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+impl Senders {
+    fn new(count: usize) -> Senders {
+        let mut world = world();
+        let taken = Arc::new(Mutex::new(vec![0; count]));
+        let reader = world.ends[1].side.runtime.spawn(Reader(taken.clone())).unwrap();
+        let far = world.far(reader.address());
+        let sent = Arc::new((0..count).map(|_| AtomicU64::new(0)).collect());
+        world.ends[1].is_stopped = true;
+        Senders { world, far, taken, sent, is_stopped: Arc::default() }
+    }
+
+    fn spawn(&self, me: usize, size: usize) {
+        let (to, sent, is_stopped) = (self.far, self.sent.clone(), self.is_stopped.clone());
+        self.world.ends[0].side.runtime.spawn(Sender { to, me, size, sent, is_stopped }).unwrap();
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.sent.iter().map(|sent| sent.load(Relaxed)).collect()
+    }
+
+    /// Stops the senders. The reader has taken everything.
+    fn stop(&mut self) {
+        self.is_stopped.store(true, Relaxed);
+        self.world.run();
+        assert_eq!(*lock(&self.taken), self.counts());
+        assert!(self.world.ends[0].side.graves().is_empty());
+    }
+}
+
 #[test]
 fn a_thousand_senders_to_a_node_that_stands_still_cost_little_and_go_on() {
-    let mut world = world();
-    let taken = Arc::new(Mutex::new(vec![0; SENDERS]));
-    let reader = world.ends[1].side.runtime.spawn(Reader(taken.clone())).unwrap();
-    let far = world.far(reader.address());
-    let sent: Arc<Vec<AtomicU64>> = Arc::new((0..SENDERS).map(|_| AtomicU64::new(0)).collect());
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    world.ends[1].is_stopped = true;
-    for me in 0..SENDERS {
-        let (sent, is_stopped) = (sent.clone(), is_stopped.clone());
-        world.ends[0].side.runtime.spawn(Sender { to: far, me, sent, is_stopped }).unwrap();
-    }
-    let counts = |sent: &[AtomicU64]| sent.iter().map(|sent| sent.load(Relaxed)).collect::<Vec<u64>>();
-    let total = |sent: &[AtomicU64]| counts(sent).iter().sum::<u64>() as usize;
+    let mut all = Senders::new(SENDERS);
+    (0..SENDERS).for_each(|me| all.spawn(me, SIZE));
     // It comes to rest, because all senders are held.
-    world.run();
-    let before = counts(&sent);
-    let bytes = total(&sent) * SIZE;
+    all.world.run();
+    let before = all.counts();
+    let bytes = before.iter().sum::<u64>() as usize * SIZE;
     assert!((8 << 20..(16 << 20) + SENDERS * SIZE).contains(&bytes), "{bytes} bytes wait");
     for _ in 0..10 {
-        world.run();
+        all.world.run();
     }
-    assert_eq!(counts(&sent), before, "they rest");
-    world.ends[1].is_stopped = false;
-    let begins = world.clock.clock().now();
+    assert_eq!(all.counts(), before, "they rest");
+    all.world.ends[1].is_stopped = false;
+    let begins = all.world.clock.clock().now();
     until("all have gone on", || {
-        world.turn(&mut || true);
-        counts(&sent).iter().zip(&before).all(|(now, before)| now > before)
+        all.world.turn(&mut || true);
+        all.counts().iter().zip(&before).all(|(now, before)| now > before)
     });
-    assert_eq!(world.clock.clock().now(), begins, "at once, by the clock");
-    is_stopped.store(true, Relaxed);
-    world.run();
-    assert_eq!(*lock(&taken), counts(&sent));
-    assert!(world.ends[0].side.graves().is_empty());
+    assert_eq!(all.world.clock.clock().now(), begins, "at once, by the clock");
+    all.stop();
+}
+
+/// 45 MiB of large messages wait, more than those of a size that is not known may.
+#[test]
+fn senders_of_small_messages_do_not_wait_until_large_ones_are_sent() {
+    let mut all = Senders::new(3);
+    for me in [1, 2] {
+        all.spawn(me, 15 << 20);
+        all.world.run();
+    }
+    assert_eq!(all.counts(), [0, 2, 1]);
+    all.spawn(0, SIZE);
+    all.world.run();
+    let before = all.counts();
+    assert_eq!(before[1..], [2, 1]);
+    all.world.ends[1].is_stopped = false;
+    until("it has gone on", || {
+        all.world.turn(&mut || true);
+        all.counts()[0] > before[0]
+    });
+    assert_eq!(lock(&all.taken)[1..], [0, 0], "no large message has arrived before");
+    all.stop();
+}
+
+/// The thread that takes frames may be in a decoder when there is room again.
+#[test]
+fn processes_go_on_though_others_fill_the_room_before_they_are_told() {
+    let mut all = Senders::new(2);
+    all.spawn(0, SIZE);
+    all.world.run();
+    let before = all.counts();
+    all.world.ends[1].is_stopped = false;
+    let World { ends: [here, there], .. } = &mut all.world;
+    let will_tell = |here: &End| {
+        let effects = &lock(&here.driver.machine).effects;
+        effects.iter().flat_map(|(effects, _)| effects).any(|effect| matches!(effect, Effect::Room(_)))
+    };
+    let mut frame = Vec::new();
+    until("there is room again", || {
+        here.on_the_way.drain(..).for_each(|frame| there.driver.arrived(frame));
+        while there.driver.turn_in(&mut there.inward) {}
+        while there.turns_out(&mut frame) {
+            here.driver.arrived(frame.clone());
+            here.driver.turn_in(&mut here.inward);
+        }
+        while !will_tell(here) && here.turns_out(&mut frame) {
+            here.on_the_way.push_back(frame.clone());
+        }
+        will_tell(here)
+    });
+    let text = || Text(1, all.sent[1].load(Relaxed), "x".repeat(SIZE));
+    while here.side.runtime.send(all.far, text()).is_ok() {
+        all.sent[1].fetch_add(1, Relaxed);
+    }
+    here.driver.turn_in(&mut here.inward);
+    until("its step is over", || here.side.runtime.is_idle());
+    assert!(all.counts()[0] > before[0]);
+    all.stop();
 }
