@@ -1,5 +1,6 @@
 //! Many nodes over TCP of this machine, and a program with an older version of the protocol.
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::process::{Command, Stdio};
 
@@ -16,9 +17,9 @@ use crate::wait::until;
 const NODES: usize = 32;
 
 /// The number of frames that were sent to each peer of each node.
-fn frames(members: &[Member]) -> Vec<u64> {
-    let peers = members.iter().flat_map(|member| member.cluster.stats().peers);
-    peers.map(|peer| peer.frames_sent).collect()
+fn frames(members: &[Member]) -> BTreeMap<(usize, String), u64> {
+    let peers = members.iter().map(|member| member.cluster.stats().peers).enumerate();
+    peers.flat_map(|(at, peers)| peers.into_iter().map(move |peer| ((at, peer.name), peer.frames_sent))).collect()
 }
 
 /// The processor time of this program so far, where the system says so.
@@ -46,7 +47,10 @@ fn many_nodes_over_tcp_form_a_mesh_and_send_only_heartbeats_at_rest() {
     until("each node sees all others", || members.iter().all(|member| member.cluster.nodes().len() == count - 1));
     println!("{count} nodes are a mesh after {:?}", clock.now().saturating_duration_since(begins));
     let (begins, before, processor) = (clock.now(), frames(&members), processor_time());
-    let grown = || -> Vec<u64> { frames(&members).iter().zip(&before).map(|(now, before)| now - before).collect() };
+    let grown = || -> Vec<u64> {
+        let now = frames(&members);
+        before.iter().map(|(pair, before)| now.get(pair).map_or(0, |now| now.saturating_sub(*before))).collect()
+    };
     until("all have sent heartbeats", || grown().iter().all(|grown| *grown >= beats));
     let (most, time) = (*grown().iter().max().unwrap(), clock.now().saturating_duration_since(begins));
     // Four more are allowed, for the last acknowledgements of the start.
