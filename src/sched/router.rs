@@ -27,6 +27,7 @@ impl PollRequests for Road {
     }
 }
 
+#[cfg(feature = "durable")]
 impl Road {
     /// As `request_poll`, also if the process is held for a node without room.
     pub(crate) fn poll_even_if_held(&self, pid: Pid) {

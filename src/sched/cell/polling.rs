@@ -21,6 +21,7 @@ impl Cell {
     }
 
     /// As `request_poll`, also if the process is held. Then it is held no longer.
+    #[cfg(feature = "durable")]
     pub(crate) fn poll_even_if_held(&self, pid: Pid) -> Option<Ready> {
         if let Some(body) = self.request_poll(pid) {
             return Some(body);
