@@ -421,6 +421,10 @@ impl<P: Durable> Machine for DurableMachine<P> {
         self.resident.has_calls() || matches!(self.stage, Stage::Ended | Stage::Leaving) && self.may_go()
     }
 
+    fn passes_hold(&self) -> bool {
+        self.resident.passes_hold()
+    }
+
     fn held(&self) -> usize {
         self.typed.held()
     }

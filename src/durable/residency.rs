@@ -286,16 +286,14 @@ pub(super) enum Call {
     OnDisk = 128,
 }
 
-impl Call {
-    /// Whether a process that is held for a node without room looks at it at once. The end of a process does not wait
-    /// for a node, and neither do its rewind and its leave.
-    fn passes_hold(self) -> bool {
-        match self {
-            Call::Leave | Call::Terminate | Call::Repair | Call::Sleep | Call::Exits | Call::Outside => true,
-            Call::Retry | Call::Released | Call::Room | Call::OnDisk => false,
-        }
-    }
-}
+/// The calls at which a process that is held for a node without room looks at once. The end of a process does not wait
+/// for a node, and neither do its rewind and its leave.
+const PASS_HOLD: usize = Call::Leave as usize
+    | Call::Terminate as usize
+    | Call::Repair as usize
+    | Call::Sleep as usize
+    | Call::Exits as usize
+    | Call::Outside as usize;
 
 impl Resident {
     pub(super) fn new(
@@ -336,12 +334,17 @@ impl Resident {
     pub(super) fn call(&self, road: &Road, call: Call) {
         self.note(call);
         if let Some(local) = self.local.get() {
-            if call.passes_hold() { road.poll_even_if_held(*local) } else { road.request_poll(*local) }
+            if call as usize & PASS_HOLD != 0 { road.poll_even_if_held(*local) } else { road.request_poll(*local) }
         }
     }
 
     pub(super) fn is_called(&self, call: Call) -> bool {
         self.calls.load(Ordering::Acquire) & call as usize != 0
+    }
+
+    /// Whether a call has come for which the process is not held.
+    pub(super) fn passes_hold(&self) -> bool {
+        self.calls.load(Ordering::Acquire) & PASS_HOLD != 0
     }
 
     /// Whether a call needs a step.

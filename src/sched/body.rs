@@ -335,13 +335,17 @@ pub(crate) trait Machine: Any + Send {
 
     /// Puts yields that earlier steps have left with the machine into `out`, if they are to be performed now. Returns
     /// whether there are any. Called when a turn begins and a poll was requested.
-    fn release(&mut self, out: &mut StepOutput) -> bool {
-        let _ = out;
+    fn release(&mut self, _: &mut StepOutput) -> bool {
         false
     }
 
     /// Whether a step is due although nothing has come. Asked when a turn begins and a poll was requested.
     fn is_due(&self) -> bool {
+        false
+    }
+
+    /// Whether a call has come for which the process is not held. Asked under the lock of the cell.
+    fn passes_hold(&self) -> bool {
         false
     }
 
@@ -373,9 +377,7 @@ pub(crate) trait Machine: Any + Send {
 
     /// For a process that leaves memory: takes the messages out of its inbox that stay elsewhere, and are no dead
     /// letters.
-    fn keep_stored(&mut self, inbox: &mut dyn AnyMailbox) {
-        let _ = inbox;
-    }
+    fn keep_stored(&mut self, _: &mut dyn AnyMailbox) {}
 
     /// Takes the waiting events out.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;

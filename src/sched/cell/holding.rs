@@ -91,7 +91,8 @@ impl Inner {
     #[cold]
     pub(super) fn hold_body(&mut self, mut body: Ready, stepped: Stepped) -> Option<Ready> {
         self.stamp &= !HELD;
-        let is_left = stepped.signals && body.machine.mailbox().has_control();
+        // A call that has come while the body was out was noted before its caller had the lock of the cell.
+        let is_left = body.machine.passes_hold() || stepped.signals && body.machine.mailbox().has_control();
         if is_left || self.body.inbox().is_some_and(|(inbox, _)| inbox.has_control()) {
             return Some(body);
         }
