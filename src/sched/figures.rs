@@ -374,6 +374,9 @@ impl Figures {
                 self.count_all(kind, &mut out.counted);
             }
             out.sample_waits();
+        } else {
+            // Here, so that the end of a process need not look.
+            out.counted.clear();
         }
     }
 

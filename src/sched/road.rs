@@ -22,7 +22,7 @@ use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering}
 use crate::process::propagation::Propagator;
 use crate::process::step_activity::Sight;
 use crate::process::{DeadLetter, Observer, Pid, StepActivity};
-use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped};
+use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped, Verdict};
 use crate::sched::mailbox::AnyMailbox;
 
 /// The state that workers, senders and the shutdown share.
@@ -361,6 +361,9 @@ pub(crate) fn count_step<H: Executor>(executor: &H, body: &Ready, out: &mut Step
     executor.count(|counters| &counters.stepped, u64::from(stepped.messages()));
     if let Some(figures) = &executor.counters().figures {
         figures.stepped(None, body.machine.kind(), out, stepped);
+    } else if stepped.verdict == Verdict::Broken {
+        // The driver of a test has counts without figures.
+        out.counted.clear();
     }
 }
 
