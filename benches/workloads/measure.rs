@@ -46,6 +46,8 @@ pub(crate) enum Beside {
     Metrics,
     /// Traces: each message is within one, and the propagator does nothing.
     Traces,
+    /// Traces with spans of `tracing`.
+    Spans,
     /// A store of durable processes, which is open.
     Store,
     /// A connection to another node, in this program.
@@ -56,7 +58,8 @@ impl Beside {
     /// The option of the command line.
     pub(crate) fn option(self) -> Option<&'static str> {
         match self {
-            Beside::Nothing => None,
+            // A workload has spans by itself.
+            Beside::Nothing | Beside::Spans => None,
             Beside::Metrics => Some("--metrics"),
             Beside::Traces => Some("--traces"),
             Beside::Store => Some("--store"),

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use procession::observe::{DeadLetter, MetricsOptions, Propagator, StepEnd, StepSpan, TraceContext, TracedStep};
+use procession::observe::{
+    DeadLetter, MetricsOptions, Propagator, SpanPropagator, StepEnd, StepSpan, TraceContext, TracedStep,
+};
 use procession::{Exit, Handle, Process, Runtime};
 
 use super::measure::{Beside, Outcome, PATIENCE, Setting, check};
@@ -16,6 +18,7 @@ impl Setting {
             Beside::Nothing => Ok(builder.start()?),
             Beside::Metrics => Ok(builder.metrics(MetricsOptions::new()).start()?),
             Beside::Traces => Ok(builder.propagate(Nothing).start()?),
+            Beside::Spans => Ok(builder.propagate(SpanPropagator).start()?),
             #[cfg(feature = "durable")]
             Beside::Store => {
                 use procession::durable::Store;

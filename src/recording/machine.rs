@@ -360,6 +360,22 @@ impl<P: Process> Machine for RecordedMachine<P> {
         recorded.step(&mut self.typed, (head, out), run, |stepped, _| kind_of(stepped.verdict))
     }
 
+    fn release(&mut self, out: &mut StepOutput) -> bool {
+        self.typed.release(out)
+    }
+
+    fn is_due(&self) -> bool {
+        self.typed.is_due()
+    }
+
+    fn passes_hold(&self) -> bool {
+        self.typed.passes_hold()
+    }
+
+    fn keep_stored(&mut self, inbox: &mut dyn AnyMailbox) {
+        self.typed.keep_stored(inbox);
+    }
+
     fn keeps_unseen(&self) -> bool {
         self.typed.keeps_unseen()
     }

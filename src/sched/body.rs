@@ -335,19 +335,13 @@ pub(crate) trait Machine: Any + Send {
 
     /// Puts yields that earlier steps have left with the machine into `out`, if they are to be performed now. Returns
     /// whether there are any. Called when a turn begins and a poll was requested.
-    fn release(&mut self, _: &mut StepOutput) -> bool {
-        false
-    }
+    fn release(&mut self, out: &mut StepOutput) -> bool;
 
     /// Whether a step is due although nothing has come. Asked when a turn begins and a poll was requested.
-    fn is_due(&self) -> bool {
-        false
-    }
+    fn is_due(&self) -> bool;
 
     /// Whether a call has come for which the process is not held. Asked under the lock of the cell.
-    fn passes_hold(&self) -> bool {
-        false
-    }
+    fn passes_hold(&self) -> bool;
 
     /// The number of messages that it was given and that no step has taken.
     fn held(&self) -> usize;
@@ -377,7 +371,7 @@ pub(crate) trait Machine: Any + Send {
 
     /// For a process that leaves memory: takes the messages out of its inbox that stay elsewhere, and are no dead
     /// letters.
-    fn keep_stored(&mut self, _: &mut dyn AnyMailbox) {}
+    fn keep_stored(&mut self, inbox: &mut dyn AnyMailbox);
 
     /// Takes the waiting events out.
     fn take_mailbox(&mut self) -> Box<dyn AnyMailbox>;

@@ -340,6 +340,21 @@ impl<P: Process> Machine for Typed<P> {
         Stepped { verdict, unseen, signals, taken: taken.messages() }
     }
 
+    // Only a durable process leaves something with its machine.
+    fn release(&mut self, _: &mut StepOutput) -> bool {
+        false
+    }
+
+    fn is_due(&self) -> bool {
+        false
+    }
+
+    fn passes_hold(&self) -> bool {
+        false
+    }
+
+    fn keep_stored(&mut self, _: &mut dyn AnyMailbox) {}
+
     fn held(&self) -> usize {
         let kept = self.rare.as_ref().and_then(|rare| rare.kept.as_ref());
         kept.map_or(0, |kept| kept.older.len()) + self.mailbox.messages.len()

@@ -178,6 +178,10 @@ impl Machine for Traced {
         self.inner.machine.is_due()
     }
 
+    fn passes_hold(&self) -> bool {
+        self.inner.machine.passes_hold()
+    }
+
     fn held(&self) -> usize {
         self.inner.machine.held()
     }

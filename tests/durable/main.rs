@@ -43,6 +43,7 @@ mod sleeping;
 mod tracing;
 mod traced_mail;
 mod traced_commands;
+mod traced_questions;
 mod memory_faults;
 mod operating;
 mod outside_links;

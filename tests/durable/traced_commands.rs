@@ -47,6 +47,8 @@ static FAILS: AtomicBool = AtomicBool::new(false);
 struct Clerk {
     answers: u64,
     may_fail: bool,
+    /// Whether no step takes an answer.
+    always_fails: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,7 +77,7 @@ impl Process for Clerk {
                 Event::Message(Order::Run) => drop(out.run(Clerk::default())),
                 Event::Message(Order::Over) => return Ok(Step::Done(())),
                 Event::Message(Order::Look(reply)) => out.reply(reply, self.answers),
-                Event::Completed(_) if self.may_fail && FAILS.load(Ordering::SeqCst) => {
+                Event::Completed(_) if self.always_fails || self.may_fail && FAILS.load(Ordering::SeqCst) => {
                     return Err("no answer is taken".into());
                 }
                 Event::Completed(_) => self.answers += 1,
@@ -314,12 +316,40 @@ mod in_files {
         clock.advance(HOUR);
         answer_of(&traces, set, clerk);
         until("all have fired", || answers(&runtime, clerk) == 3);
+        end((store, runtime));
+        assert_eq!(stored(&place), [[0; 0]; 0], "it has gone with the answer");
+        let (store, runtime) = run(Some(&traces));
         stepped_in(&store, &traces, (clerk, Order::SetTimer));
         stepped_in(&store, &traces, (clerk, Order::Over));
         until("it has ended", || !runtime.is_alive(clerk));
         end((store, runtime));
         assert_eq!(stored(&place), [[0; 0]; 0], "nothing is left of an ended process");
         until("all contexts are gone", || traces.contexts() == 0);
+    }
+
+    #[test]
+    fn an_answer_that_an_operator_skips_leaves_no_trace_behind() {
+        let (place, traces, calls, clock) = (Directory::new(), Traces::new(), Calls::default(), ManualClock::new());
+        let (store, runtime) = open(SqliteJournal::new(place.path()), (Some(&traces), &calls), &clock);
+        let clerk = begin_as(&store, Clerk { always_fails: true, ..Clerk::default() });
+        let set = stepped_in(&store, &traces, (clerk, Order::SetTimer));
+        answers(&runtime, clerk);
+        clock.advance(HOUR);
+        until("it is parked", || {
+            clock.advance(Duration::from_secs(1));
+            !store.list(&Query::all().parked()).unwrap().is_empty()
+        });
+        let attempts = traces.children(set);
+        assert!(
+            attempts.len() > 1 && attempts.iter().all(|span| span.end.contains("no answer is taken")),
+            "{attempts:?}"
+        );
+        store.skip(clerk.pid()).unwrap();
+        assert_eq!(answers(&runtime, clerk), 0);
+        until("no context is in memory", || traces.contexts() == 0);
+        end((store, runtime));
+        assert_eq!(stored(&place), [[0; 0]; 0]);
+        assert_eq!(traces.children(set).len(), attempts.len());
     }
 
     /// Each message is in a trace whose context has so many bytes.

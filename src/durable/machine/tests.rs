@@ -35,6 +35,8 @@ struct Asked {
     core: Weak<Core>,
     pid: Pid,
     asked: Arc<AtomicUsize>,
+    /// Whether a call has come for which the process is not held.
+    is_called: bool,
 }
 
 impl Machine for Asked {
@@ -45,6 +47,18 @@ impl Machine for Asked {
             core.road.request_poll(self.pid);
         }
         false
+    }
+
+    fn passes_hold(&self) -> bool {
+        self.is_called
+    }
+
+    fn is_due(&self) -> bool {
+        self.typed.is_due()
+    }
+
+    fn keep_stored(&mut self, inbox: &mut dyn AnyMailbox) {
+        self.typed.keep_stored(inbox);
     }
 
     fn kind(&self) -> &'static Kind {
@@ -146,7 +160,7 @@ fn a_release_after_the_look_for_it_is_looked_for_again() {
     let core = runtime.core();
     let (pid, asked) = (core.vacancy().unwrap(), Arc::new(AtomicUsize::new(0)));
     let Body { head, machine } = *new_body(Idler, pid, None, None);
-    let machine = Asked { typed: machine, core: Arc::downgrade(core), pid, asked: asked.clone() };
+    let machine = Asked { typed: machine, core: Arc::downgrade(core), pid, asked: asked.clone(), is_called: false };
     let body = core.install_body((Box::new(Body { head, machine }), 0));
     core.began_body(body.unwrap_or_else(|_| panic!("it is installed")));
     runtime.wait_idle().unwrap();
@@ -156,4 +170,25 @@ fn a_release_after_the_look_for_it_is_looked_for_again() {
     assert_eq!(asked.load(Ordering::SeqCst), 2);
     runtime.terminate(pid).unwrap();
     drop(runtime.shutdown(std::time::Duration::MAX).unwrap());
+}
+
+/// The call comes while the process is in the step after which it is to be held. So nobody takes it out again.
+#[cfg(feature = "cluster")]
+#[test]
+fn a_call_in_the_step_before_a_hold_is_not_held_up() {
+    use crate::sched::body::Verdict;
+    use crate::sched::cell::{Birth, Cell, Settled};
+
+    for is_called in [false, true] {
+        let pid = Pid::FIRST;
+        let Body { head, machine } = *new_body(Idler, pid, None, None);
+        let machine = Asked { typed: machine, core: Weak::new(), pid, asked: Arc::default(), is_called };
+        let cell = Cell::new();
+        assert!(cell.install(1, machine.kind(), Birth::default(), 0, || false));
+        cell.hold_after_step(pid);
+        assert!(cell.poll_even_if_held(pid).is_none(), "it is in its step");
+        let stepped = Stepped { verdict: Verdict::Continue, unseen: false, signals: false, taken: 0 };
+        let goes_on = matches!(cell.settle(Box::new(Body { head, machine }), stepped), Settled::Again(_));
+        assert_eq!(goes_on, is_called);
+    }
 }
