@@ -1,5 +1,6 @@
 //! The programs that this one starts. All of them have ended when it ends, also after Ctrl-C.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -32,12 +33,21 @@ pub(crate) struct Keeper {
     news: Receiver<News>,
     teller: Sender<News>,
     programs: u64,
+    /// What programs have said while another one was heard.
+    said: HashMap<u64, VecDeque<Option<String>>>,
 }
 
 /// A program, which ends when this is dropped.
 pub(crate) struct Program {
     child: Child,
     number: u64,
+}
+
+impl Program {
+    /// Its number in the system.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Program {
@@ -55,7 +65,7 @@ impl Keeper {
         let interrupted = teller.clone();
         // If the receiver is gone, the program is about to end.
         ctrlc::set_handler(move || drop(interrupted.send(News::Interrupt)))?;
-        Ok(Keeper { news, teller, programs: 0 })
+        Ok(Keeper { news, teller, programs: 0, said: HashMap::new() })
     }
 
     /// Starts a program. Its input ends when this program does.
@@ -75,18 +85,24 @@ impl Keeper {
 
     /// The next line of a program.
     pub(crate) fn line(&mut self, program: &Program, limit: Duration) -> Outcome<String> {
+        self.heard(program, limit)?.ok_or_else(|| format!("it said nothing in {limit:?}").into())
+    }
+
+    /// The next line of a program, if it says one in this time.
+    pub(crate) fn heard(&mut self, program: &Program, limit: Duration) -> Outcome<Option<String>> {
         let begun = Instant::now();
-        loop {
+        let said = loop {
+            if let Some(said) = self.said.get_mut(&program.number).and_then(VecDeque::pop_front) {
+                break said;
+            }
             match self.news.recv_timeout(limit.saturating_sub(begun.elapsed())) {
-                Ok(News::Line(number, line)) if number == program.number => {
-                    return line.ok_or_else(|| "it has ended without a result".into());
-                }
-                Ok(News::Line(..)) => {}
+                Ok(News::Line(number, line)) => self.said.entry(number).or_default().push_back(line),
                 Ok(News::Interrupt) => return Err(Interrupted.into()),
-                Err(RecvTimeoutError::Timeout) => return Err(format!("it said nothing in {limit:?}").into()),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => return Err("it cannot be heard any more".into()),
             }
-        }
+        };
+        said.map(Some).ok_or_else(|| "it has ended without a result".into())
     }
 }
 

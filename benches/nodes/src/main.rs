@@ -8,6 +8,7 @@
 
 #[path = "../../../examples/arguments/mod.rs"]
 mod arguments;
+mod bounds;
 mod child;
 mod idle;
 mod load;
@@ -35,6 +36,7 @@ Runs pairs of programs that send messages to each other over TCP on this machine
               (procession, erlang, ractor, kameo; the last two as far as they were built)
   --rounds N  rounds, 1 to 1000; without it 5, or 1 with --smoke
   --idle      also the cost of an idle peer
+  --bounds    instead, what our nodes promise in times and rates; it takes about two and a half minutes
   --smoke     small counts, to see that everything works
   --json      a line of JSON for each measurement, instead of the table
   --help      this
@@ -54,25 +56,31 @@ const INTERRUPTED: u8 = 130;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 const IDLE_SMOKE: Duration = Duration::from_millis(200);
 
+/// How long the long ones of the promised times and rates are measured.
+const BOUNDS_TIME: Duration = Duration::from_secs(60);
+const BOUNDS_SMOKE: Duration = Duration::from_secs(1);
+
 enum Asked {
     Rounds(Options),
     /// The parts of this program that it starts by itself.
     Serve(Peer, u16),
     Measure(Peer, String, Counts),
     Idle(String, String, (u16, u16), Duration),
+    Bound(String, String, (u16, u16), Duration),
 }
 
 struct Options {
     peers: Vec<Peer>,
     rounds: u64,
     is_idle: bool,
+    is_bounds: bool,
     is_smoke: bool,
     is_json: bool,
 }
 
 fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
     let (mut peers, mut rounds) = (Vec::new(), None);
-    let (mut is_idle, mut is_smoke, mut is_json) = (false, false, false);
+    let (mut is_idle, mut is_bounds, mut is_smoke, mut is_json) = (false, false, false, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
@@ -80,8 +88,12 @@ fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
             Long("rounds") => rounds = Some(arguments::number(parser, "--rounds", 1..=1_000)?),
             // The idle nodes that this program starts have further values.
             Long("idle") => match parser.optional_value() {
-                Some(kind) => return idle_node(parser, kind.string()?).map(Some),
+                Some(kind) => return own_node(parser, kind.string()?, Asked::Idle).map(Some),
                 None => is_idle = true,
+            },
+            Long("bounds") => match parser.optional_value() {
+                Some(role) => return own_node(parser, role.string()?, Asked::Bound).map(Some),
+                None => is_bounds = true,
             },
             Long("smoke") => is_smoke = true,
             Long("json") => is_json = true,
@@ -101,13 +113,16 @@ fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
         peers = peers::all();
     }
     let rounds = rounds.unwrap_or(if is_smoke { 1 } else { 5 });
-    Ok(Some(Asked::Rounds(Options { peers, rounds, is_idle, is_smoke, is_json })))
+    Ok(Some(Asked::Rounds(Options { peers, rounds, is_idle, is_bounds, is_smoke, is_json })))
 }
 
-fn idle_node(parser: &mut Parser, kind: String) -> Result<Asked, lexopt::Error> {
+/// A node that this program starts by itself: its kind, its name, its ports and a time.
+type OwnNode = fn(String, String, (u16, u16), Duration) -> Asked;
+
+fn own_node(parser: &mut Parser, kind: String, node: OwnNode) -> Result<Asked, lexopt::Error> {
     let name = parser.value()?.string()?;
     let ports = (parser.value()?.parse()?, parser.value()?.parse()?);
-    Ok(Asked::Idle(kind, name, ports, Duration::from_millis(parser.value()?.parse()?)))
+    Ok(node(kind, name, ports, Duration::from_millis(parser.value()?.parse()?)))
 }
 
 fn peer(name: &str) -> Result<Peer, String> {
@@ -119,6 +134,7 @@ fn peer(name: &str) -> Result<Peer, String> {
 
 fn run(asked: Asked) -> Outcome<ExitCode> {
     match asked {
+        Asked::Rounds(options) if options.is_bounds => return bounded(&options),
         Asked::Rounds(options) => return all(options),
         Asked::Serve(peer, port) => peer.serve(port)?,
         Asked::Measure(peer, address, counts) => {
@@ -129,13 +145,33 @@ fn run(asked: Asked) -> Outcome<ExitCode> {
             // The other node is measured as long.
             peers::until_the_end("")?;
         }
+        Asked::Bound(role, name, ports, time) => bounds::node(&role, &name, ports, time)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures what our nodes promise, and prints the report.
+fn bounded(options: &Options) -> Outcome<ExitCode> {
+    let before = load();
+    let time = if options.is_smoke { BOUNDS_SMOKE } else { BOUNDS_TIME };
+    let measured = match bounds::all(&mut Keeper::new()?, time) {
+        Ok(measured) => measured,
+        Err(problem) if problem.is::<Interrupted>() => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(problem) => return Err(problem),
+    };
+    if options.is_json {
+        measured.iter().try_for_each(|bound| Outcome::Ok(println!("{}", serde_json::to_string(bound)?)))?;
+    } else {
+        println!("Load before: {before}; after: {}.\n\n| statement | what | measured | bar | |", load());
+        println!("|---|---|---|---|---|");
+        measured.iter().for_each(|bound| println!("{}", bound.row()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs all rounds, and prints the report.
 fn all(options: Options) -> Outcome<ExitCode> {
-    let Options { mut peers, rounds, is_idle, is_smoke, is_json } = options;
+    let Options { mut peers, rounds, is_idle, is_smoke, is_json, .. } = options;
     let mut keeper = Keeper::new()?;
     if peers.iter().any(Peer::is_erlang) {
         match erlang::prepare() {

@@ -12,7 +12,7 @@ use crate::load::{Counts, Measured, Outcome};
 use crate::peers::{Peer, erlang};
 
 /// After this time a node that has not started counts as hung.
-const START: Duration = Duration::from_secs(30);
+pub(crate) const START: Duration = Duration::from_secs(30);
 
 /// After this time a measurement counts as hung.
 const MEASUREMENT: Duration = Duration::from_secs(180);
@@ -100,14 +100,14 @@ pub(crate) fn idle(keeper: &mut Keeper, round: u64, time: Duration) -> Outcome<I
 }
 
 /// This program, with other arguments.
-fn own(arguments: &[&str]) -> Outcome<Command> {
+pub(crate) fn own(arguments: &[&str]) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments);
     Ok(command)
 }
 
 /// A port that nobody uses. Another program could take it before ours does, and then the run fails.
-fn free_port() -> Outcome<u16> {
+pub(crate) fn free_port() -> Outcome<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

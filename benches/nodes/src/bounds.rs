@@ -1,0 +1,353 @@
+//! What a cluster promises in times and rates, measured between programs of ours: how soon a mesh is there, how much two
+//! nodes step that flood each other, how long one that stands still holds up others, how soon its end is known, and that
+//! busy processors are no reason for a down. Unix only.
+
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use procession::cluster::{Cluster, NodeEvent, Security, Wire};
+use procession::spawn::Overflow;
+use procession::{Address, Event, Events, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult, remote};
+use serde::{Deserialize, Serialize};
+
+use crate::child::{Keeper, Program};
+use crate::load::{LIMIT, Outcome};
+use crate::rounds::{START, free_port, own};
+
+/// The option that starts these programs.
+pub(crate) const BOUNDS: &str = "--bounds";
+
+/// The roles of a node.
+const MESH: &str = "mesh";
+const FLOOD: &str = "flood";
+const ASKS: &str = "asks";
+const RESTS: &str = "rests";
+
+/// The nodes of the mesh.
+const NODES: usize = 6;
+
+/// The threads that keep the processors busy.
+const BUSY_THREADS: usize = 32;
+
+/// The stepped messages are counted for each of these.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// The longest question is told so often.
+const TOLD: Duration = Duration::from_millis(250);
+
+/// The texts that a step of the flood sends, and the most messages that wait.
+const SENT: usize = 100;
+const MAILBOX: usize = 1_000;
+
+/// A figure, and its bar in the contract.
+#[derive(Serialize)]
+pub(crate) struct Bound {
+    statement: u8,
+    what: &'static str,
+    value: f64,
+    unit: &'static str,
+    bar: f64,
+    is_met: bool,
+}
+
+impl Bound {
+    fn at_most(statement: u8, what: &'static str, (value, unit): (f64, &'static str), bar: f64) -> Bound {
+        Bound { statement, what, value, unit, bar, is_met: value <= bar }
+    }
+
+    fn at_least(statement: u8, what: &'static str, (value, unit): (f64, &'static str), bar: f64) -> Bound {
+        Bound { statement, what, value, unit, bar, is_met: value >= bar }
+    }
+
+    pub(crate) fn row(&self) -> String {
+        let Bound { statement, what, value, unit, bar, is_met } = self;
+        format!(
+            "| {statement} | {what} | {value:.0} {unit} | {bar} {unit} | {} |",
+            if *is_met { "met" } else { "missed" }
+        )
+    }
+}
+
+fn millis(time: Duration) -> (f64, &'static str) {
+    (time.as_secs_f64() * 1_000.0, "ms")
+}
+
+// The nodes.
+
+#[derive(Serialize, Deserialize)]
+enum Message {
+    /// Sends to this one, without end.
+    Flood(Address<Message>),
+    Text(String),
+    Echo(Reply<u64>),
+}
+
+remote!(Message, "nodes::Bounds", 1);
+
+/// Floods another one, and counts what it steps itself.
+struct Flooder {
+    to: Option<Address<Message>>,
+    stepped: Arc<AtomicU64>,
+    /// Pauses after each step that sends, so that it is a stream and no flood.
+    pause: Option<Duration>,
+}
+
+impl Process for Flooder {
+    type Message = Message;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Message>, out: &mut StepOutput) -> StepResult<()> {
+        let mut is_due = self.pause.is_none();
+        for event in events {
+            match event {
+                Event::Message(Message::Flood(to)) => (self.to, is_due) = (Some(to), true),
+                Event::Message(Message::Text(_)) => _ = self.stepped.fetch_add(1, Ordering::Relaxed),
+                Event::Message(Message::Echo(reply)) => out.reply(reply, 0),
+                Event::Completed(_) => is_due = true,
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        let Some(to) = self.to.filter(|_| is_due) else { return Ok(Step::Idle) };
+        (0..SENT).for_each(|_| out.send(to, Message::Text("x".repeat(200))));
+        match self.pause {
+            Some(pause) => {
+                out.after(pause);
+                Ok(Step::Idle)
+            }
+            None => Ok(Step::Continue),
+        }
+    }
+}
+
+fn say(line: &str) -> Outcome<()> {
+    println!("{line}");
+    Ok(std::io::stdout().flush()?)
+}
+
+/// Runs a node until its input ends.
+pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Duration) -> Outcome<()> {
+    let endpoint = |port: u16| format!("tcp/127.0.0.1:{port}");
+    let begun = Instant::now();
+    let runtime = Runtime::builder().workers(2).start()?;
+    let stepped = Arc::new(AtomicU64::new(0));
+    let pause = (role == ASKS).then_some(Duration::from_millis(1));
+    let flooder = Flooder { to: None, stepped: stepped.clone(), pause };
+    let options = SpawnOptions::new().mailbox(MAILBOX, Overflow::Refuse);
+    let flooder = runtime.spawn_with(flooder, options)?;
+    runtime.register("flooder", &flooder)?;
+    let mut builder = Cluster::named(name, Wire::new().message::<Message>());
+    builder = builder.listen(endpoint(listen)).security(Security::TrustedNetwork);
+    if join != 0 {
+        builder = builder.join(endpoint(join));
+    }
+    let cluster = builder.start(&runtime)?;
+    let find = |node: &str| -> Outcome<Address<Message>> {
+        cluster.wait_for(node, LIMIT)?;
+        Ok(cluster.whereis(node, "flooder", LIMIT).wait()?.typed())
+    };
+    // The input ends with the program that has started this one.
+    let (ends, end) = channel::<()>();
+    thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        drop(ends);
+    });
+    let is_over = |time: Duration| end.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+    match role {
+        MESH => {
+            let mut events = cluster.events();
+            while cluster.nodes().len() + 1 < NODES {
+                events.recv_timeout(LIMIT)?;
+            }
+            say(&format!("up {}", begun.elapsed().as_nanos()))?;
+        }
+        FLOOD => {
+            runtime.send(&flooder, Message::Flood(find(if name == "a" { "b" } else { "a" })?))?;
+            while stepped.load(Ordering::Relaxed) == 0 {
+                if is_over(WINDOW) {
+                    return Ok(());
+                }
+            }
+            let (begun, mut before, mut least) = (Instant::now(), stepped.load(Ordering::Relaxed), u64::MAX);
+            while begun.elapsed() < time {
+                if is_over(WINDOW) {
+                    return Ok(());
+                }
+                let now = stepped.load(Ordering::Relaxed);
+                least = least.min(now - before);
+                before = now;
+            }
+            say(&format!("least {least}"))?;
+        }
+        ASKS => {
+            let (still, other) = (find("b")?, find("c")?);
+            runtime.send(&flooder, Message::Flood(still))?;
+            let mut events = cluster.events();
+            thread::spawn(move || {
+                while let Ok(Some(event)) = events.recv() {
+                    if let NodeEvent::Down(node, reason) = event {
+                        let _ = say(&format!("down {} {reason:?}", node.name()));
+                    }
+                }
+            });
+            let mut count = 0;
+            loop {
+                let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+                while begun.elapsed() < TOLD {
+                    let asked = Instant::now();
+                    runtime.ask(other, Message::Echo, LIMIT).wait()?;
+                    longest = longest.max(asked.elapsed());
+                    count += 1;
+                }
+                say(&format!("longest {} of {count}", longest.as_nanos()))?;
+                if is_over(Duration::ZERO) {
+                    return Ok(());
+                }
+            }
+        }
+        RESTS => {
+            if join != 0 {
+                cluster.wait_for("a", LIMIT)?;
+                say("ready")?;
+            }
+            let mut events = cluster.events();
+            thread::spawn(move || {
+                while let Ok(Some(event)) = events.recv() {
+                    if let NodeEvent::Down(node, reason) = event {
+                        let _ = say(&format!("down {} {reason:?}", node.name()));
+                    }
+                }
+            });
+        }
+        _ => return Err(format!("there is no role {role:?}").into()),
+    }
+    let _ = end.recv();
+    Ok(())
+}
+
+// The program that starts them.
+
+/// Starts a node.
+fn start(keeper: &mut Keeper, (role, name): (&str, &str), ports: (u16, u16), time: Duration) -> Outcome<Program> {
+    let (option, time) = (format!("{BOUNDS}={role}"), time.as_millis().to_string());
+    keeper.start(own(&[&option, name, &ports.0.to_string(), &ports.1.to_string(), &time])?)
+}
+
+/// The rest of the next line of a program that begins with this word.
+fn told(keeper: &mut Keeper, program: &Program, word: &str, limit: Duration) -> Outcome<String> {
+    loop {
+        let line = keeper.line(program, limit)?;
+        if let Some(rest) = line.strip_prefix(word) {
+            return Ok(rest.trim().to_string());
+        }
+    }
+}
+
+fn nanos(text: &str) -> Outcome<Duration> {
+    Ok(Duration::from_nanos(text.split(' ').next().unwrap_or_default().parse()?))
+}
+
+/// The longest time that one of the nodes took until it saw all others. They know one node.
+fn mesh(keeper: &mut Keeper) -> Outcome<Bound> {
+    let seed = free_port()?;
+    let mut programs = vec![start(keeper, (MESH, "n0"), (seed, 0), LIMIT)?];
+    for number in 1..NODES {
+        programs.push(start(keeper, (MESH, &format!("n{number}")), (free_port()?, seed), LIMIT)?);
+    }
+    let mut longest = Duration::ZERO;
+    for program in &programs {
+        longest = longest.max(nanos(&told(keeper, program, "up", START)?)?);
+    }
+    Ok(Bound::at_most(2, "six programs that know one are a mesh", millis(longest), 2_000.0))
+}
+
+/// The fewest messages that one of two nodes stepped in a window, while they flooded each other.
+fn flood(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
+    let port = free_port()?;
+    let one = start(keeper, (FLOOD, "a"), (port, 0), time)?;
+    let other = start(keeper, (FLOOD, "b"), (free_port()?, port), time)?;
+    let mut least = u64::MAX;
+    for program in [&one, &other] {
+        least = least.min(told(keeper, program, "least", START + time)?.parse()?);
+    }
+    let figure = (least as f64, "messages");
+    Ok(Bound::at_least(21, "each of two nodes that flood each other steps in 100 ms", figure, 1_000.0))
+}
+
+/// Stops or kills a node while another one sends to it and asks a third one. Returns when its down was told, and the
+/// longest question meanwhile.
+fn fault(keeper: &mut Keeper, signal: &str) -> Outcome<(Duration, Duration)> {
+    let port = free_port()?;
+    let asks = start(keeper, (ASKS, "a"), (port, 0), LIMIT)?;
+    let still = start(keeper, (RESTS, "b"), (free_port()?, port), LIMIT)?;
+    let _third = start(keeper, (RESTS, "c"), (free_port()?, port), LIMIT)?;
+    for _ in 0..4 {
+        told(keeper, &asks, "longest", START)?;
+    }
+    let begun = Instant::now();
+    let status = Command::new("kill").args([signal, &still.id().to_string()]).status()?;
+    if !status.success() {
+        return Err(format!("`kill {signal}` ended with {status}").into());
+    }
+    let mut longest = Duration::ZERO;
+    let down = loop {
+        let line = keeper.line(&asks, START)?;
+        match line.split_once(' ') {
+            Some(("longest", time)) => longest = longest.max(nanos(time)?),
+            Some(("down", who)) if who.starts_with("b ") => break begun.elapsed(),
+            _ => return Err(format!("it said {line:?}").into()),
+        }
+    };
+    // The question that was open then is in the next one.
+    longest = longest.max(nanos(&told(keeper, &asks, "longest", START)?)?);
+    Ok((down, longest))
+}
+
+/// The downs of two idle nodes while many threads keep the processors busy.
+fn busy(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
+    let port = free_port()?;
+    let one = start(keeper, (RESTS, "a"), (port, 0), LIMIT)?;
+    let other = start(keeper, (RESTS, "b"), (free_port()?, port), LIMIT)?;
+    told(keeper, &other, "ready", START)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let spin = |is_over: Arc<AtomicBool>| {
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        })
+    };
+    let threads: Vec<_> = (0..BUSY_THREADS).map(|_| spin(is_over.clone())).collect();
+    let mut downs = 0;
+    let heard = (|| {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            downs += usize::from(keeper.heard(&one, time.saturating_sub(begun.elapsed()))?.is_some());
+        }
+        Outcome::Ok(())
+    })();
+    is_over.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+    heard?;
+    while keeper.heard(&other, TOLD)?.is_some() {
+        downs += 1;
+    }
+    Ok(Bound::at_most(45, "downs while 32 threads keep the processors busy", (downs as f64, "downs"), 0.0))
+}
+
+/// Measures all of them. The long ones take so much time.
+pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
+    let mut bounds = vec![mesh(keeper)?, flood(keeper, time)?];
+    let (down, longest) = fault(keeper, "-STOP")?;
+    bounds.push(Bound::at_most(22, "the longest question beside a node that stands still", millis(longest), 50.0));
+    bounds.push(Bound::at_most(45, "the down of a node that was stopped", millis(down), 2_000.0));
+    let (down, _) = fault(keeper, "-KILL")?;
+    bounds.push(Bound::at_most(45, "the down of a node that was killed", millis(down), 50.0));
+    bounds.push(busy(keeper, time)?);
+    Ok(bounds)
+}
