@@ -1,6 +1,6 @@
 //! Statement 14 of the simulation: seeds leave nothing behind.
 
-use procession::simulation::{Simulation, World};
+use procession::simulation::{Simulation, World, ensure};
 use procession::{BoxError, Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 
 use crate::programs::*;
@@ -59,6 +59,13 @@ fn seeds_leave_no_memory_thread_file_or_process_behind() {
         // A check notes the interleavings that it has seen. So there are many checks of some seeds each.
         let round = |from| Simulation::new(scenario).name("memory").seeds(from..from + 500).threads(1).check();
         let (before_all, files) = (held(), std::fs::read_dir(".").expect("it is readable").count());
+        let threads = entries("task");
+        let counts = move |world: &World| {
+            scenario(world)?;
+            let now = entries("task");
+            ensure(now <= threads, || format!("{now} threads, {threads} before")).map_err(BoxError::from)
+        };
+        Simulation::new(counts).name("threads").seeds(0..20).threads(1).check();
         (0..2).for_each(|number| round(number * 500));
         let before = resident_kib();
         (2..2 + seeds / 500).for_each(|number| round(number * 500));

@@ -15,13 +15,16 @@ fn an_invariant_sees_processes_messages_and_time_after_each_turn() {
     let counts = asked.clone();
     Simulation::new(move |world| {
         let runtime = world.start(Runtime::builder())?;
-        let counter = runtime.spawn_with(Counter::default(), procession::SpawnOptions::new().name("counter"))?;
+        let options = procession::SpawnOptions::new().name("counter").group("counters");
+        let counter = runtime.spawn_with(Counter::default(), options)?;
         let counts = counts.clone();
         world.invariant("all that was sent is somewhere", move |state| {
             counts.fetch_add(1, SeqCst);
             let messages = state.messages::<CounterMessage>();
             let waiting: u64 = messages.map(|one| if let CounterMessage::Add(n) = one.message { *n } else { 0 }).sum();
             let pid = state.holder("counter").ok_or("nobody has the name")?;
+            ensure(state.members("counters") == [pid], || format!("{:?}", state.members("counters")))?;
+            ensure(state.members("others").is_empty(), || "a group has members".into())?;
             let counter = state.process::<Counter>(pid).ok_or("it has another type")?;
             ensure(waiting + counter.total == 55, || format!("{waiting} + {}", counter.total))?;
             ensure(state.dead_letters() == 0, || "dead letters".into())
@@ -100,6 +103,7 @@ fn an_invariant_that_does_not_hold_is_reported_by_its_name() {
 #[test]
 fn a_run_with_invariants_is_the_run_without() {
     let run = |is_checked: bool| {
+        let (ended, ends) = std::sync::mpsc::channel();
         let simulation = Simulation::new(move |world| {
             let runtime = world.start(Runtime::builder())?;
             let counter = runtime.spawn(Counter::default())?;
@@ -109,15 +113,17 @@ fn a_run_with_invariants_is_the_run_without() {
             if is_checked {
                 world.invariant("nothing", |state| {
                     let _ = (state.processes::<Counter>().count(), state.messages::<CounterMessage>().count());
+                    let _ = (state.members("all"), state.holder("nobody"), state.dead_letters(), state.now());
                     Ok(())
                 });
             }
             world.run()?;
-            Err(format!("ended at {:?}", world.now()).into())
+            ended.send(world.now())?;
+            Ok(())
         });
-        let report = simulation.seeds(5..6).run();
-        let failed = report.failed().unwrap();
-        (failed.what().to_owned(), failed.turn())
+        let report = simulation.seeds(0..50).threads(1).run();
+        assert!(report.failed().is_none());
+        (report.hash(), ends.into_iter().collect::<Vec<_>>())
     };
     assert_eq!(run(true), run(false));
 }
@@ -146,15 +152,18 @@ fn what_must_hold_eventually_is_asked_after_the_last_fault() {
             world.eventually("the service is up", SECOND, |state| {
                 state.processes::<Service>().any(|(_, service)| service.is_up)
             });
+            // The first step comes after the first stall, and finds no message.
+            world.run_for(STALL + STALL / 100)?;
             if is_told {
                 runtime.send(&service, ())?;
             }
             world.run_for(10 * SECOND)
         })
-        // Longer than the limit: the limit begins with the fault.
-        .faults(Faults::none().at::<Service>(1, StepFault::Stall(SECOND / 2)))
+        // Each stall is shorter than the limit, and both together are longer: the limit begins with the last fault.
+        .faults(Faults::none().at::<Service>(1, StepFault::Stall(STALL)).at::<Service>(2, StepFault::Stall(STALL)))
         .seeds(0..50)
     };
+    const STALL: Duration = Duration::from_millis(800);
     service(true).check();
     let report = service(false).run();
     let failed = report.failed().unwrap();

@@ -1,16 +1,20 @@
 //! Worlds: how a program runs in one. Statements 11 to 14.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use procession::actor::{Actions, Actor, actor};
 use procession::async_process::Context;
 use procession::command::{Command, TimerFired};
+use procession::names::GroupEvent;
 use procession::simulation::{Simulation, ensure};
+use procession::spawn::Overflow;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
-    CommandError, Event, Events, Process, Reply, Runtime, ShutdownError, SpawnOptions, Step, StepOutput, StepResult,
-    Tag, WaitError, async_process,
+    Address, BoxError, CancelToken, CommandError, Event, Events, Process, Reply, Runtime, ShutdownError, SpawnOptions,
+    Step, StepOutput, StepResult, Tag, WaitError, async_process,
 };
 
 use crate::programs::*;
@@ -43,6 +47,122 @@ fn a_program_runs_in_a_world_and_a_wait_drives_it() {
     .seeds(0..200)
     .check();
     assert!(runs.load(SeqCst) >= 200);
+}
+
+/// Takes one message in each step, and rests for a second after it.
+struct Slow;
+
+impl Process for Slow {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, out: &mut StepOutput) -> StepResult<()> {
+        match events.next() {
+            Some(Event::Message(0)) => return Ok(Step::Done(())),
+            Some(Event::Message(_)) => _ = out.after(SECOND),
+            _ => return Ok(Step::Idle),
+        }
+        Ok(Step::Wait)
+    }
+}
+
+#[test]
+fn a_send_with_a_limit_a_watcher_and_a_sleep_drive_the_world() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let slow = runtime.spawn_with(Slow, SpawnOptions::new().mailbox(1, Overflow::Refuse))?;
+        let watcher = runtime.watch(&slow);
+        // There is room for the third one when the first is over. Nothing but this wait lets time pass.
+        for number in 1..=3 {
+            runtime.send_timeout(&slow, number, 10 * SECOND).wait()?;
+        }
+        assert!((SECOND..3 * SECOND).contains(&world.now()), "{:?}", world.now());
+        let refused = runtime.send_timeout(&slow, 4, SECOND / 10).wait();
+        assert!(refused.is_err(), "no step is taken meanwhile");
+
+        let before = world.now();
+        let token = CancelToken::with_clock(world.clock());
+        assert_eq!(token.sleep(10 * SECOND), Ok(()));
+        assert!((10 * SECOND..11 * SECOND).contains(&(world.now() - before)), "{:?}", world.now());
+        assert_eq!(runtime.stats().messages.stepped, 3, "the process was stepped meanwhile");
+
+        assert_eq!(watcher.wait_timeout(SECOND).err(), Some(WaitError::TimedOut));
+        runtime.send(&slow, 0)?;
+        assert!(watcher.wait()?.exit.is_done());
+        Ok(())
+    })
+    .seeds(0..100)
+    .check();
+}
+
+/// Sends two messages with one limit to a process that has no room. So two timers have one moment.
+struct Sender {
+    to: Address<u64>,
+    due: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Process for Sender {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        let due = &mut *self.due.lock().map_err(|_| "poisoned")?;
+        if due.is_none() {
+            *due = Some(out.now() + SECOND / 10_000);
+            for number in 0..2 {
+                out.send_timeout(self.to, number, SECOND / 10_000);
+                // It waits for its turn behind the other message, and is dead when the limit of that is over.
+                out.send(self.to, number);
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Is always ready until both limits are over. Notes how many are, in each step that is not before their moment.
+struct Onlooker {
+    runtime: procession::WeakRuntime,
+    due: Arc<Mutex<Option<Instant>>>,
+    seen: std::sync::mpsc::Sender<u64>,
+}
+
+impl Process for Onlooker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let over = self.runtime.upgrade().ok_or("it ends")?.stats().messages.dead();
+        let due = *self.due.lock().map_err(|_| "poisoned")?;
+        if due.is_some_and(|due| out.now() >= due) {
+            self.seen.send(over)?;
+        } else {
+            assert_eq!(over, 0, "a timer is early");
+        }
+        Ok(if over == 2 { Step::Done(()) } else { Step::Continue })
+    }
+}
+
+#[test]
+fn others_are_stepped_before_between_and_after_two_timers_of_one_moment() {
+    let (seen, all) = std::sync::mpsc::channel();
+    Simulation::new(move |world| {
+        let runtime = world.start(Runtime::builder())?;
+        let full = runtime.spawn_with(Slow, SpawnOptions::new().mailbox(1, Overflow::Refuse))?;
+        runtime.send(&full, 1)?;
+        // It waits for its timer, and one message is in its mailbox.
+        world.run_for(SECOND / 2)?;
+        runtime.send(&full, 2)?;
+        let due = Arc::new(Mutex::new(None));
+        runtime.spawn(Sender { to: full.address(), due: due.clone() })?;
+        let onlooker = Onlooker { runtime: runtime.downgrade(), due, seen: seen.clone() };
+        runtime.spawn(onlooker)?.join()?;
+        Ok(())
+    })
+    .seeds(0..100)
+    .check();
+    let seen: BTreeSet<u64> = all.into_iter().collect();
+    assert_eq!(seen, BTreeSet::from([0, 1, 2]), "how many of the two limits were over");
 }
 
 /// Notes the order in which its timers fire.
@@ -245,10 +365,49 @@ impl Process for Fragile {
     }
 }
 
+/// An actor that counts what it is sent, and how often the members of a group change.
+#[derive(Default)]
+struct Clerk {
+    total: u64,
+    changes: u64,
+}
+
+impl Actor for Clerk {
+    type Message = CounterMessage;
+    type Output = (u64, u64);
+
+    fn start(&mut self, out: &mut Actions<Self>) -> Result<(), BoxError> {
+        out.subscribe("all");
+        Ok(())
+    }
+
+    fn receive(&mut self, message: CounterMessage, out: &mut Actions<Self>) -> Result<(), BoxError> {
+        match message {
+            CounterMessage::Add(number) => self.total += number,
+            CounterMessage::Read(reply) => out.reply(reply, self.total),
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, _: GroupEvent, _: &mut Actions<Self>) -> Result<(), BoxError> {
+        self.changes += 1;
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut Actions<Self>) -> Result<(u64, u64), BoxError> {
+        Ok((self.total, self.changes))
+    }
+}
+
 #[test]
 fn supervisors_names_groups_actors_and_async_processes_run_in_a_world() {
     Simulation::new(|world| {
         let runtime = world.start(Runtime::builder())?;
+        let clerk = runtime.spawn(actor(Clerk::default()))?;
+        let (first, second) =
+            (runtime.send(&clerk, CounterMessage::Add(3)), runtime.send(&clerk, CounterMessage::Add(4)));
+        first.and(second)?;
+        assert_eq!(runtime.ask(&clerk, CounterMessage::Read, SECOND).wait()?, 7);
         let options = || SpawnOptions::new().name("fragile").group("all");
         let child = ChildSpec::new("fragile", || Fragile).options(options);
         runtime.spawn(Supervisor::builder().child(child).build()?)?;
@@ -266,6 +425,9 @@ fn supervisors_names_groups_actors_and_async_processes_run_in_a_world() {
         assert_ne!(first, second, "it was started again");
         assert_eq!(world.look(|state| state.members("all")), [second]);
         runtime.wait_idle()?;
+        runtime.cancel(&clerk, "closing time")?;
+        // It was told of the members at first, of a join, of a leave, and of another join.
+        assert_eq!(clerk.join()?.output().map(|output| **output), Some((7, 4)));
         assert!(runtime.shutdown(SECOND)?.is_clean());
         Ok(())
     })
