@@ -1,8 +1,8 @@
 //! When a recording is saved, and what happens if that fails.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -11,6 +11,7 @@ use procession::recording::{Recorder, Recording, SaveCause, SaveError, StepEnd};
 use procession::sync::Latch;
 use procession::{Event, Events, InitResult, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Tag};
 
+use crate::log;
 use crate::panics::quiet_panics;
 use crate::wait::{Mutex, wait};
 use crate::walker::{Op, Saved, Walker, opened, replayer};
@@ -177,6 +178,18 @@ fn a_step_that_is_reported_stuck_is_saved_with_what_it_has_read() {
     assert!(last.was_unfinished && last.read.ends_with(&["a message", "the time"]), "{last}");
 }
 
+/// The errors in the log of this program.
+fn logged() -> Arc<Mutex<Vec<String>>> {
+    static LOGGED: OnceLock<Arc<Mutex<Vec<String>>>> = OnceLock::new();
+    let logged = LOGGED.get_or_init(|| {
+        let records = Arc::new(Mutex::new(Vec::new()));
+        let log = log::Recorder { level: tracing::Level::ERROR, records: records.clone(), check: |_| () };
+        tracing::subscriber::set_global_default(log).unwrap();
+        records
+    });
+    logged.clone()
+}
+
 /// A command whose answers have a type without a codec.
 struct Unknown {
     answer: Option<Tag<[u8; 3]>>,
@@ -201,7 +214,7 @@ impl Process for Unknown {
 #[test]
 fn a_save_that_fails_harms_no_process_and_is_told() {
     quiet_panics();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let (told, logged) = (Arc::new(Mutex::new(Vec::new())), logged());
     let hears = told.clone();
     let tell = move |recorder: Recorder| {
         let hears = hears.clone();
@@ -228,6 +241,10 @@ fn a_save_that_fails_harms_no_process_and_is_told() {
         let told = std::mem::take(&mut *told.lock().unwrap());
         assert_eq!(told.len(), 2);
         assert!(told[1].contains(", because a step failed: not saved: ") && told[1].contains(text), "{told:?}");
+        let of_this = |line: &&String| line.contains("=recording not saved") && line.contains(text);
+        let lines: Vec<_> = logged.lock().unwrap().iter().filter(of_this).cloned().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[1].contains(" cause=a step failed ") && lines[1].contains("Walker"), "{lines:?}");
     }
     std::fs::remove_file(&file.0).unwrap();
 

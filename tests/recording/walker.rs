@@ -7,10 +7,9 @@ use procession::command::TimerFired;
 use procession::names::{GroupChange, Member, NameError};
 use procession::recording::{DecodeError, Input, Recordable, Recorder, Recording, Snapshot};
 use procession::{
-    Completion, EntryArgs, Event, Events, InitResult, Pid, Process, Reply, Runtime, SendError, SpawnOptions, Step,
-    StepOutput, StepResult, Tag,
+    Completion, EntryArgs, Event, Events, InitResult, Pid, Process, Rejected, Reply, Runtime, SendError, SpawnOptions,
+    Step, StepOutput, StepResult, Tag,
 };
-use procession::{Rejected, exit::Failure};
 
 use crate::wait::Mutex;
 
@@ -429,5 +428,4 @@ pub(crate) fn walk(recorder: Recorder, ops: impl IntoIterator<Item = Op>) {
     ops.into_iter().for_each(|op| runtime.send(walker.address(), op).unwrap());
     let _ = runtime.send(walker.address(), Op::Done);
     crate::wait::wait(&walker);
-    let _: Option<Failure> = None;
 }
