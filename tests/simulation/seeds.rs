@@ -1,14 +1,16 @@
 //! One seed is one run. Statements 1 to 5.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use procession::command::Command;
 use procession::simulation::{Simulation, World};
-use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
@@ -250,6 +252,112 @@ fn a_send_from_a_thread_outside_is_named() {
     let failed = report.failed().unwrap();
     assert_eq!(failed.check(), "no thread outside of the simulation");
     assert!(failed.what().contains("intruder"), "{}", failed.what());
+}
+
+/// Something that another thread can do. It returns what it has used, which is dropped later.
+type Act = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
+/// The ways in which another thread can reach a process.
+#[derive(Clone, Copy)]
+enum Way {
+    Feed,
+    Waker,
+    Reply,
+}
+
+/// Gives away a feed, the waker of a future, or a question that it was asked.
+struct Giver {
+    way: Way,
+    gives: Sender<Act>,
+    has_begun: bool,
+}
+
+enum Given {
+    Item,
+    Question(Reply<u64>),
+}
+
+impl Process for Giver {
+    type Message = Given;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Given>, out: &mut StepOutput) -> StepResult<()> {
+        let gives = self.gives.clone();
+        let give = move |act: Act| _ = gives.send(act);
+        match (self.way, std::mem::replace(&mut self.has_begun, true)) {
+            (Way::Feed, false) => {
+                let feed = out.feed(1);
+                give(Box::new(move || Box::new((feed.try_put(Given::Item).is_ok(), feed))));
+            }
+            (Way::Waker, false) => {
+                out.future(std::future::poll_fn(move |context| {
+                    let waker = context.waker().clone();
+                    give(Box::new(move || Box::new((waker.wake_by_ref(), waker))));
+                    Poll::<()>::Pending
+                }));
+            }
+            _ => events.for_each(|event| {
+                if let Event::Message(Given::Question(reply)) = event {
+                    give(Box::new(move || Box::new(reply.send(1))));
+                }
+            }),
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Asks a giver.
+struct Asker(Address<Given>);
+
+impl Process for Asker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if events.next().is_none() {
+            out.ask(self.0, Given::Question, Duration::MAX);
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// A thread reaches a process that rests. Returns what is found.
+fn reached(way: Way) -> String {
+    let simulation = Simulation::new(move |world| {
+        let (gives, given) = channel();
+        let runtime = world.start(Runtime::builder())?;
+        let giver = runtime.spawn(Giver { way, gives, has_begun: false })?;
+        if let Way::Reply = way {
+            runtime.spawn(Asker(giver.address()))?;
+        }
+        world.run()?;
+        let thread = std::thread::Builder::new().name("intruder".into()).spawn(given.try_recv()?)?;
+        let used = thread.join().map_err(|_| "the intruder panicked")?;
+        let result = world.run();
+        drop(used);
+        result
+    });
+    let report = simulation.seeds(0..1).run();
+    let failed = report.failed().unwrap();
+    format!("{}: {}", failed.check(), failed.what())
+}
+
+const REACHED: &str = "no thread outside of the simulation: \
+                       the thread \"intruder\", which is outside of the simulation, woke a process";
+
+#[test]
+fn a_thread_outside_that_puts_into_a_feed_is_named() {
+    assert_eq!(reached(Way::Feed), REACHED);
+}
+
+#[test]
+fn a_thread_outside_that_wakes_a_future_is_named() {
+    assert_eq!(reached(Way::Waker), REACHED);
+}
+
+#[test]
+fn a_thread_outside_that_replies_is_named() {
+    assert_eq!(reached(Way::Reply), REACHED);
 }
 
 #[test]
