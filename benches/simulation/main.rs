@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lexopt::Arg::{Long, Short};
 use lexopt::{Parser, ValueExt as _};
 use procession::simulation::{Schedule, Simulation, ensure};
-use procession::{Address, Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -87,6 +87,85 @@ fn day() -> Simulation {
     .max_time(1_500 * MINUTE)
 }
 
+/// Has one account. Each customer asks for its balance, and changes it.
+struct Bank {
+    balance: u64,
+}
+
+enum BankMessage {
+    Pay(u64),
+    Balance(Reply<u64>),
+}
+
+impl Process for Bank {
+    type Message = BankMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, BankMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(BankMessage::Pay(sum)) => self.balance += sum,
+                Event::Message(BankMessage::Balance(reply)) => out.reply(reply, self.balance),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Pays, asks with a limit, and waits for a millisecond, this many times.
+struct Customer {
+    bank: Address<BankMessage>,
+    left: u32,
+    asked: Option<Tag<u64>>,
+}
+
+impl Process for Customer {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Completed(done) = event
+                && let Some(balance) = done.take(self.asked)
+            {
+                balance?;
+                self.asked = None;
+                out.after(MINUTE / 60_000);
+                return Ok(Step::Wait);
+            }
+        }
+        if self.left == 0 {
+            return Ok(Step::Done(()));
+        }
+        self.left -= 1;
+        out.send(self.bank, BankMessage::Pay(1));
+        self.asked = Some(out.ask(self.bank, BankMessage::Balance, MINUTE));
+        Ok(Step::Wait)
+    }
+}
+
+/// Ten customers of a bank, who each pay ROUNDS times.
+fn bank() -> Simulation {
+    const ROUNDS: u32 = 7;
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let bank = runtime.spawn(Bank { balance: 0 })?;
+        world.invariant("no more is there than was paid", |state| {
+            let waiting = state.messages::<BankMessage>();
+            let waiting = waiting.filter(|one| matches!(one.message, BankMessage::Pay(_))).count() as u64;
+            let there: u64 = state.processes::<Bank>().map(|(_, bank)| bank.balance).sum();
+            let left: u64 = state.processes::<Customer>().map(|(_, customer)| u64::from(customer.left)).sum();
+            ensure(there + waiting + left <= u64::from(10 * ROUNDS), || format!("{there} + {waiting} + {left}"))
+        });
+        for _ in 0..10 {
+            runtime.spawn(Customer { bank: bank.address(), left: ROUNDS, asked: None })?;
+        }
+        world.run()
+    })
+}
+
 /// A ring of processes, and tokens with hops.
 fn ring(processes: usize, tokens: usize, hops: u64, is_checked: bool) -> Simulation {
     Simulation::new(move |world| {
@@ -151,6 +230,10 @@ fn main() -> ExitCode {
     let two = measure("the same, two threads", seeds, || small().threads(2).check());
     println!("| two threads need {:.2} of the time of one |", two / one);
     measure("the same without an invariant", seeds, || ring(5, 3, 7, false).seeds(0..seeds).threads(1).check());
+    let of_bank = seeds / 10;
+    measure("a middle system with an invariant: ten customers of a bank, about 300 turns", of_bank, || {
+        bank().seeds(0..of_bank).threads(1).check();
+    });
     let days = if smoke { 1 } else { 100 };
     measure("a day of timers, one each minute", days, || day().seeds(0..days).threads(1).check());
     let hops = if smoke { 10_000 } else { 1_000_000 };
