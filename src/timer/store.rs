@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// As many timers must have gone before anything is tidied up. It is also the size of the buffers that are kept.
+/// As many timers must have gone before anything is tidied up. It is also the size of the buffer of slots that is kept.
 const FEW: usize = 64;
 
 /// The end of the list of vacant slots.
@@ -204,7 +204,8 @@ impl<T> TimerStore<T> {
         }
         self.limit = (2 * self.taken).max(FEW);
         self.slots.shrink_to((2 * self.slots.len()).max(FEW));
-        self.moments.shrink_to((2 * self.moments.len()).max(FEW));
+        // Room for the entries of timers that have gone, until the next time.
+        self.moments.shrink_to((2 * self.moments.len()).max(2 * FEW));
     }
 
     /// The number of slots and of entries that there is memory for.

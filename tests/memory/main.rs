@@ -31,4 +31,5 @@ mod peers;
 mod processes;
 mod recordings;
 mod simulations;
+mod steady;
 mod tasks;
