@@ -253,14 +253,15 @@ mod models {
         work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Searches as workers do, in a queue that is a count.
-    struct Searches {
+    /// Searches as workers do. The closures are `look` and `has_work`.
+    struct Searches<L, H> {
         sleep: Arc<Sleep>,
-        work: Arc<AtomicUsize>,
         me: usize,
+        look: L,
+        has_work: H,
     }
 
-    impl Searcher for Searches {
+    impl<L: FnMut() -> bool, H: Fn() -> bool> Searcher for Searches<L, H> {
         type Work = ();
 
         /// Always `None`, so that each piece is found by a search.
@@ -273,11 +274,11 @@ mod models {
         }
 
         fn look(&mut self) -> Option<()> {
-            take(&self.work).then_some(())
+            (self.look)().then_some(())
         }
 
         fn has_work(&self) -> bool {
-            self.work.load(Ordering::Relaxed) > 0
+            (self.has_work)()
         }
 
         fn is_stopped(&self) -> bool {
@@ -298,7 +299,8 @@ mod models {
     }
 
     fn worker(sleep: Arc<Sleep>, work: Arc<AtomicUsize>, me: usize, share: usize) {
-        let mut searches = Searches { sleep, work, me };
+        let (look, has_work) = (|| take(&work), || work.load(Ordering::Relaxed) > 0);
+        let mut searches = Searches { sleep, me, look, has_work };
         for _ in 0..share {
             find(&mut searches).unwrap();
         }
@@ -344,5 +346,32 @@ mod models {
                 thread.join().unwrap();
             }
         });
+    }
+
+    /// The only worker falls asleep while work moves from one queue to another, as a batch and stolen processes do.
+    /// Two counts stand in for the queues of `crossbeam-deque`. The worker may look into the queue to which the work
+    /// goes before it is there, and into the other one when it has left. Fails if the thread that has moved the work
+    /// does not report it.
+    #[test]
+    fn a_worker_falls_asleep_while_work_changes_its_queue() {
+        for from in 0..2 {
+            loom::model(move || {
+                let (sleep, queues) = (Arc::new(Sleep::new(1)), Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]));
+                queues[from].fetch_add(1, Ordering::Relaxed);
+                let thread = loom::thread::spawn({
+                    let (sleep, queues) = (sleep.clone(), queues.clone());
+                    move || {
+                        let look = || queues.iter().any(take);
+                        let has_work = || queues.iter().any(|work| work.load(Ordering::Relaxed) > 0);
+                        find(&mut Searches { sleep, me: 0, look, has_work }).unwrap();
+                    }
+                });
+                if take(&queues[from]) {
+                    queues[1 - from].fetch_add(1, Ordering::Relaxed);
+                    sleep.work_added();
+                }
+                thread.join().unwrap();
+            });
+        }
     }
 }
