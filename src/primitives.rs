@@ -8,13 +8,16 @@
 //! With `--cfg procession_sanitize_thread` the locks are the standard ones with a shadow that the thread sanitizer
 //! sees; `primitives/watched.rs` says why.
 //!
-//! In the crate's own tests, the condition variable records the threads that wait on it: `primitives/parked.rs`.
+//! In the crate's own tests, the condition variable records the threads that wait on it: `primitives/parked.rs`. Each
+//! thread counts the locks that it takes: `primitives/locks.rs`.
 //!
 //! No lock of this crate is held while user code runs. So a panic of user code cannot poison a lock. The helpers
 //! below ignore poison.
 
 pub(crate) use std::sync::{Arc, Weak};
 
+#[cfg(all(test, not(loom)))]
+pub(crate) mod locks;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod parked;
 #[cfg(all(procession_sanitize_thread, not(loom)))]
@@ -37,7 +40,17 @@ mod real {
     /// A thread that finds it locked spins for a moment. Then it yields its processor, because the holder may be
     /// waiting for one.
     pub(crate) type Brief<T> = spin::mutex::SpinMutex<T, spin::Yield>;
+
+    #[cfg(test)]
+    pub(crate) use super::locks::{BriefGuard, counted};
+    #[cfg(not(test))]
     pub(crate) type BriefGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+    /// The guard of a lock that was taken. Only the crate's own tests count them.
+    #[cfg(not(test))]
+    #[inline]
+    pub(crate) fn counted<T>(guard: BriefGuard<'_, T>) -> BriefGuard<'_, T> {
+        guard
+    }
 
     #[cfg(all(test, not(procession_sanitize_thread)))]
     pub(crate) use super::parked::{Condvar, Crowd, Seen, in_crowd};
@@ -72,6 +85,8 @@ use std::time::Duration;
 /// Locks, ignoring poison.
 #[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(all(test, not(loom)))]
+    locks::count_lock();
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -80,7 +95,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[inline]
 pub(crate) fn enter<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
     match brief.try_lock() {
-        Some(guard) => guard,
+        Some(guard) => counted(guard),
         None => enter_taken(brief),
     }
 }
@@ -97,13 +112,13 @@ fn enter_taken<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
         if !brief.is_locked()
             && let Some(guard) = brief.try_lock()
         {
-            return guard;
+            return counted(guard);
         }
     }
     if LOOKING.get() {
         return enter_looking(brief);
     }
-    brief.lock()
+    counted(brief.lock())
 }
 
 #[cfg(not(loom))]
@@ -154,7 +169,7 @@ pub(crate) fn while_looking<R>(look: impl FnOnce() -> R) -> R {
 fn enter_looking<T>(brief: &Brief<T>) -> BriefGuard<'_, T> {
     for _ in 0..YIELDS {
         match brief.try_lock() {
-            Some(guard) => return guard,
+            Some(guard) => return counted(guard),
             None => std::thread::yield_now(),
         }
     }

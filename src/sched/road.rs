@@ -288,6 +288,8 @@ impl Road {
     }
 
     pub(crate) fn now_nanos(&self) -> u64 {
+        #[cfg(all(test, not(loom)))]
+        crate::primitives::locks::count_clock_reading();
         self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
     }
 

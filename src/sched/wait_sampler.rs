@@ -25,6 +25,8 @@ impl SinceStart {
 
     /// Nanoseconds since the start of the runtime.
     pub(crate) fn now(&self) -> u64 {
+        #[cfg(all(test, not(loom)))]
+        crate::primitives::locks::count_clock_reading();
         self.clock.now().saturating_duration_since(self.start).as_nanos() as u64
     }
 }

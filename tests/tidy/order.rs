@@ -2,6 +2,7 @@
 
 /// The files of `src` in the order in which they build on each other. Each imports only from those above it.
 pub(super) const ORDER: &[&str] = &[
+    "primitives/locks",
     "primitives/parked",
     "primitives/watched",
     "primitives",

@@ -193,10 +193,13 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
-    use crate::process::{Events, Process, Step, StepOutput, StepResult};
-    use crate::runtime::{MetricsOptions, Runtime};
+    use crate::outcome::Exit;
+    use crate::primitives::locks;
+    use crate::process::{Address, Event, Events, Process, Step, StepOutput, StepResult, Upgrade};
+    use crate::runtime::{MetricsOptions, Runtime, RuntimeBuilder};
     use crate::sched::count::Count;
     use crate::sched::search::Searcher as _;
+    use crate::sched::worker::Worker;
 
     /// Each of its steps takes a microsecond.
     struct Microseconds<F>(F);
@@ -245,6 +248,111 @@ mod tests {
             assert_eq!((row.steps.get(), row.time.get()), (400, timed * 1_000));
             assert_eq!(row.times.iter().map(Count::get).sum::<u64>(), timed);
             assert_eq!(row.waits.iter().map(Count::get).sum::<u64>(), 0);
+        }
+    }
+
+    /// Returns each ball that has an address.
+    struct Catcher;
+
+    impl Process for Catcher {
+        type Message = Option<Address<Order>>;
+        type Output = ();
+
+        fn step(&mut self, events: &mut Events<'_, Self::Message>, out: &mut StepOutput) -> StepResult<()> {
+            for event in events {
+                if let Event::Message(Some(back)) = event {
+                    out.send(back, Order::Back);
+                }
+            }
+            Ok(Step::Idle)
+        }
+    }
+
+    enum Order {
+        Play,
+        Back,
+        Fail,
+        SendToNobody,
+    }
+
+    /// Plays a round at each order: it sends a ball and a stream, spawns a process and counts.
+    #[derive(Clone, Copy)]
+    struct Player {
+        catchers: [Address<Option<Address<Order>>>; 2],
+        nobody: Address<u64>,
+    }
+
+    impl Process for Player {
+        type Message = Order;
+        type Output = ();
+
+        fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+            Some(Upgrade::to(*self))
+        }
+
+        fn step(&mut self, events: &mut Events<'_, Order>, out: &mut StepOutput) -> StepResult<()> {
+            let [one, other] = self.catchers;
+            match events.next() {
+                Some(Event::Message(Order::Play)) => {
+                    out.send(one, Some(out.pid().typed()));
+                    (0..16).for_each(|_| out.send(other, None));
+                    out.spawn(Microseconds(|| Step::Done(())))?;
+                    out.count("rounds", 1);
+                }
+                Some(Event::Message(Order::Fail)) => return Err("as it is told".into()),
+                Some(Event::Message(Order::SendToNobody)) => out.send(self.nobody, 7),
+                _ => {}
+            }
+            Ok(Step::Idle)
+        }
+    }
+
+    const ROUNDS: u64 = 2_000;
+
+    /// Plays rounds, and returns the locks that were taken in them, and the readings of the clock: all of them, and
+    /// those under a lock. The first rounds do not count. In each, a process is spawned from outside, too.
+    fn play(order: fn() -> Order, metrics: Option<MetricsOptions>) -> (u64, u64, u64) {
+        let builder = Runtime::builder().workers(1).seed(1);
+        let (runtime, mut workers) = metrics.into_iter().fold(builder, RuntimeBuilder::metrics).by_hand();
+        let works = |worker: &mut Worker<_>| {
+            while let Some(ready) = worker.at_hand() {
+                worker.take_up(ready);
+            }
+        };
+        let catchers = [(); 2].map(|()| runtime.spawn(Catcher).unwrap().address());
+        let nobody = runtime.spawn(Microseconds(|| Step::Done(()))).unwrap().pid().typed();
+        let player = runtime.spawn(Player { catchers, nobody }).unwrap();
+        let round = |worker: &mut Worker<_>| {
+            runtime.send(player.address(), order()).unwrap();
+            runtime.spawn(Microseconds(|| Step::Done(()))).unwrap();
+            works(worker);
+        };
+        (0..ROUNDS).for_each(|_| round(&mut workers[0]));
+        let (taken, (read, under)) = (locks::taken(), locks::clock_readings());
+        (0..ROUNDS).for_each(|_| round(&mut workers[0]));
+        let (taken, now) = (locks::taken() - taken, locks::clock_readings());
+        assert!(runtime.is_alive(&player));
+        (taken, now.0 - read, now.1 - under)
+    }
+
+    #[test]
+    fn figures_take_no_lock_and_steps_are_timed_without_one() {
+        let all = || MetricsOptions::new().time_one_in(1);
+        // With the steps and the deliveries of a round, and its dead letters.
+        let orders: [(fn() -> Order, _); 3] =
+            [(|| Order::Play, (6, 4, 0)), (|| Order::Fail, (2, 1, 1)), (|| Order::SendToNobody, (2, 1, 1))];
+        for (order, (steps, deliveries, dead)) in orders {
+            let (without, ..) = play(order, None);
+            assert!(without > ROUNDS, "the locks of mailboxes are counted");
+            // The type of the receiver of a dead letter is in its cell.
+            let with = without + dead * ROUNDS;
+            let timed = play(order, Some(all().wait_one_in(0)));
+            assert_eq!((timed.0, timed.2), (with, 0), "{timed:?}");
+            assert!(timed.1 >= 2 * steps * ROUNDS, "{timed:?}");
+            assert_eq!(play(order, Some(MetricsOptions::new())).0, with);
+            // Its sender measures a message when it is in the mailbox: once for all messages of a delivery.
+            let most = play(order, Some(all().wait_one_in(1)));
+            assert_eq!((most.0, most.2), (with, deliveries * ROUNDS), "{most:?}");
         }
     }
 }
