@@ -12,6 +12,9 @@ use procession::observe::MetricsPublisher;
 
 use crate::helpers::*;
 use crate::node::*;
+use crate::openmetrics::program;
+use crate::parser::Metrics;
+use crate::parts::add_parts;
 use crate::wait::Mutex;
 
 type Values = Arc<Mutex<BTreeMap<String, Vec<f64>>>>;
@@ -59,10 +62,16 @@ impl HistogramFn for Series {
     }
 }
 
+/// The name of a series, with its labels in order.
+fn series(name: &str, labels: BTreeMap<&str, &str>) -> String {
+    let labels: Vec<_> = labels.into_iter().map(|(label, value)| format!("{label}={value}")).collect();
+    format!("{name} {}", labels.join(","))
+}
+
 impl Keeper {
     fn series(&self, key: &Key) -> Arc<Series> {
-        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Arc::new(Series(self.0.clone(), format!("{} {}", key.name(), labels.join(","))))
+        let labels = key.labels().map(|label| (label.key(), label.value())).collect();
+        Arc::new(Series(self.0.clone(), series(key.name(), labels)))
     }
 
     #[track_caller]
@@ -107,7 +116,7 @@ fn the_figures_arrive_in_a_recorder_as_absolute_counts() {
         let value = |series| keeper.values(series);
         let rounds = f64::from(round);
         assert_eq!(value("procession_type_messages type=node 0"), [5.0 * rounds]);
-        assert_eq!(value("procession_type_counted type=node 0,name=orders"), [10.0 * rounds]);
+        assert_eq!(value("procession_type_counted name=orders,type=node 0"), [10.0 * rounds]);
         assert_eq!(value("procession_processes "), [1.0]);
         assert_eq!(value("procession_uptime_seconds "), [0.25 * rounds]);
         assert_eq!(value("procession_worker_asleep_seconds worker=0"), [0.25 * rounds]);
@@ -116,6 +125,32 @@ fn the_figures_arrive_in_a_recorder_as_absolute_counts() {
         assert_eq!(value("procession_type_step_seconds type=node 0"), vec![0.0; steps]);
         assert_eq!(value("procession_type_wait_seconds type=node 0"), vec![0.0; 5 * round as usize]);
     }
+}
+
+#[test]
+fn each_figure_of_the_text_arrives_in_a_recorder() {
+    let (runtime, _manual) = program();
+    let snapshot = add_parts(quiet(&runtime));
+    let keeper = Keeper::default();
+    assert!(metrics::with_local_recorder(&keeper, || MetricsPublisher::new().publish(&snapshot)));
+    let mut arrived = std::mem::take(&mut *keeper.0.lock().unwrap());
+    for (name, family) in Metrics::parse(&snapshot.to_openmetrics()).0 {
+        for sample in family.samples {
+            let labels = sample.labels.iter().map(|(label, value)| (&label[..], &value[..]));
+            let key = series(&name, labels.filter(|(label, _)| *label != "le").collect());
+            if family.kind == "histogram" {
+                if sample.name.ends_with("_count") {
+                    let times = arrived.remove(&key).map_or(0, |times| times.len());
+                    assert_eq!(times.to_string(), sample.value, "{key}");
+                }
+                continue;
+            }
+            let value = arrived.remove(&key).unwrap_or_else(|| panic!("there is no {key}"));
+            let expected: f64 = sample.value.parse().unwrap();
+            assert!(value.len() == 1 && (value[0] - expected).abs() < 1e-9, "{key}: {value:?}, {expected} in the text");
+        }
+    }
+    assert!(arrived.is_empty(), "not in the text: {arrived:?}");
 }
 
 /// Panics at each value.
