@@ -10,6 +10,7 @@ mod resident;
 #[path = "common/wait.rs"]
 mod wait;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -22,7 +23,7 @@ use tracing::Level;
 
 use crate::log::Recorder;
 use crate::resident::{alone, assert_grown_by_at_most, resident_kib};
-use crate::wait::{LIMIT, Mutex, until};
+use crate::wait::{LIMIT, Mutex, until, wait};
 
 /// The longest line of a client, in bytes.
 const LONGEST: usize = 64 << 10;
@@ -46,6 +47,19 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Takes so many steps.
+struct Works(u64);
+
+impl Process for Works {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        self.0 -= 1;
+        Ok(if self.0 == 0 { Step::Done(()) } else { Step::Continue })
     }
 }
 
@@ -117,6 +131,48 @@ fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name.starts_with("procession-con")).count()
+}
+
+/// How often each thread of consoles has gone to sleep.
+fn sleeps() -> BTreeMap<String, u64> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    let statuses = tasks.filter_map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let field = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_string());
+        let is_of_console = field("Name:")?.starts_with("procession-con");
+        let count = field("voluntary_ctxt_switches:")?.parse().ok()?;
+        is_of_console.then(|| (task.file_name().to_string_lossy().into_owned(), count))
+    });
+    statuses.collect()
+}
+
+#[test]
+fn a_console_has_a_thread_for_each_client_and_wakes_for_nothing_else() {
+    alone(|| {
+        let (folder, runtime) = (Folder::new("threads"), Runtime::builder().workers(1).start().unwrap());
+        let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+        // The program works meanwhile. At first, a thread may still be on its way to sleep.
+        let rests = || {
+            let before = sleeps();
+            wait(&runtime.spawn(Works(500_000)).unwrap());
+            sleeps() == before
+        };
+        assert!((0..20).any(|_| rests()), "the console wakes without a client");
+        assert_eq!(sleeps().len(), 1);
+        let clients: Vec<UnixStream> = (0..8)
+            .map(|_| {
+                let mut client = connect(&console);
+                client.write_all(b"{\"hello\":1}\n").unwrap();
+                BufReader::new(&client).read_line(&mut String::new()).unwrap();
+                client
+            })
+            .collect();
+        assert!((0..20).any(|_| rests()), "a thread wakes for a client that says nothing");
+        assert_eq!(sleeps().len(), 8 + 1);
+        drop(clients);
+        until("all have gone", || sleeps().len() == 1);
+        assert!((0..20).any(|_| rests()), "the console wakes when its clients have gone");
+    });
 }
 
 #[test]

@@ -436,21 +436,9 @@ fn tcp_is_for_the_loopback_and_needs_the_token() {
     assert_ne!(std::fs::read_to_string(&token_file).unwrap(), token);
 }
 
-#[test]
-fn hostile_lines_and_clients_that_vanish_do_no_harm() {
-    let folder = Folder::new("hostile");
-    let runtime = runtime();
-    let idlers: Vec<_> = (0..20).map(|_| runtime.spawn(Idler).unwrap()).collect();
-    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
-    let good = [
-        r#"{"get":"overview"}"#,
-        r#"{"id":1,"get":"top","by":"mailbox","limit":1000,"type":"idler","state":"idle"}"#,
-        r#"{"get":"process","pid":"<0.1.1>"}"#,
-        r#"{"do":"terminate","pid":"<0.1.1>"}"#,
-        r#"{"get":"tree","id":"ü"}"#,
-    ];
+/// Sends so many lines that are random, cut or changed, from clients of which some vanish.
+fn be_hostile(console: &Console, good: &[&str], mut left: usize) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
-    let mut left: usize = 100_000;
     while left > 0 {
         let stream = UnixStream::connect(console.place()).unwrap();
         // Answers are read by nobody or by another thread, and some clients vanish in the middle of one.
@@ -492,8 +480,38 @@ fn hostile_lines_and_clients_that_vanish_do_no_harm() {
         until("the client has gone", || console.server.clients.count() < 8);
     }
     until("all have gone", || console.server.clients.count() == 0);
+}
+
+#[test]
+fn hostile_lines_and_clients_that_vanish_do_no_harm() {
+    let folder = Folder::new("hostile");
+    let runtime = runtime();
+    let idlers: Vec<_> = (0..20).map(|_| runtime.spawn(Idler).unwrap()).collect();
+    let good = [
+        r#"{"get":"overview"}"#,
+        r#"{"id":1,"get":"top","by":"mailbox","limit":1000,"type":"idler","state":"idle"}"#,
+        r#"{"get":"process","pid":"<0.1.1>"}"#,
+        r#"{"get":"tree","id":"ü"}"#,
+        r#"{"do":"terminate","pid":"<0.1.1>"}"#,
+    ];
+    let serve = |name: &str, acts| Console::named(name).folder(&folder.0).actions(acts).serve(&runtime).unwrap();
+    let (looks, acts) = (serve("looks", false), serve("acts", true));
+    be_hostile(&looks, &good, 100_000);
+    // Of a console with actions, the lines are made from questions.
+    be_hostile(&acts, &good[..4], 20_000);
     assert!(idlers.iter().all(|idler| !idler.is_finished()), "no client may act");
-    assert_eq!(Client::new(&console).get(json!({ "get": "top" }))["of"], 20);
+    for console in [looks, acts] {
+        assert_eq!(Client::new(&console).get(json!({ "get": "top" }))["of"], 20);
+    }
+}
+
+#[test]
+fn the_limits_are_those_of_the_documentation() {
+    let seconds = Duration::from_secs;
+    assert_eq!((LIMITS.hello, LIMITS.read, LIMITS.idle), (seconds(5), seconds(10), seconds(60)));
+    assert_eq!((tree::PATIENCE, super::views::DESCRIBED), (Duration::from_millis(200), seconds(1)));
+    assert_eq!((request::LONGEST_TRACE, request::MOST, lines::LONGEST), (seconds(60), 1_000, 64 << 10));
+    assert_eq!((clients::SERVED, clients::NEW), (8, 16));
 }
 
 mod views;

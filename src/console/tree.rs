@@ -15,7 +15,7 @@ use crate::runtime::{AskFuture, Runtime, WeakRuntime};
 use crate::supervisor::{ChildInfo, ChildState, Strategy, Supervisor, SupervisorMessage};
 
 /// How long a supervisor has for its answer, by the system's clock: a program might not move a manual one.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The most supervisors one below the other. Each takes two levels of JSON, and readers stop at 128.
 const DEEPEST: usize = 50;

@@ -12,7 +12,7 @@ use crate::runtime::{AskFuture, ProcessInfo, Runtime, Snapshot};
 use crate::shutdown::ShutdownNode;
 
 /// How long a process has to describe itself.
-const DESCRIBED: Duration = Duration::from_secs(1);
+pub(super) const DESCRIBED: Duration = Duration::from_secs(1);
 
 /// The processes with long mailboxes of an overview.
 const MAILBOXES: usize = 10;

@@ -1,38 +1,68 @@
 //! The answers to questions about many processes.
 
-use std::collections::HashSet;
-
 use super::*;
 use crate::clock::ManualClock;
 use crate::config::Watchdog;
+use crate::primitives::{AtomicU64, Ordering};
 use crate::process::Reply;
-use crate::runtime::{By, Filter};
+use crate::runtime::{By, Filter, MetricsOptions};
 use crate::supervisor::{ChildSpec, Strategy, Supervisor};
 use crate::wait::advance_until;
 
-/// The answer that `top` must give.
-fn sorted(runtime: &Runtime, by: By, limit: usize, filter: &Filter) -> (usize, Vec<Pid>) {
+/// All processes of the answer that `top` must give, in their order.
+fn sorted(runtime: &Runtime, by: By, filter: &Filter) -> Vec<Pid> {
     let mut all: Vec<_> = runtime.processes();
     all.retain(|one| filter.type_name.as_ref().is_none_or(|part| one.type_name.contains(&**part)));
     all.retain(|one| filter.name.as_ref().is_none_or(|part| one.names.iter().any(|name| name.contains(&**part))));
     all.retain(|one| filter.state.is_none_or(|state| state == one.state));
+    all.retain(|one| by != By::InStep || one.in_step.is_some());
     all.sort_by_key(|one| {
         let value = match by {
-            By::Mailbox => one.mailbox as u64,
-            By::Steps => one.steps,
-            By::Age | By::InStep => 0,
+            By::Mailbox => one.mailbox as u128,
+            By::Steps => one.steps.into(),
+            By::Age => one.age.as_micros(),
+            By::InStep => one.in_step.unwrap_or_default().as_nanos(),
         };
         (std::cmp::Reverse(value), one.pid)
     });
-    let count = all.len();
-    (count, all.into_iter().take(limit).map(|one| one.pid).collect())
+    all.into_iter().map(|one| one.pid).collect()
+}
+
+/// Steps at this latch when it has got a message.
+struct BlocksLater(Latch<()>);
+
+impl Process for BlocksLater {
+    type Message = ();
+    type Output = ();
+
+    fn type_name() -> &'static str {
+        "blocks later"
+    }
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        events.for_each(|_| _ = self.0.wait_timeout(LIMIT));
+        Ok(Step::Idle)
+    }
 }
 
 #[test]
 fn the_top_is_that_of_a_sort_of_all() {
-    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let manual = ManualClock::new();
+    // Each step reads the clock, so that the times of steps are exact.
+    let metrics = MetricsOptions::new().time_one_in(1);
+    let runtime = Runtime::builder().workers(3).clock(manual.clock()).metrics(metrics).start().unwrap();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
-    let handles: Vec<_> = (0..100_000).map(|_| runtime.spawn(Idler).unwrap()).collect();
+    let spawn = |number: u64| {
+        manual.advance(Duration::from_millis(number % 3));
+        runtime.spawn(Idler).unwrap()
+    };
+    let mut handles: Vec<_> = (0..100_000).map(spawn).collect();
+    // Later ones have the slots of earlier ones, so the order of the PIDs is not that of the ages.
+    for number in 0..500 {
+        runtime.terminate(handles[number * 2].pid()).unwrap();
+        handles[number * 2].join_timeout(LIMIT).unwrap();
+        handles[number * 2] = spawn(1);
+    }
     for number in 0..1_000 {
         runtime.register(format!("name {number}"), handles[number * 97].pid()).unwrap();
     }
@@ -43,10 +73,15 @@ fn the_top_is_that_of_a_sort_of_all() {
         }
     }
     runtime.wait_idle().unwrap();
-    // The only worker is held up, so nothing moves.
+    // All workers are held up, so nothing moves. The steps of later processes begin first.
     let latch = Latch::new();
-    let blocks = runtime.spawn(Blocks(latch.clone())).unwrap();
-    until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+    let blocked = [(); 3].map(|()| runtime.spawn(BlocksLater(latch.clone())).unwrap());
+    runtime.wait_idle().unwrap();
+    for blocks in blocked.iter().rev() {
+        runtime.send(blocks.address(), ()).unwrap();
+        until("it runs", || runtime.process(blocks.pid()).is_some_and(|info| info.state == ProcessState::Running));
+        manual.advance(Duration::from_millis(1_700));
+    }
     for _ in 0..20_000 {
         runtime.send(handles[random.random_range(0..handles.len())].address(), 1).unwrap();
     }
@@ -59,21 +94,40 @@ fn the_top_is_that_of_a_sort_of_all() {
         Filter { name: Some("nobody".into()), ..Filter::default() },
     ];
     for filter in &filters {
-        for by in [By::Mailbox, By::Steps] {
+        for by in [By::Mailbox, By::Steps, By::Age, By::InStep] {
+            let sorted = sorted(&runtime, by, filter);
             for limit in [0, 1, 20, 1_000] {
                 let (of, top) = runtime.core().top(by, limit, filter);
                 let top: Vec<Pid> = top.iter().map(|info| info.pid).collect();
-                assert_eq!((of, top), sorted(&runtime, by, limit, filter), "{by:?} {limit} {filter:?}");
+                assert_eq!(of, sorted.len(), "{by:?} {limit} {filter:?}");
+                assert!(top == sorted[..limit.min(of)], "{by:?} {limit} {filter:?}");
             }
         }
     }
-    let (of, oldest) = runtime.core().top(By::Age, 1_000, &Filter::default());
-    // Some have the same age, to a microsecond.
-    let first: HashSet<Pid> = handles[..1_100].iter().map(Handle::pid).collect();
-    assert!(of == 100_001 && oldest.len() == 1_000 && oldest.iter().all(|info| first.contains(&info.pid)));
-    let (of, in_step) = runtime.core().top(By::InStep, 10, &Filter::default());
-    assert_eq!((of, in_step[0].pid, in_step.len()), (1, blocks.pid(), 1));
+    let (_, in_step) = runtime.core().top(By::InStep, 10, &Filter::default());
+    let in_step: Vec<_> = in_step.iter().map(|info| (info.pid, info.in_step.map(|time| time.as_secs()))).collect();
+    let [first, second, third] = blocked.map(|blocks| blocks.pid());
+    assert_eq!(in_step, [(third, Some(5)), (second, Some(3)), (first, Some(1))]);
+    let (_, oldest) = runtime.core().top(By::Age, 1_000, &Filter::default());
+    assert!(oldest[0].age > oldest[999].age && oldest.iter().all(|info| info.pid != handles[0].pid()));
     latch.set(()).unwrap();
+}
+
+#[test]
+fn no_answer_has_more_than_a_thousand_processes() {
+    let folder = Folder::new("thousand");
+    let runtime = runtime();
+    let keeps = runtime.spawn(Keeps(Vec::new())).unwrap();
+    (0..1_500).for_each(|_| drop(runtime.spawn(Asks(keeps.address())).unwrap()));
+    let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
+    let mut client = Client::new(&console);
+    until("all wait", || client.get(json!({ "get": "waits" }))["of"] == 1_500);
+    let mut count = |question: Value, list: &str| client.get(question)[list].as_array().map(Vec::len);
+    assert_eq!(count(json!({ "get": "waits" }), "waits"), Some(1_000));
+    for limit in [1_001, 5_000, u64::MAX] {
+        assert_eq!(count(json!({ "get": "top", "limit": limit }), "processes"), Some(1_000));
+    }
+    assert_eq!(client.get(json!({ "get": "top", "limit": 5_000 }))["of"], 1_501);
 }
 
 /// A supervisor that is stuck in a step until the latch is set.
@@ -90,15 +144,29 @@ fn stuck_supervisor(runtime: &Runtime) -> (Handle<Supervisor>, Latch<()>) {
     (stuck, latch)
 }
 
+/// Fails at once, or rests.
+struct FailsOnce(bool);
+
+impl Process for FailsOnce {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        if self.0 { Ok(Step::Idle) } else { Err("the first time".into()) }
+    }
+}
+
 #[test]
 fn the_tree_has_children_and_supervisors_that_do_not_answer() {
     let folder = Folder::new("tree");
     let runtime = Runtime::builder().workers(3).start().unwrap();
     let below = || Supervisor::builder().child(ChildSpec::new("leaf", || Idler)).build().unwrap();
+    let starts = AtomicU64::new(0);
     let top = Supervisor::builder()
         .strategy(Strategy::RestForOne)
         .child(ChildSpec::new("worker", || Idler))
         .child(ChildSpec::supervisor("inner", below))
+        .child(ChildSpec::new("fails once", move || FailsOnce(starts.fetch_add(1, Ordering::Relaxed) > 0)))
         .build()
         .unwrap();
     let top = runtime.spawn(top).unwrap();
@@ -109,7 +177,9 @@ fn the_tree_has_children_and_supervisors_that_do_not_answer() {
     until("all but one have answered, and are up", || {
         tree = client.get(json!({ "get": "tree" }));
         let text = tree["supervisors"].to_string();
-        text.contains("\"leaf\"") && text.contains("no_answer") && !text.contains("\"starting\"")
+        let are_up =
+            text.contains("\"leaf\"") && !["starting", "delayed", "waiting"].iter().any(|at| text.contains(at));
+        are_up && text.contains("no_answer") && text.contains("\"restarts\":1")
     });
     let supervisors = tree["supervisors"].as_array().unwrap();
     assert_eq!(supervisors.len(), 2, "{tree}");
@@ -117,10 +187,11 @@ fn the_tree_has_children_and_supervisors_that_do_not_answer() {
     assert_eq!((&of(stuck.pid())["no_answer"], &of(stuck.pid())["children"]), (&json!(true), &Value::Null));
     let top = of(top.pid());
     assert_eq!((&top["strategy"], &top["children"][0]["id"]), (&json!("rest_for_one"), &json!("worker")));
-    let (worker, inner) = (&top["children"][0], &top["children"][1]);
+    let [worker, inner, fails] = [0, 1, 2].map(|child| &top["children"][child]);
     assert_eq!((&worker["state"], &worker["restarts"]), (&json!("running"), &json!(0)));
     assert_eq!((&worker["process"]["type"], &worker["children"]), (&json!("idler"), &Value::Null));
     assert_eq!((&inner["strategy"], &inner["children"][0]["id"]), (&json!("one_for_one"), &json!("leaf")));
+    assert_eq!((&fails["id"], &fails["restarts"], &inner["restarts"]), (&json!("fails once"), &json!(1), &json!(0)));
     latch.set(()).unwrap();
 }
 
@@ -299,7 +370,8 @@ fn a_process_describes_itself_and_a_stuck_one_does_not() {
 #[test]
 fn the_events_of_a_trace_come_between_the_answers() {
     let folder = Folder::new("trace");
-    let runtime = runtime();
+    // No trace ends by the limit that the process has.
+    let runtime = Runtime::builder().workers(2).clock(ManualClock::new().clock()).start().unwrap();
     let (idler, other) = (runtime.spawn(Idler).unwrap(), runtime.spawn(Idler).unwrap());
     runtime.wait_idle().unwrap();
     let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
@@ -337,9 +409,22 @@ fn the_events_of_a_trace_come_between_the_answers() {
     assert_eq!((words.last().map(|word| &**word), &last["id"]), (Some("ended"), &json!(2)));
     assert_eq!(last["traced"], json!({ "events": words.len(), "left_out": 0 }));
     // A client that goes ends its trace.
+    assert!(!is_traced(&runtime, other.pid()));
     assert_eq!(client.ask(&trace(4, other.pid()))["id"], 4);
+    until("it is traced", || is_traced(&runtime, other.pid()));
     drop(client);
-    until("it has gone", || console.server.clients.count() == 0);
+    until("its trace is over", || !is_traced(&runtime, other.pid()));
+    assert_eq!(console.server.clients.count(), 0);
+}
+
+/// Whether a process that does nothing else is traced.
+fn is_traced(runtime: &Runtime, pid: Pid) -> bool {
+    runtime.wait_idle().unwrap();
+    let road = &runtime.core().road;
+    let body = road.table.cell(pid).and_then(|cell| cell.take_resting()).unwrap();
+    let is_traced = body.head.rare.is_some();
+    road.inject(body);
+    is_traced
 }
 
 #[cfg(feature = "cluster")]
@@ -416,6 +501,26 @@ mod parked {
         assert_eq!((&one["kind"], &one["reason"]), (&json!("fails"), &json!("the bank is closed")));
         assert_eq!(client.get(json!({ "get": "overview" }))["store"], json!({ "parked": 1 }));
         assert_eq!(client.get(json!({ "get": "snapshot" }))["store"]["parked"], 1);
+        assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
+        store.close().unwrap();
+    }
+    #[test]
+    fn no_answer_has_more_than_a_thousand_parked_processes() {
+        let (folder, manual) = (Folder::new("many-parked"), ManualClock::new());
+        let builder = Runtime::builder().workers(2).clock(manual.clock());
+        let journal = MemoryJournal::new(&MemoryDisk::new());
+        let (store, runtime) = Store::with_journal(journal).kind::<Fails>().start(builder).unwrap();
+        let begun: Vec<_> = (0..1_100).map(|n| store.begin(&format!("order {n}"), Fails).unwrap()).collect();
+        begun.iter().for_each(|one| drop(store.send(one.address(), ()).unwrap()));
+        let console = Console::named("shop").folder(&folder.0).store(&store).serve(&runtime).unwrap();
+        let mut client = Client::new(&console);
+        let mut parked = Value::Null;
+        until("all are parked", || {
+            manual.advance(Duration::from_secs(20));
+            parked = client.get(json!({ "get": "parked" }));
+            parked["of"] == 1_100
+        });
+        assert_eq!(parked["parked"].as_array().map(Vec::len), Some(1_000));
         assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
         store.close().unwrap();
     }
