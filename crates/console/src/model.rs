@@ -440,7 +440,6 @@ pub(crate) struct Nodes {
 pub(crate) struct Peer {
     pub(crate) name: Text,
     pub(crate) state: Text,
-    pub(crate) since: Option<Seconds>,
     pub(crate) bytes_sent: Option<u64>,
     pub(crate) bytes_received: Option<u64>,
 }

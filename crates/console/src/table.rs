@@ -356,14 +356,12 @@ impl Form<'_> {
                 blocks.push(Block::Title(format!("Peers of node {}", text_of(Some(&nodes.name)))));
                 let count = |count: Option<u64>| count.map_or("-".into(), |count| self.count(count));
                 let entries = nodes.peers.iter().map(|peer| {
-                    let since = peer.since.map_or("-".into(), |time| self.format.time(time.0));
                     let (sent, received) = (count(peer.bytes_sent), count(peer.bytes_received));
-                    plain([text_of(Some(&peer.name)), state(&peer.state), since, sent, received])
+                    plain([text_of(Some(&peer.name)), state(&peer.state), sent, received])
                 });
                 let columns = columns(&[
                     ("NAME", LosesEnd),
                     ("STATE", Words),
-                    ("SINCE", Figures),
                     ("BYTES SENT", Figures),
                     ("BYTES RECEIVED", Figures),
                 ]);

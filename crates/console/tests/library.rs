@@ -6,13 +6,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use procession::actor::{Actions, Actor, actor};
+use procession::clock::ManualClock;
+use procession::cluster::{Cluster, MemoryNetwork, Wire};
 use procession::console::Console;
+use procession::durable::journal::{MemoryDisk, MemoryJournal};
+use procession::durable::{Durable, Store};
 use procession::observe::MetricsOptions;
 use procession::supervisor::{ChildSpec, Supervisor};
-use procession::{BoxError, Runtime, SpawnOptions};
+use procession::{BoxError, Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
+use serde::{Deserialize, Serialize};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -39,10 +44,15 @@ impl<T: Send + 'static> Actor for Courier<T> {
     }
 }
 
+fn new_folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("procession-console-library-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
 impl Shop {
     fn open(name: &str) -> Shop {
-        let folder = std::env::temp_dir().join(format!("procession-console-library-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = new_folder(name);
         let runtime = Runtime::builder().workers(1).metrics(MetricsOptions::new()).start().unwrap();
         let console = Console::named("shop").folder(folder.join("procession")).serve(&runtime).unwrap();
         Shop { folder, runtime, console }
@@ -116,6 +126,57 @@ fn a_program_whose_places_are_all_taken_says_that_it_is_busy() {
     let _clients: Vec<UnixStream> = (0..8).map(connect).collect();
     let error = shop.run(&["shop", "--once"]).unwrap_err();
     assert!(error.contains("busy: the console has 8 clients already"), "{error}");
+}
+
+/// Fails at each message.
+#[derive(Serialize, Deserialize)]
+struct Bank;
+
+impl Process for Bank {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        match events.next() {
+            Some(Event::Message(())) => Err("the bank is closed".into()),
+            _ => Ok(Step::Idle),
+        }
+    }
+}
+
+impl Durable for Bank {
+    const NAME: &str = "bank";
+}
+
+#[test]
+fn the_peers_of_a_node_and_the_parked_processes_of_a_store_are_printed() {
+    let folder = new_folder("nodes");
+    let (manual, network) = (ManualClock::new(), MemoryNetwork::new());
+    let builder = Runtime::builder().workers(1).clock(manual.clock());
+    let (store, runtime) =
+        Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Bank>().start(builder).unwrap();
+    let other = Runtime::builder().workers(1).start().unwrap();
+    let node = |name: &str, of: &Runtime| Cluster::named(name, Wire::new()).memory(&network).start(of).unwrap();
+    let (north, _east) = (node("north", &runtime), node("east", &other));
+    north.wait_for("east", LIMIT).unwrap();
+    let order = store.begin("order 7", Bank).unwrap();
+    store.send(order.address(), ()).unwrap();
+    let console = Console::named("shop").folder(folder.join("procession"));
+    let console = console.store(&store).cluster(&north).serve(&runtime).unwrap();
+    let shop = Shop { folder, runtime, console };
+    let printed = || shop.run(&["shop", "--once", "nodes"]).unwrap();
+    let mut text = printed();
+    let begun = Instant::now();
+    while !text.contains("the bank is closed") {
+        assert!(begun.elapsed() < LIMIT, "{text}");
+        manual.advance(Duration::from_secs(20));
+        text = printed();
+    }
+    let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert!(rows.iter().any(|row| row.starts_with("east up ")), "{text}");
+    assert!(rows.contains(&format!("{} order 7 the bank is closed", order.pid())), "{text}");
+    let overview = shop.run(&["shop", "--once"]).unwrap();
+    assert!(overview.contains("north with 1 peers") && overview.contains("parked"), "{overview}");
 }
 
 /// Sends the lines to the console with `nc`, and gives each answer to `jq`. `None` if one of the two is not installed.

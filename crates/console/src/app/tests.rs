@@ -277,7 +277,7 @@ fn a_newer_program_may_add_fields_and_words() {
     // A null is as good as nothing.
     app.show(View::Nodes);
     let requests = asked(&mut app, at(2));
-    answer(&mut app, &requests[0], json!({"name": null, "peers": [{"name": "east", "since": null}]}));
+    answer(&mut app, &requests[0], json!({"name": null, "peers": [{"name": "east", "bytes_sent": null}]}));
     answer(&mut app, &requests[1], json!({"of": 1, "parked": [{"pid": "<0.1.1>", "key": null, "reason": null}]}));
     assert!(app.rows().iter().any(|row| row.text.starts_with("<0.1.1> -")));
     app.line(r#"{"news":[]}"#);

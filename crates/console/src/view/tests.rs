@@ -151,7 +151,9 @@ fn a_process_in_detail_with_its_trace_has_its_screen() {
         shop.app.line(&shop.moment.answer(trace));
         let id: serde_json::Value = serde_json::from_str(trace).unwrap();
         let id = &id["id"];
-        for (at, what, text) in [(0.5, "message", "Parcel"), (0.5004, "step", "12us"), (1.25, "pondered", "")] {
+        let (from, took) = ("shop::delivery::Parcel of <0.9.1>", "took 1 message, and rests");
+        for (at, what, text) in [(0.5, "message", from), (0.5004, "step", took), (1.25, "signal", "at a cancel event")]
+        {
             let event = serde_json::json!({"id": id, "event": {"at": at, "what": what, "text": text}});
             shop.app.line(&event.to_string());
         }
