@@ -315,6 +315,11 @@ impl App {
                 self.data.detail.description = Some(Err(text.clone()));
             }
             (Request::Nodes | Request::Parked, "not_here") => {}
+            (Request::Top { by, filter, .. }, "bad_field") if (*by, filter) == (self.sort, &self.filter) => {
+                // The rows that are shown are not those of the filter.
+                self.data.top = Some(Top::default());
+                self.fails(format!("{}: {text}", request.word()));
+            }
             (Request::Trace(_), _) => {
                 self.data.detail.trace = None;
                 self.fails(format!("trace: {text}"));

@@ -35,8 +35,9 @@ Options:
   --version          Prints the version.
 
 Keys: 1 to 6 and tab for the views, arrows, enter for one process, esc for back,
-/ for a filter, m, s, a and i for the order, q or Ctrl-C to end. In one process:
-d for its description, t for a trace, c to cancel it, x to terminate it.
+/ for a filter (Ctrl-U empties it), m, s, a and i for the order, q or Ctrl-C to
+end. In one process: d for its description, t for a trace, c to cancel it, x to
+terminate it.
 
 Exit codes: 0 if all is well; 1 if the program cannot be asked, or does not
 answer; 2 if the command line is wrong.

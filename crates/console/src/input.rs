@@ -50,6 +50,9 @@ pub(crate) fn action(mode: &Mode, key: KeyEvent) -> Option<Action> {
     let is_plain = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
     match (mode, key.code) {
         (_, KeyCode::Char('c')) if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Action::Quit),
+        (Mode::Filter(_), KeyCode::Char('u')) if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            Some(Action::Edit(String::new()))
+        }
         (Mode::Filter(text), code) => edit(text, code, is_plain),
         (Mode::Question(_), KeyCode::Char('y')) if is_plain => Some(Action::Yes),
         (Mode::Question(_), _) => Some(Action::Discard),
@@ -148,6 +151,8 @@ mod tests {
         assert_eq!(pressed(&mode, KeyCode::Enter), Some(Action::Accept("ab".into())));
         assert_eq!(pressed(&mode, KeyCode::Esc), Some(Action::Discard));
         assert_eq!(pressed(&Mode::Filter("a".repeat(LONGEST_FILTER)), KeyCode::Char('b')), None);
+        let empties = KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL);
+        assert_eq!(action(&mode, empties), Some(Action::Edit(String::new())));
     }
 
     #[test]

@@ -98,13 +98,14 @@ impl Format {
 
     pub(crate) fn time(self, seconds: f64) -> String {
         if self == Format::Scripts {
-            return format!("{seconds:.6}");
+            return format!("{seconds:.9}");
         }
         // A number that is out of range becomes the nearest one.
         let whole = seconds as u64;
         let (minutes, hours, days) = (whole / 60, whole / 3_600, whole / 86_400);
         match whole {
-            0 if seconds < 0.000_000_5 => "0".into(),
+            0 if seconds < 0.5e-9 => "0".into(),
+            0 if seconds < 0.000_001 => format!("{:.0}ns", seconds * 1e9),
             0 if seconds < 0.001 => format!("{:.0}us", seconds * 1e6),
             0 if seconds < 0.1 => format!("{:.1}ms", seconds * 1e3),
             0..60 => format!("{seconds:.1}s"),
@@ -145,9 +146,10 @@ mod tests {
         let people = |seconds| Format::People.time(seconds);
         assert_eq!([0, 999, 1_000, 1_234_567].map(|n| Format::People.count(n)), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(Format::Scripts.count(1_234_567), "1234567");
+        assert_eq!([1e-10, 0.000_000_07, 0.000_001].map(people), ["0", "70ns", "1us"]);
         assert_eq!([0.0, 0.000_012, 0.0042, 0.25, 59.94].map(people), ["0", "12us", "4.2ms", "0.2s", "59.9s"]);
         assert_eq!([60.0, 3_599.9, 7_260.0, 90_000.0].map(people), ["1m00s", "59m59s", "2h01m", "1d01h"]);
         assert_eq!([-1.0, 1e300].map(people), ["0", "213503982334601d07h"]);
-        assert_eq!(Format::Scripts.time(0.25), "0.250000");
+        assert_eq!(Format::Scripts.time(0.25), "0.250000000");
     }
 }

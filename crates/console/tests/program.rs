@@ -99,8 +99,17 @@ fn a_view_is_printed_once_as_a_table() {
     let table = folder.prints(&["shop", "--once", "processes", "--limit", "2"]);
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["PID", "NAME", "TYPE", "STATE", "MAILBOX", "STEPS", "RESTARTS", "AGE", "IN", "STEP"]);
-    let first =
-        ["<0.17.1>", "courier", "shop::delivery::Courier", "running", "312", "90871", "2", "3724.100000", "2.250000"];
+    let first = [
+        "<0.17.1>",
+        "courier",
+        "shop::delivery::Courier",
+        "running",
+        "312",
+        "90871",
+        "2",
+        "3724.100000000",
+        "2.250000000",
+    ];
     assert_eq!((&rows[1][..], rows.len()), (&first[..], 3));
     let overview = folder.prints(&["shop", "--once"]);
     assert!(overview.lines().any(|line| line.split_whitespace().eq(["spawned", "48000"])), "{overview}");

@@ -101,6 +101,20 @@ fn an_order_and_a_filter_are_asked_for_at_once() {
 }
 
 #[test]
+fn a_filter_that_is_refused_shows_no_processes_of_another_one() {
+    let mut app = connected(View::Processes);
+    let request = asked(&mut app, at(1)).remove(0);
+    answer(&mut app, &request, top(3, [1, 2, 3]));
+    let shows_processes = |app: &App| app.rows().iter().any(|row| row.text.contains("<0.1.1>"));
+    assert!(shows_processes(&app));
+    app.act(Action::Accept("state:tired".into()));
+    let request = asked(&mut app, at(2)).remove(0);
+    let error = json!({"kind": "bad_field", "text": "`state` is `idle`"});
+    app.line(&json!({"id": request["id"], "error": error}).to_string());
+    assert!(!shows_processes(&app) && app.notice.contains("`state` is `idle`"), "{}", app.notice);
+}
+
+#[test]
 fn the_selection_stays_with_its_process_when_the_order_changes() {
     let mut app = connected(View::Processes);
     let first = asked(&mut app, at(1)).remove(0);
