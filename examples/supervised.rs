@@ -9,6 +9,8 @@
 //! With `--console` it goes on until Ctrl-C, and a worker fails every 20 seconds. Look at it with `procession-console`:
 //!
 //!     cargo run --features console --example supervised -- --console
+//!
+//! `--console N` starts so many idle workers beside the tree.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -102,12 +104,15 @@ fn run(runtime: &Runtime, say: impl Fn(&str, &Tree)) -> Result<Handle<Supervisor
 
 /// Goes on until Ctrl-C, and serves a console.
 #[cfg(feature = "console")]
-fn run_with_console() -> Result<(), BoxError> {
+fn run_with_console(idle: u32) -> Result<(), BoxError> {
     let metrics = procession::observe::MetricsOptions::new();
     let runtime = Runtime::builder().metrics(metrics).start()?;
     let console = procession::console::Console::named("supervised").actions(true).serve(&runtime)?;
     println!("look at it with `procession-console supervised`, and end it with Ctrl-C ({})", console.place());
     runtime.spawn(director()?)?;
+    for _ in 0..idle {
+        runtime.spawn(Worker)?;
+    }
     let all = runtime.shutdown_node();
     let on_signal = all.clone();
     ctrlc::set_handler(move || on_signal.request_shutdown())?;
@@ -122,7 +127,7 @@ fn run_with_console() -> Result<(), BoxError> {
 }
 
 #[cfg(not(feature = "console"))]
-fn run_with_console() -> Result<(), BoxError> {
+fn run_with_console(_: u32) -> Result<(), BoxError> {
     Err("a console needs the feature: cargo run --features console --example supervised -- --console".into())
 }
 
@@ -134,8 +139,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let ran = match arguments.iter().map(|one| &**one).collect::<Vec<_>>()[..] {
         [] => run_once(),
-        ["--console"] => run_with_console(),
-        _ => Err("it takes `--console`, or nothing".into()),
+        ["--console"] => run_with_console(0),
+        ["--console", idle] => idle.parse().map_err(BoxError::from).and_then(run_with_console),
+        _ => Err("it takes `--console`, perhaps with a number of idle workers, or nothing".into()),
     };
     match ran {
         Ok(()) => ExitCode::SUCCESS,
