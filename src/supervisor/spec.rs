@@ -84,11 +84,12 @@ pub(super) type Start = dyn Fn(&mut StepOutput, SpawnOptions) -> Result<(Pid, Ta
 
 /// Refuses a process of a type that the store of the runtime knows: the store restarts it, and not a supervisor.
 pub(super) fn refuse_stored<P: Process>(out: &StepOutput) -> Result<(), SpawnError> {
+    let process = std::any::TypeId::of::<P>();
     #[cfg(feature = "durable")]
-    if out.link.stores(std::any::TypeId::of::<P>()) {
+    if out.link.stores(process) {
         return Err(SpawnError::Durable);
     }
-    let _ = out;
+    let _ = (out, process);
     Ok(())
 }
 
