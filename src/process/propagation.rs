@@ -144,6 +144,11 @@ thread_local! {
 }
 
 impl Stepped {
+    fn is_empty(&self) -> bool {
+        let Stepped { process, span, taken, defers, deferred } = self;
+        process.is_none() && span.is_none() && taken.is_none() && !defers && deferred.is_none()
+    }
+
     /// Drops the span and the events of a step one by one: the user's code has each destructor.
     fn drop_each(self) {
         let Stepped { span, taken, deferred, .. } = self;
@@ -162,15 +167,20 @@ pub(crate) fn step_begins(pid: Pid, type_name: fn() -> &'static str, name: Optio
 
 /// Runs `run`, which may step other processes on the calling thread. The step that runs now keeps its span.
 pub(crate) fn beside_step<R>(run: impl FnOnce() -> R) -> R {
-    struct RestoreGuard(Stepped);
+    /// `None` if no step runs, as mostly in a simulation. Then nothing is moved.
+    struct RestoreGuard(Option<Stepped>);
 
     impl Drop for RestoreGuard {
         fn drop(&mut self) {
-            STEPPED.replace(std::mem::take(&mut self.0)).drop_each();
+            let outer = self.0.take();
+            if outer.is_some() || !STEPPED.with_borrow(Stepped::is_empty) {
+                STEPPED.replace(outer.unwrap_or_default()).drop_each();
+            }
         }
     }
 
-    let _restore = RestoreGuard(STEPPED.take());
+    let outer = STEPPED.with_borrow_mut(|stepped| (!stepped.is_empty()).then(|| std::mem::take(stepped)));
+    let _restore = RestoreGuard(outer);
     run()
 }
 

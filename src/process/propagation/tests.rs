@@ -100,6 +100,10 @@ fn a_step_keeps_its_span_while_others_run_on_its_thread() {
         step_begins(Pid::FIRST, || "a process", None);
         begin_span(Arc::new(Named(name, seen.clone())), TracedEvent::Continued);
     };
+    // No step is around this one, and its body is lost.
+    beside_step(|| begins("lost"));
+    end_span(StepEnd::Succeeded);
+    assert_eq!(*lock(&seen), [""; 0], "its span is over");
     begins("outer");
     beside_step(|| {
         begins("inner");
