@@ -87,7 +87,7 @@ fn day() -> Simulation {
     .max_time(1_500 * MINUTE)
 }
 
-/// Has one account. Each customer asks for its balance, and changes it.
+/// A bank with one account. Customers pay into it, and ask for its balance.
 struct Bank {
     balance: u64,
 }
@@ -231,7 +231,7 @@ fn main() -> ExitCode {
     println!("| two threads need {:.2} of the time of one |", two / one);
     measure("the same without an invariant", seeds, || ring(5, 3, 7, false).seeds(0..seeds).threads(1).check());
     let of_bank = seeds / 10;
-    measure("a middle system with an invariant: ten customers of a bank, about 300 turns", of_bank, || {
+    measure("a medium system with an invariant: ten customers of a bank, about 300 turns", of_bank, || {
         bank().seeds(0..of_bank).threads(1).check();
     });
     let days = if smoke { 1 } else { 100 };

@@ -58,7 +58,7 @@ impl Beside {
     /// The option of the command line.
     pub(crate) fn option(self) -> Option<&'static str> {
         match self {
-            // A workload has spans by itself.
+            // `pingpong_spans` chooses the spans itself.
             Beside::Nothing | Beside::Spans => None,
             Beside::Metrics => Some("--metrics"),
             Beside::Traces => Some("--traces"),

@@ -1,4 +1,4 @@
-//! Workloads with a `tracing` subscriber that ignores its events. So they measure only the cost of emitting them.
+//! Workloads with a `tracing` subscriber that ignores events and spans. So they measure only the cost of emitting them.
 
 use std::sync::OnceLock;
 
@@ -75,7 +75,7 @@ pub(crate) fn pingpong_traced(setting: &Setting) -> Outcome<Measured> {
     pingpong_at(LevelFilter::TRACE, setting)
 }
 
-/// Accepts spans and ignores them. When there is one, every thread is within it.
+/// Accepts spans and ignores them. After the first one, every thread counts as inside it.
 struct OneSpan(OnceLock<&'static Metadata<'static>>);
 
 impl Subscriber for OneSpan {

@@ -1,6 +1,6 @@
-//! The number of locks that a thread takes, and of those that it holds, in the crate's own tests.
+//! Counts the locks that a thread takes and holds, in the crate's own tests.
 //!
-//! Locks that are held for a moment count as held. The others count only when they are taken.
+//! A `Brief` lock counts as taken, and as held until its guard is dropped. A `Mutex` counts only as taken.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -44,7 +44,7 @@ pub(crate) fn count_clock_reading() {
 /// The guard of a lock, which counts as held for as long as this lives.
 pub(crate) struct BriefGuard<'a, T>(SpinMutexGuard<'a, T>);
 
-/// Counts a lock that is taken, until the guard is dropped.
+/// Counts a lock that was taken. It counts as held until the guard is dropped.
 pub(crate) fn counted<T>(guard: SpinMutexGuard<'_, T>) -> BriefGuard<'_, T> {
     count_lock();
     add(&HELD, 1);

@@ -375,7 +375,7 @@ impl Figures {
             }
             out.sample_waits();
         } else {
-            // Here, so that the end of a process need not look.
+            // The counts of a failed step are dropped here, so that the end of a process has no check for them.
             out.counted.clear();
         }
     }

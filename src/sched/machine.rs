@@ -340,7 +340,7 @@ impl<P: Process> Machine for Typed<P> {
         Stepped { verdict, unseen, signals, taken: taken.messages() }
     }
 
-    // Only a durable process leaves something with its machine.
+    // Only the machine of a durable process does something in these four methods.
     fn release(&mut self, _: &mut StepOutput) -> bool {
         false
     }

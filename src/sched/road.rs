@@ -364,7 +364,7 @@ pub(crate) fn count_step<H: Executor>(executor: &H, body: &Ready, out: &mut Step
     if let Some(figures) = &executor.counters().figures {
         figures.stepped(None, body.machine.kind(), out, stepped);
     } else if stepped.verdict == Verdict::Broken {
-        // The driver of a test has counts without figures.
+        // In the driver of a test, a step may have counts although there are no figures.
         out.counted.clear();
     }
 }

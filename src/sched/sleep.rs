@@ -253,7 +253,7 @@ mod models {
         work.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok()
     }
 
-    /// Searches as workers do. The closures are `look` and `has_work`.
+    /// A worker that searches. `look` takes a piece of work, and `has_work` asks whether there is one.
     struct Searches<L, H> {
         sleep: Arc<Sleep>,
         me: usize,
@@ -349,9 +349,9 @@ mod models {
     }
 
     /// The only worker falls asleep while work moves from one queue to another, as a batch and stolen processes do.
-    /// Two counts stand in for the queues of `crossbeam-deque`. The worker may look into the queue to which the work
-    /// goes before it is there, and into the other one when it has left. Fails if the thread that has moved the work
-    /// does not report it.
+    /// Two counts stand in for the queues of `crossbeam-deque`. The worker may look into the target queue before the
+    /// work arrives there, and into the source queue after the work has left it. The model fails if the thread that
+    /// moved the work does not report it.
     #[test]
     fn a_worker_falls_asleep_while_work_changes_its_queue() {
         for from in 0..2 {

@@ -58,6 +58,8 @@ impl Helper {
             std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
             let after = turn(&*self.engine, &mut self.engine.executor(), &mut self.out, body);
             std::mem::swap(&mut self.notes, &mut lock(&self.engine.notes));
+            // They are those of another process than the driven one.
+            self.out.counted.clear();
             if let After::Ready(body) = after {
                 self.engine.road.inject(body);
             }

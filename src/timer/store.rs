@@ -16,7 +16,8 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// As many timers must have gone before anything is tidied up. It is also the size of the buffer of slots that is kept.
+/// The least number of timers that must go before the store is tidied up. It is also the number of slots whose memory
+/// is kept. The memory of twice as many entries is kept.
 const FEW: usize = 64;
 
 /// The end of the list of vacant slots.
@@ -204,8 +205,8 @@ impl<T> TimerStore<T> {
         }
         self.limit = (2 * self.taken).max(FEW);
         self.slots.shrink_to((2 * self.slots.len()).max(FEW));
-        // Room for the entries of timers that have gone, until the next time.
-        self.moments.shrink_to((2 * self.moments.len()).max(2 * FEW));
+        // Timers that are cancelled leave entries until the next tidy-up. This keeps room for them.
+        self.moments.shrink_to((self.moments.len() + self.slots.len()).max(2 * FEW));
     }
 
     /// The number of slots and of entries that there is memory for.

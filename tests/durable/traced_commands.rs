@@ -47,7 +47,7 @@ static FAILS: AtomicBool = AtomicBool::new(false);
 struct Clerk {
     answers: u64,
     may_fail: bool,
-    /// Whether no step takes an answer.
+    /// Whether every step that has an answer fails.
     always_fails: bool,
 }
 
@@ -317,7 +317,7 @@ mod in_files {
         answer_of(&traces, set, clerk);
         until("all have fired", || answers(&runtime, clerk) == 3);
         end((store, runtime));
-        assert_eq!(stored(&place), [[0; 0]; 0], "it has gone with the answer");
+        assert_eq!(stored(&place), [[0; 0]; 0], "the context is removed with the answer");
         let (store, runtime) = run(Some(&traces));
         stepped_in(&store, &traces, (clerk, Order::SetTimer));
         stepped_in(&store, &traces, (clerk, Order::Over));

@@ -24,7 +24,7 @@ fn open(journal: impl Journal + 'static, traces: &Traces, clock: &ManualClock) -
     store.start(builder).unwrap()
 }
 
-/// The spans below this one, when so many of them have succeeded.
+/// The spans below this one. Waits until this many have succeeded, and fails if there are others.
 #[track_caller]
 fn below(traces: &Traces, parent: usize, count: usize) -> Vec<Span> {
     let find = || traces.children(parent).into_iter().filter(|span| span.end == "succeeded").collect::<Vec<_>>();
@@ -33,7 +33,7 @@ fn below(traces: &Traces, parent: usize, count: usize) -> Vec<Span> {
     find()
 }
 
-/// Asks within a trace. Returns the span of the step that asks, when the other one has the question.
+/// Asks within a trace, and waits until the other process has the question. Returns the span of the asking step.
 fn asked(store: &Store, traces: &Traces, [one, other]: [Address<ClerkMessage>; 2]) -> usize {
     let root = traces.root(|| tell(store, one, question(other, How::Keep)));
     let asks = below(traces, root, 1)[0].number;
@@ -42,7 +42,7 @@ fn asked(store: &Store, traces: &Traces, [one, other]: [Address<ClerkMessage>; 2
     asks
 }
 
-/// Has the question answered from outside of any trace.
+/// Answers the question from outside of any trace. Checks that the answer is in the trace of the question.
 fn answered(store: &Store, runtime: &Runtime, traces: &Traces, [one, other]: [Address<ClerkMessage>; 2], asks: usize) {
     tell(store, other, ClerkMessage::Answer(7));
     let answer = &below(traces, asks, 2)[1];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use procession::command::Retry;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::testing::Driver;
 use procession::{BoxError, Events, Process, Step, StepOutput, StepResult};
@@ -147,4 +148,40 @@ fn a_test_of_a_process_sees_its_counts() {
     till.message(true);
     till.run();
     assert_eq!(till.counted("sold"), 4, "the step has failed");
+}
+
+/// Counts in its only step, and in each attempt of a command.
+struct Once;
+
+impl Process for Once {
+    type Message = bool;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, bool>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let procession::Event::Message(tries) = event {
+                out.count("steps", 1);
+                if !tries {
+                    return Ok(Step::Done(()));
+                }
+                out.retry(Retry::new().attempts(2), |out, _| {
+                    out.count("attempts", 1);
+                    out.blocking(|| ())
+                });
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_test_sees_the_counts_of_a_last_step_and_not_those_of_attempts() {
+    let mut once = Driver::new(Once);
+    once.message(true);
+    once.run();
+    once.advance(HOUR);
+    once.run();
+    once.message(false);
+    once.run();
+    assert_eq!((once.counted("steps"), once.counted("attempts")), (2, 0));
 }

@@ -1,6 +1,6 @@
-//! What a cluster promises in times and rates, measured between programs of ours: how soon a mesh is there, how much two
-//! nodes step that flood each other, how long one that stands still holds up others, how soon its end is known, and that
-//! busy processors are no reason for a down. Unix only.
+//! Measures the times and rates that a cluster promises, between programs of ours: the time until a mesh is complete,
+//! the messages that two nodes step while they flood each other, the questions to others while one node stands still,
+//! the time until a down is reported, and the downs while the processors are busy. Unix only.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -34,14 +34,16 @@ const NODES: usize = 6;
 /// The threads that keep the processors busy.
 const BUSY_THREADS: usize = 32;
 
-/// The stepped messages are counted for each of these.
+/// The flood counts the messages that are stepped in each window of this length.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The longest question is told so often.
-const TOLD: Duration = Duration::from_millis(250);
+/// How often a node reports its longest question.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The texts that a step of the flood sends, and the most messages that wait.
+/// The number of texts that a step of the flood sends.
 const SENT: usize = 100;
+
+/// The bound of its mailbox, in messages.
 const MAILBOX: usize = 1_000;
 
 /// A figure, and its bar in the contract.
@@ -173,13 +175,17 @@ pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Dur
                     return Ok(());
                 }
             }
-            let (begun, mut before, mut least) = (Instant::now(), stepped.load(Ordering::Relaxed), u64::MAX);
+            let (begun, mut least) = (Instant::now(), u64::MAX);
+            let look = || (Instant::now(), stepped.load(Ordering::Relaxed));
+            let mut before = look();
             while begun.elapsed() < time {
                 if is_over(WINDOW) {
                     return Ok(());
                 }
-                let now = stepped.load(Ordering::Relaxed);
-                least = least.min(now - before);
+                let now = look();
+                // A window of a busy machine is longer.
+                let windows = (now.0 - before.0).as_secs_f64() / WINDOW.as_secs_f64();
+                least = least.min(((now.1 - before.1) as f64 / windows) as u64);
                 before = now;
             }
             say(&format!("least {least}"))?;
@@ -198,7 +204,7 @@ pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Dur
             let mut count = 0;
             loop {
                 let (begun, mut longest) = (Instant::now(), Duration::ZERO);
-                while begun.elapsed() < TOLD {
+                while begun.elapsed() < REPORT_INTERVAL {
                     let asked = Instant::now();
                     runtime.ask(other, Message::Echo, LIMIT).wait()?;
                     longest = longest.max(asked.elapsed());
@@ -238,8 +244,8 @@ fn start(keeper: &mut Keeper, (role, name): (&str, &str), ports: (u16, u16), tim
     keeper.start(own(&[&option, name, &ports.0.to_string(), &ports.1.to_string(), &time])?)
 }
 
-/// The rest of the next line of a program that begins with this word.
-fn told(keeper: &mut Keeper, program: &Program, word: &str, limit: Duration) -> Outcome<String> {
+/// Waits for a line of a program that begins with this word. Returns the rest of the line.
+fn report(keeper: &mut Keeper, program: &Program, word: &str, limit: Duration) -> Outcome<String> {
     loop {
         let line = keeper.line(program, limit)?;
         if let Some(rest) = line.strip_prefix(word) {
@@ -261,33 +267,33 @@ fn mesh(keeper: &mut Keeper) -> Outcome<Bound> {
     }
     let mut longest = Duration::ZERO;
     for program in &programs {
-        longest = longest.max(nanos(&told(keeper, program, "up", START)?)?);
+        longest = longest.max(nanos(&report(keeper, program, "up", START)?)?);
     }
     Ok(Bound::at_most(2, "six programs that know one are a mesh", millis(longest), 2_000.0))
 }
 
-/// The fewest messages that one of two nodes stepped in a window, while they flooded each other.
+/// The least number of messages that either node stepped in 100 ms while they flooded each other.
 fn flood(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     let port = free_port()?;
     let one = start(keeper, (FLOOD, "a"), (port, 0), time)?;
     let other = start(keeper, (FLOOD, "b"), (free_port()?, port), time)?;
     let mut least = u64::MAX;
     for program in [&one, &other] {
-        least = least.min(told(keeper, program, "least", START + time)?.parse()?);
+        least = least.min(report(keeper, program, "least", START + time)?.parse()?);
     }
     let figure = (least as f64, "messages");
     Ok(Bound::at_least(21, "each of two nodes that flood each other steps in 100 ms", figure, 1_000.0))
 }
 
-/// Stops or kills a node while another one sends to it and asks a third one. Returns when its down was told, and the
-/// longest question meanwhile.
+/// Stops or kills a node while another one sends to it and asks a third. Returns the time until the down was reported,
+/// with the start of the program `kill`, and the longest question until then.
 fn fault(keeper: &mut Keeper, signal: &str) -> Outcome<(Duration, Duration)> {
     let port = free_port()?;
     let asks = start(keeper, (ASKS, "a"), (port, 0), LIMIT)?;
     let still = start(keeper, (RESTS, "b"), (free_port()?, port), LIMIT)?;
     let _third = start(keeper, (RESTS, "c"), (free_port()?, port), LIMIT)?;
     for _ in 0..4 {
-        told(keeper, &asks, "longest", START)?;
+        report(keeper, &asks, "longest", START)?;
     }
     let begun = Instant::now();
     let status = Command::new("kill").args([signal, &still.id().to_string()]).status()?;
@@ -300,11 +306,14 @@ fn fault(keeper: &mut Keeper, signal: &str) -> Outcome<(Duration, Duration)> {
         match line.split_once(' ') {
             Some(("longest", time)) => longest = longest.max(nanos(time)?),
             Some(("down", who)) if who.starts_with("b ") => break begun.elapsed(),
-            _ => return Err(format!("it said {line:?}").into()),
+            _ => {
+                let wanted = "\"longest …\" or \"down b …\"";
+                return Err(format!("the node that asks printed {line:?}: expected {wanted}").into());
+            }
         }
     };
-    // The question that was open then is in the next one.
-    longest = longest.max(nanos(&told(keeper, &asks, "longest", START)?)?);
+    // The question that was open at the down is in the next report.
+    longest = longest.max(nanos(&report(keeper, &asks, "longest", START)?)?);
     Ok((down, longest))
 }
 
@@ -313,7 +322,7 @@ fn busy(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     let port = free_port()?;
     let one = start(keeper, (RESTS, "a"), (port, 0), LIMIT)?;
     let other = start(keeper, (RESTS, "b"), (free_port()?, port), LIMIT)?;
-    told(keeper, &other, "ready", START)?;
+    report(keeper, &other, "ready", START)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let spin = |is_over: Arc<AtomicBool>| {
         thread::spawn(move || {
@@ -324,23 +333,23 @@ fn busy(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     };
     let threads: Vec<_> = (0..BUSY_THREADS).map(|_| spin(is_over.clone())).collect();
     let mut downs = 0;
-    let heard = (|| {
+    let lines = (|| {
         let begun = Instant::now();
         while begun.elapsed() < time {
-            downs += usize::from(keeper.heard(&one, time.saturating_sub(begun.elapsed()))?.is_some());
+            downs += usize::from(keeper.line_timeout(&one, time.saturating_sub(begun.elapsed()))?.is_some());
         }
         Outcome::Ok(())
     })();
     is_over.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| drop(thread.join()));
-    heard?;
-    while keeper.heard(&other, TOLD)?.is_some() {
+    lines?;
+    while keeper.line_timeout(&other, REPORT_INTERVAL)?.is_some() {
         downs += 1;
     }
     Ok(Bound::at_most(45, "downs while 32 threads keep the processors busy", (downs as f64, "downs"), 0.0))
 }
 
-/// Measures all of them. The long ones take so much time.
+/// Measures all bounds. The flood and the busy processors are measured for this time each.
 pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
     let mut bounds = vec![mesh(keeper)?, flood(keeper, time)?];
     let (down, longest) = fault(keeper, "-STOP")?;

@@ -33,8 +33,8 @@ pub(crate) struct Keeper {
     news: Receiver<News>,
     teller: Sender<News>,
     programs: u64,
-    /// What programs have said while another one was heard.
-    said: HashMap<u64, VecDeque<Option<String>>>,
+    /// Lines of programs that arrived while the line of another one was awaited.
+    unread: HashMap<u64, VecDeque<Option<String>>>,
 }
 
 /// A program, which ends when this is dropped.
@@ -65,7 +65,7 @@ impl Keeper {
         let interrupted = teller.clone();
         // If the receiver is gone, the program is about to end.
         ctrlc::set_handler(move || drop(interrupted.send(News::Interrupt)))?;
-        Ok(Keeper { news, teller, programs: 0, said: HashMap::new() })
+        Ok(Keeper { news, teller, programs: 0, unread: HashMap::new() })
     }
 
     /// Starts a program. Its input ends when this program does.
@@ -85,18 +85,18 @@ impl Keeper {
 
     /// The next line of a program.
     pub(crate) fn line(&mut self, program: &Program, limit: Duration) -> Outcome<String> {
-        self.heard(program, limit)?.ok_or_else(|| format!("it said nothing in {limit:?}").into())
+        self.line_timeout(program, limit)?.ok_or_else(|| format!("it said nothing in {limit:?}").into())
     }
 
-    /// The next line of a program, if it says one in this time.
-    pub(crate) fn heard(&mut self, program: &Program, limit: Duration) -> Outcome<Option<String>> {
+    /// The next line of a program, or `None` if none comes within this time.
+    pub(crate) fn line_timeout(&mut self, program: &Program, limit: Duration) -> Outcome<Option<String>> {
         let begun = Instant::now();
         let said = loop {
-            if let Some(said) = self.said.get_mut(&program.number).and_then(VecDeque::pop_front) {
+            if let Some(said) = self.unread.get_mut(&program.number).and_then(VecDeque::pop_front) {
                 break said;
             }
             match self.news.recv_timeout(limit.saturating_sub(begun.elapsed())) {
-                Ok(News::Line(number, line)) => self.said.entry(number).or_default().push_back(line),
+                Ok(News::Line(number, line)) => self.unread.entry(number).or_default().push_back(line),
                 Ok(News::Interrupt) => return Err(Interrupted.into()),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => return Err("it cannot be heard any more".into()),

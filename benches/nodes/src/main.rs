@@ -36,7 +36,7 @@ Runs pairs of programs that send messages to each other over TCP on this machine
               (procession, erlang, ractor, kameo; the last two as far as they were built)
   --rounds N  rounds, 1 to 1000; without it 5, or 1 with --smoke
   --idle      also the cost of an idle peer
-  --bounds    instead, what our nodes promise in times and rates; it takes about two and a half minutes
+  --bounds    measures the times and rates that our nodes promise, instead of the peers; takes about 2.5 minutes
   --smoke     small counts, to see that everything works
   --json      a line of JSON for each measurement, instead of the table
   --help      this
@@ -56,7 +56,7 @@ const INTERRUPTED: u8 = 130;
 const IDLE_TIME: Duration = Duration::from_secs(10);
 const IDLE_SMOKE: Duration = Duration::from_millis(200);
 
-/// How long the long ones of the promised times and rates are measured.
+/// How long the flood and the busy processors are measured, each.
 const BOUNDS_TIME: Duration = Duration::from_secs(60);
 const BOUNDS_SMOKE: Duration = Duration::from_secs(1);
 

@@ -172,7 +172,7 @@ fn a_release_after_the_look_for_it_is_looked_for_again() {
     drop(runtime.shutdown(std::time::Duration::MAX).unwrap());
 }
 
-/// The call comes while the process is in the step after which it is to be held. So nobody takes it out again.
+/// The call arrives during the last step before the hold. So the process must not be held: nothing would release it.
 #[cfg(feature = "cluster")]
 #[test]
 fn a_call_in_the_step_before_a_hold_is_not_held_up() {

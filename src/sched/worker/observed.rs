@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    const ROUNDS: u64 = 2_000;
+    const ROUNDS: u64 = 500;
 
     /// Plays rounds, and returns the locks that were taken in them, and the readings of the clock: all of them, and
     /// those under a lock. The first rounds do not count. In each, a process is spawned from outside, too.
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn figures_take_no_lock_and_steps_are_timed_without_one() {
         let all = || MetricsOptions::new().time_one_in(1);
-        // With the steps and the deliveries of a round, and its dead letters.
+        // The steps, deliveries and dead letters of one round.
         let orders: [(fn() -> Order, _); 3] =
             [(|| Order::Play, (6, 4, 0)), (|| Order::Fail, (2, 1, 1)), (|| Order::SendToNobody, (2, 1, 1))];
         for (order, (steps, deliveries, dead)) in orders {
@@ -350,7 +350,7 @@ mod tests {
             assert_eq!((timed.0, timed.2), (with, 0), "{timed:?}");
             assert!(timed.1 >= 2 * steps * ROUNDS, "{timed:?}");
             assert_eq!(play(order, Some(MetricsOptions::new())).0, with);
-            // Its sender measures a message when it is in the mailbox: once for all messages of a delivery.
+            // The sender reads the clock under the lock of the mailbox, once for each delivery.
             let most = play(order, Some(all().wait_one_in(1)));
             assert_eq!((most.0, most.2), (with, deliveries * ROUNDS), "{most:?}");
         }

@@ -450,7 +450,7 @@ fn a_worker_whose_only_process_lets_turns_pass_steps_its_receiver() {
     assert_eq!(sent, 1, "the backlog does not grow until the second worker is found stuck");
 }
 
-/// A third worker may sleep, and is notified of the rest. Otherwise that would wait behind the step of the first one.
+/// A third worker may sleep. It is notified of the rest, which would otherwise wait behind the first process.
 #[test]
 fn the_rest_of_what_was_taken_is_offered_to_others() {
     let other = || Script(|_: &mut Events<'_, u64>, _: &mut StepOutput| Ok(Step::Continue));

@@ -90,6 +90,26 @@ fn timers_that_are_set_and_cancelled_need_no_more_memory() {
     assert!(stays.into_iter().zip(0..).all(|((order, slot), n)| store.remove(order, slot) == Some(n)));
 }
 
+/// Otherwise the buffers would be allocated anew each time the store is tidied up.
+#[test]
+fn buffers_keep_their_sizes_while_timers_are_set_and_cancelled() {
+    for stay in [0, 1, 31, 33, 1_000] {
+        let (start, mut store) = (Clock::system().now(), TimerStore::new(0));
+        let at = |n: u64| Some(start + Duration::from_millis(n));
+        (0..stay).for_each(|n| drop(store.set(at(n), n)));
+        let mut last = store.set(at(MANY), MANY);
+        let mut sizes = None;
+        for round in 0..20_000 {
+            let next = store.set(at(MANY), MANY);
+            assert_eq!(store.remove(last.0, last.1), Some(MANY));
+            last = next;
+            if round > 5_000 {
+                assert_eq!(*sizes.get_or_insert(store.capacity()), store.capacity(), "{stay} stay, round {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn memory_of_many_timers_is_returned_when_they_have_gone() {
     let (start, mut store) = (Clock::system().now(), TimerStore::new(0));
