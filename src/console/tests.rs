@@ -436,7 +436,7 @@ fn tcp_is_for_the_loopback_and_needs_the_token() {
     assert_ne!(std::fs::read_to_string(&token_file).unwrap(), token);
 }
 
-/// Sends so many lines that are random, cut or changed, from clients of which some vanish.
+/// Sends this many lines that are random, cut or changed. Some of the clients vanish.
 fn be_hostile(console: &Console, good: &[&str], mut left: usize) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     while left > 0 {
@@ -497,7 +497,7 @@ fn hostile_lines_and_clients_that_vanish_do_no_harm() {
     let serve = |name: &str, acts| Console::named(name).folder(&folder.0).actions(acts).serve(&runtime).unwrap();
     let (looks, acts) = (serve("looks", false), serve("acts", true));
     be_hostile(&looks, &good, 100_000);
-    // Of a console with actions, the lines are made from questions.
+    // With actions allowed, only questions are changed, because a changed line could act.
     be_hostile(&acts, &good[..4], 20_000);
     assert!(idlers.iter().all(|idler| !idler.is_finished()), "no client may act");
     for console in [looks, acts] {
