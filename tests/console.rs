@@ -35,6 +35,10 @@ const CLIENTS: usize = 40;
 /// thousand processes some hundreds.
 const MOST_KIB: u64 = 40 << 10;
 
+/// The rounds of work while the threads of a console must not wake. In a debug build they take most of a second, and so
+/// more than any pause of a console.
+const ROUNDS: u64 = 30;
+
 /// A folder that is removed with it.
 struct Folder(PathBuf);
 
@@ -50,7 +54,7 @@ impl Drop for Folder {
     }
 }
 
-/// Takes so many steps.
+/// Takes this many steps, and ends.
 struct Works(u64);
 
 impl Process for Works {
@@ -133,15 +137,16 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("procession-con")).count()
 }
 
-/// How often each thread of consoles has gone to sleep.
-fn sleeps() -> BTreeMap<String, u64> {
+/// The state of each thread of consoles, and how often it has gone to sleep.
+fn sleeps() -> BTreeMap<String, (String, u64)> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
     let statuses = tasks.filter_map(|task| {
         let status = std::fs::read_to_string(task.path().join("status")).ok()?;
         let field = |name: &str| Some(status.lines().find_map(|line| line.strip_prefix(name))?.trim().to_string());
         let is_of_console = field("Name:")?.starts_with("procession-con");
         let count = field("voluntary_ctxt_switches:")?.parse().ok()?;
-        is_of_console.then(|| (task.file_name().to_string_lossy().into_owned(), count))
+        let state = field("State:")?;
+        is_of_console.then(|| (task.file_name().to_string_lossy().into_owned(), (state, count)))
     });
     statuses.collect()
 }
@@ -151,13 +156,18 @@ fn a_console_has_a_thread_for_each_client_and_wakes_for_nothing_else() {
     alone(|| {
         let (folder, runtime) = (Folder::new("threads"), Runtime::builder().workers(1).start().unwrap());
         let console = Console::named("shop").folder(&folder.0).serve(&runtime).unwrap();
-        // The program works meanwhile. At first, a thread may still be on its way to sleep.
-        let rests = || {
+        // Whether all of its threads sleep, and none of them wakes while the program works.
+        let rests = |rounds: u64| {
             let before = sleeps();
-            wait(&runtime.spawn(Works(500_000)).unwrap());
-            sleeps() == before
+            (0..rounds).for_each(|_| drop(wait(&runtime.spawn(Works(100_000)).unwrap())));
+            before.values().all(|(state, _)| state.starts_with('S')) && sleeps() == before
         };
-        assert!((0..20).any(|_| rests()), "the console wakes without a client");
+        // The program works meanwhile. At first, a thread of the console may not be asleep yet.
+        let keeps_resting = || {
+            until("the console rests", || rests(1));
+            rests(ROUNDS)
+        };
+        assert!(keeps_resting(), "the console wakes without a client");
         assert_eq!(sleeps().len(), 1);
         let clients: Vec<UnixStream> = (0..8)
             .map(|_| {
@@ -167,11 +177,11 @@ fn a_console_has_a_thread_for_each_client_and_wakes_for_nothing_else() {
                 client
             })
             .collect();
-        assert!((0..20).any(|_| rests()), "a thread wakes for a client that says nothing");
+        assert!(keeps_resting(), "a thread wakes for a client that says nothing");
         assert_eq!(sleeps().len(), 8 + 1);
         drop(clients);
         until("all have gone", || sleeps().len() == 1);
-        assert!((0..20).any(|_| rests()), "the console wakes when its clients have gone");
+        assert!(keeps_resting(), "the console wakes when its clients have gone");
     });
 }
 
