@@ -55,6 +55,11 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
+/// The bytes that this program has allocated and not freed.
+pub(crate) fn live_bytes() -> u64 {
+    LIVE_BYTES.load(Ordering::Relaxed)
+}
+
 /// Futures that come first, so that all buffers have their size.
 const FIRST: u64 = 1_000;
 const FUTURES: u64 = 1_000_000;
