@@ -13,7 +13,7 @@ use procession::clock::ManualClock;
 use procession::cluster::{Cluster, MemoryNetwork, Wire};
 use procession::console::Console;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, Store};
+use procession::durable::{Durable, Query, Store};
 use procession::observe::MetricsOptions;
 use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{BoxError, Event, Events, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult};
@@ -152,26 +152,25 @@ impl Durable for Bank {
 fn the_peers_of_a_node_and_the_parked_processes_of_a_store_are_printed() {
     let folder = new_folder("nodes");
     let (manual, network) = (ManualClock::new(), MemoryNetwork::new());
-    let builder = Runtime::builder().workers(1).clock(manual.clock());
+    let builder = || Runtime::builder().workers(1).clock(manual.clock());
     let (store, runtime) =
-        Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Bank>().start(builder).unwrap();
-    let other = Runtime::builder().workers(1).start().unwrap();
+        Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Bank>().start(builder()).unwrap();
+    let order = store.begin("order 7", Bank).unwrap();
+    store.send(order.address(), ()).unwrap();
+    let begun = Instant::now();
+    while store.count(&Query::all().parked()).unwrap() == 0 {
+        assert!(begun.elapsed() < LIMIT, "the order is not parked");
+        manual.advance(Duration::from_secs(20));
+    }
+    // From here on, the clock of both nodes stands still, so neither takes the other for silent.
+    let other = builder().start().unwrap();
     let node = |name: &str, of: &Runtime| Cluster::named(name, Wire::new()).memory(&network).start(of).unwrap();
     let (north, _east) = (node("north", &runtime), node("east", &other));
     north.wait_for("east", LIMIT).unwrap();
-    let order = store.begin("order 7", Bank).unwrap();
-    store.send(order.address(), ()).unwrap();
     let console = Console::named("shop").folder(folder.join("procession"));
     let console = console.store(&store).cluster(&north).serve(&runtime).unwrap();
     let shop = Shop { folder, runtime, console };
-    let printed = || shop.run(&["shop", "--once", "nodes"]).unwrap();
-    let mut text = printed();
-    let begun = Instant::now();
-    while !text.contains("the bank is closed") {
-        assert!(begun.elapsed() < LIMIT, "{text}");
-        manual.advance(Duration::from_secs(20));
-        text = printed();
-    }
+    let text = shop.run(&["shop", "--once", "nodes"]).unwrap();
     let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert!(rows.iter().any(|row| row.starts_with("east up ")), "{text}");
     assert!(rows.contains(&format!("{} order 7 the bank is closed", order.pid())), "{text}");
