@@ -37,7 +37,7 @@ enum Change {
     RepliesMore,
 }
 
-/// Decides by something that no recording has.
+/// A source of decisions that no recording has.
 #[derive(Clone, Copy)]
 enum Unstable {
     HashMapOrder,
@@ -45,7 +45,7 @@ enum Unstable {
     Nothing,
 }
 
-/// Sends its message on, to itself, in each of 20 steps, with a number that an `Unstable` may change. The last fails.
+/// In each of 20 steps, sends itself a number that an `Unstable` may change. The last step fails.
 struct Undecided {
     by: Unstable,
     steps: u64,

@@ -15,6 +15,7 @@ use rand::TryRng as _;
 use rand::rngs::SysRng;
 
 use crate::programs::*;
+use crate::wait::Mutex;
 
 /// Sends to three counters in an order of its own.
 struct Spreader {
@@ -45,7 +46,11 @@ fn spread(world: &World, order: fn(usize) -> usize) -> Result<(), procession::Bo
 
 /// The check fails, and the failure names the turn and the process that decides by itself.
 fn is_named(order: fn(usize) -> usize) {
-    let report = Simulation::new(move |world| spread(world, order)).seeds(0..200).run();
+    is_named_in(move |world| spread(world, order));
+}
+
+fn is_named_in(scenario: impl Fn(&World) -> Result<(), procession::BoxError> + Send + Sync + 'static) {
+    let report = Simulation::new(scenario).seeds(0..200).run();
     let failed = report.failed().unwrap();
     assert_eq!(failed.check(), "a seed is one run");
     let named = format!("turn {}, <1.3.1> Spreader: first send ", failed.turn());
@@ -82,10 +87,19 @@ fn a_count_that_outlives_the_seed_is_found_and_named() {
 
 #[test]
 fn an_address_in_memory_is_found_and_named() {
-    // Nothing is kept: the program decides by the address that the allocator happens to give.
-    is_named(|count| {
+    // The program keeps nothing, and decides by the address that the allocator happens to give.
+    let order = |count: usize| {
         let new = std::hint::black_box(Box::new(0_u64));
         std::ptr::from_ref(&*new).addr() / 16 % count
+    };
+    // The scenario keeps more places of this size from run to run, so not all runs get the same address.
+    let kept = Mutex::new(Vec::new());
+    is_named_in(move |world| {
+        let mut kept = kept.lock().map_err(|_| "poisoned")?;
+        let more: Vec<Box<u64>> = (0..=kept.len() as u64).map(Box::new).collect();
+        kept.push(more);
+        drop(kept);
+        spread(world, order)
     });
 }
 
@@ -321,7 +335,7 @@ impl Process for Asker {
     }
 }
 
-/// A thread reaches a process that rests. Returns what is found.
+/// A thread reaches a resting process in this way. Returns the finding.
 fn reached(way: Way) -> String {
     let simulation = Simulation::new(move |world| {
         let (gives, given) = channel();

@@ -112,7 +112,7 @@ impl Process for Sender {
             *due = Some(out.now() + SECOND / 10_000);
             for number in 0..2 {
                 out.send_timeout(self.to, number, SECOND / 10_000);
-                // It waits for its turn behind the other message, and is dead when the limit of that is over.
+                // This message waits behind the one with the limit. When that limit is over, it becomes a dead letter.
                 out.send(self.to, number);
             }
         }
@@ -120,7 +120,7 @@ impl Process for Sender {
     }
 }
 
-/// Is always ready until both limits are over. Notes how many are, in each step that is not before their moment.
+/// Is always ready until both limits are over. From the moment of the limits on, each step notes how many are over.
 struct Onlooker {
     runtime: procession::WeakRuntime,
     due: Arc<Mutex<Option<Instant>>>,
