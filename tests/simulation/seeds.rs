@@ -49,6 +49,7 @@ fn is_named(order: fn(usize) -> usize) {
     is_named_in(move |world| spread(world, order));
 }
 
+/// As `is_named`, for a scenario of its own.
 fn is_named_in(scenario: impl Fn(&World) -> Result<(), procession::BoxError> + Send + Sync + 'static) {
     let report = Simulation::new(scenario).seeds(0..200).run();
     let failed = report.failed().unwrap();
