@@ -96,7 +96,7 @@ fn buffers_keep_their_sizes_while_timers_are_set_and_cancelled() {
     for stay in [0, 1, 31, 33, 1_000] {
         let (start, mut store) = (Clock::system().now(), TimerStore::new(0));
         let at = |n: u64| Some(start + Duration::from_millis(n));
-        (0..stay).for_each(|n| drop(store.set(at(n), n)));
+        (0..stay).for_each(|n| _ = store.set(at(n), n));
         let mut last = store.set(at(MANY), MANY);
         let mut sizes = None;
         for round in 0..20_000 {
