@@ -54,10 +54,9 @@ impl Drop for SetsAtEnd {
     }
 }
 
-/// With `PROCESSION_FULL`, there are 100,000 processes.
 #[test]
 fn the_top_is_that_of_a_sort_of_all() {
-    let processes = if std::env::var_os("PROCESSION_FULL").is_some() { 100_000 } else { 10_000 };
+    let processes = 100_000;
     let manual = ManualClock::new();
     // Each step reads the clock, so that the times of steps are exact.
     let metrics = MetricsOptions::new().time_one_in(1);
