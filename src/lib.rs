@@ -216,6 +216,9 @@ mod wait;
 #[cfg(all(test, not(loom), feature = "cluster"))]
 #[path = "../tests/common/traces.rs"]
 mod traces;
+#[cfg(all(test, not(loom), feature = "cluster"))]
+#[path = "../tests/common/counts.rs"]
+mod counts;
 
 pub use self::async_process::async_process;
 pub use self::cancel::CancelToken;

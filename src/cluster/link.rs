@@ -3,7 +3,12 @@
 //! A link knows nodes by their names. It carries frames between nodes of one cluster only. It keeps the order of the
 //! frames from one node to another while both are seen. It may lose frames, and need not say so.
 
+use std::time::Duration;
+
 use crate::primitives::Arc;
+
+/// How long a link may take to close.
+pub(super) const CLOSE: Duration = Duration::from_millis(60);
 
 /// The longest name of a node or a cluster, in bytes.
 const LONGEST_NAME: usize = 64;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::driver::{Parts, PeerDriver};
 use super::events::NodeWatch;
-use super::link::{Link, Upward, is_name};
+use super::link::{CLOSE, Link, Upward, is_name};
 use super::member::{Bells, Member, PeerCounts};
 use super::node::{Leave, Node};
 use super::peer::{Difference, Identity, Refusal};
@@ -24,6 +24,9 @@ const DRAIN: Duration = Duration::from_millis(400);
 
 /// How long it waits for its threads then.
 const EXIT: Duration = Duration::from_millis(150);
+
+/// A node leaves within a second of the end of its processes, also beside a peer that stands still.
+const _: () = assert!(DRAIN.as_millis() + EXIT.as_millis() + CLOSE.as_millis() <= 1_000);
 
 /// The peers of a node.
 pub(super) struct Members {

@@ -7,15 +7,13 @@
 //!
 //! zenoh may drop what it cannot send for a while, and does not say so. The connection above finds that.
 
-use std::time::Duration;
-
 use serde_json::json;
 use zenoh::bytes::ZBytes;
 use zenoh::qos::CongestionControl;
 use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
-use super::link::{Link, LinkError, Upward};
+use super::link::{CLOSE, Link, LinkError, Upward};
 use super::security::Endpoints;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, OnceLock, Weak};
@@ -23,9 +21,6 @@ use crate::threads;
 
 /// How long a frame may block before zenoh closes the connection, in microseconds.
 const LONGEST_SEND: u64 = 500_000;
-
-/// How long the end of a session may take.
-const CLOSE: Duration = Duration::from_millis(60);
 
 /// The link of one node over zenoh.
 pub(crate) struct ZenohLink {

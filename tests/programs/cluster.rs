@@ -1,6 +1,6 @@
 //! The example `cluster` as several programs.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 
 use crate::example::{Ended, Example, Running, line};
 
@@ -68,6 +68,43 @@ fn programs_find_each_other_answer_and_see_a_kill_and_an_end() {
     let Ended { code, out, errors } = b.interrupt();
     assert_eq!((code, errors.as_str()), (Some(130), ""), "{out}");
     assert!(out.contains("100 questions were answered"), "{out}");
+    expect(&mut a, vec!["b is down: Left"]);
+    let Ended { code, out, errors } = a.interrupt();
+    assert_eq!((code, errors.as_str()), (Some(130), ""), "{out}");
+    assert!(out.contains("200 questions were answered"), "{out}");
+}
+
+/// Endpoints of QUIC that are free at this moment.
+fn endpoints_of_quic() -> [String; 2] {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("there is a free port"));
+    sockets.map(|socket| format!("quic/{}", socket.local_addr().expect("it is bound")))
+}
+
+#[cfg(unix)]
+#[test]
+fn programs_with_certificates_find_each_other_and_see_a_kill_and_an_end() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates");
+    let [one, two] = endpoints_of_quic();
+    let node = |name, listen: &str, join: &str, peer| {
+        let mut node = PROGRAM.start(
+            &[
+                &["--node", name, "--listen", listen, "--join", join, "--questions", "100"][..],
+                &["--certificates", folder, "--peer", peer][..],
+            ]
+            .concat(),
+        );
+        assert!(line(&mut node.out).starts_with(&format!("{name} (")), "it has started");
+        node
+    };
+    let (mut a, mut b) = (node("a", &one, &two, "b"), node("b", &two, &one, "a"));
+    expect(&mut a, vec!["b is up", "b answers in"]);
+    expect(&mut b, vec!["a is up", "a answers in"]);
+    b.kill();
+    expect(&mut a, vec!["b is down: "]);
+    let mut b = node("b", &two, &one, "a");
+    expect(&mut a, vec!["b is up", "b answers in"]);
+    expect(&mut b, vec!["a answers in"]);
+    assert_eq!(b.interrupt().code, Some(130));
     expect(&mut a, vec!["b is down: Left"]);
     let Ended { code, out, errors } = a.interrupt();
     assert_eq!((code, errors.as_str()), (Some(130), ""), "{out}");

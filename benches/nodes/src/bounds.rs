@@ -1,6 +1,7 @@
 //! Measures the times and rates that a cluster promises, between programs of ours: the time until a mesh is complete,
 //! the messages that two nodes step while they flood each other, the questions to others while one node stands still,
-//! the time until a down is reported, and the downs while the processors are busy. Unix only.
+//! the time until a down is reported, the downs while the processors are busy, and the time until a node has left. Unix
+//! only.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -27,6 +28,7 @@ const MESH: &str = "mesh";
 const FLOOD: &str = "flood";
 const ASKS: &str = "asks";
 const RESTS: &str = "rests";
+const LEAVES: &str = "leaves";
 
 /// The nodes of the mesh.
 const NODES: usize = 6;
@@ -230,6 +232,18 @@ pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Dur
                 }
             });
         }
+        LEAVES => {
+            // What it has sent is never acknowledged, so it leaves as late as it can.
+            runtime.send(&flooder, Message::Flood(find("b")?))?;
+            say("ready")?;
+            let _ = end.recv();
+            let begun = Instant::now();
+            let report = runtime.shutdown(LIMIT)?;
+            if !report.is_clean() {
+                return Err(format!("the shutdown of the node: {report}").into());
+            }
+            return say(&format!("left {}", begun.elapsed().as_nanos()));
+        }
         _ => return Err(format!("there is no role {role:?}").into()),
     }
     let _ = end.recv();
@@ -285,6 +299,14 @@ fn flood(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     Ok(Bound::at_least(21, "each of two nodes that flood each other steps in 100 ms", figure, 1_000.0))
 }
 
+fn signal(program: &Program, signal: &str) -> Outcome<()> {
+    let status = Command::new("kill").args([signal, &program.id().to_string()]).status()?;
+    if !status.success() {
+        return Err(format!("`kill {signal}` ended with {status}").into());
+    }
+    Ok(())
+}
+
 /// Stops or kills a node while another one sends to it and asks a third. Returns the time until the down was reported,
 /// with the start of the program `kill`, and the longest question until then.
 fn fault(keeper: &mut Keeper, signal: &str) -> Outcome<(Duration, Duration)> {
@@ -296,10 +318,7 @@ fn fault(keeper: &mut Keeper, signal: &str) -> Outcome<(Duration, Duration)> {
         report(keeper, &asks, "longest", START)?;
     }
     let begun = Instant::now();
-    let status = Command::new("kill").args([signal, &still.id().to_string()]).status()?;
-    if !status.success() {
-        return Err(format!("`kill {signal}` ended with {status}").into());
-    }
+    self::signal(&still, signal)?;
     let mut longest = Duration::ZERO;
     let down = loop {
         let line = keeper.line(&asks, START)?;
@@ -349,6 +368,18 @@ fn busy(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     Ok(Bound::at_most(45, "downs while 32 threads keep the processors busy", (downs as f64, "downs"), 0.0))
 }
 
+/// The time in which a node shuts down while its peer stands still.
+fn leave(keeper: &mut Keeper) -> Outcome<Bound> {
+    let port = free_port()?;
+    let mut leaves = start(keeper, (LEAVES, "a"), (port, 0), LIMIT)?;
+    let still = start(keeper, (RESTS, "b"), (free_port()?, port), LIMIT)?;
+    report(keeper, &leaves, "ready", START)?;
+    signal(&still, "-STOP")?;
+    leaves.end_input();
+    let time = nanos(&report(keeper, &leaves, "left", START)?)?;
+    Ok(Bound::at_most(60, "a node beside one that stands still shuts down", millis(time), 1_000.0))
+}
+
 /// Measures all bounds. The flood and the busy processors are measured for this time each.
 pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
     let mut bounds = vec![mesh(keeper)?, flood(keeper, time)?];
@@ -357,6 +388,6 @@ pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
     bounds.push(Bound::at_most(45, "the down of a node that was stopped", millis(down), 2_000.0));
     let (down, _) = fault(keeper, "-KILL")?;
     bounds.push(Bound::at_most(45, "the down of a node that was killed", millis(down), 50.0));
-    bounds.push(busy(keeper, time)?);
+    bounds.extend([busy(keeper, time)?, leave(keeper)?]);
     Ok(bounds)
 }

@@ -48,6 +48,11 @@ impl Program {
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
+
+    /// Ends its input.
+    pub(crate) fn end_input(&mut self) {
+        self.child.stdin = None;
+    }
 }
 
 impl Drop for Program {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::tests::LIMIT;
 use super::*;
+use crate::counts::counts;
 use crate::latch::Latch;
 use crate::pid::Address;
 use crate::primitives::{AtomicU64, Ordering};
@@ -142,8 +143,7 @@ fn a_node_that_stands_still_holds_up_no_other() {
 #[test]
 fn messages_of_every_size_between_many_pairs_arrive_once_and_in_order() {
     // The full count is that of the contract.
-    let full = std::env::var_os("PROCESSION_FULL").is_some();
-    let count: u64 = if full { 1_000_000 } else { 20_000 };
+    let count = counts(20_000, 1_000_000);
     let (network, taken) = (MemoryNetwork::new(), Arc::<AtomicU64>::default());
     let start = |name: &str| {
         let runtime = Runtime::builder().workers(1).start().unwrap();

@@ -1,7 +1,10 @@
 //! Nodes with their threads, on a network in memory.
 
 use std::collections::BTreeSet;
+use std::future::Future as _;
+use std::pin::pin;
 use std::sync::mpsc;
+use std::task::{Context, Wake, Waker};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +17,8 @@ use crate::cluster::node::echo::{Echo, Message, Notes};
 use crate::cluster::peer::DownReason;
 use crate::pid::{Address, Pid};
 use crate::process::{
-    CommandError, DeadLetter, DeadLetterReason, Events, NodeError, Observer, Process, SendError, Step, StepOutput,
-    StepResult,
+    CommandError, DeadLetter, DeadLetterReason, Events, NodeError, Observer, Process, Reply, SendError, Step,
+    StepOutput, StepResult,
 };
 use crate::runtime::{Handle, RuntimeBuilder};
 use crate::wait::until;
@@ -467,6 +470,41 @@ fn a_node_with_a_silent_peer_and_a_short_limit_does_not_hang() {
     a.runtime.send(far, Message::Note(1)).unwrap();
     let report = a.runtime.shutdown(Duration::from_millis(50)).unwrap();
     assert!(report.hangs.is_none(), "{report}");
+}
+
+/// Notes the nodes that are up when it is woken.
+struct Looks(Cluster, mpsc::Sender<Vec<String>>);
+
+impl Wake for Looks {
+    fn wake(self: std::sync::Arc<Self>) {
+        let _ = self.1.send(self.0.nodes().iter().map(|node| node.name().to_string()).collect());
+    }
+}
+
+#[test]
+fn a_node_has_left_before_a_shutdown_wakes_futures_and_drops_timers() {
+    let network = MemoryNetwork::new();
+    let [a, b] = two(&network);
+    let mut events = b.cluster.events();
+    let (tell, told) = mpsc::channel();
+    let (echo, _) = a.echo();
+    let waker = Waker::from(std::sync::Arc::new(Looks(a.cluster.clone(), tell)));
+    // Nobody drops this reply, so the question is open until the timers are dropped.
+    let mut kept = None;
+    let mut asking = pin!(a.runtime.ask(
+        echo.address(),
+        |reply: Reply<u64>| {
+            kept = Some(reply);
+            Message::Note(1)
+        },
+        LONG
+    ));
+    assert!(asking.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    a.runtime.shutdown(LIMIT).unwrap();
+    assert_eq!(told.recv_timeout(LIMIT).unwrap(), [""; 0]);
+    assert!(matches!(events.recv_timeout(LIMIT), Ok(Some(NodeEvent::Up(_)))));
+    let left = events.recv_timeout(LIMIT).unwrap();
+    assert!(matches!(left, Some(NodeEvent::Down(_, DownReason::Left))), "{left:?}");
 }
 
 /// Counts the ups and downs that come as messages.

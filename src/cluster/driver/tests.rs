@@ -17,6 +17,7 @@ use crate::clock::ManualClock;
 use crate::cluster::node::echo::{Echo, Message, Notes};
 use crate::cluster::node::tests::{Side, side_with};
 use crate::cluster::wire::Wire;
+use crate::counts::counts;
 use crate::pid::{Address, Pid};
 use crate::primitives::AtomicU64;
 use crate::process::{
@@ -511,7 +512,7 @@ fn a_node_that_is_started_again_is_another_one() {
 /// A link that loses frames now and then. Each message is stepped or dead, in order, and each question is answered.
 #[test]
 fn in_bad_weather_all_messages_are_accounted_for_and_all_asks_answered() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 30 };
+    let seeds = counts(30, 1_000);
     for seed in 0..seeds {
         bad_weather(seed);
     }

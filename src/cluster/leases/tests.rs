@@ -2,11 +2,11 @@
 
 use super::true_time::{Event, SECOND, World, name};
 use super::*;
+use crate::counts::counts;
 
-/// The number of seeds, which the environment may raise.
+/// The seeds: 500 times as many with `PROCESSION_FULL=1`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let count = std::env::var("PROCESSION_LEASES").ok().and_then(|count| count.parse().ok()).unwrap_or(count);
-    0..count
+    0..counts(count, 500 * count)
 }
 
 #[test]

@@ -4,6 +4,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::net::{Inner, Local, Net, Order, Outer};
+use crate::counts::counts;
 use crate::outcome::{Exit, Reason};
 use crate::process::{SpawnOptions, Step, StepOutput};
 use crate::wait::wait;
@@ -82,7 +83,7 @@ fn after_an_unlink_no_exit_comes_also_if_it_was_on_its_way() {
 
 #[test]
 fn crossing_links_and_unlinks_leave_both_ends_agreed() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 20_000 } else { 300 };
+    let seeds = counts(300, 20_000);
     let net = Net::new(2);
     for seed in 0..seeds {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -207,13 +208,14 @@ fn a_process_that_recovers_ends_the_links_that_it_alone_has_made() {
 /// and nothing is left.
 #[test]
 fn after_any_storm_nothing_of_relations_and_questions_is_left() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 20 };
-    for seed in 0..seeds {
-        storm(seed);
+    for seed in 0..counts(20, 1_000) {
+        storm(seed, 300);
     }
+    storm(0, counts(1_000, 100_000));
 }
 
-fn storm(seed: u64) {
+/// Processes make this number of relations, requests and ends.
+fn storm(seed: u64, changes: u64) {
     const NODES: usize = 3;
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut net = Net::new(NODES);
@@ -221,7 +223,7 @@ fn storm(seed: u64) {
     let mut alive: Vec<Local> = (0..12).map(|number| net.trapping(number % NODES)).collect();
     let mut watchers = Vec::new();
     let mut dead = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..changes {
         let one = random.random_range(0..alive.len());
         let other = random.random_range(0..alive.len());
         let far = net.pid(&alive[other], alive[one].at);

@@ -12,6 +12,7 @@ use crate::cluster::frame::Head;
 use crate::cluster::lives::Life;
 use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
+use crate::counts::counts;
 use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
@@ -453,7 +454,7 @@ fn an_unlinked_process_whose_start_was_not_reported_is_ended_by_a_break() {
 
 #[test]
 fn spawns_in_any_order_with_ends_and_breaks_leave_nothing() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 20_000 } else { 200 };
+    let seeds = counts(200, 20_000);
     for seed in 0..seeds {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut net = nets(2);

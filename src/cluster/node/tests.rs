@@ -9,6 +9,7 @@ use super::echo::{Begin, Echo, Message, Notes, Spoilt};
 use super::*;
 use crate::clock::ManualClock;
 use crate::cluster::connection::{Item, Refused};
+use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::{Mutex, lock};
 use crate::process::{
@@ -403,9 +404,17 @@ fn when_the_connection_breaks_all_is_accounted_for_and_answered() {
 fn an_asker_that_gives_up_tells_the_other_node_and_leaves_nothing() {
     const COUNT: u64 = 10_000;
     let two = two();
+    // The full count is a million questions between two nodes.
+    for _ in 0..counts(1, 100) {
+        give_up(&two, COUNT);
+    }
+}
+
+/// An asker gives up this number of questions, and two more.
+fn give_up(two: &Two, count: u64) {
     let (echo, far, notes) = two.echo();
     let notes_here = two.one.begins(move |out| {
-        for _ in 0..COUNT {
+        for _ in 0..count {
             out.ask(far, Message::Keep, Duration::from_secs(1));
         }
     });
@@ -414,12 +423,12 @@ fn an_asker_that_gives_up_tells_the_other_node_and_leaves_nothing() {
     drop(early);
     let late = two.one.runtime.ask(far, Message::Keep, LIMIT);
     two.carry();
-    assert_eq!(two.open_questions(), [(COUNT as usize + 1, 0), (0, COUNT as usize + 1)]);
+    assert_eq!(two.open_questions(), [(count as usize + 1, 0), (0, count as usize + 1)]);
     drop(late);
     two.one.clock.advance(Duration::from_secs(2));
     until("each question is answered", || {
         two.carry();
-        lock(&notes_here).len() as u64 == COUNT
+        lock(&notes_here).len() as u64 == count
     });
     assert_eq!(two.open_questions(), [(0, 0); 2]);
     assert!(lock(&notes_here).iter().all(|answer| *answer == 0));

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::simulated_link::{MILLISECOND, SECOND, Weather, World, identity};
 use super::*;
+use crate::counts::counts;
 
-/// The number of seeds. `PROCESSION_SEEDS` asks for more of them.
 fn seeds() -> u64 {
-    std::env::var("PROCESSION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1000)
+    counts(1_000, 100_000)
 }
 
 fn length(world: &mut World) -> usize {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::Exit;
 use crate::cluster::{Claim, ClaimEnd, ClusterNameError, GroupMember, MemberEvent, MemberEvents, Shared, Wire};
+use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::{AtomicUsize, Mutex, Ordering};
 use crate::process::{DeadLetter, DeadLetterReason, Event, Events, Observer, Process, Step, StepOutput, StepResult};
@@ -282,7 +283,7 @@ fn in_bad_weather_all_nodes_agree_and_each_change_is_told_once() {
         Ok(())
     })
     .faults(faults)
-    .seeds(0..200)
+    .seeds(0..counts(200, 10_000))
     .check();
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::cluster::Wire;
+use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::Mutex;
 use crate::process::{CommandError, Event, Events, NodeError, Process, Reply, Step, StepOutput, StepResult, Tag};
@@ -220,6 +221,6 @@ fn a_handed_on_reply_is_answered_once_whatever_breaks_meanwhile() {
         Ok(())
     })
     .faults(faults)
-    .seeds(0..if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 50 })
+    .seeds(0..counts(50, 1_000))
     .check();
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cluster::{Cluster, RemoteProcess, Wire};
+use crate::counts::counts;
 use crate::outcome::BoxError;
 use crate::primitives::Mutex;
 use crate::process::{
@@ -132,6 +133,6 @@ fn in_bad_weather_no_linked_child_is_left_that_its_spawner_does_not_know() {
         Ok(())
     })
     .faults(faults)
-    .seeds(0..200)
+    .seeds(0..counts(200, 10_000))
     .check();
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::cluster::{NodeEvent, Wire};
+use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::Mutex;
 use crate::process::{
@@ -221,7 +222,7 @@ fn nodes_of_a_world_find_each_other_and_lose_nothing() {
         }
         Ok(())
     })
-    .seeds(0..200)
+    .seeds(0..counts(200, 10_000))
     .check();
 }
 
@@ -262,7 +263,7 @@ fn in_bad_weather_all_is_accounted_for_and_all_questions_are_answered() {
         check(&history, false)
     })
     .faults(faults)
-    .seeds(0..200)
+    .seeds(0..counts(200, 10_000))
     .check();
 }
 
@@ -309,7 +310,7 @@ fn a_node_that_crashes_is_down_for_all_and_another_one_when_it_comes_back() {
         assert!(is_expected, "{of_c:?}");
         check(&history, false)
     })
-    .seeds(0..200)
+    .seeds(0..counts(200, 10_000))
     .check();
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::cluster::{Claim, GroupMember, MemberEvent, MemberEvents, Wire};
+use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::Mutex;
 use crate::process::{
@@ -397,8 +398,7 @@ fn scenario(world: &World) -> Result<(), BoxError> {
 
 #[test]
 fn five_nodes_keep_their_promises_in_all_weather() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 10_000 } else { 40 };
-    println!("seeds: {seeds} instead of 10000");
+    let seeds = counts(40, 100_000);
     let faults = Faults::none()
         .lose_frames(0.005)
         .repeat_frames(0.005)

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::cluster::{UniqueClaim, UniqueClaimEnd, Wire};
+use crate::counts::counts;
 use crate::outcome::{Exit, Reason};
 use crate::primitives::Mutex;
 use crate::process::{Event, Events, Process, SpawnOptions, Step, StepOutput, StepResult, Tag};
@@ -353,7 +354,7 @@ fn in_bad_weather_a_name_has_at_most_one_holder_and_always_one_again() {
         Ok(())
     })
     .faults(faults)
-    .seeds(0..6)
+    .seeds(0..counts(6, 1_000))
     .check();
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::cluster::{NodeEvent, Remote, Wire};
+use crate::counts::counts;
 use crate::primitives::Mutex;
 use crate::process::{
     DeadLetter, Event, Events, NodeError, Observer, Process, SendError, Step, StepOutput, StepResult,
@@ -281,7 +282,7 @@ fn a_cluster_that_is_upgraded_node_by_node_loses_only_the_restarted_node() {
         }
         Ok(())
     })
-    .seeds(0..40)
+    .seeds(0..counts(40, 2_000))
     .check();
 }
 
@@ -314,6 +315,6 @@ fn nodes_that_are_two_versions_apart_say_so_on_both_sides() {
         }
         Ok(())
     })
-    .seeds(0..40)
+    .seeds(0..counts(40, 2_000))
     .check();
 }

@@ -1,6 +1,7 @@
 //! Relations over the connection of two drivers, in good and bad weather.
 
 use super::*;
+use crate::counts::counts;
 use crate::outcome::{Exit, Reason};
 use crate::process::SpawnOptions;
 use crate::wait::wait;
@@ -85,7 +86,7 @@ fn signals_are_never_refused_for_want_of_room() {
 /// A link that loses frames now and then. Each relation is told once, and in the end nothing is left.
 #[test]
 fn in_bad_weather_each_relation_is_told_once_and_nothing_is_left() {
-    let seeds = if std::env::var_os("PROCESSION_FULL").is_some() { 1_000 } else { 6 };
+    let seeds = counts(6, 1_000);
     for seed in 0..seeds {
         relate_in_bad_weather(seed);
     }
