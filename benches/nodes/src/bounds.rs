@@ -233,7 +233,7 @@ pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Dur
             });
         }
         LEAVES => {
-            // What it has sent is never acknowledged, so it leaves as late as it can.
+            // Its messages are never acknowledged, so it leaves as late as it can.
             runtime.send(&flooder, Message::Flood(find("b")?))?;
             say("ready")?;
             let _ = end.recv();
