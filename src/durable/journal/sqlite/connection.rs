@@ -170,6 +170,7 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
     if progress.pages != 0 {
         let file = path.display();
         tell_log(|| tracing::warn!(%file, "a reader has an old snapshot of a file of the store, so its WAL stays"));
+        cut_wal(&connection, path)?;
     }
     connection.busy_timeout(BUSY).map_err(&failed)?;
     Ok(connection)
@@ -192,9 +193,7 @@ fn write_again(connection: &Connection, path: &Path) -> Result<(), JournalError>
     // A thread with parts of an earlier opening must not append meanwhile.
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
         .map_err(failed(connection, "locking a file"))?;
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    let wal = PathBuf::from(wal);
+    let wal = wal_of(path);
     check_wal(&wal)?;
     let written = write_file_again(&wal).and_then(|()| {
         // SQLite ignores a failed sync of the directory.
@@ -206,6 +205,34 @@ fn write_again(connection: &Connection, path: &Path) -> Result<(), JournalError>
     transaction.rollback().map_err(failed(connection, "unlocking a file"))
 }
 
+/// Cuts off everything behind the last transaction of a WAL that a reader has kept, and syncs that. `wal_damage` says
+/// why. No reader looks there.
+fn cut_wal(connection: &Connection, path: &Path) -> Result<(), JournalError> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
+        .map_err(failed(connection, "locking a file"))?;
+    // SQLite knows where the next transaction is written: the file may have one that was complete, but failed. A
+    // connection that has the write lock cannot ask for it.
+    let other = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    other.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed(&other, "opening a file"))?;
+    let frames = u64::try_from(checkpoint(&other, "PASSIVE")?.pages).unwrap_or_default();
+    let cut =
+        OpenOptions::new().read(true).write(true).open(wal_of(path)).and_then(|mut file| {
+            match wal_damage::length(&mut file, frames)? {
+                Some(length) if length < file.metadata()?.len() => file.set_len(length).and_then(|()| file.sync_all()),
+                _ => Ok(()),
+            }
+        });
+    cut.map_err(|error| JournalError::of_system("cutting the WAL", error))?;
+    transaction.rollback().map_err(failed(connection, "unlocking a file"))
+}
+
+/// The WAL of a file.
+fn wal_of(path: &Path) -> PathBuf {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    wal.into()
+}
+
 /// Refuses a WAL that is damaged. Nothing is written into a damaged WAL, because its pages may be needed to repair the
 /// store.
 fn check_wal(path: &Path) -> Result<(), JournalError> {
@@ -215,8 +242,11 @@ fn check_wal(path: &Path) -> Result<(), JournalError> {
     };
     match found.map_err(|error| JournalError::of_system("reading the WAL", error))? {
         Some(at) => {
-            let file = path.file_name().unwrap_or_default().display();
-            let text = format!("the file {file} is damaged near byte {at}, and valid data is behind the damage");
+            let file = path.display();
+            let text = format!(
+                "{file} is damaged near byte {at}, and valid data is behind the damage: nothing was written, so copy \
+                 the folder of the store first, and then open a backup, or the copy with its WAL cut at this byte"
+            );
             Err(JournalError::Damaged(Damage::File(text)))
         }
         None => Ok(()),

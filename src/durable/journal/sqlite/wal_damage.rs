@@ -19,6 +19,11 @@
 //! the first frame is damaged. There is one exception: the flipped bit of the counter may be the one by which a new
 //! head differs.
 
+//! An opening cuts off everything behind the last transaction that SQLite reads, and syncs that, before anybody writes.
+//! Otherwise a later transaction could be written over the first frames of a torn one, and be torn itself: its last
+//! frame could have a new mark of the end, and the check sum that the rest of the old transaction continues. That would
+//! look like damage.
+
 use std::io::{BufReader, Read};
 
 /// The length of the head of a WAL, in bytes, as SQLite writes it.
@@ -67,6 +72,13 @@ impl Head {
             Head::read(&before).is_some_and(|head| head.salts == salts && !next(&head))
         })
     }
+}
+
+/// The length of a WAL with so many frames, as its head says.
+pub(super) fn length(wal: &mut impl Read, frames: u64) -> std::io::Result<Option<u64>> {
+    let mut bytes = [0; HEAD];
+    let head = if fill(wal, &mut bytes)? { Head::read(&bytes) } else { None };
+    Ok(head.map(|head| HEAD as u64 + frames * (FRAME_HEAD + head.page) as u64))
 }
 
 /// Returns where the first damaged frame of a WAL begins, or 0 if its head is damaged. Returns `None` if no damage is
