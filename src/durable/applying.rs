@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::core::StoreCore;
 use super::journal::{Batch, JournalError, Log, Opened, Position};
 use super::residency::{Call, Place};
+use crate::clock::Clock;
 use crate::outcome::tell_log;
 use crate::primitives::{Arc, Ordering, lock};
 
@@ -46,7 +47,9 @@ impl Log for TrimmedLog {
             let applied = self.note_applied();
             self.log.trim(applied)?;
         }
+        let begin = Clock::system().now();
         self.log.commit(batch)?;
+        self.core.commits.committed(batch, begin.elapsed());
         let bytes = batch.size() as u64;
         self.batches.push_back((batch.last(), bytes));
         self.size += bytes;
@@ -91,6 +94,7 @@ impl StoreCore {
         of_world: impl FnOnce(Box<dyn Log>) -> Box<dyn Log>,
     ) -> (Box<dyn Log>, Result<(), JournalError>) {
         let Opened { recovered, log, mut tables } = opened;
+        self.commits.rewound(recovered.last.0);
         let read = tables.apply(recovered.last).and_then(|applied| {
             self.note_applied(applied);
             let mut reader = tables.reader()?;

@@ -10,6 +10,7 @@ use super::answer_type::AnswerTypes;
 use super::burial::Buried;
 use super::coding::{Format, Run};
 use super::command_type::CommandType;
+use super::commit_counts::CommitCounts;
 use super::contract::{Durable, Stored};
 use super::journal::{
     Change, Damage, EncodedRecord, EntryRow, JournalError, Position, ProcessRow, Reader, Record, RowKey, StoredProcess,
@@ -283,6 +284,7 @@ pub(crate) struct StoreCore {
     pub(super) unapplied: AtomicU64,
     /// Whether a thread of the pool is to bring the tables up to the log.
     pub(super) is_apply_due: AtomicBool,
+    pub(super) commits: CommitCounts,
     pub(super) core: OnceLock<Weak<Core>>,
     /// The simulated world that the store is in, if it is in one.
     pub(super) simulation: Option<Arc<SimulatedStore>>,

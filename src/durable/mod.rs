@@ -27,6 +27,7 @@ mod command_future;
 mod command_steps;
 mod command_traces;
 mod command_type;
+mod commit_counts;
 mod contract;
 #[cfg(all(unix, feature = "sqlite"))]
 mod control;

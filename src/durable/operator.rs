@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::commit_counts::Commits;
 use super::core::StoreCore;
 use super::ends::not_told;
 use super::error::StoreError;
@@ -44,12 +45,18 @@ impl Operator {
         let applied = core.applied.load(Ordering::Acquire);
         let stored = core.tail.released().0;
         let (_, appended) = core.tail.end();
+        let Commits { commits, bytes, micros, rewinds } = core.commits.get();
         StoreStats {
             in_memory: core.keeper.residents(),
             loaded: core.keeper.stays(),
             parked,
             stored,
             unstored: appended.0.saturating_sub(stored),
+            unstored_bytes: core.tail.unsynced() as u64,
+            commits,
+            commit_bytes: bytes,
+            commit_micros: micros,
+            rewinds,
             unapplied: stored.saturating_sub(applied),
             unapplied_bytes: core.unapplied.load(Ordering::Relaxed),
         }

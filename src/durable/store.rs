@@ -13,6 +13,7 @@ use super::answer_type::AnswerTypes;
 use super::begin_options::BeginOptions;
 use super::coding::Run;
 use super::command_type::CommandType;
+use super::commit_counts::CommitCounts;
 use super::contract::{Durable, DurableCommand};
 #[cfg(all(unix, feature = "sqlite"))]
 use super::control::Control;
@@ -247,6 +248,7 @@ impl StoreBuilder {
             tables: Mutex::new(Some((tables, reader))),
             applied: AtomicU64::new(applied.0),
             unapplied: AtomicU64::new(0),
+            commits: CommitCounts::default(),
             is_apply_due: AtomicBool::new(false),
             core: OnceLock::new(),
             simulation: simulation.clone(),

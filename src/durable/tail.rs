@@ -338,6 +338,11 @@ impl Tail {
         (state.phase != Phase::Rewinding).then_some(Life(state.life))
     }
 
+    /// The bytes of the records that are not on disk.
+    pub(crate) fn unsynced(&self) -> usize {
+        lock(&self.state).unsynced
+    }
+
     /// The last record that is on disk.
     pub(crate) fn released(&self) -> Position {
         lock(&self.state).released

@@ -180,6 +180,8 @@ impl StoreCore {
         })?;
         serials.sort_unstable();
         serials.dedup();
+        let (processes, last) = (serials.len(), self.tail.released().0);
+        tell_log(|| tracing::info!(processes, last, "a store is open, and loads the processes that go on at once"));
         serials.into_iter().for_each(|serial| self.wake(&core, serial));
         self.watch_timers();
         self.sweep();

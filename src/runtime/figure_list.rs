@@ -213,6 +213,11 @@ const STORE: &[Figure<StoreStats>] = &[
     ("procession_store_loaded", true, "Durable processes that came into memory.", |store| store.loaded),
     ("procession_store_stored", true, "Records that were stored.", |store| store.stored),
     ("procession_store_unstored", false, "Records that wait to be stored.", |store| store.unstored),
+    ("procession_store_unstored_bytes", false, "The bytes of these records.", |store| store.unstored_bytes),
+    ("procession_store_commits", true, "Commits of records.", |store| store.commits),
+    ("procession_store_commit_bytes", true, "The bytes of these commits.", |store| store.commit_bytes),
+    ("procession_store_commit_micros", true, "The microseconds of these commits.", |store| store.commit_micros),
+    ("procession_store_rewinds", true, "Times that the files were opened anew.", |store| store.rewinds),
     ("procession_store_unapplied", false, "Records that the tables do not have.", |store| store.unapplied),
     ("procession_store_unapplied_bytes", false, "The bytes of these records.", |store| store.unapplied_bytes),
 ];

@@ -50,6 +50,17 @@ pub struct StoreStats {
     pub stored: u64,
     /// Records that wait until they are on disk.
     pub unstored: u64,
+    /// The bytes of these records.
+    pub unstored_bytes: u64,
+    /// The commits of this run. Each stores the records that wait, as far as they fit into one batch.
+    pub commits: u64,
+    /// The bytes of all these commits.
+    pub commit_bytes: u64,
+    /// The time of all these commits together, in microseconds.
+    pub commit_micros: u64,
+    /// How often the store has opened its files again after an error in this run. Each time, all processes are loaded
+    /// again as they are on disk.
+    pub rewinds: u64,
     /// Records in the log that the tables do not have yet.
     pub unapplied: u64,
     /// The bytes of these records.

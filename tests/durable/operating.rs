@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::durable::journal::{MemoryDisk, MemoryJournal, Status};
+use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal, Status};
 use procession::durable::{Durable, NotRepaired, Query, Store, StoreError, Traced, WhyDead};
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
@@ -210,9 +210,19 @@ fn records_that_the_disk_does_not_have_are_counted() {
     gate.wait_for(1);
     let waits = store.stats();
     assert!(waits.unstored > 0 && waits.stored == before.stored, "{waits:?} after {before:?}");
+    assert!(waits.unstored_bytes > 0 && waits.commits == before.commits, "{waits:?} after {before:?}");
     gate.open();
     until("it is on disk", || store.stats().unstored == 0);
-    assert!(store.stats().stored > before.stored);
+    let after = store.stats();
+    assert!(after.stored > before.stored && after.commits > before.commits, "{after:?} after {before:?}");
+    assert_eq!((before.unstored_bytes, after.unstored_bytes, after.rewinds), (0, 0, 0));
+    assert!(after.commit_bytes >= before.commit_bytes + waits.unstored_bytes, "{after:?} after {waits:?}");
+    assert!(after.commit_micros > 0, "a commit has waited: {after:?}");
+    disk.fail_at(disk.calls(), Fault::Error);
+    until("the files are opened anew", || {
+        drop(store.send(begun.address(), Entry::Add(2)));
+        store.stats().rewinds == 1
+    });
     assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
     store.close().unwrap();
 }

@@ -316,6 +316,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/ties",
     "durable/command_type",
     "durable/open_commands",
+    "durable/commit_counts",
     "durable/numbers",
     "durable/look_flag",
     "durable/rest",
