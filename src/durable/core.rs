@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -35,6 +35,7 @@ use super::settings::Settings;
 use super::simulated::SimulatedStore;
 use super::tail::{Fate, Life, Refused, Tail};
 use super::ties::Ties;
+use super::wall_clock::WallClock;
 use crate::latch::Latch;
 use crate::outcome::{BoxError, Failure, drop_contained};
 use crate::pid::Pid;
@@ -285,6 +286,7 @@ pub(crate) struct StoreCore {
     /// Whether a thread of the pool is to bring the tables up to the log.
     pub(super) is_apply_due: AtomicBool,
     pub(super) commits: CommitCounts,
+    pub(super) wall: WallClock,
     pub(super) core: OnceLock<Weak<Core>>,
     /// The simulated world that the store is in, if it is in one.
     pub(super) simulation: Option<Arc<SimulatedStore>>,
@@ -312,11 +314,9 @@ impl StoreCore {
         self.core.get()?.upgrade()
     }
 
-    /// The wall-clock time in milliseconds since 1970.
+    /// The wall-clock time of this run in milliseconds since 1970.
     pub(super) fn wall_millis(&self) -> u64 {
-        let now = self.core().map(|core| core.system_time());
-        let since = now.and_then(|now| now.duration_since(SystemTime::UNIX_EPOCH).ok());
-        since.map_or(0, |since| since.as_millis() as u64)
+        self.core().map_or(0, |core| self.wall.millis(core.road.clock.now(), || core.system_time()))
     }
 
     /// A number that no process and no message has had.

@@ -94,6 +94,7 @@ mod trail;
 mod upgrading;
 mod viewing;
 mod waking;
+mod wall_clock;
 mod writer;
 
 pub use self::begin_options::BeginOptions;

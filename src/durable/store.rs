@@ -34,6 +34,7 @@ use super::rows::{self, Runs, StoredExit};
 use super::settings::{KEEP, Settings};
 use super::simulated::{SimulatedStore, SimulatedWriter, StoreHost};
 use super::tail::{Fate, Tail};
+use super::wall_clock::WallClock;
 use super::writer::write;
 use crate::clock::Clock;
 use crate::config::RuntimeBuilder;
@@ -249,6 +250,7 @@ impl StoreBuilder {
             applied: AtomicU64::new(applied.0),
             unapplied: AtomicU64::new(0),
             commits: CommitCounts::default(),
+            wall: WallClock::default(),
             is_apply_due: AtomicBool::new(false),
             core: OnceLock::new(),
             simulation: simulation.clone(),

@@ -283,6 +283,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/begin_options",
     "durable/replies",
     "durable/settings",
+    "durable/wall_clock",
     "durable/coding",
     "durable/contract",
     "durable/journal/bytes",
