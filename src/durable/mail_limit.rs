@@ -68,7 +68,7 @@ impl StoreCore {
         mail: &mut [Letter],
         (serials, locked): (&[u64], &[MutexGuard<'_, Residence>]),
     ) -> Surplus {
-        let (mut sent, mut surplus) = (HashMap::new(), Surplus::default());
+        let (mut sent, mut surplus, mut dead) = (HashMap::new(), Surplus::default(), HashSet::new());
         for (index, Letter { to, stored, .. }) in mail.iter_mut().enumerate() {
             let place = self.number_of(*to).and_then(|serial| serials.binary_search(&serial).ok());
             let Some(place) = place else { continue };
@@ -82,11 +82,16 @@ impl StoreCore {
             if let Some((number, StoredBytes { questions, .. })) = stored.take() {
                 let why = WhyNoReply::Full(serials[place]);
                 surplus.refused.extend(questions.into_iter().map(|key| self.no_reply(key, why)));
-                let row = record.changes.iter_mut().find(|change| is_mail(change, (serials[place], number)));
-                if row.is_some_and(|change| self.bury_row(change)) {
-                    record.changes.push(rows::full(serials[place], number));
-                }
+                dead.insert((serials[place], number));
             }
+        }
+        if !dead.is_empty() {
+            let buried = record.changes.iter_mut().filter_map(|change| {
+                let (serial, number) = mail_key(change).filter(|key| dead.contains(key))?;
+                self.bury_row(change).then(|| rows::full(serial, number))
+            });
+            let buried: Vec<Change> = buried.collect();
+            record.changes.extend(buried);
         }
         surplus
     }
@@ -103,6 +108,10 @@ impl StoreCore {
     }
 }
 
-fn is_mail(change: &Change, key: (u64, u64)) -> bool {
-    matches!(change, Change::Entry { serial, class: MAIL, number, row: Some(_) } if (*serial, *number) == key)
+/// The receiver and the number of a message that begins to wait.
+fn mail_key(change: &Change) -> Option<(u64, u64)> {
+    match change {
+        Change::Entry { serial, class: MAIL, number, row: Some(_) } => Some((*serial, *number)),
+        _ => None,
+    }
 }
