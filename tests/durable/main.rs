@@ -15,6 +15,7 @@ mod family;
 mod children;
 mod outstanding;
 mod payer;
+mod parked;
 mod commands;
 mod answers;
 mod limits;
