@@ -17,7 +17,7 @@ use super::journal::{
     Tables,
 };
 use super::keys::Keys;
-use super::letter::Letter;
+use super::letter::{Letter, Unsent};
 use super::look_flag::LookFlag;
 use super::new_child::{ChildType, NewChild};
 use super::notice::{Notice, Notified};
@@ -443,7 +443,7 @@ impl StoreCore {
             }
         };
         let mut given = Vec::new();
-        for (index, Letter { to, stored, message, type_name, trace }) in mail.into_iter().enumerate() {
+        for (index, Letter { unsent, to, stored, message, type_name, trace }) in mail.into_iter().enumerate() {
             let place = self.number_of(to).and_then(|serial| serials.binary_search(&serial).ok());
             let number = stored.as_ref().map(|(number, _)| *number);
             let mail = Mail {
@@ -461,7 +461,7 @@ impl StoreCore {
                 (Some(place), Some(kind)) => locked[place].take(&core.road, kind, mail, |number| self.ticket(number)),
                 _ => Given::Dead(mail, DeadLetterReason::WrongType),
             };
-            given.push((to, type_name, to_give));
+            given.push((to, type_name, unsent.and_then(Unsent::sent), to_give));
         }
         let told = self.notify_all(core, &mut notices, (&serials, &mut locked), (resident.life, position));
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
@@ -474,7 +474,12 @@ impl StoreCore {
         drop(needless);
         told.into_iter()
             .for_each(|(to, key, notified)| self.notified(core, resident.life, (resident.serial, to), key, notified));
-        given.into_iter().for_each(|(to, type_name, given)| self.finish(core, to, type_name, given));
+        for (to, type_name, ask, given) in given {
+            if let (Some(ask), Given::Dead(mail, reason)) = (ask, &given) {
+                ask.refuse(self.why_not_asked(to, (type_name, &*mail.message), *reason));
+            }
+            self.finish(core, to, type_name, given);
+        }
         Ok(position)
     }
 

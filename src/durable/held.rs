@@ -50,6 +50,8 @@ pub(super) struct Sorted {
     pub(super) children: Vec<NewChild>,
     /// Stored questions, whose messages are inside.
     pub(super) questions: Vec<NewQuestion>,
+    /// Questions that end with the run, and their limits. Their messages are inside.
+    pub(super) asked: Vec<(Arc<Ask>, Duration)>,
     /// Stored questions that are answered.
     pub(super) replies: Vec<Arc<Ask>>,
     /// The tags of commands that are cancelled.
@@ -88,6 +90,7 @@ impl Sorted {
                 commands,
                 children,
                 questions,
+                asked,
                 replies,
                 cancelled,
                 requests,
@@ -158,6 +161,11 @@ impl Sorted {
                         (Yield::Ask { lane, to, ask, limit }, _) if to.node() == store.run.store => {
                             if let Some((question, letter)) = store.new_question((to, &ask, limit), (lane, out)) {
                                 questions.push(question);
+                                inside.push(letter);
+                                continue;
+                            }
+                            if let Some(letter) = store.question_in_memory(to, &ask, (lane, out)) {
+                                asked.push((ask, limit));
                                 inside.push(letter);
                                 continue;
                             }

@@ -3,13 +3,17 @@
 use super::replies::SeenReply;
 use super::residency::StoredBytes;
 use crate::pid::Pid;
-use crate::process::reply::{QuestionKey, ReplyKey};
+use crate::primitives::Arc;
+use crate::process::CommandError;
+use crate::process::reply::{Ask, QuestionKey, ReplyKey};
 use crate::sched::non_local::AnyMessage;
 use crate::sched::outbox::Popped;
 use crate::sched::trace_marks::MessageTrace;
 
 /// A message of a step to a process of its store.
 pub(super) struct Letter {
+    /// The question that the message asks, if it ends with the run. It is dropped before the message.
+    pub(super) unsent: Option<Unsent>,
     pub(super) to: Pid,
     pub(super) message: AnyMessage,
     /// The name of its type.
@@ -24,12 +28,33 @@ pub(super) struct Letter {
 impl Letter {
     pub(super) fn new(to: Pid, popped: Popped, stored: Option<(u64, StoredBytes)>) -> Letter {
         let Popped { message, type_name, trace } = popped;
-        Letter { to, message, type_name, stored, trace }
+        Letter { unsent: None, to, message, type_name, stored, trace }
     }
 
     /// The stored questions whose replies it has.
     pub(super) fn questions(&self) -> &[QuestionKey] {
         self.stored.as_ref().map_or(&[], |(_, stored)| &stored.questions)
+    }
+}
+
+/// A question before its message is given to its receiver. If it is dropped, its step has failed or is lost. So the
+/// asker is not told.
+pub(super) struct Unsent(Option<Arc<Ask>>);
+
+impl Unsent {
+    pub(super) fn new(ask: Arc<Ask>) -> Unsent {
+        Unsent(Some(ask))
+    }
+
+    /// The record of the step was appended.
+    pub(super) fn sent(mut self) -> Option<Arc<Ask>> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|ask| drop(ask.decide(CommandError::Dropped)));
     }
 }
 

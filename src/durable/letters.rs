@@ -21,6 +21,9 @@ impl StoreCore {
                 *given = number()?;
                 continue;
             }
+            if letter.unsent.is_some() {
+                continue;
+            }
             let Some(kind) = self.messages.get(&(*letter.message).type_id()) else { continue };
             let (encoded, replies) = self.code(|| contain(|| (kind.encode)(kind.format, &*letter.message)));
             let bytes = encoded.map_err(Failure::new)??;

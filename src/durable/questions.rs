@@ -20,6 +20,11 @@
 //!
 //! A reply that is not in hand was given up before. Its answer comes too late, and is counted.
 //!
+//! **A question that is not stored** goes on with the stored messages of its step, in their order, when the record of
+//! the step is in the tail. It names the record, so all that the asked process does after it waits until that record
+//! is on disk. If the record is lost, the asked process leaves memory with it, and the asker too. The question is
+//! decided before its asker is loaded again. So no answer comes to a later command with the same tag.
+//!
 //! **The end of a process** gives up all replies in hand, and those of the messages that no step has taken.
 
 use std::any::Any;
@@ -31,7 +36,7 @@ use super::contract::Durable;
 use super::core::{Found, StepError, StoreCore};
 use super::held::Sorted;
 use super::journal::{Change, EncodedRecord, Position, Record};
-use super::letter::{Letter, questions_of};
+use super::letter::{Letter, Unsent, questions_of};
 use super::machine::DurableMachine;
 use super::notice::Notice;
 use super::open_questions::NewQuestion;
@@ -44,9 +49,11 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, MutexGuard, lock};
 use crate::process::host::Host;
 use crate::process::reply::{Ask, QuestionKey, ReplyKey};
-use crate::process::{Answer, CommandError};
+use crate::process::{Answer, CommandError, DeadLetterReason, NoSuchProcessError};
 use crate::runtime::{Core, Timed};
 use crate::sched::body::{Head, StepOutput, Stepped};
+use crate::sched::cell::Missed;
+use crate::sched::non_local::NonLocal;
 use crate::timer::TimerKey;
 
 /// The fates of the replies that a step has in hand.
@@ -104,6 +111,40 @@ impl StoreCore {
         let deadline = self.wall_millis().saturating_add(millis).min(i64::MAX as u64);
         let deadline = (limit < Duration::MAX).then_some(deadline);
         Some((NewQuestion { tag, deadline }, Letter::new(to, popped, stored)))
+    }
+
+    /// Makes the letter of a question that ends with the run. `None` if its message cannot be written, or has no reply
+    /// to such a question.
+    pub(super) fn question_in_memory(
+        &self,
+        to: Pid,
+        ask: &Arc<Ask>,
+        (lane, out): (u32, &mut StepOutput),
+    ) -> Option<Letter> {
+        let (message, _) = out.outbox.look(lane, 0)?;
+        let kind = self.messages.get(&message.type_id())?;
+        let (encoded, replies) = self.code(|| contain(|| (kind.encode)(kind.format, message)));
+        if !matches!(encoded, Ok(Ok(_))) || questions_of(&replies).is_some() {
+            return None;
+        }
+        let popped = out.outbox.lane(lane).pop()?;
+        Some(Letter { unsent: Some(Unsent::new(ask.clone())), ..Letter::new(to, popped, None) })
+    }
+
+    /// Why a question of a step to this process is a dead letter.
+    pub(super) fn why_not_asked(
+        &self,
+        pid: Pid,
+        (sent, message): (&'static str, &dyn Any),
+        reason: DeadLetterReason,
+    ) -> CommandError {
+        match (reason, self.takes(pid, message.type_id())) {
+            (DeadLetterReason::Full, _) => CommandError::Full(pid),
+            (DeadLetterReason::WrongType, Err(Missed::WrongType(takes))) => {
+                CommandError::WrongType { pid, takes: takes(), sent }
+            }
+            _ => NoSuchProcessError::Pid(pid).into(),
+        }
     }
 
     /// The notice that a question has no answer.
@@ -379,6 +420,15 @@ impl<P: Durable> DurableMachine<P> {
         let refused = Some(stored).filter(Result::is_err)?;
         let tags = head.tags;
         Some(self.after_store(head, out, (Taken::default(), tags), (Stepped::without_a_step(), false, refused)))
+    }
+
+    /// Sets the limits of questions that end with the run. Their messages were given to their receivers.
+    pub(super) fn limit_asks(&self, head: &mut Head, asked: Vec<(Arc<Ask>, Duration)>) {
+        let Some(core) = self.store.core() else { return };
+        for (ask, limit) in asked {
+            core.limit(&ask, limit, 0);
+            head.rare().asked.note(ask);
+        }
     }
 
     /// The record of a step was appended: its questions wait, and those that it has taken the answers of are over.

@@ -25,7 +25,7 @@ impl<P: Durable> DurableMachine<P> {
     /// Stores a step that has succeeded. Its yields go on, or are held.
     pub(super) fn store_step(
         &mut self,
-        head: &Head,
+        head: &mut Head,
         out: &mut StepOutput,
         taken: &Taken,
         rest: Rest,
@@ -87,7 +87,7 @@ impl<P: Durable> DurableMachine<P> {
         let links = take(&mut sorted.links);
         notices.extend(self.link_notices(&links, is_over));
         let events = self.taken_events(taken);
-        let Sorted { inside, mut held, names_sender, children, questions, monitors, outside, .. } = sorted;
+        let Sorted { inside, mut held, names_sender, children, questions, asked, monitors, outside, .. } = sorted;
         // A set: a step may have very many timers, commands and children.
         let stored_tags: HashSet<u64> = performed.into_iter().chain(changes.iter().filter_map(entry_of)).collect();
         let mut open = self.stored.open.clone();
@@ -144,6 +144,7 @@ impl<P: Durable> DurableMachine<P> {
         }
         self.keep_replies(replies, &taken.dropped, &mut held);
         self.settle_questions(taken, questions, settled, is_over);
+        self.limit_asks(head, asked);
         self.settle_children(children, &taken.answers, &events);
         // Dropped without the lock: a context of a trace is a user's value.
         let stepped: Vec<Kept> = {

@@ -160,17 +160,17 @@ impl Core {
         }
         // Without a limit there is no timer, and the clock is not read.
         if limit < Duration::MAX {
-            self.limit(&ask, limit, executor);
+            self.limit(&ask, limit, executor.number());
         }
         head.rare().asked.note(ask);
     }
 
-    /// Sets the timer that ends the wait for an answer.
-    fn limit<H: Executor>(&self, ask: &Arc<Ask>, limit: Duration, executor: &H) {
+    /// Sets the timer that ends the wait for an answer, in the part of this worker.
+    pub(crate) fn limit(&self, ask: &Arc<Ask>, limit: Duration, worker: usize) {
         if ask.is_decided() {
             return;
         }
-        match self.timers.after(executor.number(), limit, Timed::Ask(ask.clone())) {
+        match self.timers.after(worker, limit, Timed::Ask(ask.clone())) {
             Ok(Some(key)) => ask.set_timer(key.id()),
             Ok(None) => {}
             Err(_) => ask.give_up(CommandError::Cancelled(self.why_no_timer())),

@@ -26,6 +26,7 @@ mod promises;
 mod replies;
 mod clerk;
 mod questions;
+mod live_questions;
 mod question_replies;
 mod question_worlds;
 mod retention;

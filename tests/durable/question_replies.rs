@@ -191,6 +191,26 @@ fn a_question_and_a_later_message_keep_their_order() {
     }
 }
 
+/// The type of the answer has no name, so the question ends with the run.
+#[test]
+fn a_question_in_memory_and_a_later_message_keep_their_order() {
+    for sleeps in [false, true] {
+        let disk = MemoryDisk::new();
+        let run = || store_in(MemoryJournal::new(&disk)).kind::<Clerk>().start(Runtime::builder().workers(2)).unwrap();
+        let (mut store, mut runtime) = run();
+        let [asker, other] = begin(&store);
+        if sleeps {
+            tell(&store, other, ClerkMessage::Nothing);
+            stepped(&runtime);
+            end((store, runtime));
+            (store, runtime) = run();
+        }
+        tell(&store, asker, ClerkMessage::AskAndEnd(other));
+        until("it is told", || look(&runtime, asker).is_some_and(|notes| notes == ["q: 7"]));
+        end((store, runtime));
+    }
+}
+
 #[test]
 fn a_question_of_another_type_is_refused() {
     let disk = MemoryDisk::new();
