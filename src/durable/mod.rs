@@ -36,6 +36,7 @@ mod dead_letters;
 mod departure;
 mod ends;
 mod error;
+mod headers;
 mod held;
 mod keys;
 mod kept_replies;

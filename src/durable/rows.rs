@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::coding::{Format, Run};
 use super::contract::Durable;
+use super::headers;
 use super::journal::{Change, EntryRow, MESSAGES, NameRow, ProcessRow, Status};
 use super::trail::{Traced, Trail};
 use crate::outcome::{BoxError, Exit, Failure, LinkedExit, Panic, Reason, contain};
@@ -599,18 +600,17 @@ pub(super) fn mail(serial: u64, number: u64, mail: &StoredMail) -> Result<Change
     if !mail.questions.is_empty() || mail.trace.is_some() {
         body.append(&mut postcard::to_stdvec(&mail.questions)?);
     }
-    body.extend(mail.trace.iter().flatten());
+    headers::append_trace(&mut body, mail.trace.as_deref())?;
     Ok(Change::Entry { serial, class: MAIL, number, row: Some(EntryRow { due: Some(0), body }) })
 }
 
-/// A message that waits, as its row has it. Most have nothing behind it. The others have their questions, and perhaps
-/// the context of their trace. An older program does not read the context.
+/// A message that waits, as its row has it. Most have nothing behind it. The others have their questions, and then
+/// headers.
 pub(super) fn read_mail(body: &[u8]) -> Option<StoredMail> {
     let (mut mail, rest) = postcard::take_from_bytes::<StoredMail>(body).ok()?;
     if !rest.is_empty() {
-        let (questions, trace) = postcard::take_from_bytes(rest).ok()?;
-        mail.questions = questions;
-        mail.trace = (!trace.is_empty()).then(|| trace.to_vec());
+        let (questions, headers) = postcard::take_from_bytes(rest).ok()?;
+        (mail.questions, mail.trace) = (questions, headers::trace_in(headers));
     }
     Some(mail)
 }

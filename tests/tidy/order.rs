@@ -311,6 +311,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/trail",
     "durable/repair",
     "durable/error",
+    "durable/headers",
     "durable/rows",
     "durable/rows/tests",
     "durable/query",

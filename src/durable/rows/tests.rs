@@ -33,6 +33,23 @@ fn a_row_has_its_questions_and_its_trace_only_if_there_are_any() {
     }
 }
 
+#[test]
+fn a_header_that_the_program_does_not_know_is_passed_over() {
+    let header = |sort: u8, value: &[u8]| postcard::to_stdvec(&(sort, value)).unwrap();
+    for questions in [vec![], vec![KEY]] {
+        let body = body_of(&mail_with(questions.clone(), Some("a trace")));
+        let trace = header(1, b"a trace");
+        let front = body.strip_suffix(&*trace).unwrap();
+        for headers in [[&*header(2, b""), &*trace, &*header(3, &[1; 300])], [&*trace, &*header(200, &[0]), &[]]] {
+            let read = read_mail(&[&[front][..], &headers[..]].concat().concat()).unwrap();
+            assert_eq!((read.questions, read.trace.as_deref()), (questions.clone(), Some(&b"a trace"[..])));
+        }
+        // A header that is cut off is none.
+        let read = read_mail(&[front, &[1, 9, 1]].concat()).unwrap();
+        assert_eq!((read.questions, read.trace), (questions.clone(), None));
+    }
+}
+
 /// An older program decodes the message, and then the questions. It does not look at the bytes behind them.
 #[test]
 fn an_older_program_reads_a_row_with_a_trace() {
