@@ -63,8 +63,10 @@ pub trait Durable: Process<Message: Stored, Output: Stored> + Stored {
     /// [`StoreBuilder::sleep_after`](super::StoreBuilder::sleep_after).
     const SLEEP_AFTER: Option<Duration> = None;
 
-    /// Converts the state of an older version to this version. It is called once for each process, when a program with
-    /// this version loads the process for the first time.
+    /// Converts the state of an older version to this version. It is called when a program with this version loads the
+    /// process. The next step of the process stores the new state. Until that is done, the store has the old one. So
+    /// after a step that has failed, and in the next run if there was no step, this is called again with the same old
+    /// state. No state is converted twice.
     ///
     /// The default implementation decodes the old state as if it were of this version.
     ///
@@ -144,5 +146,16 @@ impl Encoded<'_> {
     /// If the bytes are not a `T` in this format.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, BoxError> {
         self.format.decode(self.bytes)
+    }
+}
+
+/// Decodes the state of a process. One of an older version is migrated.
+pub(super) fn decode_state<P: Durable>(version: u32, state: Encoded<'_>) -> Result<P, BoxError> {
+    match version {
+        version if version == P::VERSION => state.decode(),
+        newer if newer > P::VERSION => {
+            Err(format!("the state has version {newer}, and this program knows {}", P::VERSION).into())
+        }
+        older => P::migrate(older, state),
     }
 }

@@ -105,7 +105,7 @@ impl<P: Durable> DurableMachine<P> {
         let mut stored = self.stored.clone();
         stored.parked = Some(Parked { error, attempts: self.attempts, version: P::VERSION, event });
         stored.trail.note(self.store.wall_millis(), Traced::Parked, (0, 0));
-        let state = self.state.clone();
+        let state = (self.version, self.state.clone());
         self.stage = match self.append((stored, state), &Taken::default(), Default::default(), Vec::new()) {
             Ok(()) => Stage::Parked,
             // It is lost, or the store is closed. Then the process is loaded again, and fails again.

@@ -35,6 +35,8 @@ pub(super) struct LoadedMail<M> {
 pub(super) struct Loaded<P: Durable> {
     pub(super) process: P,
     pub(super) state: Vec<u8>,
+    /// The version of the state, as the store has it.
+    pub(super) version: u32,
     pub(super) head: StoredHead,
     /// Its messages, in order.
     pub(super) mail: Vec<LoadedMail<P::Message>>,
@@ -61,6 +63,7 @@ impl<P: Durable> Loaded<P> {
         Loaded {
             process,
             state,
+            version: P::VERSION,
             head,
             mail: Vec::new(),
             open: BTreeMap::new(),
@@ -82,8 +85,8 @@ pub(super) fn body_of<P: Durable>(
     loaded: Loaded<P>,
     (local, without): (Pid, &HashSet<u64>),
 ) -> Made {
-    let Loaded { process, state, head: stored, mail, open, traces, ties, events, replies, questions, kept, rests_on } =
-        loaded;
+    let Loaded { process, state, version, head: stored, mail, open, traces, ties, .. } = loaded;
+    let Loaded { events, replies, questions, kept, rests_on, .. } = loaded;
     questions.iter().for_each(|(tag, _)| resident.questions.add(*tag));
     let body = new_body(process, local, None, None);
     let mut head = body.head;
@@ -131,6 +134,7 @@ pub(super) fn body_of<P: Durable>(
         store,
         resident,
         state,
+        version,
         stored,
         open,
         traces,

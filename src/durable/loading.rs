@@ -9,7 +9,7 @@ use super::children::begin_child;
 use super::coding::Format;
 use super::command_steps;
 use super::command_traces::with_traces;
-use super::contract::{Durable, Encoded};
+use super::contract::{Durable, Encoded, decode_state};
 use super::core::{Found, Kind, MakeBody, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
 use super::left::Left;
@@ -54,14 +54,7 @@ impl Kind {
 fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Resident>, MakeBody), Unreadable> {
     let Found { serial, life, row, head, mail, timers, commands, questions, ties, events, .. } = found;
     let state = Encoded { format: head.format, bytes: &row.state };
-    let decoded = || match row.version {
-        version if version == P::VERSION => state.decode(),
-        newer if newer > P::VERSION => {
-            Err(format!("the state has version {newer}, and this program knows {}", P::VERSION).into())
-        }
-        older => P::migrate(older, state),
-    };
-    let (decoded, replies) = store.code(|| contain(decoded));
+    let (decoded, replies) = store.code(|| contain(|| decode_state(row.version, state)));
     let process: P = decoded.unwrap_or_else(|panic| Err(Box::new(panic)))?;
     let Some(pid) = store.ticket(*serial) else { return Err("its serial number is out of range".into()) };
     let resident = Resident::new((*serial, pid), *life, (TypeId::of::<P::Message>(), type_name::<P::Message>));
@@ -93,6 +86,7 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
     let loaded = Loaded {
         process,
         state: row.state.clone(),
+        version: row.version,
         head: head.clone(),
         mail: messages,
         open,

@@ -7,6 +7,10 @@
 //!
 //! **A step that fails** has no effects. The state of the last record is decoded again, and the messages are offered
 //! again, one by one, after a pause. After [`ATTEMPTS`] attempts the process is parked.
+//!
+//! **An older state** is migrated when it is decoded. The store has the old bytes with their version until a step of
+//! the process is stored. So a failed step decodes them as the load did, and a process that is parked before its first
+//! step can go back to the older program.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,7 +18,7 @@ use std::fmt;
 use std::mem::{replace, take};
 use std::time::Duration;
 
-use super::contract::{Durable, Encoded};
+use super::contract::{Durable, Encoded, decode_state};
 use super::core::{StepError, StoreCore};
 use super::held::Held;
 use super::journal::Position;
@@ -56,6 +60,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) resident: Arc<Resident>,
     /// The state as its last record has it.
     pub(super) state: Vec<u8>,
+    /// The version of that state. It is older than the program's until a step of a migrated process is stored.
+    pub(super) version: u32,
     /// All else, as its last record has it.
     pub(super) stored: StoredHead,
     /// The classes of the timers and commands that are stored, by their tags.
@@ -163,8 +169,8 @@ impl<P: Durable> DurableMachine<P> {
         head.outstanding = head.outstanding.saturating_sub((head.tags - tags) as u32);
         head.tags = tags;
         self.attempts += 1;
-        let decode = || contain(|| Encoded { format: self.stored.format, bytes: &self.state }.decode());
-        let (decoded, _) = self.store.code(decode);
+        let state = Encoded { format: self.stored.format, bytes: &self.state };
+        let (decoded, _) = self.store.code(|| contain(|| decode_state(self.version, state)));
         let decoded: Result<P, BoxError> = decoded.unwrap_or_else(|panic| Err(Box::new(panic)));
         let mut error = format!("{failure}");
         if self.is_entered {

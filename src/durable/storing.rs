@@ -117,7 +117,9 @@ impl<P: Durable> DurableMachine<P> {
             parent: self.wanted_by(),
         };
         changes.extend(self.renamed());
-        let is_same = self.next_kind.is_none() && stored == self.stored && state == self.state && changes.is_empty();
+        let version = self.next_kind.as_ref().map_or(P::VERSION, |next| next.version);
+        let is_same_state = self.next_kind.is_none() && version == self.version && state == self.state;
+        let is_same = is_same_state && stored == self.stored && changes.is_empty();
         let requests = self.resident.taken_requests(&taken.cancels);
         let now = self.store.wall_millis();
         if !requests.is_empty() {
@@ -129,7 +131,7 @@ impl<P: Durable> DurableMachine<P> {
             questions.iter().for_each(|question| self.resident.questions.add(question.tag));
         }
         if !(is_same && inside.is_empty() && notices.is_empty() && takes_nothing)
-            && let Err(error) = self.append((stored, state), taken, (inside, notices), changes)
+            && let Err(error) = self.append((stored, (version, state)), taken, (inside, notices), changes)
         {
             drop(self.resident.questions.remove(questions.iter().map(|question| &question.tag)));
             self.reopen_commands(&cancelled);
@@ -184,13 +186,13 @@ impl<P: Durable> DurableMachine<P> {
     /// Appends the record of a step, and sends the messages that stay in the store.
     pub(super) fn append(
         &mut self,
-        (stored, state): (StoredHead, Vec<u8>),
+        (stored, (version, state)): (StoredHead, (u32, Vec<u8>)),
         taken: &Taken,
         inside: (Vec<Letter>, Vec<Notice>),
         entries: Vec<Change>,
     ) -> Result<(), StepError> {
         let serial = self.resident.serial;
-        let (name, version) = self.next_kind.as_ref().map_or((P::NAME, P::VERSION), |next| (next.name, next.version));
+        let name = self.next_kind.as_ref().map_or(P::NAME, |next| next.name);
         let mut changes = vec![Change::Process { serial, row: Some(stored.row(name, version, state.clone())?) }];
         let mut open = self.open.clone();
         for change in &entries {
@@ -213,7 +215,7 @@ impl<P: Durable> DurableMachine<P> {
         }
         let over = stored.exit.as_ref().map(DownExit::of);
         self.rests_on = self.store.append_step(&self.resident, Record { changes }, inside, over)?;
-        (self.stored, self.state) = (stored, state);
+        (self.stored, self.version, self.state) = (stored, version, state);
         (self.open, self.traces) = (open, traces);
         self.is_new = false;
         Ok(())

@@ -23,6 +23,7 @@ mod knots;
 mod links;
 mod full_mailboxes;
 mod promises;
+mod changed_code;
 mod replies;
 mod clerk;
 mod questions;

@@ -7,17 +7,18 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::command::Responder;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, Encoded, Query, StoreError};
-use procession::{BoxError, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use procession::durable::{Durable, Query, StoreError};
+use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
+use crate::script::counts;
 use crate::wait::{LIMIT, Mutex, until};
-use crate::worker::{Charge, FAILURES, Worker, WorkerMessage, end, look, open, start, stepped};
+use crate::worker::{CLOSURES, Charge, FAILURES, Worker, WorkerMessage, end, look, open, start, stepped};
 
 /// Notes the numbers that it gets.
-struct Sink(Arc<Mutex<Vec<u64>>>);
+pub(crate) struct Sink(pub(crate) Arc<Mutex<Vec<u64>>>);
 
 impl Process for Sink {
     type Message = u64;
@@ -59,6 +60,8 @@ fn nothing_leaves_the_store_before_its_record_is_on_disk() {
     let receipt = store.send(worker.address(), WorkerMessage::Set(3)).unwrap();
     runtime.send(worker.address(), WorkerMessage::Tell(sink.address(), 1)).unwrap();
     runtime.send(worker.address(), WorkerMessage::Charge(4)).unwrap();
+    runtime.send(worker.address(), WorkerMessage::Closures).unwrap();
+    let begun = || CLOSURES.each_ref().map(|begun| begun.load(Ordering::SeqCst));
     let mut look = runtime.ask(worker.address(), WorkerMessage::Look, LIMIT);
     // Everything is stepped, and waits for the disk.
     stepped(&runtime);
@@ -66,11 +69,13 @@ fn nothing_leaves_the_store_before_its_record_is_on_disk() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(std::pin::Pin::new(&mut look).poll(&mut context).is_pending(), "no reply has left");
     assert_eq!((charged.load(Ordering::SeqCst), told.lock().unwrap().len()), (0, 0));
+    assert_eq!(begun(), [0, 0], "no future is polled, and no closure called");
     gate.open();
     receipt.wait(LIMIT).unwrap();
     assert_eq!(look.wait().unwrap().0, 4);
     runtime.wait_idle_timeout(LIMIT).unwrap();
     assert_eq!((charged.load(Ordering::SeqCst), told.lock().unwrap().clone()), (1, vec![1]));
+    until("both are called", || begun() == [1, 1]);
     end((store, runtime));
 }
 
@@ -144,7 +149,8 @@ fn a_question_that_changes_nothing_writes_nothing() {
     worker.wait(LIMIT).unwrap();
     assert_eq!(look(&runtime, worker.address()).0, 0);
     let calls = disk.calls();
-    (0..1_000).for_each(|_| assert_eq!(look(&runtime, worker.address()).0, 0));
+    let questions = counts("questions to a process at rest", 1_000, 100_000);
+    (0..questions).for_each(|_| assert_eq!(look(&runtime, worker.address()).0, 0));
     assert_eq!(disk.calls(), calls);
     end((store, runtime));
 }
@@ -250,90 +256,6 @@ fn the_program_sets_the_largest_state() {
     assert_eq!(parked[0].pid, worker.pid());
     drop(runtime.shutdown(Duration::MAX).unwrap());
     store.close().unwrap();
-}
-
-/// The worker after a change of the program.
-#[derive(Serialize, Deserialize)]
-struct NewWorker {
-    count: u64,
-    was: u32,
-}
-
-impl Process for NewWorker {
-    type Message = Reply<(u64, u32)>;
-    type Output = ();
-
-    fn step(&mut self, events: &mut Events<'_, Reply<(u64, u32)>>, out: &mut StepOutput) -> StepResult<()> {
-        for event in events {
-            if let Event::Message(reply) = event {
-                out.reply(reply, (self.count, self.was));
-            }
-        }
-        Ok(Step::Idle)
-    }
-}
-
-impl Durable for NewWorker {
-    const NAME: &str = Worker::NAME;
-    const VERSION: u32 = 3;
-
-    fn migrate(from: u32, state: Encoded<'_>) -> Result<NewWorker, BoxError> {
-        #[derive(Deserialize)]
-        struct Old {
-            value: u64,
-        }
-        let Old { value } = state.decode()?;
-        if value == 666 { Err("not this one".into()) } else { Ok(NewWorker { count: value, was: from }) }
-    }
-}
-
-#[test]
-fn an_old_state_is_migrated_and_one_that_cannot_be_stays_as_it_is() {
-    let disk = MemoryDisk::new();
-    let (store, runtime) = open(&disk);
-    let workers: Vec<_> = (0..10).map(|n| store.begin(&n.to_string(), Worker::default()).unwrap().address()).collect();
-    for (worker, value) in workers.iter().zip(0..) {
-        store.send(*worker, WorkerMessage::Set(if value == 4 { 666 } else { value })).unwrap();
-    }
-    runtime.wait_idle_timeout(LIMIT).unwrap();
-    end((store, runtime));
-
-    let store = store_in(MemoryJournal::new(&disk)).kind::<NewWorker>();
-    let (store, runtime) = store.start(Runtime::builder().workers(2)).unwrap();
-    for value in (0..10).filter(|value| *value != 4) {
-        let worker = store.find::<NewWorker>(&value.to_string()).unwrap();
-        assert_eq!(runtime.ask(worker, |reply| reply, LIMIT).wait().unwrap(), (value, 1));
-    }
-    let stays = store.find::<NewWorker>("4").unwrap();
-    let answer = runtime.ask(stays, |reply| reply, LIMIT).wait();
-    assert!(matches!(answer, Err(CommandError::Dropped)), "{answer:?}");
-    end((store, runtime));
-
-    // The old program finds it as it was.
-    let (store, runtime) = open(&disk);
-    assert_eq!(look(&runtime, workers[4]).0, 666);
-    end((store, runtime));
-}
-
-#[test]
-fn a_kind_that_the_program_does_not_know_keeps_its_mail() {
-    let disk = MemoryDisk::new();
-    let (store, runtime) = open(&disk);
-    let worker = store.begin("a", Worker::default()).unwrap();
-    store.send(worker.address(), WorkerMessage::Set(1)).unwrap();
-    runtime.wait_idle_timeout(LIMIT).unwrap();
-    end((store, runtime));
-
-    let store = store_in(MemoryJournal::new(&disk));
-    let (store, runtime) = store.start(Runtime::builder().workers(1)).unwrap();
-    runtime.wait_idle_timeout(LIMIT).unwrap();
-    let begun = store.begin("a", Worker::default());
-    assert!(matches!(begun.unwrap_err().reason(), StoreError::UnknownKind("worker")));
-    end((store, runtime));
-
-    let (store, runtime) = open(&disk);
-    assert_eq!(look(&runtime, worker.address()).0, 1);
-    end((store, runtime));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A durable process that does what it is told.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::command::{Command, TimerFired};
@@ -38,6 +38,8 @@ pub(crate) enum WorkerMessage {
     /// Sets a timer of so many days.
     Days(u64),
     CancelTimer,
+    /// Begins a future and a blocking closure, which count themselves.
+    Closures,
     /// Begins a future that is never ready.
     Hang,
     /// As `Hang`, and waits for it.
@@ -68,6 +70,9 @@ impl DurableCommand for Charge {
 /// How often a step is to fail.
 pub(crate) static FAILURES: AtomicU32 = AtomicU32::new(0);
 
+/// The futures and the blocking closures that have begun. One test has them.
+pub(crate) static CLOSURES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 impl Process for Worker {
     type Message = WorkerMessage;
     type Output = u64;
@@ -86,6 +91,10 @@ impl Process for Worker {
                 Event::Message(WorkerMessage::Days(days)) => self.timer = Some(out.after(DAY * days as u32)),
                 Event::Message(WorkerMessage::CancelTimer) => {
                     self.timer.take().into_iter().for_each(|timer| out.cancel_timer(timer));
+                }
+                Event::Message(WorkerMessage::Closures) => {
+                    out.future(async { CLOSURES[0].fetch_add(1, Ordering::SeqCst) });
+                    out.blocking(|| CLOSURES[1].fetch_add(1, Ordering::SeqCst));
                 }
                 Event::Message(WorkerMessage::Hang) => drop(out.future(std::future::pending::<()>())),
                 Event::Message(WorkerMessage::HangAndWait) => {
