@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::durable::StoreError;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
-use procession::durable::{Receipt, StoreError};
 use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
 use crate::script::counts;
@@ -15,11 +15,11 @@ use crate::worker::{Worker, WorkerMessage, answer_of, end, look, open, start};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether it is on disk, when the store knows.
-fn told(clock: &ManualClock, receipt: &Receipt) -> Result<(), StoreError> {
+fn told(clock: &ManualClock, wait: impl Fn(Duration) -> Result<(), StoreError>) -> Result<(), StoreError> {
     let mut told = Ok(());
     until("the store says whether it is on disk", || {
         clock.advance(PAUSE);
-        told = receipt.wait(Duration::ZERO);
+        told = wait(Duration::ZERO);
         !matches!(told, Err(StoreError::Wait(_)))
     });
     told
@@ -32,7 +32,7 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
     let worker = store.begin("a", Worker::default()).unwrap();
     worker.wait(Duration::MAX).unwrap();
     let set = |value| match store.send(worker.address(), WorkerMessage::Set(value)) {
-        Ok(receipt) => told(&clock, &receipt).is_ok(),
+        Ok(receipt) => told(&clock, |limit| receipt.wait(limit)).is_ok(),
         Err(refused) => {
             clock.advance(PAUSE);
             assert!(
@@ -53,7 +53,12 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
         });
         value.unwrap().0
     };
-    let mut next = 0;
+    let begin = |value| {
+        let mut worker = Worker::default();
+        worker.value = value;
+        store.begin(&format!("number {value}"), worker)
+    };
+    let (mut next, mut others, mut begun) = (0, 0, Vec::new());
     for round in 0..counts("rounds with a full disk", 20, 100) {
         assert_eq!(value(), next, "round {round}");
         disk.set_room(Some(disk.size() + 1_500));
@@ -66,6 +71,23 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
                 refused += 1;
             }
         }
+        until("a process that cannot begin comes back", || {
+            others += 1;
+            match begin(others) {
+                Ok(one) => {
+                    clock.advance(PAUSE);
+                    if told(&clock, |limit| one.wait(limit)).is_ok() {
+                        begun.push((one.address(), others));
+                    }
+                    false
+                }
+                Err(refused) => {
+                    clock.advance(PAUSE);
+                    assert_eq!(refused.into_inner().value, others);
+                    true
+                }
+            }
+        });
         disk.set_room(None);
         until("it is stored again", || set(next + 1));
         next += 1;
@@ -73,6 +95,7 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
     end((store, runtime));
     let (store, runtime) = open(&disk);
     assert_eq!(look(&runtime, worker.address()).0, next);
+    assert!(begun.iter().all(|(other, value)| look(&runtime, *other).0 == *value), "{begun:?}");
     end((store, runtime));
 }
 
@@ -112,7 +135,7 @@ fn three_errors_close_the_store_and_ordinary_processes_go_on() {
     let mut refused = None;
     until("the store is closed", || {
         match store.send(worker.address(), WorkerMessage::Set(2)) {
-            Ok(receipt) => assert!(told(&clock, &receipt).is_err(), "it is not on disk"),
+            Ok(receipt) => assert!(told(&clock, |limit| receipt.wait(limit)).is_err(), "it is not on disk"),
             Err(error) => refused = Some(error.into_inner()),
         }
         refused.is_some()

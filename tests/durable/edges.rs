@@ -1,5 +1,6 @@
 //! Beginnings, ends and messages of durable processes that meet an error of the disk, a limit or a wrong type.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -10,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
-use crate::wait::{LIMIT, until};
+use crate::promises::Sink;
+use crate::wait::{LIMIT, Mutex, until};
 use crate::worker::{Worker, WorkerMessage, end, look, open, start, stepped};
 
 /// Passes a question and its number on to another one, which answers.
@@ -212,4 +214,58 @@ fn a_message_names_its_sender_also_in_a_later_run() {
     until("it is stepped", || look(&runtime, two.address()).1.len() == 4);
     assert_eq!(look(&runtime, two.address()).1[2..], ["answer".to_owned(), format!("Some({})", one.pid())]);
     end((store, runtime));
+}
+
+/// Keeps the address of an ordinary process, and tells it numbers.
+#[derive(Default, Serialize, Deserialize)]
+struct Friend {
+    of: Option<Address<u64>>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum FriendMessage {
+    Know(Address<u64>),
+    Tell(u64),
+}
+
+impl Process for Friend {
+    type Message = FriendMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, FriendMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match (event, self.of) {
+                (Event::Message(FriendMessage::Know(of)), _) => self.of = Some(of),
+                (Event::Message(FriendMessage::Tell(number)), Some(of)) => out.send(of, number),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Friend {
+    const NAME: &str = "friend";
+}
+
+#[test]
+fn nobody_has_the_pid_of_an_ordinary_process_of_an_earlier_run() {
+    let (disk, mut known) = (MemoryDisk::new(), None);
+    for run in 0..3 {
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Friend>();
+        let (store, runtime) = store.start(Runtime::builder().workers(1)).unwrap();
+        let friend = store.begin("a", Friend::default()).unwrap().address();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let sinks: Vec<_> = (0..100).map(|_| runtime.spawn(Sink(told.clone())).unwrap()).collect();
+        let of = *known.get_or_insert(sinks[50].address());
+        if run == 0 {
+            store.send(friend, FriendMessage::Know(of)).unwrap();
+        }
+        assert_eq!(sinks.iter().filter(|sink| sink.pid() == of.pid()).count(), usize::from(run == 0));
+        store.send(friend, FriendMessage::Tell(run)).unwrap();
+        let dead = || runtime.stats().messages.dead();
+        until("the number has arrived, or is a dead letter", || told.lock().unwrap().len() as u64 + dead() == 1);
+        assert_eq!(dead(), u64::from(run > 0), "run {run}");
+        end((store, runtime));
+    }
 }

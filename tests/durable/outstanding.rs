@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::command::Responder;
+use procession::durable::Store;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
 use procession::{CommandError, Runtime};
 
 use crate::places::store_in;
 use crate::wait::{LIMIT, Mutex, until};
-use crate::worker::{Charge, DAY, Worker, WorkerMessage, end, look, open, start, stepped};
+use crate::worker::{Charge, DAY, Worker, WorkerMessage, end, kill, look, open, start, stepped};
 
 #[test]
 fn what_was_outstanding_is_interrupted_once_in_the_next_run() {
@@ -31,7 +32,7 @@ fn what_was_outstanding_is_interrupted_once_in_the_next_run() {
 }
 
 /// Starts a run, moves its clock day by day, and returns how often a timer has fired by then.
-fn fired(disk: &MemoryDisk, clock: &ManualClock, days: u32) -> usize {
+fn fired(disk: &MemoryDisk, clock: &ManualClock, days: u32, kills: bool) -> usize {
     let (store, runtime) = start(MemoryJournal::new(disk), Runtime::builder().clock(clock.clock()));
     for _ in 0..days {
         clock.advance(DAY);
@@ -41,33 +42,41 @@ fn fired(disk: &MemoryDisk, clock: &ManualClock, days: u32) -> usize {
     clock.advance(Duration::from_millis(1));
     stepped(&runtime);
     let worker = store.find::<Worker>("a").unwrap();
-    let (_, notes, _) = runtime.ask(worker, WorkerMessage::Look, Duration::MAX).wait().unwrap();
+    let notes = runtime.ask(worker, WorkerMessage::Look, Duration::MAX).wait().unwrap().1.len();
+    over(disk, (store, runtime), kills);
+    notes
+}
+
+/// Ends a run in order, or by a kill.
+fn over(disk: &MemoryDisk, (store, runtime): (Store, Runtime), kills: bool) {
+    if kills {
+        return kill(disk, (store, runtime));
+    }
     drop(runtime.shutdown(Duration::MAX).unwrap());
     store.close().unwrap();
-    notes.len()
 }
 
 #[test]
 fn a_timer_fires_once_in_whatever_run_and_not_before_its_time() {
-    for passes_between_runs in [false, true] {
+    for (passes_between_runs, kills) in [(false, false), (false, true), (true, false), (true, true)] {
         let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
         let (store, runtime) = start(MemoryJournal::new(&disk), Runtime::builder().clock(clock.clock()));
         let worker = store.begin("a", Worker::default()).unwrap().address();
         store.send(worker, WorkerMessage::Days(30)).unwrap();
-        stepped(&runtime);
-        drop(runtime.shutdown(Duration::MAX).unwrap());
-        store.close().unwrap();
-        drop((store, runtime));
+        // The answer rests on the step that sets the timer.
+        assert_eq!(runtime.ask(worker, WorkerMessage::Look, Duration::MAX).wait().unwrap().0, 0);
+        over(&disk, (store, runtime), kills);
 
-        assert_eq!(fired(&disk, &clock, 10), 0);
-        assert_eq!(fired(&disk, &clock, 19), 0, "a day is missing");
+        let fired = |days| fired(&disk, &clock, days, kills);
+        assert_eq!(fired(10), 0);
+        assert_eq!(fired(19), 0, "a day is missing");
         if passes_between_runs {
             clock.advance(DAY * 100);
-            assert_eq!(fired(&disk, &clock, 0), 1, "it fires at the start");
+            assert_eq!(fired(0), 1, "it fires at the start");
         } else {
-            assert_eq!(fired(&disk, &clock, 1), 1);
+            assert_eq!(fired(1), 1);
         }
-        assert_eq!(fired(&disk, &clock, 100), 1, "it fires once");
+        assert_eq!(fired(100), 1, "it fires once");
     }
 }
 
@@ -79,10 +88,8 @@ fn a_timer_that_was_cancelled_does_not_come_back() {
     store.send(worker, WorkerMessage::Days(30)).unwrap();
     store.send(worker, WorkerMessage::CancelTimer).unwrap();
     stepped(&runtime);
-    drop(runtime.shutdown(Duration::MAX).unwrap());
-    store.close().unwrap();
-    drop((store, runtime));
-    assert_eq!(fired(&disk, &clock, 40), 1, "only the answer that it was cancelled");
+    over(&disk, (store, runtime), false);
+    assert_eq!(fired(&disk, &clock, 40, false), 1, "only the answer that it was cancelled");
 }
 
 #[test]

@@ -416,3 +416,32 @@ fn the_files_keep_their_bounds_while_much_is_written() {
     let rows = (0..4).map(|serial| reader.entries(serial).unwrap().len()).sum::<usize>();
     assert_eq!(rows, model.len());
 }
+
+/// A reader with an old snapshot keeps a WAL from beginning anew.
+#[test]
+fn a_wal_that_a_reader_has_made_long_becomes_short_again() {
+    const BOUND: usize = 64 << 20;
+    let directory = Directory::new();
+    let mut opened = SqliteJournal::new(directory.path()).open().unwrap();
+    let wal = directory.path().join("log.db-wal");
+    let mut last = Position::START;
+    let mut write = |bytes: usize| {
+        let row = EntryRow { due: None, body: vec![7; bytes] };
+        let changes = vec![Change::Entry { serial: 1, class: 1, number: 1, row: Some(row) }];
+        let mut batch = Batch::new(Position(last.0 + 1));
+        last = batch.push(&EncodedRecord::new(&Record { changes }).unwrap()).unwrap();
+        opened.log.commit(&batch).unwrap();
+        opened.tables.apply(last).unwrap();
+        while opened.log.trim(last).unwrap() {}
+        size(&wal)
+    };
+    write(1);
+    let reader = rusqlite::Connection::open(directory.path().join("log.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master;").unwrap();
+    let most = (0..12).map(|_| write(7 << 20)).max().unwrap();
+    assert!(most > BOUND, "it is long: {most}");
+    drop(reader);
+    // Pages are copied when 16 MiB were written. The commit after that begins the WAL anew.
+    let left = (0..12).map(|_| write(7 << 20)).find(|size| *size <= BOUND);
+    assert!(left.is_some(), "it stays long");
+}
