@@ -97,11 +97,11 @@ pub(crate) fn open(journal: impl Journal + 'static) -> (Store, Runtime) {
     store_in(journal).kind::<Peer>().start(builder).unwrap()
 }
 
-/// Begins the peers, and tells them of each other.
-pub(crate) fn begin(store: &Store) -> Vec<Address<PeerMessage>> {
+/// Begins so many peers, and tells them of each other.
+pub(crate) fn begin(store: &Store, peers: u32) -> Vec<Address<PeerMessage>> {
     let new = |number| Peer { number, peers: Vec::new(), sent: 0, seen: BTreeMap::new(), wrong: Vec::new() };
     let peers: Vec<_> =
-        (0..PEERS).map(|number| store.begin(&format!("{number}"), new(number)).unwrap().address()).collect();
+        (0..peers).map(|number| store.begin(&format!("{number}"), new(number)).unwrap().address()).collect();
     for peer in &peers {
         store.send(*peer, PeerMessage::Peers(peers.clone())).unwrap().wait(LIMIT).unwrap();
     }
@@ -134,7 +134,7 @@ fn messages_arrive_once_and_in_order_though_the_disk_loses_its_power() {
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(MemoryJournal::new(&disk));
-        let peers = begin(&store);
+        let peers = begin(&store, PEERS);
         greet(&store, &peers, rounds);
         let (mut crashes, mut calls, deadline) = (0, 0, Instant::now() + LIMIT);
         while rounds_of(&runtime, &peers) != Some(rounds) {
@@ -160,7 +160,7 @@ fn messages_arrive_once_and_in_order_though_the_program_may_end() {
             assert!(run < 1_000, "seed {seed}: nobody is stuck");
             let (store, runtime) = open(MemoryJournal::new(&disk));
             if run == 0 {
-                peers = begin(&store);
+                peers = begin(&store, PEERS);
                 greet(&store, &peers, rounds);
             }
             let mut is_done = false;

@@ -16,16 +16,19 @@ use crate::wait::{LIMIT, until};
 /// The variable that tells a test program to be the program that is killed. It has the directory of the store.
 const STORE: &str = "PROCESSION_KILLED_STORE";
 
+/// The number of processes. In a full run they send each other 9,900 messages between two receipts.
+fn peers() -> u32 {
+    counts("processes", 8, 100) as u32
+}
+
 /// The program that is killed. Without the variable this is no test.
 #[test]
 fn child_program() {
     let Some(directory) = std::env::var_os(STORE) else { return };
     let (store, _runtime) = open(SqliteJournal::new(Path::new(&directory)));
-    let peers = begin(&store);
-    // In a full run there are more messages for each receipt.
-    let at_once = counts("rounds at once", 1, 8);
-    for rounds in (1..).map(|times| times * at_once) {
-        greet(&store, &peers, at_once);
+    let peers = begin(&store, peers());
+    for rounds in 1.. {
+        greet(&store, &peers, 1);
         let mut out = std::io::stdout().lock();
         writeln!(out, "\nacknowledged {rounds}").and_then(|()| out.flush()).unwrap();
     }
@@ -57,7 +60,7 @@ fn messages_arrive_once_and_in_order_though_the_program_is_killed() {
         acknowledged = rest.last().unwrap_or(acknowledged);
 
         let (store, runtime) = open(SqliteJournal::new(directory.path()));
-        let peers = begin(&store);
+        let peers = begin(&store, peers());
         let mut now = None;
         until("all greetings have arrived", || {
             now = rounds_of(&runtime, &peers);

@@ -299,7 +299,7 @@ pub(crate) fn check(world: &Path, bought: u64, kills: u64) {
 
 #[test]
 fn each_effect_is_there_once_however_often_the_program_is_killed() {
-    let kills = counts("kills", 10, 2_000);
+    let kills = counts("kills", 30, 2_000);
     let directory = Directory::new();
     let world = directory.path();
     let mut total = 0;
