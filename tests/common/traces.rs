@@ -81,6 +81,11 @@ impl Traces {
         self.spans().into_iter().filter(|span| span.parent == Some(parent)).collect()
     }
 
+    /// The span or the root within which this span is.
+    pub(crate) fn parent(&self, span: usize) -> Option<usize> {
+        self.0.spans.lock().unwrap()[span].parent
+    }
+
     /// The dead letters, each with the span within which it was sent.
     pub(crate) fn dead(&self) -> Vec<(usize, DeadLetterReason)> {
         self.0.dead.lock().unwrap().clone()

@@ -5,113 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::monitor::{Note, Taken, Yields};
+use crate::acts::{Act, Born, Completes, Do, DoSoon, Ending, Letter, Start, StepNumber, future};
+use crate::monitor::{Note, Part, Taken, Yields};
+use crate::observations::Owned;
 use crate::records::{Effect, World, WrittenAs};
-use procession::command::Command;
 use procession::exit::ExitSignal;
-use procession::spawn::Overflow;
 use procession::{
-    Down, EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, Reply, SpawnOptions, Step, StepOutput,
+    BoxError, Down, EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, SpawnOptions, Step, StepOutput,
     StepResult, Tag, Upgrade,
 };
-
-/// One thing that a step yields. Numbers choose among the processes that are known at that moment.
-#[derive(Clone, Copy, Debug)]
-pub enum Act {
-    Send(usize),
-    Spawn(usize, Born),
-    Ask(usize),
-    Timer(u8),
-    Blocking {
-        panics: bool,
-    },
-    Command(Outcome),
-    /// With a limit of two seconds.
-    CommandTimeout(Outcome),
-    Cancel(usize),
-    Terminate(usize),
-    Monitor(usize),
-    /// One of the monitors that it has.
-    Demonitor(usize),
-    Link(usize),
-    Unlink(usize),
-}
-
-/// How a child is related to its parent.
-#[derive(Clone, Copy, Debug)]
-pub enum Born {
-    Alone,
-    Monitored,
-    Linked,
-}
-
-/// How the handler treats a command.
-#[derive(Clone, Copy, Debug)]
-pub enum Outcome {
-    AtOnce,
-    Elsewhere,
-    Fails,
-    Panics,
-    Drops,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ending {
-    Continue,
-    Idle,
-    Wait,
-    Blocking,
-    Done,
-    Fail,
-    Panic,
-    Upgrade,
-}
-
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub steps: Vec<(Vec<Act>, Ending)>,
-    /// Of the mailbox of a process that is born with this plan.
-    pub bound: Option<(usize, Overflow)>,
-    pub traps: bool,
-    /// So many times it recovers.
-    pub recovers: usize,
-}
-
-impl Plan {
-    pub fn options(&self) -> SpawnOptions {
-        let options = if self.traps { SpawnOptions::new().trap_exits() } else { SpawnOptions::new() };
-        self.bound.iter().fold(options, |options, (limit, overflow)| options.mailbox(*limit, *overflow))
-    }
-}
-
-pub struct Do {
-    pub outcome: Outcome,
-    pub of: StepNumber,
-}
-
-impl Command for Do {
-    type Output = u32;
-}
-
-/// The same command, which is only used with a limit. So it may stay without an answer.
-pub struct DoSoon(pub Do);
-
-impl Command for DoSoon {
-    type Output = u32;
-}
-
-/// A step of a process. Each effect carries it, so that it is known which step it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StepNumber(pub u64);
-
-/// A message says whom it is for, who it is from, and which of theirs it is.
-pub struct Letter {
-    pub to: Pid,
-    pub from: Option<Pid>,
-    pub number: u64,
-    pub effective: bool,
-    pub reply: Option<Reply<u32>>,
-}
 
 pub struct Actor {
     pub world: Arc<World>,
@@ -134,11 +36,15 @@ pub struct Actor {
     pub waited: bool,
     /// The step that has spawned it.
     pub born_of: Option<StepNumber>,
+    /// Notes the drop of a state machine. The processes that are written otherwise have none.
+    state: Option<Owned>,
 }
 
 #[derive(Clone, Copy)]
 pub enum Pending {
     Number(Tag<u32>),
+    Ask(Tag<u32>),
+    Run(Tag<()>),
     Truth(Tag<bool>),
     Time(Tag<procession::command::TimerFired>),
 }
@@ -160,6 +66,7 @@ impl Actor {
             ended: HashSet::new(),
             waited: false,
             born_of: None,
+            state: None,
         }
     }
 
@@ -182,12 +89,14 @@ impl Actor {
                     self.world.violated(format!("monitors: a letter of {:?} came after its end", letter.from));
                 }
                 self.world.note(|| Note::Took(me, Taken::Letter { from: letter.from, number: letter.number }));
+                self.world.observe(|seen| seen.takes(me, &letter));
                 got.push(letter);
             }
             Event::Completed(done) => {
                 let mut fired = false;
                 let taken = match self.outstanding.remove(&done.tag()) {
-                    Some(Pending::Number(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Number(tag) | Pending::Ask(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Run(tag)) => done.take(tag).map(|output| self.world.ran(me, output)).is_some(),
                     Some(Pending::Truth(tag)) => done.take(tag).is_some(),
                     Some(Pending::Time(tag)) => {
                         let elapsed = done.take(tag);
@@ -197,6 +106,7 @@ impl Actor {
                     None => false,
                 };
                 self.world.note(|| Note::Took(me, Taken::Answer { tag: done.tag(), fired }));
+                self.world.observe(|seen| seen.answered(me, done.tag()));
                 self.answered(done.tag(), taken, me);
             }
             Event::Cancel(_) => {
@@ -268,7 +178,8 @@ impl Actor {
         let (mut effects, mut yields): (Vec<Effect>, _) = (Vec::new(), Yields::new(step, world.elapsed(out.now())));
         let letter = |to, reply| {
             let number = world.number();
-            (number, Letter { to, from: Some(me), number, effective, reply })
+            let stamp = world.observations().map(|seen| seen.stamp()).unwrap_or_default();
+            (number, Letter { to, from: Some(me), number, effective, reply, stamp })
         };
         let mut tags = Vec::new();
         for act in acts {
@@ -326,7 +237,7 @@ impl Actor {
                     );
                     yields.sent.push((to, number));
                     yields.asks.push((tag.id(), number));
-                    tags.push((tag.id(), Pending::Number(tag)));
+                    tags.push((tag.id(), Pending::Ask(tag)));
                 }
                 Act::Timer(seconds) => {
                     let tag = out.after(Duration::from_secs(seconds.into()));
@@ -382,8 +293,43 @@ impl Actor {
                     out.unlink(to);
                     effects.push(Box::new(move |world| world.relations.unlinks(me, to)));
                 }
+                Act::Run(plan) => {
+                    let plan = plan % self.world.plans.len();
+                    if self.world.known.lock().unwrap().len() > 60 {
+                        continue;
+                    }
+                    let child = Actor { born_of: Some(step), traps: false, ..Actor::new(&self.world, plan) };
+                    let limit = Duration::from_secs(3);
+                    let tag = match self.world.written_as {
+                        WrittenAs::Machine => out.run_timeout(child, limit),
+                        WrittenAs::AsyncProcess => out.run_timeout(child.into_async(SpawnOptions::new()).0, limit),
+                        WrittenAs::Actor => out.run_timeout(child.into_actor(), limit),
+                    };
+                    self.world.relations.runs(me);
+                    tags.push((tag.id(), Pending::Run(tag)));
+                }
+                Act::CancelCommand(which) => {
+                    let which = which % self.outstanding.len().max(1);
+                    match self.outstanding.values().nth(which) {
+                        Some(Pending::Number(tag)) => out.cancel_command(*tag),
+                        Some(Pending::Run(tag)) => out.cancel_command(*tag),
+                        Some(Pending::Time(tag)) => out.cancel_timer(*tag),
+                        Some(Pending::Ask(_) | Pending::Truth(_)) | None => {}
+                    }
+                }
+                Act::Future(completes) => {
+                    let tag = out.future(future(&self.world, me, completes));
+                    // On real workers each future completes.
+                    if !matches!((completes, &world.simulated), (Completes::Never, Some(_))) {
+                        tags.push((tag.id(), Pending::Number(tag)));
+                    }
+                }
             }
         }
+        world.observe(|seen| {
+            tags.iter().for_each(|(tag, _)| seen.yields(me, *tag));
+            Ok(())
+        });
         let asked: Vec<_> = tags.iter().map(|(tag, _)| (me, *tag)).collect();
         effects.push(Box::new(move |world| world.asked.lock().unwrap().extend(asked)));
         self.outstanding.extend(tags);
@@ -400,7 +346,18 @@ impl Process for Actor {
         Ok(())
     }
 
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        match self.world.plans[self.plan].start {
+            Start::Silent => return Ok(()),
+            Start::Counts => self.world.counts(),
+            Start::Fails => {}
+        }
+        out.count("starts", 1);
+        if let Start::Fails = self.world.plans[self.plan].start { Err("by plan".into()) } else { Ok(()) }
+    }
+
     fn step(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput) -> StepResult<()> {
+        out.count("steps", 1);
         let ending = self.step_with(out, |actor, out, got| actor.take(events, out, got));
         self.end_of_step(ending)
     }
@@ -413,6 +370,31 @@ impl Process for Actor {
 
     fn close(&mut self) {
         self.world.closes.fetch_add(1, Ordering::SeqCst);
+        self.me.into_iter().for_each(|me| self.world.note(|| Note::Gone(me, Part::Closed)));
+    }
+}
+
+/// The same process, of another type.
+pub struct Twin(Actor);
+
+impl Process for Twin {
+    type Message = Letter;
+    type Output = ();
+
+    fn init(&mut self, args: EntryArgs) -> InitResult {
+        self.0.init(args)
+    }
+
+    fn step(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput) -> StepResult<()> {
+        self.0.step(events, out)
+    }
+
+    fn recover(&mut self, why: &Exit) -> Option<Upgrade<()>> {
+        self.0.recover(why)
+    }
+
+    fn close(&mut self) {
+        self.0.close();
     }
 }
 
@@ -430,6 +412,11 @@ impl Actor {
         self.world.settle_last();
         self.world.note(|| Note::Step { of: out.pid(), at: self.world.elapsed(out.now()), waited: self.waited });
         self.world.answer_open();
+        self.world.observe(|seen| seen.balance(false));
+        if self.world.plans[self.plan].recovers > 0 {
+            let number = out.random();
+            self.world.observe(|seen| seen.draws(out.pid(), number));
+        }
         if self.me.is_none() {
             self.world.relations.begins(out.pid(), self.traps);
             self.born_of.into_iter().for_each(|step| self.world.note(|| Note::Carried(step)));
@@ -438,6 +425,9 @@ impl Actor {
         }
         let me = *self.me.get_or_insert(out.pid());
         assert_eq!(me, out.pid());
+        if let (WrittenAs::Machine, Some(_)) = (self.world.written_as, &self.world.simulated) {
+            self.state.get_or_insert_with(|| Owned::new(&self.world, me, Part::State));
+        }
         let mut got = Vec::new();
         let cancelled = take(self, out, &mut got);
         self.waited = false;
@@ -449,11 +439,20 @@ impl Actor {
             ending = Ending::Done;
         }
         let effective = !matches!(ending, Ending::Fail | Ending::Panic);
-        let (mut effects, mut yields) = self.act(&acts, effective, out);
+        let world = self.world.clone();
+        let mut act = || self.act(&acts, effective, out);
+        let (mut effects, mut yields) = match world.observations() {
+            Some(seen) => seen.in_trace(world.number(), act),
+            None => act(),
+        };
+        yields.closes = matches!(ending, Ending::Done | Ending::Upgrade);
         if ending == Ending::Wait && self.outstanding.is_empty() {
             ending = Ending::Idle;
         }
         if effective {
+            if let WrittenAs::Machine = self.world.written_as {
+                effects.push(Box::new(|world| world.counts()));
+            }
             let sent = yields.sent.clone();
             effects.push(Box::new(move |world| {
                 for (to, number) in sent {
@@ -484,6 +483,10 @@ impl Actor {
             self.world.settle(me, effects);
         } else {
             self.world.note(|| Note::Failed(me));
+            self.world.observe(|seen| {
+                seen.stepped(true);
+                Ok(())
+            });
         }
         self.steps_ended += 1;
         self.inside.store(false, Ordering::Relaxed);
@@ -510,7 +513,8 @@ impl Actor {
                 (next.traps, next.recovers) = (self.traps, self.recovers);
                 next.outstanding = std::mem::take(&mut self.outstanding);
                 (next.monitors, next.ended) = (std::mem::take(&mut self.monitors), std::mem::take(&mut self.ended));
-                Ok(Step::Upgrade(Upgrade::to(next)))
+                // Its type changes now and then.
+                Ok(Step::Upgrade(if next.at % 2 == 0 { Upgrade::to(Twin(next)) } else { Upgrade::to(next) }))
             }
         }
     }

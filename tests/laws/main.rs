@@ -24,8 +24,11 @@ mod sums;
 #[path = "../common/traces.rs"]
 mod traces;
 mod actor;
+mod acts;
 mod bounded;
+mod logged;
 mod monitor;
+mod observations;
 mod otherwise;
 mod records;
 mod relations;
@@ -62,9 +65,11 @@ use procession::{BoxError, Pid, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
-use crate::actor::{Act, Actor, Born, Do, DoSoon, Ending, Letter, Outcome, Plan};
+use crate::actor::Actor;
+use crate::acts::{Act, Born, Completes, Do, DoSoon, Ending, Letter, Outcome, Plan, Start};
 use crate::helpers::*;
 use crate::monitor::Note;
+use crate::observations::Stamp;
 use crate::records::{World, WrittenAs};
 use crate::seeded::random_programs;
 use crate::sums::sums_agree;
@@ -181,7 +186,12 @@ fn act_from_outside((which, terminates): (usize, bool), runtime: &Runtime, world
     let number = world.number();
     // It may be stepped before the send returns.
     world.note(|| Note::Sent(to, number));
-    if runtime.send(to, Letter { to, from: None, number, effective: true, reply: None }).is_ok() {
+    let letter = |stamp| Letter { to, from: None, number, effective: true, reply: None, stamp };
+    let sent = match world.observations() {
+        Some(seen) => seen.in_trace(number, || runtime.send(to, letter(seen.stamp()))),
+        None => runtime.send(to, letter(Stamp::default())),
+    };
+    if sent.is_ok() {
         world.sent.lock().unwrap().entry((to, None)).or_default().push(number);
     } else {
         world.note(|| Note::Refused(number));
@@ -263,7 +273,11 @@ fn check(runtime: &Runtime, watcher: &Watcher, world: &World) -> Result<(), Stri
         return Err(format!("law 4 or 6: {stray:?} was answered, and not asked by a step that succeeded"));
     }
     let (spawned, ended) = (watcher.spawned.take(), watcher.exits.take());
-    world.relations.check(&spawned.into_iter().collect(), &ended.into_iter().collect())?;
+    let ended: HashMap<Pid, String> = ended.into_iter().collect();
+    if let Some((pid, exit)) = world.ran.lock().unwrap().iter().find(|(pid, exit)| ended.get(pid) != Some(exit)) {
+        return Err(format!("runs: {pid} ended: {:?}, and its parent was told {exit}", ended.get(pid)));
+    }
+    world.relations.check(&spawned.into_iter().collect(), &ended)?;
     let (inits, closes) = (world.inits.load(Ordering::SeqCst), world.closes.load(Ordering::SeqCst));
     if inits != closes {
         return Err(format!("law 9: {inits} were initialised, {closes} closed"));
@@ -280,6 +294,7 @@ fn act() -> impl Strategy<Value = Act> {
         Just(Outcome::Drops)
     ];
     let born = prop_oneof![2 => Just(Born::Alone), 1 => Just(Born::Monitored), 1 => Just(Born::Linked)];
+    let completes = prop_oneof![Just(Completes::AtOnce), Just(Completes::Woken), Just(Completes::Never)];
     prop_oneof![
         8 => any::<usize>().prop_map(Act::Send),
         3 => (any::<usize>(), born).prop_map(|(plan, born)| Act::Spawn(plan, born)),
@@ -294,6 +309,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => any::<usize>().prop_map(Act::Demonitor),
         2 => any::<usize>().prop_map(Act::Link),
         1 => any::<usize>().prop_map(Act::Unlink),
+        1 => completes.prop_map(Act::Future),
+        1 => any::<usize>().prop_map(Act::Run),
+        1 => any::<usize>().prop_map(Act::CancelCommand),
     ]
 }
 
@@ -314,8 +332,9 @@ fn program() -> impl Strategy<Value = Program> {
     let step = (prop::collection::vec(act(), 0..6), ending());
     let overflow = prop_oneof![Just(Overflow::Refuse), Just(Overflow::DropOldest), Just(Overflow::DropNewest)];
     let bound = prop::option::weighted(0.4, (1..6_usize, overflow));
-    let plan = (prop::collection::vec(step, 1..8), bound, prop::bool::weighted(0.7), 0..2_usize)
-        .prop_map(|(steps, bound, traps, recovers)| Plan { steps, bound, traps, recovers });
+    let start = prop_oneof![8 => Just(Start::Silent), 1 => Just(Start::Counts), 1 => Just(Start::Fails)];
+    let plan = (prop::collection::vec(step, 1..8), bound, prop::bool::weighted(0.7), 0..2_usize, start)
+        .prop_map(|(steps, bound, traps, recovers, start)| Plan { steps, bound, traps, recovers, start });
     (
         1..=3_usize,
         1..=9_usize,

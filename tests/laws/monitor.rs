@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use procession::Pid;
 
-use crate::actor::StepNumber;
+use crate::acts::StepNumber;
 
 /// Something that happened in a simulated run.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +43,22 @@ pub enum Note {
         /// Whether the call says that the process lived.
         has_lived: bool,
     },
+    /// A part of a process is gone.
+    Gone(Pid, Part),
     /// A turn is over, and this many letters wait in mailboxes.
     Waiting(usize),
+}
+
+/// A part of a process, in the order in which they go at its end or its recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// `close` was called.
+    Closed,
+    Future,
+    /// An open command is cancelled.
+    Command,
+    /// The state machine is dropped.
+    State,
 }
 
 /// An event that a step has taken.
@@ -82,11 +96,13 @@ pub struct Yields {
     pub asks: Vec<(u64, u64)>,
     /// Askers, and the numbers of the letters that are answered.
     pub replies: Vec<(Pid, u64)>,
+    /// Whether the state machine is closed before others see the yields.
+    pub closes: bool,
 }
 
 impl Yields {
     pub fn new(step: StepNumber, at: Duration) -> Yields {
-        Yields { step, at, sent: Vec::new(), timers: Vec::new(), asks: Vec::new(), replies: Vec::new() }
+        Yields { step, at, sent: Vec::new(), timers: Vec::new(), asks: Vec::new(), replies: Vec::new(), closes: false }
     }
 }
 
@@ -122,6 +138,12 @@ struct Monitor {
     replies: HashMap<(Pid, Pid), Vec<u64>>,
     ended: HashSet<Pid>,
     terminated: HashSet<Pid>,
+    /// The parts that have gone last, of processes that are closed and whose state machines are not dropped yet.
+    going: HashMap<Pid, Part>,
+    /// How often the state machines of a process were closed.
+    closes: HashMap<Pid, u32>,
+    /// Letters that are not taken before their sender was closed so often.
+    closing: HashMap<u64, (Pid, u32)>,
 }
 
 struct LastStep {
@@ -167,8 +189,12 @@ impl Monitor {
             Note::Stepped(of, yields) => {
                 self.inside = None;
                 self.succeeded.insert(yields.step);
+                let closes = self.closes.get(of).copied().unwrap_or(0) + 1;
                 for (to, number) in &yields.sent {
                     self.send(*to, Some(*of), *number)?;
+                    if yields.closes {
+                        self.closing.insert(*number, (*of, closes));
+                    }
                 }
                 self.last = Some(LastStep { of: *of, yields: Some(yields.clone()) });
             }
@@ -215,12 +241,31 @@ impl Monitor {
                     format!("{of} has lived: {was_alive}, and the call says {has_lived}")
                 })?;
             }
+            Note::Gone(of, part) => self.gone(*of, *part)?,
             Note::Waiting(count) => {
                 self.settle()?;
                 ensure(self.waiting == *count, || {
                     format!("{} letters were sent and are neither taken nor dead, and {count} wait", self.waiting)
                 })?;
             }
+        }
+        Ok(())
+    }
+
+    /// The parts of a process go in order, and the first is that it is closed.
+    fn gone(&mut self, of: Pid, part: Part) -> Result<(), String> {
+        if part == Part::Closed {
+            *self.closes.entry(of).or_default() += 1;
+            self.going.insert(of, part);
+            return Ok(());
+        }
+        let last = self.going.get_mut(&of);
+        ensure(last.is_some() || part != Part::State, || format!("{of} is dropped, and was not closed"))?;
+        let Some(last) = last else { return Ok(()) };
+        ensure(*last <= part, || format!("{of} loses its {part:?} after its {last:?}"))?;
+        *last = part;
+        if part == Part::State {
+            self.going.remove(&of);
         }
         Ok(())
     }
@@ -239,6 +284,10 @@ impl Monitor {
     fn took(&mut self, me: Pid, taken: Taken) -> Result<(), String> {
         match taken {
             Taken::Letter { from, number } => {
+                if let Some((sender, closes)) = self.closing.remove(&number) {
+                    let is_closed = self.closes.get(&sender).is_some_and(|times| *times >= closes);
+                    ensure(is_closed, || format!("{me} takes letter {number} before {sender} is closed"))?;
+                }
                 let letter = self.letters.get_mut(&number);
                 let letter = letter.filter(|letter| (letter.0, letter.1) == (me, from));
                 let letter = letter.ok_or(format!("{me} takes letter {number} of {from:?}, which no step has sent"))?;
@@ -438,6 +487,15 @@ mod broken_runs {
             let control = Note::Took(pid(2), Taken::Control { of });
             is_found([sends(&[7]), vec![begins(2, 0), takes(2, 1, 7), control]].concat(), "takes a signal about");
         }
+    }
+
+    #[test]
+    fn parts_that_go_out_of_order_are_found() {
+        let gone = |part| Note::Gone(pid(1), part);
+        is_found([gone(Part::Closed), gone(Part::Command), gone(Part::Future)], "loses its Future after");
+        is_found([gone(Part::State)], "was not closed");
+        let ends = stepped(1, 1, |yields| (yields.sent, yields.closes) = (vec![(pid(2), 7)], true));
+        is_found([begins(1, 0), ends, begins(2, 0), takes(2, 1, 7)], "before <1.1.1> is closed");
     }
 
     #[test]

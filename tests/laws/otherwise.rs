@@ -14,7 +14,8 @@ use procession::{
     BoxError, CommandError, Down, Event, Exit, Process, SpawnOptions, StepOutput, Tag, Upgrade, async_process,
 };
 
-use crate::actor::{Actor, Ending, Letter, Pending};
+use crate::actor::{Actor, Pending};
+use crate::acts::{Ending, Letter};
 use crate::helpers::Mutex;
 use crate::records::World;
 
@@ -126,7 +127,8 @@ async fn carry_out(context: Context<Letter>, shared: Shared) -> Result<(), BoxEr
                 let mut waits_for = None;
                 with(&mut |actor| waits_for = actor.outstanding.values().next().copied());
                 let is_answered = match waits_for {
-                    Some(Pending::Number(tag)) => answered(&context, tag).await,
+                    Some(Pending::Number(tag) | Pending::Ask(tag)) => answered(&context, tag).await,
+                    Some(Pending::Run(tag)) => answered(&context, tag).await,
                     Some(Pending::Truth(tag)) => answered(&context, tag).await,
                     Some(Pending::Time(tag)) => answered(&context, tag).await,
                     None => continue,

@@ -2,14 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::actor::Plan;
+use crate::acts::Plan;
 use crate::helpers::Mutex;
 use crate::monitor::Note;
+use crate::observations::Observations;
 use crate::relations::Relations;
 use procession::command::Responder;
-use procession::{Exit, Pid};
+use procession::sync::CancelCallback;
+use procession::{CommandError, Exit, Pid};
 
 /// The numbers of letters, in order, by receiver and sender.
 pub type Letters = HashMap<(Pid, Option<Pid>), Vec<u64>>;
@@ -41,6 +44,10 @@ pub struct World {
     pub numbers: AtomicUsize,
     pub inits: AtomicUsize,
     pub closes: AtomicUsize,
+    /// The counts of steps that have succeeded.
+    pub counted: AtomicUsize,
+    /// Children that were run and had no output, and their ends.
+    pub ran: Mutex<Vec<(Pid, String)>>,
     pub violations: Mutex<Vec<String>>,
 }
 
@@ -52,12 +59,25 @@ pub struct Simulated {
     last: Mutex<Option<(Pid, Vec<Effect>)>>,
     /// Commands that are answered by the next step of any process.
     pub open: Mutex<Vec<Responder<u32>>>,
+    /// Futures that are woken by the next step of any process.
+    pub wakers: Mutex<Vec<Waker>>,
+    /// They note when an open command is cancelled.
+    pub callbacks: Mutex<Vec<CancelCallback>>,
+    pub observations: Observations,
 }
 
 impl Simulated {
     /// Records that begin now, by the clock of the simulation.
-    pub fn new(now: Instant) -> Simulated {
-        Simulated { start: now, notes: Mutex::default(), last: Mutex::default(), open: Mutex::default() }
+    pub fn new(now: Instant, observations: Observations) -> Simulated {
+        Simulated {
+            start: now,
+            notes: Mutex::default(),
+            last: Mutex::default(),
+            open: Mutex::default(),
+            wakers: Mutex::default(),
+            callbacks: Mutex::default(),
+            observations,
+        }
     }
 }
 
@@ -89,13 +109,29 @@ impl World {
     /// The step before has succeeded, or is known to have failed.
     pub fn settle_last(&self) {
         let last = self.simulated.as_ref().and_then(|simulated| simulated.last.lock().unwrap().take());
+        last.iter().for_each(|_| self.observations().into_iter().for_each(|seen| seen.stepped(false)));
         last.into_iter().for_each(|(_, effects)| effects.into_iter().for_each(|effect| effect(self)));
     }
 
-    /// Answers the commands that are kept for another process.
-    pub fn answer_open(&self) {
-        let open = self.simulated.as_ref().map(|simulated| std::mem::take(&mut *simulated.open.lock().unwrap()));
-        open.into_iter().flatten().for_each(|answer| answer.ok(2));
+    /// Answers the commands that are kept for another process, and wakes the futures. Returns whether there were any.
+    pub fn answer_open(&self) -> bool {
+        let Some(simulated) = &self.simulated else { return false };
+        let open = std::mem::take(&mut *simulated.open.lock().unwrap());
+        let wakers = std::mem::take(&mut *simulated.wakers.lock().unwrap());
+        let is_any = !open.is_empty() || !wakers.is_empty();
+        open.into_iter().for_each(|answer| answer.ok(2));
+        wakers.into_iter().for_each(Waker::wake);
+        is_any
+    }
+
+    /// The observations of the runtime of a simulation.
+    pub fn observations(&self) -> Option<&Observations> {
+        self.simulated.as_ref().map(|simulated| &simulated.observations)
+    }
+
+    /// Looks at the runtime of a simulation.
+    pub fn observe(&self, look: impl FnOnce(&Observations) -> Result<(), String>) {
+        self.observations().map(look).into_iter().filter_map(Result::err).for_each(|wrong| self.violated(wrong));
     }
 
     /// A process has failed, or has ended. If the simulation has made its last step fail, that has no effects.
@@ -108,7 +144,23 @@ impl World {
         };
         let is_last = simulated.last.lock().unwrap().take_if(|(last, _)| *last == of).is_some();
         if is_last {
+            self.observations().into_iter().for_each(|seen| seen.stepped(true));
             self.note(|| Note::Failed(of));
+        }
+    }
+
+    /// A step counts.
+    pub fn counts(&self) {
+        self.counted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A process is told that a child which it has run has ended.
+    pub fn ran(&self, me: Pid, output: Result<(), CommandError>) {
+        if let Err(CommandError::ChildExit { pid, exit }) = output {
+            self.ran.lock().unwrap().push((pid, exit.to_string()));
+            if exit.is_done() {
+                self.violated(format!("runs: {me} got no output of {pid}, which is done"));
+            }
         }
     }
 

@@ -28,6 +28,8 @@ struct Notes {
     nobodies: HashMap<(Pid, Pid), usize>,
     exits: HashMap<(Pid, Pid), Vec<String>>,
     recoveries: HashMap<(Pid, Pid), usize>,
+    /// Processes that run children.
+    runs: HashSet<Pid>,
     /// Processes that do not trap exits.
     untrapped: HashSet<Pid>,
     /// How often a state machine of a process was replaced, or was to be.
@@ -47,6 +49,10 @@ impl Relations {
         if !traps {
             self.notes.lock().unwrap().untrapped.insert(pid);
         }
+    }
+
+    pub fn runs(&self, parent: Pid) {
+        self.notes.lock().unwrap().runs.insert(parent);
     }
 
     pub fn recovers(&self, pid: Pid) {
@@ -99,7 +105,11 @@ impl Relations {
                 return Err(format!("monitors: {watcher} was told {told} of {}: {exit:?}", monitor.pid()));
             }
         }
-        if let Some((pid, exit)) = ended.iter().find(|(_, exit)| exit.contains("which ended: done")) {
+        // A child that is run ends with its parent, however that ends.
+        let is_run_by = |parent: &Pid, exit: &str| exit.contains(&format!("linked to {parent}, which ended: done"));
+        let is_run = |exit: &str| notes.runs.iter().any(|parent| is_run_by(parent, exit));
+        let is_wrong = |exit: &str| exit.contains("which ended: done") && !is_run(exit);
+        if let Some((pid, exit)) = ended.iter().find(|(_, exit)| is_wrong(exit)) {
             return Err(format!("links: {pid} {exit}"));
         }
         for ((me, other), told) in &notes.exits {

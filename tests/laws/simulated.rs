@@ -12,15 +12,19 @@ use procession::simulation::{Delivery, Fault, Faults, Simulation, World};
 use procession::{BoxError, Exit, Pid, Process, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
+use tracing::subscriber::with_default;
 
-use crate::actor::{Actor, Do, DoSoon, Letter, Outcome};
+use crate::actor::Actor;
+use crate::acts::{Do, DoSoon, Letter, Outcome};
 use crate::helpers::*;
-use crate::monitor::{self, Note};
+use crate::logged::Logged;
+use crate::monitor::{self, Note, Part};
+use crate::observations::{Observations, Owned};
 use crate::otherwise::Written;
 use crate::records::{Simulated, World as Records, WrittenAs};
 use crate::seeded::random_programs;
-use crate::sums::sums_agree;
-use crate::{Program, act_from_outside, check, program, spawn_roots};
+use crate::traces::Traces;
+use crate::{Program, act_from_outside, check, check_traces, program, spawn_roots};
 
 /// The most virtual time that a program needs if it is not shut down.
 const LONG: Duration = Duration::from_secs(3_600);
@@ -36,10 +40,27 @@ struct Case {
     per_pair: bool,
 }
 
+impl Case {
+    fn is_logged(&self) -> bool {
+        self.program.plans.len() == 2
+    }
+
+    fn has_figures(&self) -> bool {
+        !self.program.step_events.is_multiple_of(3)
+    }
+
+    /// Whether the messages of some steps are traced.
+    fn has_traces(&self, written_as: WrittenAs) -> bool {
+        // An async process and an actor may look at an event when the next one is taken.
+        matches!(written_as, WrittenAs::Machine) && self.program.step_events % 4 < 2
+    }
+}
+
 /// As `Watcher`. It notes ends and dead letters among all that happens, too.
 struct Notes {
     records: Arc<Records>,
     watcher: Watcher,
+    logged: Option<Logged>,
 }
 
 impl Observer for Notes {
@@ -50,10 +71,19 @@ impl Observer for Notes {
     fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
         self.records.failed(process.pid, exit);
         self.records.note(|| Note::Ended(process.pid));
+        self.logged.iter().for_each(|logged| logged.observer_is_told("the end of", process.pid));
         self.watcher.exited(process, exit);
     }
 
+    fn restarted(&self, process: &ProcessIdentity, _: &Exit) {
+        self.logged.iter().for_each(|logged| logged.observer_is_told("the recovery of", process.pid));
+    }
+
     fn dead_letter(&self, letter: &DeadLetter<'_>) {
+        self.records.observe(|seen| {
+            seen.dead(letter);
+            seen.balance(true)
+        });
         self.records.note(|| match letter.message::<Letter>() {
             Some(letter) => Note::Dead(letter.number),
             None => Note::DeadInStep(letter.to),
@@ -63,10 +93,14 @@ impl Observer for Notes {
 }
 
 /// Carries out a command, or leaves it to another process.
-fn handler(records: &Records, command: Do, done: Responder<u32>) -> Result<(), BoxError> {
+fn handler(records: &Arc<Records>, command: Do, done: Responder<u32>) -> Result<(), BoxError> {
     records.note(|| Note::Carried(command.of));
     match (command.outcome, &records.simulated) {
-        (Outcome::Elsewhere, Some(simulated)) => simulated.open.lock().unwrap().push(done),
+        (Outcome::Elsewhere, Some(simulated)) => {
+            let owned = Owned::new(records, done.pid(), Part::Command);
+            simulated.callbacks.lock().unwrap().push(done.cancel().on_cancel(move |_| drop(owned)));
+            simulated.open.lock().unwrap().push(done);
+        }
         (Outcome::AtOnce | Outcome::Elsewhere, _) => done.ok(1),
         (Outcome::Fails, _) => return Err("by plan".into()),
         (Outcome::Panics, _) => panic!("on purpose"),
@@ -102,8 +136,19 @@ fn faults(written_as: WrittenAs, chance: f64) -> Faults {
 }
 
 fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
-    let program = case.program.clone();
-    let scenario = move |world: &World| run_in(world, &program, written_as).map_err(BoxError::from);
+    // A failing run is run again. Each has traces of its own.
+    let last = Arc::<Mutex<Option<Traces>>>::default();
+    let (of_run, case_of_run) = (last.clone(), case.clone());
+    let scenario = move |world: &World| {
+        let traces = case_of_run.has_traces(written_as).then(Traces::new);
+        of_run.lock().unwrap().clone_from(&traces);
+        let (logged, run) = (Logged::default(), |logged| run_in(world, &case_of_run, written_as, traces, logged));
+        let outcome = match case_of_run.is_logged() {
+            true => with_default(logged.recorder(), || run(Some(logged.clone()))),
+            false => run(None),
+        };
+        outcome.and_then(|()| logged.check()).map_err(BoxError::from)
+    };
     let report = Simulation::new(scenario)
         .name("random programs")
         .seeds(case.seed..case.seed + 1)
@@ -112,28 +157,46 @@ fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
         .delivery(if case.per_pair { Delivery::PerPair } else { Delivery::Immediate })
         .without("no step panics")
         .run();
-    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))
+    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))?;
+    last.lock().unwrap().as_ref().map_or(Ok(()), check_traces)
 }
 
-fn run_in(world: &World, program: &Program, written_as: WrittenAs) -> Result<(), String> {
+fn run_in(
+    world: &World,
+    case: &Case,
+    written_as: WrittenAs,
+    traces: Option<Traces>,
+    logged: Option<Logged>,
+) -> Result<(), String> {
+    let program = &case.program;
+    let observations = Observations::new(world.clock(), traces.clone(), case.has_figures(), case.per_pair);
     let records = Arc::new(Records {
         written_as,
         plans: program.plans.clone(),
-        simulated: Some(Simulated::new(world.clock().now())),
+        simulated: Some(Simulated::new(world.clock().now(), observations)),
         ..Records::default()
     });
     let watcher = Watcher::new();
     let (of_do, of_soon) = (records.clone(), records.clone());
-    let builder = builder()
-        .metrics(MetricsOptions::new().time_one_in(1).wait_one_in(1))
+    let builder = match case.has_figures() {
+        true => builder().metrics(MetricsOptions::new().time_one_in(1).wait_one_in(1)),
+        false => builder(),
+    };
+    let builder = builder
         .step_events(program.step_events)
-        .observer(Notes { records: records.clone(), watcher: watcher.clone() })
+        .observer(Notes { records: records.clone(), watcher: watcher.clone(), logged })
         .handler(move |command: Do, done| handler(&of_do, command, done))
         .handler(move |command: DoSoon, done| handler(&of_soon, command.0, done));
+    let builder = match traces {
+        Some(traces) => builder.propagate(traces),
+        None => builder,
+    };
     let runtime = world.start(builder).map_err(|error| error.to_string())?;
+    records.observations().into_iter().for_each(|seen| seen.observe(&runtime));
     let seen = records.clone();
     world.invariant("letters are taken, dead or waiting", move |state| {
         seen.note(|| Note::Waiting(state.messages::<Letter>().count()));
+        seen.observations().into_iter().for_each(Observations::between_turns);
         Ok(())
     });
     let result = run_program(world, program, &runtime, &records, &watcher);
@@ -150,9 +213,12 @@ fn run_program(
     watcher: &Watcher,
 ) -> Result<(), String> {
     spawn_roots(program, runtime, records)?;
-    for act in &program.outside {
+    for (at, act) in program.outside.iter().enumerate() {
         world.run_for(Duration::from_micros(world.random(0..50))).map_err(|error| error.to_string())?;
         act_from_outside(*act, runtime, records);
+        if at % 8 == 0 {
+            records.observations().map_or(Ok(()), |seen| seen.check_sums(runtime))?;
+        }
     }
     if program.rests {
         rest(world, runtime, records, watcher)?;
@@ -162,10 +228,10 @@ fn run_program(
     if !report.stuck.is_empty() || runtime.stats().processes != 0 {
         return Err(format!("law 9: {report}"));
     }
-    sums_agree(runtime, &runtime.snapshot())?;
     if let (WrittenAs::Machine, Some(simulated)) = (records.written_as, &records.simulated) {
         monitor::check(&simulated.notes.lock().unwrap())?;
     }
+    records.observations().map_or(Ok(()), |seen| seen.check(runtime, records))?;
     check(runtime, watcher, records)
 }
 
@@ -173,11 +239,9 @@ fn run_program(
 fn rest(world: &World, runtime: &Runtime, records: &Records, watcher: &Watcher) -> Result<(), String> {
     loop {
         world.run().map_err(|error| error.to_string())?;
-        let open = records.simulated.as_ref().map_or(0, |simulated| simulated.open.lock().unwrap().len());
-        if open == 0 {
+        if !records.answer_open() {
             break;
         }
-        records.answer_open();
     }
     records.settle_last();
     let processes = runtime.processes();
