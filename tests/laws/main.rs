@@ -27,6 +27,7 @@ mod actor;
 mod acts;
 mod bounded;
 mod logged;
+mod managed;
 mod monitor;
 mod observations;
 mod otherwise;
