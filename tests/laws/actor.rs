@@ -134,7 +134,7 @@ impl Actor {
             Event::Recovered(recovered) => {
                 self.world.note(|| Note::Took(me, Taken::Control { of: Some(recovered.pid) }));
                 self.traps(me);
-                self.world.relations.recovery(me, recovered.pid);
+                self.world.recovery(me, recovered.pid);
             }
             _ => {}
         }
@@ -217,7 +217,10 @@ impl Actor {
                     let Some(child) = child else { continue };
                     let linked = child.pid();
                     if let Born::Linked = born {
-                        effects.push(Box::new(move |world| world.relations.links(me, linked)));
+                        effects.push(Box::new(move |world| {
+                            world.relations.links(me, linked);
+                            world.linked.lock().unwrap().insert((me, linked));
+                        }));
                     }
                     let (number, letter) = letter(child.pid(), None);
                     yields.sent.push((child.pid(), number));

@@ -25,8 +25,33 @@ impl Logged {
         self.0.lock().unwrap().push(format!("the observer is told: {what} {pid}"));
     }
 
+    /// A process takes the recovery of a child that was linked to it at birth.
+    pub fn parent_is_told(&self, child: Pid) {
+        self.0.lock().unwrap().push(format!("the parent is told: the recovery of {child}"));
+    }
+
+    /// Each recovery is told to the parent, or is a warning.
+    fn check_parents(&self) -> Result<(), String> {
+        let lines = self.0.lock().unwrap();
+        for line in lines.iter() {
+            let Some(pid) = line.strip_prefix("the parent is told: the recovery of ") else { continue };
+            let is_warning = |other: &&String| other.starts_with("WARN") && other.contains(&format!("pid={pid} "));
+            let warnings = lines.iter().filter(is_warning).filter(|other| other.contains(RECOVERY)).count();
+            let told = lines.iter().filter(|other| *other == line).count();
+            let recoveries = lines.iter().filter_map(|other| told_of(other, "the recovery of")).filter(|of| *of == pid);
+            let recoveries = recoveries.count();
+            if warnings + told > recoveries {
+                return Err(format!(
+                    "log: of {recoveries} recoveries of {pid}, {told} were told and {warnings} logged"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The observer is told of an end after the log, and of a recovery before it.
     pub fn check(&self) -> Result<(), String> {
+        self.check_parents()?;
         let lines = self.0.lock().unwrap();
         let is_logged = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
         for (what, words, is_before) in [("the end of", &ENDS[..], true), ("the recovery of", &[RECOVERY], false)] {

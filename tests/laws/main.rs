@@ -27,6 +27,7 @@ mod actor;
 mod acts;
 mod bounded;
 mod logged;
+mod lost_bodies;
 mod managed;
 mod monitor;
 mod observations;

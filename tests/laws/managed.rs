@@ -1,5 +1,6 @@
 //! Random programs of requests to a supervisor, in simulations. The supervisor and its children have random
-//! specifications, some of which are refused. The laws are about answers, delays before restarts, and lists of children.
+//! specifications, some of which are refused. The laws are about answers, delays before restarts, and lists of
+//! children.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use procession::{Pid, Runtime, WeakRuntime};
 
 use crate::acts::Letter;
 use crate::helpers::Mutex;
+use crate::logged::Logged;
 use crate::monitor::{Note, Part};
 use crate::records::World;
 use crate::sums::sums_agree;
@@ -28,6 +29,7 @@ pub struct Observations {
     clock: Clock,
     runtime: OnceLock<WeakRuntime>,
     traces: Option<Traces>,
+    pub logged: Option<Logged>,
     /// Whether the waits of messages are measured.
     has_figures: bool,
     /// Whether a message may arrive after the moment of its send.
@@ -44,11 +46,17 @@ pub struct Observations {
 }
 
 impl Observations {
-    pub fn new(clock: Clock, traces: Option<Traces>, has_figures: bool, is_late: bool) -> Observations {
+    pub fn new(
+        clock: Clock,
+        (traces, logged): (Option<Traces>, Option<Logged>),
+        has_figures: bool,
+        is_late: bool,
+    ) -> Observations {
         Observations {
             clock,
             runtime: OnceLock::new(),
             traces,
+            logged,
             has_figures,
             is_late,
             drawn: Mutex::default(),

@@ -39,6 +39,8 @@ pub struct World {
     /// Questions of state machines that have failed since.
     pub abandoned: Mutex<HashSet<(Pid, u64)>>,
     pub relations: Relations,
+    /// Parents and the children that were linked to them at birth.
+    pub linked: Mutex<HashSet<(Pid, Pid)>>,
     /// The records of a simulation. On real workers there is no single order of events, and this is `None`.
     pub simulated: Option<Simulated>,
     pub numbers: AtomicUsize,
@@ -146,6 +148,16 @@ impl World {
         if is_last {
             self.observations().into_iter().for_each(|seen| seen.stepped(true));
             self.note(|| Note::Failed(of));
+        }
+    }
+
+    /// A process takes the recovery of another one.
+    pub fn recovery(&self, me: Pid, of: Pid) {
+        self.relations.recovery(me, of);
+        if let Some(logged) = self.observations().and_then(|seen| seen.logged.as_ref())
+            && self.linked.lock().unwrap().contains(&(me, of))
+        {
+            logged.parent_is_told(of);
         }
     }
 

@@ -169,7 +169,8 @@ fn run_in(
     logged: Option<Logged>,
 ) -> Result<(), String> {
     let program = &case.program;
-    let observations = Observations::new(world.clock(), traces.clone(), case.has_figures(), case.per_pair);
+    let observations =
+        Observations::new(world.clock(), (traces.clone(), logged.clone()), case.has_figures(), case.per_pair);
     let records = Arc::new(Records {
         written_as,
         plans: program.plans.clone(),
