@@ -36,7 +36,7 @@ fn child_program() {
 
 #[test]
 fn messages_arrive_once_and_in_order_though_the_program_is_killed() {
-    let kills = counts("kills", 15, 1_000);
+    let kills = counts("kills", 15, 200);
     let directory = Directory::new();
     let (mut greeted, mut stepped) = (0, 0);
     for kill in 0..kills {
