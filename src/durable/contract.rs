@@ -48,6 +48,44 @@ use crate::process::{Attempt, Command, Process, Retry};
 ///     const NAME: &str = "account";
 /// }
 /// ```
+///
+/// Actors and async processes are not durable. The state of an async process is a future, which cannot be stored:
+///
+/// ```compile_fail,E0277
+/// use procession::async_process::{Context, async_process};
+/// use procession::durable::Store;
+///
+/// fn begin(store: &Store) {
+///     let process = async_process(async |context: Context<u32>| Ok(context.next().await));
+///     let _ = store.begin("counter", process);
+/// }
+/// ```
+///
+/// Nor is an actor, even if its own state can be stored:
+///
+/// ```compile_fail,E0277
+/// use procession::durable::Store;
+/// use procession::prelude::*;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Counter { total: u64 }
+///
+/// #[actor]
+/// impl Counter {
+///     fn add(&mut self, n: u64) { self.total += n; }
+/// }
+///
+/// fn begin(store: &Store) {
+///     let _ = store.begin("counter", actor(Counter { total: 0 }));
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not durable",
+    label = "this process cannot be stored",
+    note = "only a type with its own `impl Process`, whose `step` matches on events, can be `Durable`",
+    note = "an actor and an async process are not: write a `Process` instead, and implement `Durable` for it"
+)]
 pub trait Durable: Process<Message: Stored, Output: Stored> + Stored {
     /// The name of the type in the store. It stays the same when the type is renamed.
     const NAME: &'static str;
@@ -66,7 +104,7 @@ pub trait Durable: Process<Message: Stored, Output: Stored> + Stored {
     /// Converts the state of an older version to this version. It is called when a program with this version loads the
     /// process. The next step of the process stores the new state. Until that is done, the store has the old one. So
     /// after a step that has failed, and in the next run if there was no step, this is called again with the same old
-    /// state. No state is converted twice.
+    /// state. It never gets a state that it has converted.
     ///
     /// The default implementation decodes the old state as if it were of this version.
     ///
