@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::acts::{Act, Born, Completes, Do, DoSoon, Ending, Letter, Start, StepNumber, future};
 use crate::monitor::{Note, Part, Taken, Yields};
 use crate::observations::Owned;
+use crate::parcels::send_parcels;
 use crate::records::{Effect, World, WrittenAs};
 use procession::exit::ExitSignal;
 use procession::{
@@ -49,6 +50,9 @@ pub enum Pending {
     Time(Tag<procession::command::TimerFired>),
 }
 
+/// The yields of a burst.
+const BURST: usize = 16_500;
+
 impl Actor {
     pub fn new(world: &Arc<World>, plan: usize) -> Actor {
         Actor {
@@ -89,7 +93,7 @@ impl Actor {
                     self.world.violated(format!("monitors: a letter of {:?} came after its end", letter.from));
                 }
                 self.world.note(|| Note::Took(me, Taken::Letter { from: letter.from, number: letter.number }));
-                self.world.observe(|seen| seen.takes(me, &letter));
+                self.world.observe(|seen| seen.takes(me, letter.stamp, || format!("letter {}", letter.number)));
                 got.push(letter);
             }
             Event::Completed(done) => {
@@ -267,11 +271,13 @@ impl Actor {
                 Act::Cancel(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
                     let tag = out.cancel(to, "by plan");
+                    yields.at_once.push(tag.id());
                     tags.push((tag.id(), Pending::Truth(tag)));
                 }
                 Act::Terminate(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
                     let tag = out.terminate(to);
+                    yields.at_once.push(tag.id());
                     tags.push((tag.id(), Pending::Truth(tag)));
                 }
                 Act::Monitor(which) => {
@@ -320,6 +326,12 @@ impl Actor {
                         Some(Pending::Ask(_) | Pending::Truth(_)) | None => {}
                     }
                 }
+                Act::Parcels => {
+                    let sinks = self.world.sinks.lock().unwrap().clone();
+                    let stamp = world.observations().map(|seen| seen.stamp()).unwrap_or_default();
+                    send_parcels(&sinks, stamp, out);
+                }
+                Act::Burst => (0..BURST).for_each(|_| out.unlink(me)),
                 Act::Future(completes) => {
                     let tag = out.future(future(&self.world, me, completes));
                     // On real workers each future completes.

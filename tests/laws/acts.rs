@@ -37,6 +37,10 @@ pub enum Act {
     Run(usize),
     /// One of the commands that are open. It may be a timer, and is no question.
     CancelCommand(usize),
+    /// Messages of many types.
+    Parcels,
+    /// So many yields that they are performed in slices.
+    Burst,
 }
 
 /// How the `start` of a process goes.

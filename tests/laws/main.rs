@@ -26,12 +26,14 @@ mod traces;
 mod actor;
 mod acts;
 mod bounded;
+mod cycles;
 mod logged;
 mod lost_bodies;
 mod managed;
 mod monitor;
 mod observations;
 mod otherwise;
+mod parcels;
 mod records;
 mod relations;
 mod simulated;
@@ -181,7 +183,11 @@ fn act_from_outside((which, terminates): (usize, bool), runtime: &Runtime, world
     let Some(to) = world.choose(which) else { return };
     if terminates {
         let was_alive = runtime.is_alive(to);
-        let has_lived = matches!(runtime.terminate(to), Ok(true));
+        let terminated = runtime.terminate(to);
+        if let Err(error) = &terminated {
+            world.violated(format!("processes: {to} has begun, and {error}"));
+        }
+        let has_lived = matches!(terminated, Ok(true));
         world.note(|| Note::Terminated { of: to, was_alive, has_lived });
         return;
     }
@@ -296,8 +302,10 @@ fn act() -> impl Strategy<Value = Act> {
         Just(Outcome::Drops)
     ];
     let born = prop_oneof![2 => Just(Born::Alone), 1 => Just(Born::Monitored), 1 => Just(Born::Linked)];
+    // Very few, because each has very many yields.
+    let rare = Just(Act::Burst);
     let completes = prop_oneof![Just(Completes::AtOnce), Just(Completes::Woken), Just(Completes::Never)];
-    prop_oneof![
+    let common = prop_oneof![
         8 => any::<usize>().prop_map(Act::Send),
         3 => (any::<usize>(), born).prop_map(|(plan, born)| Act::Spawn(plan, born)),
         3 => any::<usize>().prop_map(Act::Ask),
@@ -314,7 +322,9 @@ fn act() -> impl Strategy<Value = Act> {
         1 => completes.prop_map(Act::Future),
         1 => any::<usize>().prop_map(Act::Run),
         1 => any::<usize>().prop_map(Act::CancelCommand),
-    ]
+        1 => Just(Act::Parcels),
+    ];
+    prop_oneof![800 => common, 1 => rare]
 }
 
 fn ending() -> impl Strategy<Value = Ending> {

@@ -350,14 +350,22 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     world.run_for(program.ends_at as u32 * SECOND + SECOND / 2).map_err(text)?;
     let list = runtime.ask(&top, SupervisorMessage::children, 100 * SECOND).wait();
     if let Ok(list) = list {
-        check_restarts(program, &list, &records)?;
+        // Otherwise it may be about to end.
+        if program.auto == AutoShutdown::Never {
+            check_restarts(program, &list, &records)?;
+        }
         records.lists.lock().unwrap().push(list);
     }
     let was_alive = runtime.is_alive(&top);
+    if program.requests.is_empty() && was_alive && is_to_end(program, &records) {
+        return Err("supervisors: significant children have ended, and the supervisor lives".into());
+    }
     _ = runtime.cancel(&top, "closing time");
     let exit = top.join().map_err(|error| error.to_string())?;
     world.run().map_err(text)?;
-    if was_alive && !exit.is_done() {
+    // Without significant children it ends by itself only with an error.
+    let may_end = was_alive || program.auto != AutoShutdown::Never;
+    if was_alive && !exit.is_done() || exit.is_done() && !may_end {
         return Err(format!("supervisors: it was asked to stop: {exit}"));
     }
     if let Some(lived) = records.lived.lock().unwrap().iter().find(|lived| lived.ended.is_none()) {
@@ -366,6 +374,22 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     records.lists.lock().unwrap().iter().try_for_each(|list| check_list(program, list))?;
     check_answers(program, &records)?;
     check_delays(program, &records)
+}
+
+/// Whether significant children have ended by themselves, so that the supervisor has to end.
+fn is_to_end(program: &Program, records: &Records) -> bool {
+    let has_ended = |child: &Spec| {
+        // The other children have some seconds to stop.
+        let is_long_ago = |ended: Duration| records.now() > ended + 4 * SECOND;
+        let last = records.of(child.id).pop().filter(|last| last.ended.is_some_and(is_long_ago));
+        last.is_some_and(|last| child.restart == Restart::Temporary || !last.has_failed)
+    };
+    let mut significant = program.children.iter().filter(|child| child.is_significant).peekable();
+    match program.auto {
+        AutoShutdown::AnySignificant => significant.any(has_ended),
+        AutoShutdown::AllSignificant => significant.peek().is_some() && significant.all(has_ended),
+        _ => false,
+    }
 }
 
 /// The requests that name this child, or add it.

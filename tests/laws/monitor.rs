@@ -3,7 +3,7 @@
 //! A simulation has one thread. So the processes of a random program can write what happens into one list, in the
 //! order in which it happens. The monitor reads the list and knows nothing else.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use procession::Pid;
@@ -96,13 +96,24 @@ pub struct Yields {
     pub asks: Vec<(u64, u64)>,
     /// Askers, and the numbers of the letters that are answered.
     pub replies: Vec<(Pid, u64)>,
+    /// The tags of commands that are answered when they are performed.
+    pub at_once: Vec<u64>,
     /// Whether the state machine is closed before others see the yields.
     pub closes: bool,
 }
 
 impl Yields {
     pub fn new(step: StepNumber, at: Duration) -> Yields {
-        Yields { step, at, sent: Vec::new(), timers: Vec::new(), asks: Vec::new(), replies: Vec::new(), closes: false }
+        Yields {
+            step,
+            at,
+            sent: Vec::new(),
+            timers: Vec::new(),
+            asks: Vec::new(),
+            replies: Vec::new(),
+            at_once: Vec::new(),
+            closes: false,
+        }
     }
 }
 
@@ -144,6 +155,12 @@ struct Monitor {
     closes: HashMap<Pid, u32>,
     /// Letters that are not taken before their sender was closed so often.
     closing: HashMap<u64, (Pid, u32)>,
+    /// The number of the turn. Another process may be stepped within it.
+    turn: u64,
+    /// The turns in which letters were sent, if they arrive when they are sent.
+    sent: Option<HashMap<u64, u64>>,
+    /// The turns in which commands were answered, by process and tag.
+    answered: BTreeMap<(Pid, u64), u64>,
 }
 
 struct LastStep {
@@ -151,9 +168,10 @@ struct LastStep {
     yields: Option<Yields>,
 }
 
-/// Checks that the run is one that real workers could have had.
-pub fn check(notes: &[Note]) -> Result<(), String> {
-    let mut monitor = Monitor::default();
+/// Checks that the run is one that real workers could have had. Letters may arrive after they are sent.
+pub fn check(notes: &[Note], letters_are_late: bool) -> Result<(), String> {
+    let sent = (!letters_are_late).then(HashMap::new);
+    let mut monitor = Monitor { sent, ..Monitor::default() };
     for (place, note) in notes.iter().enumerate() {
         monitor.note(note).map_err(|what| {
             let before: Vec<String> =
@@ -209,6 +227,7 @@ impl Monitor {
                     }
                 }
                 self.asks.retain(|(asker, _), _| asker != of);
+                self.answered.retain(|(asker, _), _| asker != of);
                 // The next incarnation gets no answer to a question of this one.
                 self.replies.retain(|(_, asker), _| asker != of);
                 self.last = Some(LastStep { of: *of, yields: None });
@@ -244,6 +263,7 @@ impl Monitor {
             Note::Gone(of, part) => self.gone(*of, *part)?,
             Note::Waiting(count) => {
                 self.settle()?;
+                self.turn += 1;
                 ensure(self.waiting == *count, || {
                     format!("{} letters were sent and are neither taken nor dead, and {count} wait", self.waiting)
                 })?;
@@ -272,6 +292,7 @@ impl Monitor {
 
     fn send(&mut self, to: Pid, from: Option<Pid>, number: u64) -> Result<(), String> {
         self.waiting += 1;
+        self.sent.iter_mut().for_each(|sent| _ = sent.insert(number, self.turn));
         let before = self.letters.insert(number, (to, from, Letter::Waits));
         ensure(before.is_none(), || format!("letter {number} is sent twice"))
     }
@@ -297,9 +318,11 @@ impl Monitor {
                 let newest = self.newest.insert((me, from), number);
                 ensure(newest.is_none_or(|newest| newest < number), || {
                     format!("{me} takes letter {number} of {from:?} after {newest:?}")
-                })
+                })?;
+                self.letter_is_not_early(me, number)
             }
             Taken::Answer { tag, fired } => {
+                self.answer_is_not_early(me, tag)?;
                 let now = self.timers.get(&(me, u64::MAX)).copied();
                 let due = self.timers.remove(&(me, tag)).filter(|_| fired);
                 let letter = self.asks.iter().find(|((asker, _), open)| *asker == me && **open == tag);
@@ -322,6 +345,22 @@ impl Monitor {
             }
             Taken::Control { of } => self.is_not_before(me, of),
         }
+    }
+
+    /// Letters and answers come in the order in which they have arrived, as far as that is known.
+    fn letter_is_not_early(&self, me: Pid, number: u64) -> Result<(), String> {
+        let Some(sent) = self.sent.as_ref().and_then(|sent| sent.get(&number)) else { return Ok(()) };
+        let mut answers = self.answered.range((me, 0)..=(me, u64::MAX));
+        let first = answers.find(|(_, turn)| *turn < sent);
+        ensure(first.is_none(), || format!("{me} takes letter {number} before the answer {first:?}"))
+    }
+
+    fn answer_is_not_early(&mut self, me: Pid, tag: u64) -> Result<(), String> {
+        let Some(turn) = self.answered.remove(&(me, tag)) else { return Ok(()) };
+        let Some(sent) = self.sent.as_ref().filter(|_| !self.waited) else { return Ok(()) };
+        let waits = |number: &u64| self.letters.get(number).is_some_and(|one| one.0 == me && one.2 == Letter::Waits);
+        let first = sent.iter().find(|(number, of)| **of < turn && waits(number));
+        ensure(first.is_none(), || format!("{me} takes the answer to {tag} before a letter that came earlier"))
     }
 
     /// The control lane comes first. Only what the process itself has sent, whose end a signal reports, comes before.
@@ -348,6 +387,7 @@ impl Monitor {
         self.taken.clear();
         let Some(yields) = last.yields else { return Ok(()) };
         self.timers.extend(yields.timers.iter().map(|(tag, delay)| ((last.of, *tag), yields.at + *delay)));
+        self.answered.extend(yields.at_once.iter().map(|tag| ((last.of, *tag), self.turn)));
         self.asks.extend(yields.asks.iter().map(|(tag, letter)| ((last.of, *letter), *tag)));
         for (asker, letter) in yields.replies {
             if self.asks.contains_key(&(asker, letter)) {
@@ -388,7 +428,7 @@ mod broken_runs {
 
     fn is_found(notes: impl IntoIterator<Item = Note>, what: &str) {
         let notes: Vec<Note> = notes.into_iter().collect();
-        let found = check(&notes).expect_err(what);
+        let found = check(&notes, false).expect_err(what);
         assert!(found.contains(what), "{found}");
     }
 
@@ -408,7 +448,7 @@ mod broken_runs {
             Note::Carried(StepNumber(3)),
             Note::Ended(pid(2)),
         ];
-        assert_eq!(check(&[sends(&[7, 8]), ends.into()].concat()), Ok(()));
+        assert_eq!(check(&[sends(&[7, 8]), ends.into()].concat(), false), Ok(()));
     }
 
     #[test]
@@ -478,7 +518,7 @@ mod broken_runs {
         let end = Note::Took(pid(2), Taken::End { of: pid(1) });
         let before = vec![begins(2, 0), asks, begins(1, 0), takes(1, 2, 9), answers];
         let fails = vec![begins(2, 0), Note::Failed(pid(2)), begins(2, 0), end];
-        assert_eq!(check(&[before, fails].concat()), Ok(()));
+        assert_eq!(check(&[before, fails].concat(), false), Ok(()));
     }
 
     #[test]
@@ -496,6 +536,17 @@ mod broken_runs {
         is_found([gone(Part::State)], "was not closed");
         let ends = stepped(1, 1, |yields| (yields.sent, yields.closes) = (vec![(pid(2), 7)], true));
         is_found([begins(1, 0), ends, begins(2, 0), takes(2, 1, 7)], "before <1.1.1> is closed");
+    }
+
+    #[test]
+    fn an_answer_before_an_earlier_letter_is_found() {
+        let commands = stepped(2, 2, |yields| yields.at_once.push(4));
+        let answer = Note::Took(pid(2), Taken::Answer { tag: 4, fired: false });
+        let begin = [sends(&[7]), vec![Note::Waiting(1), begins(2, 0), commands, Note::Waiting(1)]].concat();
+        is_found([begin.clone(), vec![begins(2, 0), answer]].concat(), "before a letter that came earlier");
+        let later = vec![begins(1, 0), stepped(1, 3, |yields| yields.sent.push((pid(2), 8))), Note::Waiting(2)];
+        let takes = vec![begins(2, 0), takes(2, 1, 7), takes(2, 1, 8)];
+        is_found([begin, later, takes].concat(), "takes letter 8 before the answer");
     }
 
     #[test]

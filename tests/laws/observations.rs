@@ -14,6 +14,7 @@ use crate::acts::Letter;
 use crate::helpers::Mutex;
 use crate::logged::Logged;
 use crate::monitor::{Note, Part};
+use crate::parcels::stamp_of;
 use crate::records::World;
 use crate::sums::sums_agree;
 use crate::traces::Traces;
@@ -107,12 +108,12 @@ impl Observations {
         trace.into_iter().for_each(|trace| _ = self.commands.lock().unwrap().insert((me, tag), trace));
     }
 
-    /// A step takes a letter.
-    pub fn takes(&self, me: Pid, letter: &Letter) -> Result<(), String> {
+    /// A step takes a message.
+    pub fn takes(&self, me: Pid, stamp: Stamp, what: impl FnOnce() -> String) -> Result<(), String> {
         self.unsettled.fetch_add(1, Ordering::Relaxed);
-        let waited = letter.stamp.at.map(|at| self.clock.now().duration_since(at)).unwrap_or_default();
+        let waited = stamp.at.map(|at| self.clock.now().duration_since(at)).unwrap_or_default();
         self.waits.lock().unwrap().1.push(waited);
-        self.is_in(letter.stamp.trace, || format!("{me} takes letter {}", letter.number))
+        self.is_in(stamp.trace, || format!("{me} takes {}", what()))
     }
 
     /// A step takes the answer to a command.
@@ -140,7 +141,8 @@ impl Observations {
 
     /// The observer is told of a dead letter.
     pub fn dead(&self, letter: &DeadLetter<'_>) {
-        let trace = letter.message::<Letter>().and_then(|letter| letter.stamp.trace);
+        let stamp = letter.message::<Letter>().map(|letter| letter.stamp).or_else(|| stamp_of(letter));
+        let trace = stamp.and_then(|stamp| stamp.trace);
         trace.into_iter().for_each(|trace| self.dead.lock().unwrap().push((trace, letter.reason)));
     }
 

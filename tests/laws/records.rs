@@ -32,6 +32,8 @@ pub struct World {
     pub written_as: WrittenAs,
     pub plans: Vec<Plan>,
     pub known: Mutex<Vec<Pid>>,
+    /// Processes that take messages of many types, if there are any.
+    pub sinks: Mutex<Vec<Pid>>,
     pub sent: Mutex<Letters>,
     pub received: Mutex<Letters>,
     pub asked: Mutex<HashSet<(Pid, u64)>>,

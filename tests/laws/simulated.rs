@@ -21,6 +21,7 @@ use crate::logged::Logged;
 use crate::monitor::{self, Note, Part};
 use crate::observations::{Observations, Owned};
 use crate::otherwise::Written;
+use crate::parcels::{spawn_sinks, stamp_of};
 use crate::records::{Simulated, World as Records, WrittenAs};
 use crate::seeded::random_programs;
 use crate::traces::Traces;
@@ -84,6 +85,9 @@ impl Observer for Notes {
             seen.dead(letter);
             seen.balance(true)
         });
+        if stamp_of(letter).is_some() {
+            return self.watcher.dead_letter(letter);
+        }
         self.records.note(|| match letter.message::<Letter>() {
             Some(letter) => Note::Dead(letter.number),
             None => Note::DeadInStep(letter.to),
@@ -200,7 +204,7 @@ fn run_in(
         seen.observations().into_iter().for_each(Observations::between_turns);
         Ok(())
     });
-    let result = run_program(world, program, &runtime, &records, &watcher);
+    let result = run_program(world, case, &runtime, &records, &watcher);
     // An open command holds the runtime.
     records.answer_open();
     result
@@ -208,11 +212,15 @@ fn run_in(
 
 fn run_program(
     world: &World,
-    program: &Program,
+    case: &Case,
     runtime: &Runtime,
     records: &Arc<Records>,
     watcher: &Watcher,
 ) -> Result<(), String> {
+    let program = &case.program;
+    if program.plans.len() == 3 {
+        *records.sinks.lock().unwrap() = spawn_sinks(runtime, records)?;
+    }
     spawn_roots(program, runtime, records)?;
     for (at, act) in program.outside.iter().enumerate() {
         world.run_for(Duration::from_micros(world.random(0..50))).map_err(|error| error.to_string())?;
@@ -230,7 +238,7 @@ fn run_program(
         return Err(format!("law 9: {report}"));
     }
     if let (WrittenAs::Machine, Some(simulated)) = (records.written_as, &records.simulated) {
-        monitor::check(&simulated.notes.lock().unwrap())?;
+        monitor::check(&simulated.notes.lock().unwrap(), case.per_pair)?;
     }
     records.observations().map_or(Ok(()), |seen| seen.check(runtime, records))?;
     check(runtime, watcher, records)
