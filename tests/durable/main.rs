@@ -2,6 +2,8 @@
 
 #[path = "../common/wait.rs"]
 mod wait;
+#[path = "../common/blocker.rs"]
+mod blocker;
 #[path = "../common/traces.rs"]
 mod traces;
 mod script;

@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use procession::durable::journal::{
     Batch, Change, Damage, EncodedRecord, EntryRow, Journal, JournalError, Position, Record, SqliteJournal,
 };
 
+use crate::blocker::Blocker;
 use crate::places::Directory;
 use crate::script::{add, check, commit, counts, draw, read_tables, tables_at};
+use crate::wait::wait;
 
 const SEED: u64 = 11;
 
@@ -361,6 +364,37 @@ fn a_batch_that_an_opening_has_not_found_does_not_come_back() {
     files = contents(&directory);
     let opened = SqliteJournal::new(with_files(&files).path()).open().unwrap();
     assert_eq!(opened.recovered.last, last, "it was told to be lost");
+}
+
+/// The checkpoint of another connection, which waits for the lock of writers, and has that of checkpoints.
+static CHECKPOINT: LazyLock<Blocker> = LazyLock::new(Blocker::new);
+
+/// Then SQLite does not say how many frames the WAL has, and none may be cut off.
+#[test]
+fn an_opening_beside_a_checkpoint_of_another_connection_cuts_nothing_off() {
+    let (files, acknowledged) = with_wal(&[3, 3]);
+    let directory = with_files(&files);
+    let connect = || rusqlite::Connection::open(directory.path().join(FILES[0])).unwrap();
+    let (writer, mut other) = (connect(), connect());
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let checkpoint = std::thread::spawn(move || {
+        let waits = |_| {
+            CHECKPOINT.blocked().wait();
+            false
+        };
+        other.busy_handler(Some(waits)).unwrap();
+        other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)).unwrap()
+    });
+    CHECKPOINT.wait_begun();
+    writer.execute_batch("ROLLBACK").unwrap();
+    let opened = SqliteJournal::new(directory.path()).open().unwrap();
+    assert_eq!(opened.recovered.last, acknowledged[2].1);
+    let kept = contents(&directory);
+    assert_eq!(kept[1].len(), acknowledged[2].0, "all frames are there");
+    CHECKPOINT.release();
+    wait(checkpoint).unwrap();
+    drop(opened);
+    assert_eq!(SqliteJournal::new(with_files(&kept).path()).open().unwrap().recovered.last, acknowledged[2].1);
 }
 
 /// The log would have no keys then, and SQLite would find nothing wrong.

@@ -167,12 +167,12 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
     // A reader of another program may need pages of the WAL. They stay, and are on disk.
     connection.busy_timeout(Duration::ZERO).map_err(&failed)?;
     let progress = checkpoint(&connection, "TRUNCATE")?;
+    connection.busy_timeout(BUSY).map_err(&failed)?;
     if progress.pages != 0 {
         let file = path.display();
-        tell_log(|| tracing::warn!(%file, "a reader has an old snapshot of a file of the store, so its WAL stays"));
+        tell_log(|| tracing::warn!(%file, "another connection uses the WAL of a file of the store, so it stays"));
         cut_wal(&connection, path)?;
     }
-    connection.busy_timeout(BUSY).map_err(&failed)?;
     Ok(connection)
 }
 
@@ -211,10 +211,11 @@ fn cut_wal(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
         .map_err(failed(connection, "locking a file"))?;
     // SQLite knows where the next transaction is written: the file may have one that was complete, but failed. A
-    // connection that has the write lock cannot ask for it.
+    // connection that has the write lock cannot ask for it. `NOOP` needs no lock. An older SQLite takes it for `PASSIVE`,
+    // which does not know the number while another checkpoint runs: then nothing is cut.
     let other = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     other.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed(&other, "opening a file"))?;
-    let frames = u64::try_from(checkpoint(&other, "PASSIVE")?.pages).unwrap_or_default();
+    let Ok(frames) = u64::try_from(checkpoint(&other, "NOOP")?.pages) else { return Ok(()) };
     let cut =
         OpenOptions::new().read(true).write(true).open(wal_of(path)).and_then(|mut file| {
             match wal_damage::length(&mut file, frames)? {

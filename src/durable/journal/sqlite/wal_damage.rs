@@ -18,7 +18,7 @@
 //! new head has another counter and other salts than the frames. So a head with one flipped bit and with the salts of
 //! the first frame is damaged. There is one exception: the flipped bit of the counter may be the one by which a new
 //! head differs.
-
+//!
 //! An opening cuts off everything behind the last transaction that SQLite reads, and syncs that, before anybody writes.
 //! Otherwise a later transaction could be written over the first frames of a torn one, and be torn itself: its last
 //! frame could have a new mark of the end, and the check sum that the rest of the old transaction continues. That would
