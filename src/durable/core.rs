@@ -475,10 +475,13 @@ impl StoreCore {
         told.into_iter()
             .for_each(|(to, key, notified)| self.notified(core, resident.life, (resident.serial, to), key, notified));
         for (to, type_name, ask, given) in given {
-            if let (Some(ask), Given::Dead(mail, reason)) = (ask, &given) {
+            let refused = ask.filter(|_| matches!(given, Given::Dead(..)));
+            if let (Some(ask), Given::Dead(mail, reason)) = (&refused, &given) {
                 ask.refuse(self.why_not_asked(to, (type_name, &*mail.message), *reason));
             }
             self.finish(core, to, type_name, given);
+            // The drop of the message has answered the question, unless the reply is not in the message.
+            refused.inspect(|ask| ask.abandon());
         }
         Ok(position)
     }
