@@ -87,7 +87,7 @@ fn fail(number: u64) -> Result<(), BoxError> {
         return Ok(());
     }
     fail_next(number, left - 1);
-    if left % 2 == 0 { Err("on purpose".into()) } else { resume_unwind(Box::new("on purpose")) }
+    if left.is_multiple_of(2) { Err("on purpose".into()) } else { resume_unwind(Box::new("on purpose")) }
 }
 
 impl<C: Content> Process for Purse<C> {

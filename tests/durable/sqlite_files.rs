@@ -338,10 +338,10 @@ fn a_batch_that_is_torn_before_the_rest_of_another_one_is_no_damage() {
     let is_last = |frame: &usize| after[end + frame * WAL_FRAME + 4..][..4] != [0; 4];
     let torn = (0..frames).find(is_last).expect("the batch was written");
     assert!(torn + 1 < frames, "{torn} of {frames}");
-    let torn = end + torn * WAL_FRAME;
-    for at in torn + 8..torn + WAL_FRAME {
-        after[at] = before.get(at).copied().unwrap_or_default();
-    }
+    let torn = end + torn * WAL_FRAME + 8;
+    let mut old = before.get(torn..).unwrap_or_default().to_vec();
+    old.resize(WAL_FRAME - 8, 0);
+    after[torn..torn + old.len()].copy_from_slice(&old);
     files[1] = after;
     let opened = SqliteJournal::new(with_files(&files).path()).open().unwrap();
     assert_eq!(opened.recovered.last, last);
