@@ -15,7 +15,7 @@ use crate::cluster;
 #[cfg(feature = "durable")]
 use crate::durable;
 use crate::pid::{Address, Pid};
-use crate::process::{Monitor, Reply, Tag};
+use crate::process::{Monitor, Reply, Subscription, Tag};
 
 #[cfg(not(feature = "cluster"))]
 const OUTSIDE: &str = "PIDs, tags and replies can be stored only within a durable process or a message to one";
@@ -63,6 +63,19 @@ impl<'a> Deserialize<'a> for Monitor {
     fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Monitor, D::Error> {
         let (id, pid) = Deserialize::deserialize(from)?;
         Ok(Monitor::new(id, pid))
+    }
+}
+
+impl Serialize for Subscription {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (self.id(), self.group()).serialize(to)
+    }
+}
+
+impl<'a> Deserialize<'a> for Subscription {
+    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Subscription, D::Error> {
+        let (id, group): (u64, String) = Deserialize::deserialize(from)?;
+        Ok(Subscription::new(id, group.into()))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::outcome::Reason;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::reply::Ask;
-use crate::process::{CommandError, Duty, Monitor, Naming, Relate};
+use crate::process::{CommandError, Duty, Monitor, Naming, Relate, Subscription};
 use crate::sched::body::{StepOutput, Yield};
 use crate::sched::orders::Order;
 use crate::sched::outbox::Outbox;
@@ -62,6 +62,8 @@ pub(super) struct Sorted {
     pub(super) requests: Vec<(u64, Pid, Asked)>,
     /// Monitors that begin or end, in order.
     pub(super) monitors: Vec<(Monitor, bool)>,
+    /// Subscriptions that begin or end, in order. They are also held.
+    pub(super) subscriptions: Vec<(Subscription, bool)>,
     /// Links to other processes of the store that begin or end, in order.
     pub(super) links: Vec<(Pid, bool)>,
     /// Links to ordinary processes that begin or end, in order. They are also held.
@@ -96,6 +98,7 @@ impl Sorted {
                 requests,
                 namings,
                 monitors,
+                subscriptions,
                 links,
                 outside,
                 traps,
@@ -216,6 +219,8 @@ impl Sorted {
                                     *traps = Some(*trap);
                                     continue;
                                 }
+                                Relate::Subscribe(one) => subscriptions.push((one.clone(), true)),
+                                Relate::Unsubscribe(one) => subscriptions.push((one.clone(), false)),
                                 _ => {}
                             }
                             let (monitor, begins) = match &relate {

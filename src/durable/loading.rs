@@ -339,6 +339,7 @@ impl StoreCore {
             self.limit_questions(&core, &resident, &found.questions);
             self.give_requests(&core, &resident, &mut body, &found);
             self.watch_again(&core, &found.ties, &mut body);
+            self.subscribe_again(&core, &found.ties, &mut body);
             self.link_again(&core, &resident, &found, &mut body);
             for one in at_work {
                 core.perform(one, &mut body, &mut Outbox::default(), &mut core.executor());

@@ -107,6 +107,9 @@ pub(super) const OUTSIDE: u8 = 25;
 /// Contexts of the traces of commands, by their tags: see `command_traces`.
 pub(super) const TRACES: u8 = 26;
 
+/// Subscriptions to groups, by their numbers.
+pub(super) const SUBSCRIPTIONS: u8 = 27;
+
 /// Whether the numbers of the entries of this class are tags of commands without an answer.
 pub(super) fn is_open(class: u8) -> bool {
     class <= CHILDREN

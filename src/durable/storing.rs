@@ -66,6 +66,7 @@ impl<P: Durable> DurableMachine<P> {
         // Most steps change no ties, and there may be many.
         let changes_ties = sorted.traps.is_some()
             || !(sorted.namings.is_empty() && sorted.monitors.is_empty() && taken.downs.is_empty())
+            || !sorted.subscriptions.is_empty()
             || !(sorted.outside.is_empty() && (self.ties.outside.is_empty() || taken.exits.is_empty()));
         let is_tied = changes_ties && !is_over;
         let mut named = if is_tied { self.change_names(&mut sorted) } else { Named::default() };
@@ -73,6 +74,7 @@ impl<P: Durable> DurableMachine<P> {
         if is_tied {
             named.ties.traps = sorted.traps.unwrap_or(self.ties.traps);
             self.change_monitors(&mut named.ties, taken, &sorted);
+            named.ties.subscribe(&sorted.subscriptions);
             self.change_outside(&mut named.ties, taken, &sorted.outside)?;
             changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
         }

@@ -432,7 +432,7 @@ impl StepOutput {
 
     /// Subscribes to a group. This process first receives the members in an [`Event::Group`](super::Event::Group).
     /// From then on it receives one event for each process that joins or leaves, in order. The group need not have
-    /// members.
+    /// members. A durable process that is loaded again subscribes again: it receives the members once more.
     pub fn subscribe(&mut self, group: impl Into<Arc<str>>) -> Subscription {
         let subscription = Subscription::new(self.new_number(), group.into());
         self.push(Yield::Relate(Relate::Subscribe(subscription.clone())));

@@ -64,6 +64,7 @@ mod store_calls;
 mod table_errors;
 mod step_requests;
 mod steps;
+mod subscriptions;
 mod draws;
 mod neighbours;
 mod operators;
