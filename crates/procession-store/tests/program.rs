@@ -1,7 +1,8 @@
 //! The program beside a program that has the store, and alone.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,21 @@ impl Drop for Folder {
 
 fn run(folder: &Path, words: &[&str]) -> Output {
     std::process::Command::new(env!("CARGO_BIN_EXE_procession-store")).arg(folder).args(words).output().unwrap()
+}
+
+/// The output of a command that reads this text.
+fn run_with(folder: &Path, words: &[&str], input: &str) -> Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_procession-store"));
+    command.arg(folder).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// The answer of a command that must succeed and prints JSON.
+#[track_caller]
+fn json(folder: &Path, words: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&ok(folder, &[words, &["--json"]].concat())).unwrap()
 }
 
 /// The output of a command that must succeed.
@@ -258,6 +274,62 @@ fn a_person_answers_commands_by_their_keys() {
     assert_eq!(code(&run(&folder.0, &["answer", &second, "30"])), Some(1), "it was answered");
     let (store, runtime, _) = open(&folder.0);
     until("both are paid", || paid(&runtime) == Some(37));
+    assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
+    store.close().unwrap();
+}
+
+#[test]
+fn each_order_is_carried_out_while_the_program_runs() {
+    let folder = Folder::new();
+    let (store, runtime, clock) = open(&folder.0);
+    let [good, bad] = ["order-1", "order-2"].map(|id| store.begin(id, Order::default()).unwrap());
+    let paid = |order: &procession::durable::Begun<OrderMessage>| {
+        runtime.ask(order.address(), OrderMessage::Paid, Duration::MAX).wait().unwrap()
+    };
+    let parks = || {
+        until("one is parked", || {
+            clock.advance(Duration::from_secs(1));
+            runtime.wait_idle().unwrap();
+            store.count(&Query::all().parked()).unwrap() == 1
+        });
+    };
+    store.send(good.address(), OrderMessage::Approve).unwrap().wait(LIMIT).unwrap();
+    let mut key = None;
+    until("the handler leaves the answer to a person", || {
+        let command = &json(&folder.0, &["show", "order-1"])["commands"][0];
+        key = command["key"].as_str().filter(|_| command["phase"] == "later").map(str::to_owned);
+        key.is_some()
+    });
+    assert_eq!(json(&folder.0, &["answer", &key.unwrap(), "\"refused\"", "--failed"]), 1);
+    until("the process has the error", || paid(&good) == 1_000);
+    assert_eq!(json(&folder.0, &["cancel", "order-1"]), 1);
+    let is_cancelled = |step: &serde_json::Value| step["what"].as_str().unwrap().eq_ignore_ascii_case("cancelled");
+    until("its step has taken the request", || {
+        json(&folder.0, &["show", "order-1"])["trail"].as_array().unwrap().iter().any(is_cancelled)
+    });
+
+    store.send(bad.address(), OrderMessage::Pay(13)).unwrap().wait(LIMIT).unwrap();
+    parks();
+    assert_eq!(json(&folder.0, &["skip", "order-2"]), 1);
+    let number = json(&folder.0, &["dead"])["number"].to_string();
+    assert_eq!(json(&folder.0, &["resend", "order-2", &number]), 1);
+    assert_eq!(ok(&folder.0, &["dead"]).lines().filter(|line| line.contains("13")).count(), 0);
+    parks();
+    let refused = run_with(&folder.0, &["replace", "order-2", "-"], "{\"paid\": \"much\"}");
+    assert_eq!(code(&refused), Some(1), "{refused:?}");
+    let replaced = run_with(&folder.0, &["replace", "order-2", "-"], "{\"paid\": 5}");
+    assert_eq!((code(&replaced), &*replaced.stdout), (Some(0), &b"1\n"[..]), "{replaced:?}");
+    parks();
+    assert_eq!(json(&folder.0, &["skip", "--error", "no such sum"]), 1);
+    assert_eq!(paid(&bad), 5);
+
+    assert_eq!(json(&folder.0, &["count"]), 2);
+    assert_eq!(json(&folder.0, &["check"]), serde_json::json!([]));
+    let counts = json(&folder.0, &["mail"]);
+    // The message that was sent again counts twice.
+    let counted = ["accepted", "stepped", "dead_letters", "queued"].map(|name| counts[name].as_u64().unwrap());
+    assert_eq!(counted, [3, 1, 2, 0], "{counts}");
+    assert_eq!(json(&folder.0, &["terminate", "order-2"]), 1);
     assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
     store.close().unwrap();
 }
