@@ -529,7 +529,7 @@ impl Actor {
                 next.outstanding = std::mem::take(&mut self.outstanding);
                 (next.monitors, next.ended) = (std::mem::take(&mut self.monitors), std::mem::take(&mut self.ended));
                 // Its type changes now and then.
-                Ok(Step::Upgrade(if next.at % 2 == 0 { Upgrade::to(Twin(next)) } else { Upgrade::to(next) }))
+                Ok(Step::Upgrade(if next.at.is_multiple_of(2) { Upgrade::to(Twin(next)) } else { Upgrade::to(next) }))
             }
         }
     }

@@ -119,7 +119,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
             }
             _ => false,
         };
-        if !of.iter().all(|answer| is_right(answer)) {
+        if !of.iter().all(is_right) {
             return Err(format!("questions: {number} in {cycle:?} has the answers {of:?}"));
         }
         let given_up = |number: &usize| answers.iter().any(|(pid, answer)| *pid == pids[*number] && answer.is_err());

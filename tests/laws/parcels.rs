@@ -22,7 +22,7 @@ impl<const N: usize> Process for Sink<N> {
         self.0.settle_last();
         let me = out.pid();
         let mut is_asked = false;
-        while let Some(event) = events.next() {
+        for event in events.by_ref() {
             match event {
                 Event::Message(Parcel(stamp)) => self.0.observe(|seen| seen.takes(me, stamp, || format!("parcel {N}"))),
                 Event::Cancel(_) => is_asked = true,
