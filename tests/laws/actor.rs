@@ -426,7 +426,10 @@ impl Actor {
         self.steps_begun += 1;
         self.world.settle_last();
         self.world.note(|| Note::Step { of: out.pid(), at: self.world.elapsed(out.now()), waited: self.waited });
-        self.world.answer_open();
+        // So some commands are open when a step fails.
+        if self.world.number().is_multiple_of(4) {
+            self.world.answer_open();
+        }
         self.world.observe(|seen| seen.balance(false));
         if self.world.plans[self.plan].recovers > 0 {
             let number = out.random();

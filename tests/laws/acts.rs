@@ -141,9 +141,11 @@ pub struct Letter {
 
 /// A future of a process. Another one has to wake it, if it is not done or pending for ever.
 pub fn future(world: &Arc<World>, me: Pid, completes: Completes) -> impl Future<Output = u32> + Send + use<> {
-    let (world, owned) = (world.clone(), Owned::new(world, me, Part::Future));
+    let world = world.clone();
     async move {
-        let _owned = owned;
+        // Only the end of the state machine drops a future that is pending for ever. One that a failed step has
+        // yielded is never polled.
+        let _owned = matches!(completes, Completes::Never).then(|| Owned::new(&world, me, Part::Future));
         match (completes, &world.simulated) {
             (Completes::Never, Some(_)) => pending::<()>().await,
             (Completes::Woken, Some(simulated)) => {

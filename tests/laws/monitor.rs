@@ -54,6 +54,7 @@ pub enum Note {
 pub enum Part {
     /// `close` was called.
     Closed,
+    /// One that is pending for ever.
     Future,
     /// An open command is cancelled.
     Command,
@@ -280,7 +281,7 @@ impl Monitor {
             return Ok(());
         }
         let last = self.going.get_mut(&of);
-        ensure(last.is_some() || part != Part::State, || format!("{of} is dropped, and was not closed"))?;
+        ensure(last.is_some() || part == Part::Command, || format!("{of} loses its {part:?}, and was not closed"))?;
         let Some(last) = last else { return Ok(()) };
         ensure(*last <= part, || format!("{of} loses its {part:?} after its {last:?}"))?;
         *last = part;
