@@ -237,7 +237,10 @@ fn run(asked: Asked) -> Outcome<ExitCode> {
         Asked::Rounds(options) => all(&options),
         Asked::Ours(folder, counts) => {
             load::end_with_the_other();
-            ours::measure(&folder, counts).and_then(|measured| Ok(println!("{}", serde_json::to_string(&measured)?)))
+            ours::measure(&folder, counts).and_then(|measured| {
+                println!("{}", serde_json::to_string(&measured)?);
+                Ok(())
+            })
         }
     };
     match result {
