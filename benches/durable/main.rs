@@ -6,8 +6,11 @@
 
 #[path = "../../examples/arguments/mod.rs"]
 mod arguments;
+mod at_random;
 mod processes;
 mod recovery;
+mod timers;
+mod watched;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,8 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use at_random::AtRandom;
 use lexopt::Arg::{Long, Short};
-use lexopt::Parser;
+use lexopt::{Parser, ValueExt as _};
 use processes::BesideBackups;
 use procession::durable::journal::{
     Batch, Change, EncodedRecord, Journal, Opened, Position, ProcessRow, Record, SqliteJournal, Status,
@@ -26,13 +30,16 @@ use recovery::{Recovery, Size};
 const USAGE: &str = "\
 How many records a second the journal of durable processes commits and applies.
 
-usage: cargo bench --features sqlite --bench durable -- [--smoke] [--directory DIR]
+usage: cargo bench --features sqlite --bench durable -- [--smoke] [--only PART] [--directory DIR]
 
+  --only PART      one part: journal, processes, backups, random, timers, recovery
   --smoke          small counts, to see that everything works
   --directory DIR  where the store is made and removed (default: the directory for temporary files)";
 
 struct Options {
     smoke: bool,
+    /// The only part to measure.
+    only: Option<String>,
     directory: PathBuf,
     /// A part of the measurement of a recovery, in a program of its own.
     part: Option<(Part, Size)>,
@@ -108,14 +115,35 @@ fn main() -> ExitCode {
         Some((Part::Recover, size)) => return recovery::recover(&options.directory, size),
         None => {}
     }
-    let limit = Duration::from_millis(if options.smoke { 1 } else { 1_500 });
     let directory = options.directory.join(format!("procession-bench-{}", std::process::id()));
-    let mut journal = SqliteJournal::new(&directory);
+    let limit = Duration::from_millis(if options.smoke { 1 } else { 1_500 });
+    for (part, run) in PARTS {
+        if options.only.as_ref().is_none_or(|only| only == part) {
+            run(&directory, options.smoke, limit);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A part of the measurement. It gets a directory that is not there, whether the counts are small, and a time.
+type Run = fn(&Path, bool, Duration);
+
+const PARTS: [(&str, Run); 6] = [
+    ("journal", run_journal),
+    ("processes", run_processes),
+    ("backups", run_backups),
+    ("random", run_at_random),
+    ("timers", run_timers),
+    ("recovery", run_recovery),
+];
+
+fn run_journal(directory: &Path, _: bool, limit: Duration) {
+    let mut journal = SqliteJournal::new(directory);
     let mut opened = journal.open().expect("a store can be made");
     let mut last = Position::START;
     for count in [1, 10, 100, 1_000, 4_000] {
         let (median, rate) = commits(&mut opened, &mut last, count, limit);
-        let plain = plain(&directory, batch(last, count).size(), limit);
+        let plain = plain(directory, batch(last, count).size(), limit);
         println!(
             "{{\"workload\":\"commit\",\"records\":{count},\"records_per_second\":{rate:.0},\"median_us\":{},\
              \"fdatasync_us\":{},\"ratio\":{:.2}}}",
@@ -131,12 +159,10 @@ fn main() -> ExitCode {
         println!("{{\"workload\":\"apply and trim\",\"records_per_second\":{rate:.0}}}");
     }
     drop((opened, journal));
-    fs::remove_dir_all(&directory).expect("it is there");
-    durable_processes(&directory, options.smoke, limit);
-    ExitCode::SUCCESS
+    fs::remove_dir_all(directory).expect("it is there");
 }
 
-fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
+fn run_processes(directory: &Path, smoke: bool, limit: Duration) {
     let (hops, processes, each) = if smoke { (2_000, 100, 5) } else { (1_000_000, 10_000, 100) };
     let print = |workload: &str, rate: f64| println!("{{\"workload\":\"{workload}\",\"steps_per_second\":{rate:.0}}}");
     let begin = |run: &dyn Fn(&Path) -> f64| {
@@ -156,6 +182,9 @@ fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
         plain.as_micros(),
         median.as_secs_f64() / plain.as_secs_f64()
     );
+}
+
+fn run_backups(directory: &Path, smoke: bool, limit: Duration) {
     let processes = if smoke { 100 } else { 100_000 };
     let BesideBackups { alone, beside, backups, took } = processes::backups(directory, processes, limit * 4);
     fs::remove_dir_all(directory).expect("it is there");
@@ -167,30 +196,85 @@ fn durable_processes(directory: &Path, smoke: bool, limit: Duration) {
         beside.as_secs_f64() / alone.as_secs_f64(),
         took.as_millis() / backups as u128
     );
-    let size = if smoke { Size { sleepers: 1_000, ready: 100 } } else { Size { sleepers: 1_000_000, ready: 10_000 } };
+}
+
+fn run_recovery(directory: &Path, smoke: bool, _: Duration) {
+    let size = if smoke { [1_000, 100, 100, 1 << 18] } else { [1_000_000, 10_000, 50_000, 63 << 20] };
+    let size = Size::new(size);
     let Recovery { opened_ms, stepped_ms, memory_mb, bytes_a_sleeper } = recovery::recovery(directory, size);
     fs::remove_dir_all(directory).expect("it is there");
     println!(
-        "{{\"workload\":\"recovery\",\"sleepers\":{},\"ready\":{},\"opened_ms\":{opened_ms},\
+        "{{\"workload\":\"recovery\",\"sleepers\":{},\"ready\":{},\"log_mb\":{},\"opened_ms\":{opened_ms},\
          \"stepped_ms\":{stepped_ms},\"memory_mb\":{memory_mb},\"bytes_a_sleeper\":{bytes_a_sleeper}}}",
-        size.sleepers, size.ready
+        size.sleepers,
+        size.ready,
+        size.log / 1_000_000
+    );
+}
+
+/// All processes in memory, and then a third of them.
+fn run_at_random(directory: &Path, smoke: bool, _: Duration) {
+    let (processes, steps) = if smoke { (300, 2_000) } else { (300_000, 1_000_000) };
+    for (resident, steps) in [(processes, steps), (processes / 3, steps / 4)] {
+        let AtRandom { steps_a_second, longest } = at_random::at_random(directory, processes, resident as usize, steps);
+        fs::remove_dir_all(directory).expect("it is there");
+        println!(
+            "{{\"workload\":\"steps at random\",\"processes\":{processes},\"resident\":{resident},\
+             \"steps_per_second\":{steps_a_second:.0},\"longest_commit_ms\":{},\"longest_pause_ms\":{}}}",
+            longest.commit.as_millis(),
+            longest.pause.as_millis()
+        );
+    }
+}
+
+/// A few pending timers, and many.
+fn run_timers(directory: &Path, smoke: bool, _: Duration) {
+    let rounds = if smoke { 1 } else { 5 };
+    let median = |mut times: Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let measure = |pending, rounds| {
+        let times = timers::timers(directory, pending, rounds);
+        fs::remove_dir_all(directory).expect("it is there");
+        times
+    };
+    let many = if smoke { 1_000 } else { 1_000_000 };
+    // A store for each round, so that the timers of the earlier rounds are not pending.
+    let beside_few = median((0..rounds).flat_map(|_| measure(10, 1)).collect());
+    let beside_many = median(measure(many, rounds));
+    println!(
+        "{{\"workload\":\"timers\",\"pending\":{many},\"beside_10_ns\":{},\"beside_many_ns\":{},\"ratio\":{:.2}}}",
+        beside_few.as_nanos(),
+        beside_many.as_nanos(),
+        beside_many.as_secs_f64() / beside_few.as_secs_f64()
     );
 }
 
 /// The options. `None` if help was requested.
 fn parse(arguments: &mut Parser) -> Result<Option<Options>, lexopt::Error> {
-    let mut options = Options { smoke: cfg!(debug_assertions), directory: std::env::temp_dir(), part: None };
+    let (smoke, directory) = (cfg!(debug_assertions), std::env::temp_dir());
+    let mut options = Options { smoke, only: None, directory, part: None };
     while let Some(argument) = arguments.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("smoke") => options.smoke = true,
+            Long("only") => {
+                let only = arguments.value()?.string()?;
+                if !PARTS.iter().any(|(part, _)| *part == only) {
+                    return Err(format!("there is no part {only:?}").into());
+                }
+                options.only = Some(only);
+            }
             Long("directory") => options.directory = arguments.value()?.into(),
             // These are for children of this program.
             Long(part @ ("fill" | "recover")) => {
                 let part = if part == "fill" { Part::Fill } else { Part::Recover };
-                let sleepers = arguments::number(arguments, "--sleepers", 1..=u64::MAX)?;
-                let ready = arguments::number(arguments, "--ready", 1..=sleepers)?;
-                options.part = Some((part, Size { sleepers, ready }));
+                let mut size = [0; 4];
+                for number in &mut size {
+                    *number = arguments::number(arguments, "--fill and --recover", 1..=u64::MAX)?;
+                }
+                options.part = Some((part, Size::new(size)));
             }
             // Cargo passes this option to every benchmark.
             Long("bench") => {}

@@ -1,36 +1,57 @@
-//! Measures the recovery of a killed store with many sleeping processes. Messages wait for some of them.
+//! Measures the recovery of a killed store with many sleeping processes. Messages wait for some of them, and the tables
+//! are far behind the log.
 //!
 //! Both programs are children of the benchmark: the one that is killed, and the one that opens the store, whose memory
 //! is measured.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use procession::durable::journal::SqliteJournal;
 use procession::durable::{Durable, Format, Query, Store};
 use procession::sync::Latch;
-use procession::{Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
+use procession::{Address, Event, Events, Pid, Process, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
+
+use crate::watched::{Watch, Watched};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// The pause between two checks. The figures are rounded to it.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The processes that have received a message in this program.
+/// The sleepers that have received a message.
 static STEPPED: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
 
-/// How many processes sleep, and for how many of them a message waits.
+/// How many processes there are, for how many of them a message waits, and how many are in memory when the program is
+/// killed. The steps of these fill the log with so many bytes that the tables do not have.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) sleepers: u64,
     pub(crate) ready: u64,
+    pub(crate) awake: u64,
+    pub(crate) log: u64,
 }
 
-/// Whether steps succeed. In the first program they fail, so the messages stay until that program is killed.
+impl Size {
+    pub(crate) fn new([sleepers, ready, awake, log]: [u64; 4]) -> Size {
+        Size { sleepers, ready, awake, log }
+    }
+
+    fn arguments(self) -> [String; 4] {
+        [self.sleepers, self.ready, self.awake, self.log].map(|number| number.to_string())
+    }
+}
+
+/// Whether steps of sleepers succeed. In the first program they fail, so the messages stay until it is killed. A
+/// process is parked after five attempts, which take 15 s. By then the log has to be full.
 static CAN: AtomicBool = AtomicBool::new(false);
+
+/// How many messages were taken by those that stay awake.
+static AWAKE_TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// A process with a state of about 200 bytes, which counts messages.
 #[derive(Serialize, Deserialize)]
@@ -39,19 +60,23 @@ struct Sleeper {
     taken: u64,
 }
 
+impl Sleeper {
+    fn new() -> Sleeper {
+        Sleeper { filling: "x".repeat(190), taken: 0 }
+    }
+}
+
 impl Process for Sleeper {
     type Message = ();
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
         let count = events.filter(|event| matches!(event, Event::Message(()))).count() as u64;
-        if count > 0
-            && let Some(stepped) = STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_mut()
-        {
-            stepped.insert(out.pid());
-        }
-        if count > 0 && !CAN.load(Ordering::Relaxed) {
-            return Err("not in this program".into());
+        if count > 0 {
+            STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).get_or_insert_default().insert(out.pid());
+            if !CAN.load(Ordering::Relaxed) {
+                return Err("not in this program".into());
+            }
         }
         self.taken += count;
         Ok(Step::Idle)
@@ -64,68 +89,99 @@ impl Durable for Sleeper {
     const SLEEP_AFTER: Option<Duration> = Some(Duration::from_millis(100));
 }
 
-fn open(directory: &Path) -> (Store, Runtime) {
-    let store = Store::open(directory).kind::<Sleeper>();
-    store.start(Runtime::builder()).expect("a store can be started")
+/// The same, but it stays in memory.
+#[derive(Serialize, Deserialize)]
+struct Awake(Sleeper);
+
+impl Process for Awake {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        let count = events.filter(|event| matches!(event, Event::Message(()))).count() as u64;
+        self.0.taken += count;
+        AWAKE_TAKEN.fetch_add(count, Ordering::SeqCst);
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Awake {
+    const NAME: &str = "awake";
+    const FORMAT: Format = Format::Postcard;
+}
+
+fn open(directory: &Path) -> (Store, Runtime, Watch) {
+    let watch = Watch::default();
+    let store = Store::with_journal(Watched(SqliteJournal::new(directory), watch.clone()));
+    let (store, runtime) =
+        store.kind::<Sleeper>().kind::<Awake>().start(Runtime::builder()).expect("a store can be started");
+    (store, runtime, watch)
 }
 
 fn have_stepped() -> u64 {
     STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()).as_ref().map_or(0, HashSet::len) as u64
 }
 
-/// Waits until this many processes have received a message.
-fn wait_for_steps(count: u64) {
+/// Waits until `reached` says so.
+fn wait_until(what: &str, reached: impl Fn() -> bool) {
     let begin = Instant::now();
-    while have_stepped() < count {
-        assert!(begin.elapsed() < LIMIT, "{} of {count} have stepped", have_stepped());
+    while !reached() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
         let _ = Latch::<()>::new().wait_timeout(PAUSE);
     }
 }
 
-/// Makes the store, and is killed while messages wait.
+/// Makes the store, and is killed while messages wait and the tables are behind the log.
 pub(crate) fn fill(directory: &Path, size: Size) -> ! {
-    let (store, runtime) = open(directory);
-    let begin = |n: u64| {
-        let sleeper = Sleeper { filling: "x".repeat(190), taken: 0 };
-        store.begin(&n.to_string(), sleeper).expect("it begins")
-    };
+    let (store, runtime, watch) = open(directory);
     // Not all at once, so that the earlier processes fall asleep meanwhile.
-    for n in 0..size.sleepers {
-        let begun = begin(n);
-        if n % 10_000 == 9_999 || n + 1 == size.sleepers {
+    let sleepers = size.sleepers - size.awake;
+    for n in 0..sleepers {
+        let begun = store.begin(&n.to_string(), Sleeper::new()).expect("it begins");
+        if n % 10_000 == 9_999 || n + 1 == sleepers {
             begun.wait(LIMIT).expect("it is on disk");
         }
     }
-    let begun = Instant::now();
-    while !runtime.processes().is_empty() {
-        assert!(begun.elapsed() < LIMIT, "they do not fall asleep");
-        let _ = Latch::<()>::new().wait_timeout(PAUSE * 100);
-    }
-    *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
-    for n in 0..size.ready {
-        // The chosen sleepers are spread over the whole store.
-        let id = (n * (size.sleepers / size.ready)).to_string();
-        let sleeper = store.find::<Sleeper>(&id).expect("it is there");
-        store.send(sleeper, ()).expect("it is taken");
-    }
-    wait_for_steps(size.ready);
-    let last = store.begin("last", Sleeper { filling: String::new(), taken: 0 }).expect("it begins");
-    last.wait(LIMIT).expect("all before is on disk");
+    let begin_awake = |n| store.begin(&format!("awake {n}"), Awake(Sleeper::new())).expect("it begins").address();
+    let awake: Vec<_> = (0..size.awake).map(begin_awake).collect();
+    wait_until("all others fall asleep", || runtime.processes().len() as u64 <= size.awake);
+    // The chosen sleepers are spread over the whole store.
+    let id = |n: u64| (n * (sleepers / size.ready)).to_string();
+    let find = |n| store.find::<Sleeper>(&id(n)).expect("it is there");
+    let ready: Vec<_> = (0..size.ready).map(find).collect();
+    let receipts: Vec<_> = ready.iter().map(|sleeper| store.send(*sleeper, ()).expect("it is taken")).collect();
+    receipts.iter().for_each(|receipt| receipt.wait(LIMIT).expect("it is on disk"));
+    wait_until("the messages arrive", || have_stepped() >= size.ready);
+    watch.hold_applications();
+    fill_log(&store, &watch, &awake, size.log);
     std::process::abort();
+}
+
+/// Has processes step until the log has this many bytes that the tables do not have.
+fn fill_log(store: &Store, watch: &Watch, awake: &[Address<()>], log: u64) {
+    let (mut sent, pieces) = (0, awake.chunks(1_000));
+    for piece in pieces.cycle() {
+        if watch.unapplied() >= log {
+            return;
+        }
+        let receipts: Vec<_> = piece.iter().map(|address| store.send(*address, ()).expect("it is taken")).collect();
+        sent += piece.len() as u64;
+        wait_until("those in memory step", || AWAKE_TAKEN.load(Ordering::SeqCst) >= sent);
+        receipts.iter().for_each(|receipt| receipt.wait(LIMIT).expect("it is on disk"));
+    }
 }
 
 /// Opens the store, and prints its figures: the time to open it, the time until all messages are taken,
 /// and the memory.
 pub(crate) fn recover(directory: &Path, size: Size) -> std::process::ExitCode {
-    *STEPPED.lock().unwrap_or_else(|panic| panic.into_inner()) = Some(HashSet::new());
     CAN.store(true, Ordering::Relaxed);
     let begin = Instant::now();
-    let (store, runtime) = open(directory);
+    let (store, runtime, _) = open(directory);
     let opened = begin.elapsed();
-    wait_for_steps(size.ready);
+    wait_until("the messages arrive", || have_stepped() >= size.ready);
     let stepped = begin.elapsed();
     let memory = resident_memory();
-    assert_eq!(store.count(&Query::all()).expect("it can be read"), size.sleepers + 1);
+    assert_eq!(store.count(&Query::all()).expect("it can be read"), size.sleepers);
     println!("{} {} {memory}", opened.as_millis(), stepped.as_millis());
     runtime.shutdown(LIMIT).expect("it can be shut down");
     store.close().expect("everything is on disk");
@@ -152,20 +208,17 @@ pub(crate) fn recovery(directory: &Path, size: Size) -> Recovery {
     let program = std::env::current_exe().expect("this program has a path");
     let child = |part: &str| {
         let mut command = Command::new(&program);
-        command.args([part, &size.sleepers.to_string(), &size.ready.to_string(), "--directory"]).arg(directory);
+        command.arg(part).args(size.arguments()).arg("--directory").arg(directory);
         command
     };
     let killed = child("--fill").stderr(Stdio::inherit()).status().expect("it can be started");
     assert_eq!(killed.code(), None, "it is killed");
-    let files: u64 = ["tables.db"].map(|name| size_of_file(directory.join(name))).iter().sum();
     let output = child("--recover").stderr(Stdio::inherit()).output().expect("it can be started");
     assert!(output.status.success(), "the store is opened: {}", output.status);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let figures: Vec<u64> = text.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
     let [opened_ms, stepped_ms, memory_mb] = figures[..] else { panic!("unknown figures: {text:?}") };
-    Recovery { opened_ms, stepped_ms, memory_mb, bytes_a_sleeper: files / size.sleepers }
-}
-
-fn size_of_file(path: PathBuf) -> u64 {
-    std::fs::metadata(path).expect("it is there").len()
+    // The tables have everything now.
+    let tables = std::fs::metadata(directory.join("tables.db")).expect("it is there").len();
+    Recovery { opened_ms, stepped_ms, memory_mb, bytes_a_sleeper: tables / size.sleepers }
 }
