@@ -144,6 +144,7 @@ fn run(Options { node, listen, join, certificates, nodes, questions }: Options) 
                 });
             }
             NodeEvent::Down(node, reason) => println!("{} is down: {reason:?}", node.name()),
+            NodeEvent::UpElsewhere { node, at } => println!("{} is up at {}", node.name(), at.name()),
             NodeEvent::Refused { name, why } => println!("{name} is refused: {why}"),
             _ => {}
         }

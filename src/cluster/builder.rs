@@ -14,7 +14,7 @@ use super::lives::Life;
 use super::members::Members;
 use super::memory_network::MemoryNetwork;
 use super::node::{Leave as _, Node};
-use super::peer::{ITEM_LIMIT, Identity, MOST_VOTERS, PROTOCOL, spoken};
+use super::peer::{DETECTION_TIME, ITEM_LIMIT, Identity, MOST_VOTERS, PROTOCOL, spoken};
 #[cfg(feature = "zenoh")]
 use super::security::{Endpoints, Security};
 use super::simulated::NodeHost;
@@ -30,9 +30,6 @@ use crate::runtime::{AskFuture, ClusterStats, Runtime, WeakAccess, WeakRuntime};
 
 /// The name of a cluster if none is given.
 const CLUSTER: &str = "procession";
-
-/// How long a peer may be silent before it is down.
-const DETECTION_TIME: Duration = Duration::from_millis(1_500);
 
 /// The room for the directory in the opening of a connection, in bytes.
 const DIRECTORY: usize = 64 << 10;
@@ -215,6 +212,12 @@ impl Cluster {
     #[cfg(all(test, not(loom)))]
     pub(crate) fn left(&self) -> (usize, usize) {
         self.members.node().unwrap().left()
+    }
+
+    /// The number of inquiries at other nodes about nodes that are down here.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn inquiries(&self) -> usize {
+        self.members.watch.inquiries()
     }
 
     /// The versions of the protocol that are spoken with the nodes which are up, sorted.

@@ -6,7 +6,7 @@
 //!
 //! A value may have *headers*, in front of the tables. The highest bit of the length of the second table says that it
 //! has. Each header has a sort, and a reader passes over the sorts that it does not know. A value without headers has
-//! no byte for them. A peer of protocol 1 knows no headers, so it is sent none.
+//! no byte for them.
 
 use std::rc::Rc;
 
@@ -24,9 +24,6 @@ const LIFE: usize = 1 + 8 + 2;
 
 /// The bytes of the number of a question.
 const ASK: usize = 8;
-
-/// The first version of the protocol with headers.
-pub(crate) const FIRST_WITH_HEADERS: u16 = 2;
 
 /// The bit of the number of questions that says that the value has headers.
 const HAS_HEADERS: u16 = 1 << 15;

@@ -23,7 +23,8 @@ use std::collections::BTreeMap;
 
 use self::spawning::Starting;
 pub(crate) use self::spawning::end_unreported;
-use super::codec::{self, Encoded, FIRST_WITH_HEADERS, Opened};
+use super::codec::{self, Encoded, Opened};
+use super::events::NodeWatch;
 use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
@@ -186,10 +187,11 @@ pub(crate) struct Connection {
     me: Weak<Connection>,
 }
 
-/// The groups and names of this node, and the incarnation of the other one.
+/// The groups, names and events of this node, and the incarnation of the other one.
 struct Shared {
     groups: Weak<Groups<Connection>>,
     unique: Weak<UniqueNames<Connection>>,
+    watch: Arc<NodeWatch>,
     peer: u64,
 }
 
@@ -307,7 +309,7 @@ impl Connection {
         message: &dyn Any,
         trace: Option<&Context>,
     ) -> Result<(Letter, Encoded), NodeError> {
-        let trace = trace.and_then(|trace| self.trace_header(trace));
+        let trace = trace.and_then(trace_header);
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
             let limits = (word(from), MAX_BYTES);
@@ -320,12 +322,6 @@ impl Connection {
         };
         let (type_name, encoded) = encode().map_err(why_not_sent)?;
         Ok((Letter { to, from, type_name, more: LetterMore::of(&[], trace) }, encoded))
-    }
-
-    /// The header with the context of a message, if the propagator can write it and the other node knows headers.
-    /// Otherwise, the letter does not keep the context: no bound would count its bytes.
-    fn trace_header(&self, trace: &Context) -> Option<Vec<u8>> {
-        if self.protocol < FIRST_WITH_HEADERS { None } else { propagation::encode(&**trace) }
     }
 
     /// Knows what has room.
@@ -618,6 +614,12 @@ impl Connection {
     pub(crate) fn open_questions(&self) -> (usize, usize) {
         (self.side.questions.len(), lock(&self.imported).as_ref().map_or(0, BTreeMap::len))
     }
+}
+
+/// The header with the context of a message, if the propagator can write it. Otherwise, the letter does not keep the
+/// context: no bound would count its bytes.
+fn trace_header(trace: &Context) -> Option<Vec<u8>> {
+    propagation::encode(&**trace)
 }
 
 fn why_not_sent(error: NotEncoded) -> NodeError {

@@ -112,7 +112,7 @@ struct Machine {
     peer: Peer<Token>,
     /// Whether the link can reach the peer. Otherwise it is not dialled, and its frames are dropped.
     is_seen: bool,
-    /// When the peer is to be told the digest.
+    /// When the peer is to be told the digest, and asked about other nodes.
     compare_at: Duration,
     /// The moment at which the out thread calls `turn_out` next, unless it is woken. `None` while the thread sends a
     /// frame.
@@ -321,7 +321,7 @@ impl PeerDriver {
         turned
     }
 
-    /// Tells the peer the digest, if it is time. The machine wakes more often than that.
+    /// Tells the peer the digest, and asks it about other nodes, if it is time. The machine wakes more often than that.
     fn compare(&self, now: Duration) {
         let peer = {
             let machine = &mut *lock(&self.machine);
@@ -330,6 +330,7 @@ impl PeerDriver {
         };
         if let (Some(peer), Some(node)) = (peer, self.node.upgrade()) {
             node.groups().compare(peer);
+            node.inquire(peer);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The ups and downs of nodes, and those who are told of them.
 
+mod inquiries;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -9,10 +11,12 @@ use std::{
     task::{Context, Poll},
 };
 
+use self::inquiries::Inquiries;
 use super::event_queue::{EventQueue, Publisher, Woken};
 use super::peer::{DownReason, Refusal};
 use crate::clock::Clock;
 use crate::inside::WaitError;
+use crate::outcome::tell_log;
 use crate::primitives::{Arc, Mutex, lock};
 
 /// A node of a cluster, from its start to its end.
@@ -54,6 +58,17 @@ pub enum NodeEvent {
     Up(NodeIdentity),
     /// The connection has broken. All open questions to the node were answered with an error.
     Down(NodeIdentity, DownReason),
+    /// A node that is down here, and has not left, is up at another node. So the network is cut between this node and
+    /// that one, or the two have ended their connection.
+    ///
+    /// It comes about 4 s after the down. Each node that is connected then, and was when the down came, is named once.
+    /// Nodes that speak an older protocol are not asked.
+    UpElsewhere {
+        /// The node that is down here.
+        node: NodeIdentity,
+        /// The node at which it is up.
+        at: NodeIdentity,
+    },
     /// A node was not connected, or is not connected any more, because the two differ, or because one of
     /// them could not use something that the other one has sent.
     Refused {
@@ -76,7 +91,7 @@ pub enum NodeEvent {
 }
 
 /// The nodes that are up, and the subscribers.
-pub(super) struct NodeWatch {
+pub(crate) struct NodeWatch {
     state: Mutex<State>,
     clock: Clock,
 }
@@ -85,6 +100,7 @@ pub(super) struct NodeWatch {
 struct State {
     up: BTreeMap<Arc<str>, NodeIdentity>,
     publisher: Publisher<NodeEvent>,
+    inquiries: Inquiries,
     is_closed: bool,
 }
 
@@ -107,6 +123,42 @@ impl NodeWatch {
 
     pub(super) fn limit_reached(&self, name: &str, why: &str) {
         self.tell(&NodeEvent::LimitReached { name: name.into(), why: why.into() });
+    }
+
+    /// Whether the node of this incarnation is up.
+    pub(super) fn is_up(&self, incarnation: u64) -> bool {
+        lock(&self.state).up.values().any(|node| node.incarnation == incarnation)
+    }
+
+    /// The inquiries that are due at this node: their numbers, and the incarnations that they are about.
+    pub(super) fn inquiries_to(&self, asked: u64) -> Vec<(u64, u64)> {
+        let now = self.clock.now();
+        lock(&self.state).inquiries.due(now, asked)
+    }
+
+    /// A node has answered an inquiry: the other node is up there.
+    pub(super) fn still_up(&self, asked: u64, number: u64) {
+        let mut woken = Woken::default();
+        let told = {
+            let state = &mut *lock(&self.state);
+            // Under the lock, so that nobody is told of it when the node is up here.
+            let told = state.inquiries.answered(asked, number);
+            if let Some((node, at)) = &told {
+                let event = NodeEvent::UpElsewhere { node: node.clone(), at: at.clone() };
+                state.publisher.tell(&event, &mut woken);
+            }
+            told
+        };
+        woken.wake();
+        if let Some((node, at)) = told {
+            tell_log(|| tracing::warn!(%node, %at, "a node that is down here is up at another node"));
+        }
+    }
+
+    /// The number of inquiries that are to be made, or that wait for an answer.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn inquiries(&self) -> usize {
+        lock(&self.state).inquiries.len()
     }
 
     /// The nodes that are up, by name.
@@ -133,6 +185,7 @@ impl NodeWatch {
         {
             let state = &mut *lock(&self.state);
             state.is_closed = true;
+            state.inquiries.forget_all();
             let up = std::mem::take(&mut state.up);
             for node in up.into_values() {
                 state.publisher.tell(&NodeEvent::Down(node, DownReason::Left), &mut woken);
@@ -149,9 +202,18 @@ impl NodeWatch {
             let state = &mut *lock(&self.state);
             match event {
                 _ if state.is_closed => return,
-                NodeEvent::Up(node) => _ = state.up.insert(node.name.clone(), node.clone()),
-                NodeEvent::Down(node, _) => _ = state.up.remove(&node.name),
-                NodeEvent::Refused { .. } | NodeEvent::LimitReached { .. } => {}
+                NodeEvent::Up(node) => {
+                    state.up.insert(node.name.clone(), node.clone());
+                    state.inquiries.forget(node);
+                }
+                NodeEvent::Down(node, reason) => {
+                    state.up.remove(&node.name);
+                    state.inquiries.forget(node);
+                    if *reason != DownReason::Left {
+                        state.inquiries.lost(self.clock.now(), node, state.up.values());
+                    }
+                }
+                NodeEvent::UpElsewhere { .. } | NodeEvent::Refused { .. } | NodeEvent::LimitReached { .. } => {}
             }
             state.publisher.tell(event, &mut woken);
         }

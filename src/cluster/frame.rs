@@ -55,4 +55,8 @@ pub(crate) enum Head {
     Lease(LeaseFrame),
     /// A message for each of these processes, of the type with this index in the receiver's list. The message follows.
     Broadcast { to: Vec<Pid>, from: Option<Pid>, kind: u32 },
+    /// The sender asks whether the node of this incarnation is up at the receiver. Since version 3.
+    IsUp { number: u64, incarnation: u64 },
+    /// The node that the receiver has asked about is up at the sender. Since version 3.
+    StillUp { number: u64 },
 }

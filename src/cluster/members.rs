@@ -64,7 +64,7 @@ impl Members {
         clock: Clock,
         nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
     ) -> Arc<Members> {
-        let watch = Arc::new(NodeWatch::new(clock.clone()));
+        let watch = node.node_watch().clone();
         let reports = watch.clone();
         node.limits().report_to(Box::new(move |peer, why| reports.limit_reached(peer, why)));
         let (node, known, quiet) = (Arc::downgrade(node), Mutex::default(), Parker::new());

@@ -59,6 +59,8 @@ pub use self::groups::{Claim, ClaimEnd, ClusterNameError, GroupMember, MemberEve
 pub use self::link::LinkError;
 pub use self::memory_network::MemoryNetwork;
 pub use self::peer::DownReason;
+#[cfg(all(test, not(loom)))]
+pub(crate) use self::peer::PROTOCOL;
 pub use self::remote::{Remote, RemoteProcess};
 #[cfg(feature = "zenoh")]
 pub use self::security::{Certificates, Security};

@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 use dashmap::DashMap;
 
 use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
+use super::events::NodeWatch;
 use super::groups::Groups;
 use super::lives::{Life, Lives};
 use super::peer::{Room, Size};
@@ -49,7 +50,7 @@ pub(crate) struct Announced {
 #[cfg(test)]
 impl From<(Life, u32)> for Announced {
     fn from(life: (Life, u32)) -> Announced {
-        Announced { name: "".into(), life, store: None, protocol: 1 }
+        Announced { name: "".into(), life, store: None, protocol: super::peer::PROTOCOL }
     }
 }
 
@@ -70,6 +71,7 @@ pub(crate) struct Node {
     /// The senders that wait for room.
     waiting: Waiting,
     unique: Arc<UniqueNames<Connection>>,
+    watch: Arc<NodeWatch>,
     /// Set when the connections can be made.
     leaves: OnceLock<Arc<dyn Leave>>,
 }
@@ -102,9 +104,10 @@ impl Node {
         }
         let groups = Arc::new(Groups::new(incarnation(life), core.road.clock.clone()));
         let unique = UniqueNames::new((incarnation(life), name), voters, core, &groups);
+        let watch = Arc::new(NodeWatch::new(core.road.clock.clone()));
         let (wire, core, connections) = (Arc::new(wire), Arc::downgrade(core), DashMap::new());
         let (names, waiting, leaves) = (Mutex::default(), Waiting::default(), OnceLock::new());
-        Ok(Node { wire, lives, limits, here, store, core, names, connections, groups, unique, waiting, leaves })
+        Ok(Node { wire, lives, limits, here, store, core, names, connections, groups, unique, watch, waiting, leaves })
     }
 
     /// The numbers of sends from outside and of processes that wait for room at a node.
@@ -115,6 +118,19 @@ impl Node {
     /// The limits that peers have reached.
     pub(crate) fn limits(&self) -> &Arc<PeerLimits> {
         &self.limits
+    }
+
+    /// The nodes that are up, and those who are told of them.
+    pub(super) fn node_watch(&self) -> &Arc<NodeWatch> {
+        &self.watch
+    }
+
+    /// Asks a node whether nodes are up there that are down here, if it is time.
+    pub(crate) fn inquire(&self, peer: u64) {
+        for (number, incarnation) in self.watch.inquiries_to(peer) {
+            let connection = self.connected(peer).and_then(|node| self.connection(node));
+            connection.into_iter().for_each(|connection| connection.inquire(number, incarnation));
+        }
     }
 
     /// Has the connections end with the runtime.
@@ -212,7 +228,7 @@ impl Node {
             }
             self.connections.insert(store, connection.clone());
         }
-        connection.share_with(&self.groups, &self.unique, incarnation(life));
+        connection.share_with(&self.groups, &self.unique, &self.watch, incarnation(life));
         self.groups.up(incarnation(life), &connection);
         self.unique.up((incarnation(life), &name), &connection);
         Ok(connection)

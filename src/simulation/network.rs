@@ -314,6 +314,8 @@ mod flood_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod group_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod partition_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod pause_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod reply_tests;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::{BadFrame, Connection, Letter, LetterMore, NotEncoded, put_head};
+use super::{BadFrame, Connection, Letter, LetterMore, NotEncoded, put_head, trace_header};
 use crate::cluster::codec::{self, Opened};
 use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
@@ -37,7 +37,7 @@ impl Connection {
         }
         let limit = limit_for(to.len());
         let trace = MessageTrace::new(self.core.upgrade().and_then(|core| core.road.current_trace()));
-        let trace = trace.get().and_then(|trace| self.trace_header(trace));
+        let trace = trace.get().and_then(trace_header);
         let encode = || {
             let outgoing = self.wire.outgoing(message, &self.taken)?;
             let ((), encoded) = codec::encode_in_trace(&self.side, (0, MAX_BYTES), trace.as_deref(), |output| {

@@ -173,6 +173,8 @@ impl Connection {
                     if self.relations.exit(to, from, || ()) { LinkEnd::Whole } else { LinkEnd::Nothing }
                 });
             }
+            Head::IsUp { number, incarnation } => self.take_is_up(number, incarnation),
+            Head::StillUp { number } => self.take_still_up(number),
             Head::Whereis { number, name } => {
                 let found = core
                     .names

@@ -16,6 +16,7 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::cluster::node::echo::{Echo, Message, Notes};
 use crate::cluster::node::tests::{Side, side_with};
+use crate::cluster::peer::{PROTOCOL, spoken};
 use crate::cluster::wire::Wire;
 use crate::counts::counts;
 use crate::pid::{Address, Pid};
@@ -80,7 +81,7 @@ fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16
     let count = woken_out.clone();
     let outward = Box::new(move || _ = count.fetch_add(1, crate::primitives::Ordering::Relaxed));
     let wake = Wakes { inward: Box::new(|| ()), outward };
-    let watch = Arc::new(NodeWatch::new(clock.clock()));
+    let watch = side.node.node_watch().clone();
     let (name, nonce) = ("the other".into(), Box::new(nonce));
     let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
     let driver = PeerDriver::new(Arc::downgrade(&side.node), parts);
@@ -92,7 +93,7 @@ fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16
 
 /// Two nodes that are connected.
 fn world() -> World {
-    let mut world = apart([1..=1, 1..=1]);
+    let mut world = apart([spoken(PROTOCOL), spoken(PROTOCOL)]);
     world.connect();
     world
 }
@@ -493,7 +494,7 @@ fn a_node_that_is_started_again_is_another_one() {
     let mut world = world();
     let (_echo, far, _) = world.echo();
     let clock = world.clock.clone();
-    world.ends[1] = end("other", 3, &clock, 1..=1, wire());
+    world.ends[1] = end("other", 3, &clock, spoken(PROTOCOL), wire());
     // A process with the same slot and generation.
     let (_other, address, notes) = {
         let ((echo, address), notes) = world.ends[1].side.echo(vec![]);

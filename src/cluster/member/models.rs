@@ -7,7 +7,7 @@ use crate::clock::ManualClock;
 use crate::cluster::driver::{Inward, Outward, Parts, PeerDriver};
 use crate::cluster::events::NodeWatch;
 use crate::cluster::link::{Link, LinkError, Upward};
-use crate::cluster::peer::{Identity, Peer};
+use crate::cluster::peer::{Identity, PROTOCOL, Peer, spoken};
 use crate::outcome::BoxError;
 use crate::pool::Parker;
 use crate::primitives::{Arc, AtomicUsize, Ordering, Weak};
@@ -33,7 +33,7 @@ fn identity(name: &str, incarnation: u64) -> Identity {
         cluster: "test".into(),
         name: name.into(),
         incarnation,
-        protocols: 1..=1,
+        protocols: spoken(PROTOCOL),
         voters: Vec::new(),
         detection_time: Duration::from_secs(1),
     }

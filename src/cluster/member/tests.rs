@@ -8,7 +8,7 @@ use crate::clock::ManualClock;
 use crate::cluster::driver::Parts;
 use crate::cluster::events::NodeWatch;
 use crate::cluster::link::{LinkError, Upward};
-use crate::cluster::peer::Identity;
+use crate::cluster::peer::{Identity, PROTOCOL, spoken};
 use crate::outcome::BoxError;
 use crate::wait::until;
 
@@ -45,7 +45,7 @@ fn member(panics: usize) -> (Arc<Member>, ManualClock, mpsc::Receiver<usize>) {
         cluster: "test".into(),
         name: "here".into(),
         incarnation: 7,
-        protocols: 1..=1,
+        protocols: spoken(PROTOCOL),
         voters: Vec::new(),
         detection_time: Duration::from_secs(1),
     };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Announced, Node};
 use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
 use crate::cluster::lives::{Life, Lives};
-use crate::cluster::peer::{Room, Size};
+use crate::cluster::peer::{PROTOCOL, Room, Size};
 use crate::cluster::peer_limits::PeerLimits;
 use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
@@ -157,7 +157,6 @@ pub(super) struct Net {
     pub(super) sides: Vec<(Runtime, Arc<Node>)>,
     /// By the node that has it, and the other one.
     pub(super) ends: BTreeMap<(usize, usize), End>,
-    protocol: u16,
 }
 
 pub(super) struct Local {
@@ -178,17 +177,17 @@ impl Net {
 
     /// Nodes with more types, and with these limits of monitors and links.
     pub(super) fn with_limits(count: usize, more: impl Fn(Wire) -> Wire, limits: impl Fn() -> PeerLimits) -> Net {
-        Net::built((count, 1), more, limits, |builder| builder)
+        Net::built(count, more, limits, |builder| builder)
     }
 
-    /// Two nodes that speak this version of the protocol, with this propagator.
-    pub(super) fn traced(protocol: u16, propagator: impl Propagator + Clone) -> Net {
+    /// Two nodes with this propagator.
+    pub(super) fn traced(propagator: impl Propagator + Clone) -> Net {
         let build = |builder: RuntimeBuilder| builder.propagate(propagator.clone());
-        Net::built((2, protocol), |wire| wire, PeerLimits::default, build)
+        Net::built(2, |wire| wire, PeerLimits::default, build)
     }
 
     fn built(
-        (count, protocol): (usize, u16),
+        count: usize,
         more: impl Fn(Wire) -> Wire,
         limits: impl Fn() -> PeerLimits,
         build: impl Fn(RuntimeBuilder) -> RuntimeBuilder,
@@ -204,7 +203,7 @@ impl Net {
             assert!(runtime.core().road.nodes.set(node.clone()).is_ok());
             (runtime, node)
         };
-        let mut net = Net { sides: (0..count).map(side).collect(), ends: BTreeMap::new(), protocol };
+        let mut net = Net { sides: (0..count).map(side).collect(), ends: BTreeMap::new() };
         for at in 0..count {
             (0..at).for_each(|other| net.connect(at, other));
         }
@@ -216,7 +215,7 @@ impl Net {
             let wires = Arc::<Wires>::default();
             let list = self.sides[there].1.list().unwrap();
             let (name, life) = (format!("node {there}").into(), (Life::Node(there as u64 + 1), 7));
-            let peer = Announced { name, life, store: None, protocol: self.protocol };
+            let peer = Announced { name, life, store: None, protocol: PROTOCOL };
             let connection = self.sides[at].1.up(peer, &list, wires.clone()).unwrap();
             self.ends.insert((at, there), End { wires, number: connection.there().node, connection });
         }

@@ -10,6 +10,7 @@ use super::Announced;
 use super::net::{Local, Net, Order, Wires};
 use crate::cluster::frame::Head;
 use crate::cluster::lives::Life;
+use crate::cluster::peer::PROTOCOL;
 use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
 use crate::counts::counts;
@@ -367,7 +368,7 @@ fn a_store_that_moves_ends_the_monitors_over_the_first_connection() {
     let up = |life: u64| {
         let life = (Life::Node(life), 7);
         node.up(
-            Announced { name: format!("{life:?}").into(), life, store: Some((5, 900)), protocol: 1 },
+            Announced { name: format!("{life:?}").into(), life, store: Some((5, 900)), protocol: PROTOCOL },
             &list,
             Arc::<Wires>::default(),
         )

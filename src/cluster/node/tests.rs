@@ -9,6 +9,7 @@ use super::echo::{Begin, Echo, Message, Notes, Spoilt};
 use super::*;
 use crate::clock::ManualClock;
 use crate::cluster::connection::{Item, Refused};
+use crate::cluster::peer::PROTOCOL;
 use crate::counts::counts;
 use crate::pid::Address;
 use crate::primitives::{Mutex, lock};
@@ -529,7 +530,7 @@ fn a_connection_that_is_replaced_answers_its_questions() {
 fn a_node_with_the_incarnation_of_another_one_does_not_take_its_place() {
     let two = two();
     let (_echo, far, notes) = two.echo();
-    let impostor = Announced { name: "impostor".into(), life: (Life::Node(2), 7), store: None, protocol: 1 };
+    let impostor = Announced { name: "impostor".into(), life: (Life::Node(2), 7), store: None, protocol: PROTOCOL };
     let refused = two.one.node.up(impostor, &two.other.node.list().unwrap(), Arc::<Cable>::default());
     assert!(refused.err().unwrap().to_string().contains("is that of the node"));
     two.one.runtime.send(far, Message::Note(1)).unwrap();

@@ -14,9 +14,6 @@ use crate::wait::until;
 
 const LONG: Duration = Duration::from_secs(600);
 
-/// The version of the protocol that has headers.
-const WITH_HEADERS: u16 = 2;
-
 /// How contexts are written and read.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Shape {
@@ -92,8 +89,8 @@ impl TraceContext for OddContext {
 }
 
 /// Two nodes, and a process of the second one with its PID at the first one.
-fn two(protocol: u16, traces: &Traces) -> (Net, Local, Pid) {
-    let net = Net::traced(protocol, traces.clone());
+fn two(traces: &Traces) -> (Net, Local, Pid) {
+    let net = Net::traced(traces.clone());
     // Both nodes number their processes in the same way, so this one has another number than the first one there.
     let [_, far] = [net.plain(1), net.plain(1)];
     let pid = net.pid(&far, 0);
@@ -116,7 +113,7 @@ fn only_child(traces: &Traces, parent: usize, of: &Local) -> Span {
 #[test]
 fn a_message_of_a_process_that_is_held_is_in_its_trace() {
     let traces = Traces::new();
-    let (net, far, pid) = two(WITH_HEADERS, &traces);
+    let (net, far, pid) = two(&traces);
     let near = net.plain(0);
     net.fill(0, 1, true);
     let root = traces.root(|| net.does(&near, move |out| out.send(pid.typed(), Order::Note(1))));
@@ -136,7 +133,7 @@ fn a_message_of_a_process_that_is_held_is_in_its_trace() {
 #[test]
 fn a_message_that_waits_for_room_at_another_node_is_in_its_trace() {
     let traces = Traces::new();
-    let (net, far, pid) = two(WITH_HEADERS, &traces);
+    let (net, far, pid) = two(&traces);
     let runtime = &net.sides[0].0;
     let recipient: Recipient<u64> = pid.typed::<Order>().map(Order::Note);
     net.fill(0, 1, true);
@@ -160,7 +157,7 @@ fn a_message_that_waits_for_room_at_another_node_is_in_its_trace() {
 #[test]
 fn a_message_that_a_recipient_converts_for_another_node_is_in_its_trace() {
     let traces = Traces::new();
-    let (net, far, pid) = two(WITH_HEADERS, &traces);
+    let (net, far, pid) = two(&traces);
     let near = net.plain(0);
     let recipient: Recipient<u64> = pid.typed::<Order>().map(Order::Note);
     let root = traces.root(|| net.sides[0].0.send(&recipient, 1).unwrap());
@@ -188,25 +185,22 @@ fn a_message_that_a_recipient_converts_for_another_node_is_in_its_trace() {
 /// Also the copies of a broadcast.
 #[test]
 fn messages_that_are_lost_with_a_connection_are_events_in_their_traces() {
-    // Nothing is kept of the context of a message to a node that knows no headers.
-    for (protocol, kept) in [(1, 0), (WITH_HEADERS, 4)] {
-        let traces = Traces::new();
-        let (net, _far, pid) = two(protocol, &traces);
-        let near = net.plain(0);
-        let other = net.pid(&net.plain(1), 0);
-        net.sides[0].0.send(pid.typed(), Order::Note(1)).unwrap();
-        let plain = traces.root(|| net.sides[0].0.send(pid.typed(), Order::Note(2)).unwrap());
-        let root = traces.root(|| net.does(&near, move |out| out.send(pid.typed(), Order::Note(3))));
-        let sent = only_child(&traces, root, &near).number;
-        let copies = traces.root(|| assert_eq!(net.sides[0].1.broadcast(&[pid, other], &Order::Note(4)), 2));
-        assert_eq!(traces.contexts(), 0, "a message on its way keeps its bytes alone");
-        net.cut(0, 1);
-        let dead: Vec<_> = traces.dead();
-        let expected = [plain, sent, copies, copies].map(|span| (span, DeadLetterReason::NodeDown));
-        assert_eq!(dead, expected[..kept]);
-        assert_eq!(net.sides[0].0.stats().messages.dead_by_reason[&DeadLetterReason::NodeDown], 5);
-        close(net, &traces);
-    }
+    let traces = Traces::new();
+    let (net, _far, pid) = two(&traces);
+    let near = net.plain(0);
+    let other = net.pid(&net.plain(1), 0);
+    net.sides[0].0.send(pid.typed(), Order::Note(1)).unwrap();
+    let plain = traces.root(|| net.sides[0].0.send(pid.typed(), Order::Note(2)).unwrap());
+    let root = traces.root(|| net.does(&near, move |out| out.send(pid.typed(), Order::Note(3))));
+    let sent = only_child(&traces, root, &near).number;
+    let copies = traces.root(|| assert_eq!(net.sides[0].1.broadcast(&[pid, other], &Order::Note(4)), 2));
+    assert_eq!(traces.contexts(), 0, "a message on its way keeps its bytes alone");
+    net.cut(0, 1);
+    let dead: Vec<_> = traces.dead();
+    let expected = [plain, sent, copies, copies].map(|span| (span, DeadLetterReason::NodeDown));
+    assert_eq!(dead, expected);
+    assert_eq!(net.sides[0].0.stats().messages.dead_by_reason[&DeadLetterReason::NodeDown], 5);
+    close(net, &traces);
 }
 
 /// Reads a context after a process was notified that the node is down.
@@ -232,7 +226,7 @@ impl Propagator for ReadsLate {
 #[test]
 fn monitors_of_a_lost_node_do_not_wait_until_traces_are_told() {
     let propagator = ReadsLate { traces: Traces::new(), near: Arc::default() };
-    let net = Net::traced(WITH_HEADERS, propagator.clone());
+    let net = Net::traced(propagator.clone());
     let [near, far] = [net.plain(0), net.plain(1)];
     *lock(&propagator.near) = Some(near.seen.clone());
     net.monitor(&near, &far);
@@ -245,24 +239,22 @@ fn monitors_of_a_lost_node_do_not_wait_until_traces_are_told() {
 }
 
 #[test]
-fn a_broadcast_to_a_node_without_headers_is_outside_of_its_trace_there() {
-    for (protocol, steps) in [(1, 0), (WITH_HEADERS, 2)] {
-        let traces = Traces::new();
-        let (net, far, pid) = two(protocol, &traces);
-        let another = net.plain(1);
-        let to = [pid, net.pid(&another, 0)];
-        let root = traces.root(|| assert_eq!(net.sides[0].1.broadcast(&to, &Order::Note(1)), 2));
-        net.carry();
-        assert_eq!((far.seen(), another.seen()), (vec!["note 1".into()], vec!["note 1".into()]));
-        assert_eq!(traces.children(root).len(), steps, "{:?}", traces.spans());
-        close(net, &traces);
-    }
+fn a_broadcast_is_in_its_trace_at_each_receiver() {
+    let traces = Traces::new();
+    let (net, far, pid) = two(&traces);
+    let another = net.plain(1);
+    let to = [pid, net.pid(&another, 0)];
+    let root = traces.root(|| assert_eq!(net.sides[0].1.broadcast(&to, &Order::Note(1)), 2));
+    net.carry();
+    assert_eq!((far.seen(), another.seen()), (vec!["note 1".into()], vec!["note 1".into()]));
+    assert_eq!(traces.children(root).len(), 2, "{:?}", traces.spans());
+    close(net, &traces);
 }
 
 #[test]
 fn a_context_that_cannot_travel_costs_no_message_and_no_connection() {
     let odd = Odd { traces: Traces::new(), shape: Arc::new(Mutex::new(Shape::Right)), reads: Arc::default() };
-    let net = Net::traced(WITH_HEADERS, odd.clone());
+    let net = Net::traced(odd.clone());
     let far = net.plain(1);
     let pid = net.pid(&far, 0);
     let (mut number, mut reads) = (0, 0);

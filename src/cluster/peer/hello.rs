@@ -9,8 +9,11 @@ use super::refusal::{Difference, Refusal};
 /// The most voters of a cluster that a `Hello` may name.
 pub(crate) const MOST_VOTERS: usize = 64;
 
+/// How long a peer may be silent before it is down.
+pub(crate) const DETECTION_TIME: Duration = Duration::from_millis(1_500);
+
 /// The newest version of the protocol that this node speaks. `tests/protocol/` has the frames of each version.
-pub(crate) const PROTOCOL: u16 = 2;
+pub(crate) const PROTOCOL: u16 = 3;
 
 /// The versions that a node speaks whose newest one is this: it speaks the one before, too.
 pub(crate) fn spoken(newest: u16) -> RangeInclusive<u16> {

@@ -210,7 +210,7 @@ pub(super) fn identity(name: &str, incarnation: u64) -> Identity {
         cluster: String::from("test"),
         name: String::from(name),
         incarnation,
-        protocols: 1..=2,
+        protocols: spoken(PROTOCOL),
         voters: vec![String::from("a"), String::from("b")],
         detection_time: Duration::from_millis(1500),
     }

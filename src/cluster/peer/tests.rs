@@ -183,7 +183,7 @@ fn nodes_that_differ_refuse_each_other_once_in_five_seconds() {
         (other(|node| node.cluster.push('x')), Difference::Cluster),
         (other(|node| node.voters.push("c".into())), Difference::Voters),
         (other(|node| node.detection_time = SECOND), Difference::DetectionTime),
-        (other(|node| node.protocols = 3..=4), Difference::Protocols),
+        (other(|node| node.protocols = spoken(PROTOCOL + 2)), Difference::Protocols),
         (other(|node| node.name = "a".into()), Difference::Name),
     ];
     for (seed, (there, difference)) in differences.into_iter().enumerate() {
@@ -280,7 +280,7 @@ fn peers_speak_the_newest_protocol_that_both_know() {
 #[test]
 fn a_newer_node_that_says_more_is_understood() {
     let mut newer = identity("b", 2);
-    newer.protocols = 2..=3;
+    newer.protocols = spoken(PROTOCOL + 1);
     let weather = Weather { delay: MILLISECOND, ..Weather::default() };
     let mut world = World::of(12, weather, [identity("a", 1), newer], 8 << 20);
     world.spoil = Box::new(|_, frame| {

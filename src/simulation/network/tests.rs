@@ -254,6 +254,7 @@ fn in_bad_weather_all_is_accounted_for_and_all_questions_are_answered() {
                 let is_in_turn = match event {
                     NodeEvent::Up(node) => up.insert(node.clone()),
                     NodeEvent::Down(node, _) => up.remove(node),
+                    NodeEvent::UpElsewhere { node, at } => !up.contains(node) && up.contains(at),
                     NodeEvent::Refused { .. } | NodeEvent::LimitReached { .. } => false,
                 };
                 assert!(is_in_turn, "{event:?} of {events:?}");

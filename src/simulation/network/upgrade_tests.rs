@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::cluster::{NodeEvent, Remote, Wire};
+use crate::cluster::{NodeEvent, PROTOCOL, Remote, Wire};
 use crate::counts::counts;
 use crate::primitives::Mutex;
 use crate::process::{
@@ -134,15 +134,15 @@ fn program<O: Order>(protocol: u16, wire: fn() -> Wire) -> Program {
 /// The versions of the program, from the oldest to the newest. A node of one talks with nodes of the one before.
 fn programs() -> [Program; 4] {
     [
-        program::<First>(1, || Wire::new().message::<First>()),
+        program::<First>(PROTOCOL - 1, || Wire::new().message::<First>()),
         // It takes the second type, and does not send it yet.
-        program::<First>(2, || {
+        program::<First>(PROTOCOL, || {
             Wire::new().message::<First>().accepts(|Second { from, number, .. }| First { from, number })
         }),
-        program::<Second>(2, || {
+        program::<Second>(PROTOCOL, || {
             Wire::new().message::<Second>().accepts(|First { from, number }| Second::new(from, number))
         }),
-        program::<Second>(3, || Wire::new().message::<Second>()),
+        program::<Second>(PROTOCOL + 1, || Wire::new().message::<Second>()),
     ]
 }
 
@@ -298,7 +298,8 @@ fn nodes_that_are_two_versions_apart_say_so_on_both_sides() {
         ];
         let mut events: Vec<_> = members.iter().map(|member| member.node.events()).collect();
         world.run_for(12 * SECOND)?;
-        for (at, (here, there)) in [("1 to 1", "2 to 3"), ("2 to 3", "1 to 1")].into_iter().enumerate() {
+        let [older, newer] = [PROTOCOL - 1, PROTOCOL + 1].map(|newest| format!("{} to {newest}", newest - 1));
+        for (at, (here, there)) in [(&older, &newer), (&newer, &older)].into_iter().enumerate() {
             let mut count = 0;
             while let Ok(Some(event)) = events[at].recv_timeout(Duration::ZERO) {
                 let NodeEvent::Refused { name, why } = event else { return Err(format!("{event:?}").into()) };
