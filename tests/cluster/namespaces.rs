@@ -110,7 +110,7 @@ impl Drop for Node {
 type Holding = (u64, u64, u64);
 
 /// How many kinds of weather there are.
-const KINDS: u32 = 5;
+const KINDS: u32 = 7;
 
 /// How long it took until nodes were down, and up again.
 #[derive(Default)]
@@ -126,6 +126,8 @@ struct Nodes {
     times: Times,
     /// The holdings of nodes that were killed.
     holdings: Vec<Holding>,
+    /// How often another node has got the unique name, because its holder was stopped or cut off for so long.
+    handovers: usize,
 }
 
 impl Nodes {
@@ -176,6 +178,25 @@ impl Nodes {
         }
     }
 
+    /// The token of the last holding of the unique name by a program that runs, and its node.
+    fn holder(&self) -> Option<(u64, usize)> {
+        let last = |(at, node): (usize, &Node)| Some((node.holdings().iter().map(|holding| holding.0).max()?, at));
+        self.nodes.iter().enumerate().filter_map(last).max()
+    }
+
+    /// Does something to the holder of the unique name until another node has the name, which is longer than a lease.
+    fn disturb_holder(&mut self, what: &'static str, does: fn(&mut Nodes, usize), undoes: fn(&mut Nodes, usize)) {
+        until("the name is held", || self.holder().is_some());
+        let (token, node) = self.holder().expect("it is held");
+        let others: Vec<_> = Nodes::pairs(node).map(|(one, other)| (other, one)).collect();
+        let does = |all: &mut Nodes| {
+            does(all, node);
+            until("another node has the name", || all.holder().is_some_and(|(next, _)| next > token));
+            all.handovers += 1;
+        };
+        self.disturb(what, &others, does, |all| undoes(all, node));
+    }
+
     fn weather(&mut self, kind: u32, random: &mut Xoshiro256PlusPlus) {
         let node = random.random_range(0..NAMES.len());
         let around: Vec<_> = Nodes::pairs(node).flat_map(|(one, other)| [(one, other), (other, one)]).collect();
@@ -202,6 +223,16 @@ impl Nodes {
                 let does = |all: &mut Nodes| all.nodes[node].signal("STOP");
                 self.disturb("a stop", &others, does, |all| all.nodes[node].signal("CONT"));
             }
+            4 => self.disturb_holder(
+                "a long stop",
+                |all, node| all.nodes[node].signal("STOP"),
+                |all, node| all.nodes[node].signal("CONT"),
+            ),
+            5 => self.disturb_holder(
+                "a long cut",
+                |all, node| all.place.cut(node, true),
+                |all, node| all.place.cut(node, false),
+            ),
             _ => {
                 if self.place.slow(node, true) {
                     self.all_write("a slow node");
@@ -222,6 +253,7 @@ impl Nodes {
         let in_turn = |pair: &[Holding]| pair[0].0 < pair[1].0 && pair[0].2 < pair[1].1;
         assert!(holdings.windows(2).all(in_turn), "two programs have had the name: {holdings:?}");
         println!("holdings of the unique name, one after the other: {}", holdings.len());
+        assert!(self.handovers > 0 && holdings.len() > self.handovers, "{} handovers: {holdings:?}", self.handovers);
     }
 
     /// Checks that all writers and books agree, and all nodes.
@@ -289,7 +321,7 @@ fn programs_in_namespaces_account_for_all_in_cuts_stops_and_kills() {
     let rounds = if std::env::var_os("PROCESSION_FULL").is_some() { 200 } else { KINDS };
     println!("kinds of weather: {rounds} rounds instead of 200");
     let nodes = (0..NAMES.len()).map(|at| Node::start(&place, at)).collect();
-    let mut all = Nodes { place, nodes, times: Times::default(), holdings: Vec::new() };
+    let mut all = Nodes { place, nodes, times: Times::default(), holdings: Vec::new(), handovers: 0 };
     all.all_write("the start");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(20);
     (0..rounds).for_each(|kind| all.weather(kind, &mut random));
