@@ -58,8 +58,8 @@ pub enum NodeEvent {
     Up(NodeIdentity),
     /// The connection has broken. All open questions to the node were answered with an error.
     Down(NodeIdentity, DownReason),
-    /// A node that is down here, and has not left, is up at another node. So the network is cut between this node and
-    /// that one, or the two have ended their connection.
+    /// A node that is down here, and has not left, is up at another node. So the network may be cut between it and this
+    /// node alone, or the two have refused each other.
     ///
     /// It comes about 4 s after the down. Each node that is connected then, and was when the down came, is named once.
     /// Nodes that speak an older protocol are not asked.
