@@ -171,8 +171,26 @@ fn run_processes(directory: &Path, smoke: bool, limit: Duration) {
         rate
     };
     print("ring", begin(&|directory| processes::ring(directory, hops)));
-    print("steps, postcard", begin(&|directory| processes::steps::<false>(directory, processes, each)));
-    print("steps, JSON", begin(&|directory| processes::steps::<true>(directory, processes, each)));
+    let steps = |failing| begin(&|directory| processes::steps::<false>(directory, (processes, failing), each));
+    print("steps, postcard", steps(0));
+    print("steps, JSON", begin(&|directory| processes::steps::<true>(directory, (processes, 0), each)));
+    // In turn, so that both have the same disk.
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..if smoke { 1 } else { 5 } {
+        alone.push(steps(0));
+        beside.push(steps(processes / 10));
+    }
+    let median = |rates: &mut Vec<f64>| {
+        rates.sort_unstable_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    let (alone, beside) = (median(&mut alone), median(&mut beside));
+    println!(
+        "{{\"workload\":\"steps beside processes that fail\",\"failing\":{},\"steps_per_second\":{beside:.0},\
+         \"alone\":{alone:.0},\"ratio\":{:.2}}}",
+        processes / 10,
+        beside / alone
+    );
     let median = processes::begins(directory, limit);
     let plain = plain(directory, 400, limit);
     fs::remove_dir_all(directory).expect("it is there");

@@ -28,6 +28,8 @@ pub(crate) struct Member<const JSON: bool> {
 pub(crate) enum Message<const JSON: bool> {
     Next(Address<Message<JSON>>),
     Pass(u64),
+    /// Fails, again and again until the process is parked.
+    Fail,
 }
 
 impl<const JSON: bool> Process for Member<JSON> {
@@ -47,6 +49,7 @@ impl<const JSON: bool> Process for Member<JSON> {
                     let me: Address<Message<JSON>> = out.pid().typed();
                     out.send(self.next.unwrap_or(me), Message::Pass(left - 1));
                 }
+                Event::Message(Message::Fail) => return Err("as it was told".into()),
                 _ => {}
             }
         }
@@ -97,8 +100,9 @@ pub(crate) fn ring(directory: &Path, hops: u64) -> f64 {
     rate
 }
 
-/// Each of many processes makes as many steps, one after the other. Returns the steps a second, until all are on disk.
-pub(crate) fn steps<const JSON: bool>(directory: &Path, processes: u64, steps: u64) -> f64
+/// Each of many processes makes as many steps, one after the other, beside others that always fail. Returns the steps a
+/// second, until all are on disk.
+pub(crate) fn steps<const JSON: bool>(directory: &Path, (processes, failing): (u64, u64), steps: u64) -> f64
 where
     Member<JSON>: Durable + Process<Message = Message<JSON>>,
 {
@@ -107,6 +111,10 @@ where
     let members: Vec<_> = (0..processes).map(begin_one).collect();
     members.last().into_iter().for_each(|member| member.wait(LIMIT).expect("it is on disk"));
     runtime.wait_idle().expect("it comes to rest");
+    for n in 0..failing {
+        let fails = store.begin(&format!("fails {n}"), member::<JSON>()).expect("it begins");
+        store.send(fails.address(), Message::Fail).expect("it lives");
+    }
     ENDED.store(0, Ordering::SeqCst);
     let begin = Instant::now();
     for member in &members {

@@ -58,11 +58,12 @@ pub enum NodeEvent {
     Up(NodeIdentity),
     /// The connection has broken. All open questions to the node were answered with an error.
     Down(NodeIdentity, DownReason),
-    /// A node that is down here, and has not left, is up at another node. So the network may be cut between it and this
-    /// node alone, or the two have refused each other.
+    /// A node that is down here is up at another node.
     ///
-    /// It comes about 4 s after the down. Each node that is connected then, and was when the down came, is named once.
-    /// Nodes that speak an older protocol are not asked.
+    /// So the node has not ended: the network may be cut between it and this node alone, or the two have refused each
+    /// other. The event comes about 4 s after the [`Down`](Self::Down). It comes once for each node that still sees the
+    /// node and has been connected to this node since the down. There is no event for a node that has left. Nodes with
+    /// a protocol before version 3 are not asked. A subscriber that begins after the `Down` gets it, too.
     UpElsewhere {
         /// The node that is down here.
         node: NodeIdentity,

@@ -50,7 +50,7 @@ pub(super) struct Sorted {
     pub(super) children: Vec<NewChild>,
     /// Stored questions, whose messages are inside.
     pub(super) questions: Vec<NewQuestion>,
-    /// Questions that end with the run, and their limits. Their messages are inside.
+    /// Questions that end with the run, with their limits. Their messages are in `inside`.
     pub(super) asked: Vec<(Arc<Ask>, Duration)>,
     /// Stored questions that are answered.
     pub(super) replies: Vec<Arc<Ask>>,

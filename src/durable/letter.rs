@@ -37,8 +37,9 @@ impl Letter {
     }
 }
 
-/// A question before its message is given to its receiver. If it is dropped, its step has failed or is lost. So the
-/// asker is not told.
+/// A question whose message is not yet given to its receiver. It is dropped if its step has failed or its record is
+/// lost. Then the question is decided, so that no late answer reaches the asker. The asker gets no event: its step is
+/// undone.
 pub(super) struct Unsent(Option<Arc<Ask>>);
 
 impl Unsent {

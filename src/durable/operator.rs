@@ -55,7 +55,7 @@ impl Operator {
             unstored_bytes: core.tail.unsynced() as u64,
             commits,
             commit_bytes: bytes,
-            commit_micros: micros,
+            commit_time: Duration::from_micros(micros),
             rewinds,
             unapplied: stored.saturating_sub(applied),
             unapplied_bytes: core.unapplied.load(Ordering::Relaxed),

@@ -171,6 +171,8 @@ fn write_parts(snapshot: &Snapshot, to: &mut dyn Sink) {
     }
     if let Some(stats) = &snapshot.store {
         write_each(STORE, &[(&[], stats)], to);
+        to.family(counter("procession_store_commit_seconds", "Time of all commits."));
+        to.value(&[], Value::Time(stats.commit_time));
         if stats.parked.is_some() {
             write_each(PARKED, &[(&[], stats)], to);
         }
@@ -213,13 +215,16 @@ const STORE: &[Figure<StoreStats>] = &[
     ("procession_store_loaded", true, "Durable processes that came into memory.", |store| store.loaded),
     ("procession_store_stored", true, "Records that were stored.", |store| store.stored),
     ("procession_store_unstored", false, "Records that wait to be stored.", |store| store.unstored),
-    ("procession_store_unstored_bytes", false, "The bytes of these records.", |store| store.unstored_bytes),
+    ("procession_store_unstored_bytes", false, "Bytes of records that wait to be stored.", |store| {
+        store.unstored_bytes
+    }),
     ("procession_store_commits", true, "Commits of records.", |store| store.commits),
-    ("procession_store_commit_bytes", true, "The bytes of these commits.", |store| store.commit_bytes),
-    ("procession_store_commit_micros", true, "The microseconds of these commits.", |store| store.commit_micros),
+    ("procession_store_commit_bytes", true, "Bytes of all commits.", |store| store.commit_bytes),
     ("procession_store_rewinds", true, "Times that the files were opened anew.", |store| store.rewinds),
     ("procession_store_unapplied", false, "Records that the tables do not have.", |store| store.unapplied),
-    ("procession_store_unapplied_bytes", false, "The bytes of these records.", |store| store.unapplied_bytes),
+    ("procession_store_unapplied_bytes", false, "Bytes of records that the tables do not have.", |store| {
+        store.unapplied_bytes
+    }),
 ];
 
 /// Left out if it is not known.

@@ -71,6 +71,8 @@ impl Runtime {
     /// Whether the runtime is idle. Then no process is ready or being stepped, and no blocking work waits or runs. The
     /// runtime stays idle until a call from outside gives it work, a timer fires, or the answer of a handler arrives. A
     /// runtime that was shut down is idle when all its processes have ended.
+    ///
+    /// The disk of a store does not count: a durable process that waits until records are on disk rests meanwhile.
     pub fn is_idle(&self) -> bool {
         self.core().is_idle()
     }
@@ -80,6 +82,9 @@ impl Runtime {
     ///
     /// Timers do not count. Nor do questions: the process that is to answer may rest. A timer that is due counts. So a
     /// test with a [`ManualClock`](crate::clock::ManualClock) can move the clock, and wait for all that follows.
+    ///
+    /// Nor does the disk of a store: a durable process that waits until records are on disk rests meanwhile. Wait until
+    /// `StoreStats::unstored` is 0, and call this again.
     ///
     /// A call from outside may give the runtime new work at any time, also before this call has returned.
     ///

@@ -1,5 +1,7 @@
 //! The counts of the parts of a program beside the processes of a runtime.
 
+use std::time::Duration;
+
 use crate::shutdown::{Phase, Report};
 
 /// The number of nodes of a shutdown tree, by [phase](Phase).
@@ -50,20 +52,20 @@ pub struct StoreStats {
     pub stored: u64,
     /// Records that wait until they are on disk.
     pub unstored: u64,
-    /// The bytes of these records.
+    /// The bytes of the records that wait until they are on disk.
     pub unstored_bytes: u64,
     /// The commits of this run. Each stores the records that wait, as far as they fit into one batch.
     pub commits: u64,
-    /// The bytes of all these commits.
+    /// The bytes of all commits of this run.
     pub commit_bytes: u64,
-    /// The time of all these commits together, in microseconds.
-    pub commit_micros: u64,
+    /// The time that all commits of this run took together.
+    pub commit_time: Duration,
     /// How often the store has opened its files again after an error in this run. Each time, all processes are loaded
     /// again as they are on disk.
     pub rewinds: u64,
     /// Records in the log that the tables do not have yet.
     pub unapplied: u64,
-    /// The bytes of these records.
+    /// The bytes of the records that the tables do not have yet.
     pub unapplied_bytes: u64,
 }
 

@@ -89,7 +89,7 @@ fn at_each_call(how: &str, count: u64, check: impl Fn(&Run)) {
     let tools = Directory::new();
     let library = library(&tools);
     // The calls that open a store are those of every run. Later ones resemble each other.
-    let step = counts("1 in how many calls fails", 9, 1);
+    let step = counts("calls for each one that fails", 9, 1);
     let mut at = 0;
     loop {
         let store = Directory::new();
@@ -149,7 +149,7 @@ fn a_full_disk_is_an_error_of_its_own() {
 fn a_loss_of_power_after_a_failed_sync_loses_nothing_acknowledged() {
     let tools = Directory::new();
     let library = library(&tools);
-    let step = counts("1 in how many calls after a failed sync is the last", 13, 1);
+    let step = counts("calls for each one that is the last after a failed sync", 13, 1);
     let (mut sync, mut losses) = (0, 0);
     loop {
         let (mut call, mut is_reached) = (1 + sync % step, false);

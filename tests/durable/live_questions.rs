@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
+use procession::config::RuntimeBuilder;
 use procession::durable::journal::{Fault, Journal, MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Store};
 use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
@@ -123,7 +124,11 @@ struct Hall {
 impl Hall {
     fn open(journal: impl Journal + 'static) -> Hall {
         let clock = ManualClock::new();
-        let builder = Runtime::builder().workers(2).clock(clock.clock());
+        Hall::start(journal, Runtime::builder().clock(clock.clock()), clock)
+    }
+
+    fn start(journal: impl Journal + 'static, builder: RuntimeBuilder, clock: ManualClock) -> Hall {
+        let builder = builder.workers(2);
         let (store, runtime) = store_in(journal).mailbox_limit(1).kind::<Talker>().start(builder).unwrap();
         let told = Arc::new(Mutex::new(Vec::new()));
         let outside = runtime.spawn(Outside(told.clone())).unwrap().address();
@@ -176,13 +181,17 @@ fn a_live_question_goes_ahead_of_the_disk_and_its_effects_do_not() {
     hall.end();
 }
 
-/// The next question has the same tag. The first draws of the disk's seed are 0, so nothing of the failed call is on disk.
+/// The next question has the same tag: the first draws of the disk's seed are 0, so nothing of the failed batch is on
+/// disk. If another batch fails, the first question is asked again, or is interrupted.
 #[test]
 fn a_live_question_of_a_lost_step_answers_no_later_one() {
     let (disk, gate) = (MemoryDisk::with_seed(4), Gate::default());
-    let hall = Hall::open(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
+    let journal = GatedJournal(MemoryJournal::new(&disk), gate.clone());
+    // A process that is loaded while the files are opened anew is loaded again after a pause.
+    let hall = Hall::start(journal, Runtime::builder(), ManualClock::new());
     let [asker, other, busy] = ["a", "b", "c"].map(|id| hall.begin(id));
     hall.tell(busy, Talk::Busy);
+    until("all is on disk", || hall.store.stats().unstored == 0);
     gate.close();
     drop(hall.store.send(asker, Talk::Ask(busy, hall.outside)).unwrap());
     gate.wait_for(1);
@@ -190,9 +199,10 @@ fn a_live_question_of_a_lost_step_answers_no_later_one() {
     gate.open();
     until("the step is undone", || hall.store.stats().rewinds == 1 && hall.store.stats().unstored == 0);
     until("it is taken", || hall.store.send(asker, Talk::Ask(other, hall.outside)).is_ok());
-    until("it is answered", || !hall.notes(asker).is_empty());
-    stepped(&hall.runtime);
-    assert!(hall.notes(asker).iter().all(|note| note == "7"), "{:?}", hall.notes(asker));
+    until("it is answered", || hall.notes(asker).iter().any(|note| note == "7"));
+    let interrupted = CommandError::Interrupted.to_string();
+    let notes = hall.notes(asker);
+    assert!(notes.iter().all(|note| *note == "7" || *note == interrupted), "{notes:?}");
     hall.end();
 }
 

@@ -49,6 +49,7 @@ mod tracing;
 mod traced_mail;
 mod traced_commands;
 mod traced_questions;
+mod many_lives;
 mod memory_faults;
 mod operating;
 mod outside_links;

@@ -217,7 +217,7 @@ fn records_that_the_disk_does_not_have_are_counted() {
     assert!(after.stored > before.stored && after.commits > before.commits, "{after:?} after {before:?}");
     assert_eq!((before.unstored_bytes, after.unstored_bytes, after.rewinds), (0, 0, 0));
     assert!(after.commit_bytes >= before.commit_bytes + waits.unstored_bytes, "{after:?} after {waits:?}");
-    assert!(after.commit_micros > 0, "a commit has waited: {after:?}");
+    assert!(after.commit_time > Duration::ZERO, "a commit has waited: {after:?}");
     disk.fail_at(disk.calls(), Fault::Error);
     until("the files are opened anew", || {
         drop(store.send(begun.address(), Entry::Add(2)));

@@ -351,7 +351,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     let list = runtime.ask(&top, SupervisorMessage::children, 100 * SECOND).wait();
     if let Ok(list) = list {
         // Otherwise it may be about to end.
-        if program.auto == AutoShutdown::Never {
+        if program.auto == AutoShutdown::Never && all_start(program) {
             check_restarts(program, &list, &records)?;
         }
         records.lists.lock().unwrap().push(list);
@@ -365,7 +365,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     world.run().map_err(text)?;
     // Without significant children it ends by itself only with an error.
     let may_end = was_alive || program.auto != AutoShutdown::Never;
-    if was_alive && !exit.is_done() || exit.is_done() && !may_end {
+    if was_alive && !exit.is_done() && all_start(program) || exit.is_done() && !may_end {
         return Err(format!("supervisors: it was asked to stop: {exit}"));
     }
     if let Some(lived) = records.lived.lock().unwrap().iter().find(|lived| lived.ended.is_none()) {
@@ -374,6 +374,11 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     records.lists.lock().unwrap().iter().try_for_each(|list| check_list(program, list))?;
     check_answers(program, &records)?;
     check_delays(program, &records)
+}
+
+/// Whether each child starts for the first time. Otherwise the supervisor ends, and its other children may take long.
+fn all_start(program: &Program) -> bool {
+    program.children.iter().all(|child| child.lives.first().is_none_or(|life| life.starts))
 }
 
 /// Whether significant children have ended by themselves, so that the supervisor has to end.
@@ -468,11 +473,14 @@ fn check_answers(program: &Program, records: &Records) -> Result<(), String> {
             return Err(format!("supervisors: {request:?} was answered {answer:?}"));
         }
         // A stop and a later restart of the same child are answered in this order. A supervisor that is ending refuses
-        // a restart at once.
+        // a restart at once, and so does one that is to delete the child.
         let Request::Stop(child) = request else { continue };
         let later = requests_about(program, *child).filter(|(_, (after, _))| after > at && *after < program.ends_at);
-        for (other, (_, request)) in later.filter(|_| program.auto == AutoShutdown::Never) {
-            if matches!(request, Request::Restart(_)) && place(other) < place(number) {
+        for (other, (_, request)) in later.filter(|_| program.auto == AutoShutdown::Never && all_start(program)) {
+            let answered = place(other).map(|place| &answers[place].1);
+            let is_refused =
+                matches!(answered, Some(Answer::Refused(ChildError::Stopped | ChildError::NoSuchChild { .. })));
+            if matches!(request, Request::Restart(_)) && place(other) < place(number) && !is_refused {
                 return Err(format!("supervisors: {request:?} was answered before the stop {number}: {answers:?}"));
             }
         }

@@ -32,7 +32,7 @@ pub fn add_parts(snapshot: Snapshot) -> Snapshot {
     (store.in_memory, store.loaded, store.parked, store.stored) = (11, 12, Some(13), 14);
     (store.unstored, store.unapplied, store.unapplied_bytes) = (15, 16, 17);
     (store.unstored_bytes, store.commits, store.commit_bytes) = (31, 32, 33);
-    (store.commit_micros, store.rewinds) = (34, 35);
+    (store.commit_time, store.rewinds) = (Duration::from_secs(34), 35);
     let mut peer = PeerStats::default();
     (peer.name, peer.is_up, peer.frames_sent, peer.bytes_sent) = ("b".into(), true, 21, 22);
     (peer.frames_received, peer.bytes_received) = (23, 24);
@@ -71,7 +71,7 @@ fn pools_tasks_the_shutdown_tree_a_store_and_a_node_are_in_the_text() {
     assert_eq!((store("in_memory"), store("loaded_total"), store("parked"), store("stored_total")), (11, 12, 13, 14));
     assert_eq!((store("unstored"), store("unapplied"), store("unapplied_bytes")), (15, 16, 17));
     assert_eq!((store("unstored_bytes"), store("commits_total"), store("commit_bytes_total")), (31, 32, 33));
-    assert_eq!((store("commit_micros_total"), store("rewinds_total")), (34, 35));
+    assert_eq!((store("commit_seconds_total"), store("rewinds_total")), (34, 35));
     let mut unread = snapshot.store.unwrap();
     unread.parked = None;
     let unread = snapshot.clone().with_store(unread).to_openmetrics();

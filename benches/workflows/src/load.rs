@@ -30,7 +30,7 @@ impl Request {
     }
 }
 
-/// The output of an order: the receipts of its three deeds.
+/// The output of an order: the receipts of its three activities.
 #[derive(Serialize, Deserialize, PartialEq, Debug)]
 pub(crate) struct Receipt {
     pub(crate) charge: String,
@@ -38,33 +38,34 @@ pub(crate) struct Receipt {
     pub(crate) parcel: String,
 }
 
-/// The deeds of an order, one after the other.
+/// The activities of an order, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Deed {
+pub(crate) enum Activity {
     Charge,
     Reserve,
     Ship,
 }
 
-/// The deeds that were done, with the numbers of their orders.
-static DONE: Mutex<Option<HashSet<(u64, Deed)>>> = Mutex::new(None);
+/// The activities that were carried out, with the numbers of their orders.
+static DONE: Mutex<Option<HashSet<(u64, Activity)>>> = Mutex::new(None);
 
-/// Does a deed, and returns its receipt. To do it twice is an error.
-pub(crate) fn carry_out(number: u64, deed: Deed) -> Result<String, String> {
+/// Carries out an activity, and returns its receipt. A second time is an error.
+pub(crate) fn carry_out(number: u64, activity: Activity) -> Result<String, String> {
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !done.get_or_insert_default().insert((number, deed)) {
-        return Err(format!("{deed:?} of order {number} is done twice"));
+    if !done.get_or_insert_default().insert((number, activity)) {
+        return Err(format!("the activity {activity:?} of order {number} was carried out twice"));
     }
-    Ok(receipt(number, deed))
+    Ok(receipt(number, activity))
 }
 
-fn receipt(number: u64, deed: Deed) -> String {
-    format!("{deed:?} of order {number}")
+fn receipt(number: u64, activity: Activity) -> String {
+    format!("{activity:?} of order {number}")
 }
 
 /// Compares the output of an order with what it has to be.
 pub(crate) fn check(number: u64, output: &Receipt) -> Outcome<()> {
-    let [charge, reservation, parcel] = [Deed::Charge, Deed::Reserve, Deed::Ship].map(|deed| receipt(number, deed));
+    let [charge, reservation, parcel] =
+        [Activity::Charge, Activity::Reserve, Activity::Ship].map(|activity| receipt(number, activity));
     let expected = Receipt { charge, reservation, parcel };
     if *output == expected { Ok(()) } else { Err(format!("order {number} has the output {output:?}").into()) }
 }
@@ -73,7 +74,11 @@ pub(crate) fn check(number: u64, output: &Receipt) -> Outcome<()> {
 pub(crate) fn check_all(counts: Counts) -> Outcome<()> {
     let done = DONE.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(0, HashSet::len) as u64;
     let expected = 3 * (counts.singly + counts.together);
-    if done == expected { Ok(()) } else { Err(format!("{done} deeds were done instead of {expected}").into()) }
+    if done == expected {
+        Ok(())
+    } else {
+        Err(format!("{done} activities were carried out instead of {expected}").into())
+    }
 }
 
 /// How many orders there are.

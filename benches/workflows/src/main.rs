@@ -1,7 +1,8 @@
 //! The same orders as durable processes of ours and as workflows of durare, side by side, in the files of SQLite.
 //!
-//! An order has three deeds, one after the other. The peers take turns, round after round, each in a new program with a
-//! new store. Every output is checked, and no deed may be done twice. A plain `fdatasync` stands beside them.
+//! An order has three activities, one after the other. The peers take turns, round after round, each in a new program
+//! with a new store. Every output is checked, and no activity may be carried out twice. A plain `fdatasync` stands
+//! beside them.
 
 #![forbid(unsafe_code)]
 
@@ -39,10 +40,10 @@ Carries out the same orders with Procession and with durare, on SQLite. The peer
   --json           a line of JSON for each run, instead of the table
   --help           this
 
-An order has three deeds, one after the other. There are 1,000 orders one after the other, and then 2,000 at once.
+An order has three activities, one after the other. There are 1,000 orders one after the other, and then 2,000 at once.
 
-The exit code is 1 if an output was wrong, a deed was done twice, or a program failed. It is 2 for invalid options, and
-130 after Ctrl-C.
+The exit code is 1 if an output was wrong, an activity was carried out twice, or a program failed. It is 2 for invalid
+options, and 130 after Ctrl-C.
 ";
 
 /// The exit code after Ctrl-C, as in shells.

@@ -1,7 +1,7 @@
 //! The orders as durable processes.
 //!
-//! A deed is a stored command, whose handler answers at once. The command reaches its handler when the step that has
-//! yielded it is on disk. An answer is not on its own on disk: it is in the record of the step that has taken it.
+//! An activity is a stored command, whose handler answers at once. The command reaches its handler when the step that
+//! has yielded it is on disk. An answer is not on its own on disk: it is in the record of the step that has taken it.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use procession::durable::{Durable, DurableCommand, ErrorText, Query, Store};
 use procession::{BoxError, Event, Events, Process, Runtime, Step, StepOutput, StepResult, Tag};
 use serde::{Deserialize, Serialize};
 
-use crate::load::{self, Counts, Deed, LIMIT, Measured, Outcome, Receipt, Request, carry_out};
+use crate::load::{self, Activity, Counts, LIMIT, Measured, Outcome, Receipt, Request, carry_out};
 
-/// A command: its name in the store, and its deed.
+/// A command: its name in the store, and its activity.
 macro_rules! command {
     ($command:ident, $name:literal) => {
         #[derive(Serialize, Deserialize)]
@@ -31,7 +31,7 @@ macro_rules! command {
 
         impl $command {
             fn carry_out(self, done: Responder<String>) -> Result<(), BoxError> {
-                done.ok(carry_out(self.0, Deed::$command)?);
+                done.ok(carry_out(self.0, Activity::$command)?);
                 Ok(())
             }
         }

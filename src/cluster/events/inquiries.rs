@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use super::NodeIdentity;
 use crate::cluster::peer::DETECTION_TIME;
 
-/// How long a node is down here before others are asked.
+/// How long a node is down here before others are asked, and how long an answer is waited for.
 ///
-/// A node that has died is down at the others by then. Its last frame may arrive late, by up to the detection time:
-/// otherwise the others have found it silent before. From its arrival on, they wait for the detection time once more.
-/// The rest is for their ticks.
-const ASKED_AFTER: Duration = DETECTION_TIME.saturating_mul(2).saturating_add(Duration::from_millis(500));
+/// By then, a node that has died is down at the others, too. Its last frame is late by at most the detection time: if
+/// it were later, they would have found the node silent before. After that frame they wait for the detection time once
+/// more. The last 500 ms are for the delay of their ticks.
+const INQUIRY_DELAY: Duration = DETECTION_TIME.saturating_mul(2).saturating_add(Duration::from_millis(500));
 
 /// The inquiries that are to be made, and those that wait for an answer.
 ///
@@ -41,7 +41,7 @@ impl Inquiries {
     pub(super) fn lost<'n>(&mut self, now: Instant, lost: &NodeIdentity, up: impl Iterator<Item = &'n NodeIdentity>) {
         for asked in up {
             self.last += 1;
-            let (about, asked, at) = (lost.clone(), asked.clone(), now + ASKED_AFTER);
+            let (about, asked, at) = (lost.clone(), asked.clone(), now + INQUIRY_DELAY);
             self.open.insert((asked.incarnation(), self.last), Inquiry { about, asked, at, is_asked: false });
         }
     }
@@ -66,7 +66,7 @@ impl Inquiries {
             if inquiry.is_asked {
                 over.push(*key);
             } else {
-                (inquiry.is_asked, inquiry.at) = (true, now + ASKED_AFTER);
+                (inquiry.is_asked, inquiry.at) = (true, now + INQUIRY_DELAY);
                 due.push((key.1, inquiry.about.incarnation()));
             }
         }
@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn an_inquiry_is_made_once_and_one_answer_to_it_counts() {
         let (mut inquiries, now, [a, b]) = one();
-        assert_eq!(inquiries.due(now + ASKED_AFTER - Duration::from_nanos(1), 2), []);
+        assert_eq!(inquiries.due(now + INQUIRY_DELAY - Duration::from_nanos(1), 2), []);
         assert_eq!(inquiries.answered(2, 1), None, "it was not asked");
-        assert_eq!(inquiries.due(now + ASKED_AFTER, 3), [], "another node");
-        assert_eq!(inquiries.due(now + ASKED_AFTER, 2), [(1, 1)]);
-        assert_eq!(inquiries.due(now + ASKED_AFTER, 2), []);
+        assert_eq!(inquiries.due(now + INQUIRY_DELAY, 3), [], "another node");
+        assert_eq!(inquiries.due(now + INQUIRY_DELAY, 2), [(1, 1)]);
+        assert_eq!(inquiries.due(now + INQUIRY_DELAY, 2), []);
         assert_eq!((inquiries.answered(3, 1), inquiries.answered(2, 2)), (None, None), "another node or inquiry");
         assert_eq!(inquiries.answered(2, 1), Some((a, b)));
         assert_eq!((inquiries.answered(2, 1), inquiries.len()), (None, 0));
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn an_inquiry_without_an_answer_is_forgotten() {
         let (mut inquiries, now, _) = one();
-        assert_eq!(inquiries.due(now + ASKED_AFTER, 2).len(), 1);
-        assert_eq!((inquiries.due(now + 2 * ASKED_AFTER, 2), inquiries.len()), (vec![], 0));
+        assert_eq!(inquiries.due(now + INQUIRY_DELAY, 2).len(), 1);
+        assert_eq!((inquiries.due(now + 2 * INQUIRY_DELAY, 2), inquiries.len()), (vec![], 0));
     }
 
     /// Its next connection is another one, and it has not seen the node since.
@@ -126,7 +126,7 @@ mod tests {
         for at in [0, 1] {
             let (mut inquiries, now, nodes) = one();
             inquiries.forget(&nodes[at]);
-            assert_eq!((inquiries.due(now + ASKED_AFTER, 2), inquiries.len()), (vec![], 0));
+            assert_eq!((inquiries.due(now + INQUIRY_DELAY, 2), inquiries.len()), (vec![], 0));
         }
     }
 }

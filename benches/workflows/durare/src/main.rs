@@ -1,6 +1,6 @@
 //! The orders as workflows of durare: <https://docs.rs/durare>.
 //!
-//! A deed is a step, whose output durare commits before the workflow goes on. The pool of connections is that of
+//! An activity is a step, whose output durare commits before the workflow goes on. The pool of connections is that of
 //! `SqliteProvider::connect`, with `synchronous=FULL` if that is asked for. With the `NORMAL` of `connect`, a commit
 //! survives a kill of the program, but maybe no loss of power.
 //!
@@ -18,22 +18,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use durare::{DurableContext, DurableEngine, Error, SqliteProvider, WorkflowOptions};
-use load::{Counts, Deed, Measured, Outcome, Receipt, Request, carry_out};
+use load::{Activity, Counts, Measured, Outcome, Receipt, Request, carry_out};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 #[durare::step]
 async fn charge(ctx: &DurableContext, number: u64) -> durare::Result<String> {
-    carry_out(number, Deed::Charge).map_err(Error::app)
+    carry_out(number, Activity::Charge).map_err(Error::app)
 }
 
 #[durare::step]
 async fn reserve(ctx: &DurableContext, number: u64) -> durare::Result<String> {
-    carry_out(number, Deed::Reserve).map_err(Error::app)
+    carry_out(number, Activity::Reserve).map_err(Error::app)
 }
 
 #[durare::step]
 async fn ship(ctx: &DurableContext, number: u64) -> durare::Result<String> {
-    carry_out(number, Deed::Ship).map_err(Error::app)
+    carry_out(number, Activity::Ship).map_err(Error::app)
 }
 
 #[durare::workflow]

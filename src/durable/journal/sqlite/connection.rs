@@ -170,7 +170,9 @@ pub(super) fn open(path: &Path, tables: &str) -> Result<Connection, JournalError
     connection.busy_timeout(BUSY).map_err(&failed)?;
     if progress.pages != 0 {
         let file = path.display();
-        tell_log(|| tracing::warn!(%file, "another connection uses the WAL of a file of the store, so it stays"));
+        let text =
+            "another connection uses the WAL of a file, so it cannot be truncated: end that connection, or it grows";
+        tell_log(|| tracing::warn!(%file, "{text}"));
         cut_wal(&connection, path)?;
     }
     Ok(connection)
@@ -211,8 +213,8 @@ fn cut_wal(connection: &Connection, path: &Path) -> Result<(), JournalError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)
         .map_err(failed(connection, "locking a file"))?;
     // SQLite knows where the next transaction is written: the file may have one that was complete, but failed. A
-    // connection that has the write lock cannot ask for it. `NOOP` needs no lock. An older SQLite takes it for `PASSIVE`,
-    // which does not know the number while another checkpoint runs: then nothing is cut.
+    // connection that has the write lock cannot ask for it. `NOOP` needs no lock. An older SQLite takes it for
+    // `PASSIVE`, which does not know the number while another checkpoint runs: then nothing is cut.
     let other = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     other.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed(&other, "opening a file"))?;
     let Ok(frames) = u64::try_from(checkpoint(&other, "NOOP")?.pages) else { return Ok(()) };
