@@ -169,12 +169,17 @@ impl StoreCore {
             let mut life = self.tail.life();
             let is_in_memory = match &residence.place {
                 Place::Nobody | Place::Removed => return refuse(Refusal::Unknown),
+                Place::Ending if residence.has_ended_by(|| self.tail.released()) => return refuse(Refusal::Unknown),
                 Place::Resident(resident) => {
                     // One of an earlier life is about to leave. Its record is refused.
                     life = resident.life;
                     true
                 }
                 Place::Leaving | Place::LeavingToSleep => true,
+                // The command is open on disk. Its answer would come after the end.
+                Place::Ending => {
+                    return Look::Refused(StoreError::NotStored("its process is about to end".into()));
+                }
                 Place::Asleep | Place::Loading | Place::Unreadable => false,
             };
             if !is_in_memory {

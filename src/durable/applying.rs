@@ -124,7 +124,7 @@ impl StoreCore {
                 match &residence.place {
                     Place::Resident(resident) => resident.call(&core.road, Call::Leave),
                     // Its end is lost, and it is about to leave.
-                    Place::Nobody if is_lost => residence.place = Place::Leaving,
+                    Place::Ending if is_lost => residence.place = Place::Leaving,
                     _ => {}
                 }
             }

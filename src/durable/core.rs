@@ -465,8 +465,8 @@ impl StoreCore {
         }
         let told = self.notify_all(core, &mut notices, (&serials, &mut locked), (resident.life, position));
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
-            locked[own].place = Place::Nobody;
             // If the record is lost, the process has not ended.
+            locked[own].place = Place::Ending;
             locked[own].left_behind = Some((resident.life, position));
         }
         drop(locked);

@@ -97,12 +97,6 @@ impl StoreCore {
         self.residency.forget_if(serial, |residence| {
             let is_settled = |(life, position)| self.tail.is_settled(life, position);
             residence.burial.settle(is_settled);
-            let is_settled = |(life, position)| match residence.place {
-                // If the end of a process is lost, the process is still in memory, and is loaded again when it has
-                // left. So the residence stays until the end is on disk.
-                Place::Nobody => self.tail.is_on_disk(life, position),
-                _ => self.tail.is_settled(life, position),
-            };
             let is_asleep = || matches!(residence.place, Place::Asleep) && residence.is_empty();
             (residence.is_needless_nobody() || is_asleep() && residence.outside.is_empty())
                 && residence.burial.is_over()

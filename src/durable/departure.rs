@@ -128,8 +128,8 @@ impl StoreCore {
             let was_here = match &residence.place {
                 Place::Resident(one) => Arc::ptr_eq(one, resident),
                 Place::Leaving | Place::LeavingToSleep => true,
-                // Its end is lost. The residence may have been made anew since.
-                Place::Nobody | Place::Asleep => ended.is_none(),
+                // Its end is lost, or this run does not know that it is on disk.
+                Place::Ending => ended.is_none(),
                 _ => false,
             };
             if was_here {
@@ -157,9 +157,9 @@ impl StoreCore {
         if let Some(exit) = ended {
             self.open_commands.forget_all(serial);
             let reason = exit.exit(self.run);
-            // No exit that it was given is kept any more.
-            drop_contained(self.residency.enter(serial, |residence| residence.outside.forget_all()));
             self.tell_end(serial, exit);
+            let is_settled = |_, life| life < resident.life;
+            self.becomes_nobody(&core, (serial, resident.life), Vec::new(), is_settled);
             core.tell_related(resident.pid, &reason, &mut core.executor());
             let linked = std::mem::take(&mut *lock(&resident.last_outside));
             core.tell_linked_last(resident.pid, &reason, &linked);

@@ -272,7 +272,7 @@ impl Sorted {
 impl StoreCore {
     /// Whether a process is one of the store, and is not known to have ended.
     fn takes_requests(&self, pid: Pid) -> bool {
-        self.number_of(pid).is_some_and(|serial| !self.residency.is_nobody(serial))
+        self.number_of(pid).is_some_and(|serial| !self.has_ended(serial))
     }
 
     /// Whether a change of names is one of this process, and concerns itself.

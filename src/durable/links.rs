@@ -164,7 +164,7 @@ impl StoreCore {
         for to in linked {
             let mut notice = Notice::exit(to, of, exit.clone());
             let notified = self.residency.enter(to, |residence| match residence.place {
-                Place::Nobody | Place::Removed => None,
+                Place::Ending | Place::Nobody | Place::Removed => None,
                 // The end is read under the lock: a load must not begin before a record that came first.
                 _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });

@@ -179,7 +179,7 @@ impl StoreCore {
         self.remove(watchers.iter().map(|(id, _)| rows::answered(of, WATCHERS, *id)).collect());
         for mut notice in self.downs(&watchers, pid, &exit) {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
-                Place::Nobody | Place::Removed => None,
+                Place::Ending | Place::Nobody | Place::Removed => None,
                 // The end is read under the lock: a load must not begin before a record that came first.
                 _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });

@@ -202,7 +202,7 @@ impl Notice {
         let place = serials.binary_search(&self.to).ok().map(|place| &locked[place].place);
         match place {
             Some(Place::Resident(resident)) => resident.life != life || resident.awaits(self.key.1),
-            Some(Place::Nobody | Place::Removed) | None => false,
+            Some(Place::Ending | Place::Nobody | Place::Removed) | None => false,
             Some(_) => true,
         }
     }
@@ -238,7 +238,7 @@ impl Residence {
                 lock(&resident.events).remove(&notice.key);
                 Notified::Kept
             }
-            Place::Nobody | Place::Removed if notice.unless == Unless::Removed => Notified::Kept,
+            Place::Ending | Place::Nobody | Place::Removed if notice.unless == Unless::Removed => Notified::Kept,
             Place::Resident(resident) => {
                 // First, because the step may take it at once.
                 lock(&resident.events).insert(notice.key, notice.event.clone());
@@ -313,7 +313,7 @@ impl Residence {
                 Notified::Loads
             }
             Place::Unreadable => Notified::Kept,
-            Place::Nobody | Place::Removed => Notified::Nobody,
+            Place::Ending | Place::Nobody | Place::Removed => Notified::Nobody,
         }
     }
 }

@@ -171,7 +171,7 @@ impl Residence {
                 self.place = Place::Loading;
                 return true;
             }
-            Place::Loading | Place::Leaving | Place::Nobody | Place::Removed => {}
+            Place::Loading | Place::Leaving | Place::Ending | Place::Nobody | Place::Removed => {}
         }
         false
     }
@@ -202,9 +202,7 @@ impl StoreCore {
         let refused = |(exit, by)| Signal::Control(Control::Exit(exit, by));
         let Some(core) = self.open_core() else { return Err(refused((exit, by))) };
         let (needless, loads) = self.residency.enter(serial, |residence| {
-            // An end that is not on disk may be lost.
-            let is_lasting = |(_, end)| end <= self.tail.released();
-            if matches!(residence.place, Place::Nobody) && residence.left_behind.is_none_or(is_lasting) {
+            if matches!(residence.place, Place::Nobody) {
                 return (Some((exit, by)), false);
             }
             (residence.outside.ended(exit, by), residence.call_outside(&core))

@@ -255,7 +255,7 @@ impl StoreCore {
                     resident.call(&core.road, Call::Repair);
                     false
                 }
-                Place::Loading | Place::Leaving | Place::LeavingToSleep => false,
+                Place::Loading | Place::Leaving | Place::LeavingToSleep | Place::Ending => false,
             };
             residence.repairs.push(repair);
             if loads {
@@ -323,7 +323,7 @@ impl StoreCore {
                     resident.call(&core.road, Call::Repair);
                     return false;
                 }
-                Place::Nobody | Place::Removed => return false,
+                Place::Ending | Place::Nobody | Place::Removed => return false,
                 Place::LeavingToSleep => residence.place = Place::Leaving,
                 Place::Asleep | Place::Unreadable | Place::Loading | Place::Leaving => {}
             }

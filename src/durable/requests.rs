@@ -69,7 +69,7 @@ impl StoreCore {
         let change = rows::request(serial, number, 0, request).map_err(|_| Missing::Never)?;
         let record = EncodedRecord::new(&Record { changes: vec![change] }).map_err(|_| Missing::Never)?;
         let notified = self.residency.enter(serial, |residence| {
-            if matches!(residence.place, Place::Nobody) {
+            if matches!(residence.place, Place::Ending | Place::Nobody) {
                 return Err(Missing::Ended);
             }
             let position = self.tail.append(life, &record, waiter).map_err(|_| Missing::NotNow)?;
@@ -106,7 +106,7 @@ impl StoreCore {
                 residence.requests.push((number, life, request.clone()));
                 Notified::Kept
             }
-            Place::Nobody | Place::Removed => Notified::Nobody,
+            Place::Ending | Place::Nobody | Place::Removed => Notified::Nobody,
         }
     }
 
@@ -223,7 +223,7 @@ impl StoreCore {
                 return false;
             }
             let Ok(position) = self.tail.append(life, &record, Some(Box::new(told))) else { return false };
-            residence.place = Place::Nobody;
+            residence.place = Place::Ending;
             residence.left_behind = Some((life, position));
             true
         });
@@ -239,7 +239,7 @@ impl StoreCore {
         if fate != Fate::Released {
             // It was not ended, and the request may be on disk.
             let loads = self.residency.enter(serial, |residence| {
-                let was_ended = matches!(residence.place, Place::Nobody | Place::Leaving);
+                let was_ended = matches!(residence.place, Place::Ending | Place::Leaving);
                 if was_ended {
                     residence.place = Place::Loading;
                 }

@@ -74,9 +74,12 @@ pub(super) enum Place {
     Leaving,
     /// As `Leaving`. It stays out of memory unless something has come for it by then: see `sleep`.
     LeavingToSleep,
+    /// It has ended, and that is not known to be on disk. If it is lost, the process lives. So mail waits, as in
+    /// `Leaving`, and nobody outside is told.
+    Ending,
     /// It stays on disk: it cannot be read, or its kind is unknown. Its mail is stored.
     Unreadable,
-    /// There is no such process, or it has ended.
+    /// There is no such process, or it has ended, and that is on disk.
     Nobody,
     /// It was the residence of nobody, or of a process that sleeps, and is in the map no more.
     Removed,
@@ -475,20 +478,10 @@ impl Residency {
         })
     }
 
-    /// Whether it is known that there is no such process, or that it has ended.
-    pub(super) fn is_nobody(&self, serial: u64) -> bool {
-        let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
-        residence.is_some_and(|residence| matches!(lock(&residence).place, Place::Nobody))
-    }
-
-    /// Whether that is known, and on disk.
+    /// Whether it is known that there is no such process, or that it has ended, and that is on disk.
     pub(super) fn has_ended_by(&self, serial: u64, released: impl FnOnce() -> Position) -> bool {
         let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
-        residence.is_some_and(|residence| {
-            let residence = lock(&residence);
-            let end = residence.left_behind.map(|(_, position)| position);
-            matches!(residence.place, Place::Nobody) && end.is_none_or(|end| end <= released())
-        })
+        residence.is_some_and(|residence| lock(&residence).has_ended_by(released))
     }
 
     /// The process in memory, if it is there.
@@ -502,6 +495,15 @@ impl Residency {
 }
 
 impl Residence {
+    /// Whether there is no such process, or it has ended, and that is on disk.
+    pub(super) fn has_ended_by(&self, released: impl FnOnce() -> Position) -> bool {
+        match self.place {
+            Place::Nobody => true,
+            Place::Ending => self.left_behind.is_none_or(|(_, end)| end <= released()),
+            _ => false,
+        }
+    }
+
     /// Whether nothing is lost with it if it is that of nobody.
     pub(super) fn is_needless_nobody(&self) -> bool {
         matches!(self.place, Place::Nobody) && self.waiting.is_empty() && self.outside.is_empty()
@@ -546,7 +548,7 @@ impl Residence {
                 self.waiting.push(mail);
                 Given::Loads
             }
-            Place::Loading | Place::Leaving | Place::LeavingToSleep => {
+            Place::Loading | Place::Leaving | Place::LeavingToSleep | Place::Ending => {
                 self.waiting.push(mail);
                 Given::Kept
             }

@@ -100,7 +100,7 @@ impl NonLocal for StoreCore {
     }
 
     fn is_alive(&self, pid: Pid) -> bool {
-        self.number_of(pid).is_some_and(|serial| !self.residency.is_nobody(serial))
+        self.number_of(pid).is_some_and(|serial| !self.has_ended(serial))
     }
 
     fn body_lost(&self, pid: Pid) {
@@ -113,9 +113,7 @@ impl NonLocal for StoreCore {
     }
 
     fn watch(&self, pid: Pid) -> bool {
-        // An end that is not on disk may be lost. When it is on disk, it is told.
-        let is_over = |serial| self.residency.has_ended_by(serial, || self.tail.released());
-        let lives = self.number_of(pid).is_some_and(|serial| !is_over(serial));
+        let lives = self.is_alive(pid);
         let sleeps = self.number_of(pid).filter(|serial| lives && !self.residency.is_in_memory(*serial));
         if let (Some(serial), Some(core)) = (sleeps, self.core()) {
             // It may have ended in an earlier run. This thread has locks, so another one looks.

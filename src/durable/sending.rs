@@ -168,7 +168,9 @@ impl StoreCore {
         let Outgoing { from, to, serial, kind, message, life, stored, mut trace } = outgoing;
         self.residency.enter(serial, |residence| {
             match &residence.place {
-                Place::Nobody => return Err((message, NoSuchProcessError::Pid(to).into())),
+                _ if residence.has_ended_by(|| self.tail.released()) => {
+                    return Err((message, NoSuchProcessError::Pid(to).into()));
+                }
                 Place::Resident(resident) if resident.message != kind.id => {
                     let takes = (resident.message_name)();
                     return Err((message, SendError::WrongType { pid: to, takes, sent: kind.name }));

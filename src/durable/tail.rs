@@ -315,11 +315,6 @@ impl Tail {
         lock(&self.state).fate(life, position) == Some(Fate::Lost)
     }
 
-    /// Whether this record of this life is known to be on disk.
-    pub(crate) fn is_on_disk(&self, life: Life, position: Position) -> bool {
-        lock(&self.state).fate(life, position) == Some(Fate::Released)
-    }
-
     /// Whether this record of this life, and all before it, are on disk.
     pub(crate) fn is_released(&self, life: Life, position: Position) -> bool {
         let state = lock(&self.state);

@@ -1,12 +1,14 @@
 //! Beginnings, ends and messages of durable processes that meet an error of the disk, a limit or a wrong type.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, StoreError};
-use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use procession::durable::{Durable, Receipt, Store, StoreError};
+use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
@@ -110,6 +112,68 @@ fn an_end_that_is_lost_is_told_to_nobody() {
     runtime.send(worker.address(), WorkerMessage::Over).unwrap();
     assert_eq!(result.wait(LIMIT).unwrap(), 3);
     end((store, runtime));
+}
+
+/// Has a process end while nothing reaches the disk, and does all to it that a program outside can do. Then `fate`
+/// decides about its end. Returns the answer to a question.
+fn end_while_others_call(
+    (store, runtime): &(Store, Runtime),
+    gate: &Gate,
+    fate: impl FnOnce(),
+) -> (Address<WorkerMessage>, Result<u64, CommandError>, Receipt) {
+    let worker = store.begin("a", Worker::default()).unwrap();
+    worker.wait(LIMIT).unwrap();
+    let to = worker.address();
+    assert_eq!(look(runtime, to).0, 0);
+    gate.close();
+    runtime.send(to, WorkerMessage::Over).unwrap();
+    stepped(runtime);
+    let receipt = store.send(to, WorkerMessage::Set(3)).unwrap();
+    runtime.send(to, WorkerMessage::Set(4)).unwrap();
+    let mut answer = runtime.ask(to, WorkerMessage::Look, LIMIT);
+    let down = runtime.watch(to.pid());
+    assert!(runtime.is_alive(to.pid()), "it may live");
+    assert!(!runtime.terminate(to.pid()).unwrap(), "it is being ended");
+    stepped(runtime);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut answer).poll(&mut context).is_pending(), "its asker is not told of the end");
+    assert!(down.down().is_none(), "its watcher is not told of the end");
+    assert_eq!(runtime.stats().messages.dead(), 0, "no message is dead");
+    fate();
+    gate.open();
+    (to, answer.wait().map(|(value, ..)| value), receipt)
+}
+
+#[test]
+fn nobody_outside_is_told_of_an_end_that_is_lost() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let all = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
+    let (to, answer, receipt) = end_while_others_call(&all, &gate, || disk.crash());
+    assert_eq!(answer.unwrap(), 0, "it lives, and messages that came after its end are lost");
+    assert!(matches!(receipt.wait(LIMIT), Err(StoreError::Lost)));
+    assert!(all.1.is_alive(to.pid()));
+    end(all);
+}
+
+#[test]
+fn those_outside_are_told_of_an_end_when_it_is_on_disk() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let all = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
+    let (to, answer, receipt) = end_while_others_call(&all, &gate, || ());
+    assert!(matches!(answer, Err(CommandError::Ended(_))));
+    receipt.wait(LIMIT).unwrap();
+    let (store, runtime) = &all;
+    until("it has ended", || !runtime.is_alive(to.pid()));
+    // The question, and the two messages, which are dead letters on disk.
+    until("they are dead letters", || runtime.stats().messages.dead() == 3);
+    until("they are on disk", || store.dead_letters(None, 10).is_ok_and(|dead| dead.len() == 2));
+    end(all);
 }
 
 #[test]

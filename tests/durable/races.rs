@@ -33,12 +33,14 @@ fn a_refused_answer_does_not_bring_an_ended_process_back() {
     stepped(&runtime);
     gate.close();
     store.send(guest, GuestMessage::Over).unwrap();
-    until("it has ended", || store.send(guest, GuestMessage::Ring(0)).is_err());
+    // Its end waits for the disk.
+    stepped(&runtime);
     let key = KEYS.lock().unwrap()[0];
     assert!(store.answer::<Decide>(key, Ok(5)).is_err(), "it has ended");
-    let sent = store.send(guest, GuestMessage::Ring(0));
+    let sent = store.send(guest, GuestMessage::Ring(0)).unwrap();
     gate.open();
-    assert!(sent.is_err(), "{sent:?}");
+    sent.wait(LIMIT).unwrap();
+    until("no step takes it", || store.mail_counts().is_ok_and(|counts| counts.dead_letters == 1));
     end((store, runtime));
 }
 
@@ -395,7 +397,8 @@ fn an_ordinary_process_learns_of_an_end_when_it_is_on_disk() {
         stepped(&runtime);
         gate.close();
         store.send(guest.address(), GuestMessage::Over).unwrap();
-        until("it has ended", || store.send(guest.address(), GuestMessage::Ring(0)).is_err());
+        // Its end waits for the disk.
+        stepped(&runtime);
         let (notes, asked) = (Arc::new(Mutex::new(Vec::new())), Latch::new());
         let watcher = runtime.spawn(Watcher(guest.pid(), notes.clone(), asked.clone())).unwrap();
         runtime.send(watcher.address(), ()).unwrap();

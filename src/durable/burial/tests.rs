@@ -67,7 +67,7 @@ fn has_residence(core: &StoreCore, serial: u64) -> bool {
 }
 
 #[test]
-fn an_end_is_told_though_its_residence_was_made_anew() {
+fn a_process_that_takes_its_end_for_lost_is_looked_at() {
     let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
     let guest = store.begin("a", Guest).unwrap();
     runtime.wait_idle().unwrap();
@@ -79,8 +79,8 @@ fn an_end_is_told_though_its_residence_was_made_anew() {
     runtime.wait_idle().unwrap();
     core.apply().unwrap();
     assert!(!has_residence(core, serial));
-    // The thread that stepped the process comes late, and takes its end for lost. A load looks for the process, and
-    // then its new residence is removed.
+    // The thread that stepped the process does not know that its end is on disk. So a load looks for the process.
+    core.residency.enter(serial, |residence| residence.place = Place::Ending);
     core.gone(&resident, None);
     until("it is looked at", || !has_residence(core, serial));
     end((store, runtime));
@@ -91,19 +91,19 @@ fn a_process_whose_end_may_be_lost_keeps_its_residence() {
     let (store, runtime) = open(&MemoryDisk::new(), Hook::default());
     let core = &store.inner.core;
     let (life, last) = core.tail.end();
-    let leaves_behind = |position| {
+    let leaves_behind = |place, position| {
         core.residency.enter(NOBODY, |residence| {
-            residence.place = Place::Nobody;
+            residence.place = place;
             residence.left_behind = Some((life, position));
         });
         core.settle_burial(NOBODY);
         has_residence(core, NOBODY)
     };
     core.tail.rewind();
-    assert!(leaves_behind(last.next()), "nobody knows whether its end is on disk");
+    assert!(leaves_behind(Place::Ending, last.next()), "nobody knows whether its end is on disk");
     core.tail.reopened(last);
-    assert!(leaves_behind(last.next()), "it is still in memory, and is loaded when it has left");
-    assert!(!leaves_behind(last));
+    assert!(leaves_behind(Place::Ending, last.next()), "it is still in memory, and is loaded when it has left");
+    assert!(!leaves_behind(Place::Nobody, last));
     end((store, runtime));
 }
 
