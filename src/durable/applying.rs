@@ -94,8 +94,6 @@ impl StoreCore {
         of_world: impl FnOnce(Box<dyn Log>) -> Box<dyn Log>,
     ) -> (Box<dyn Log>, Result<(), JournalError>) {
         let Opened { recovered, log, mut tables } = opened;
-        // They may be as large as the log, and the application reads them again.
-        drop(recovered.unapplied);
         self.commits.rewound(recovered.last.0);
         let read = tables.apply(recovered.last).and_then(|applied| {
             self.note_applied(applied);

@@ -39,8 +39,6 @@ pub(super) struct ClosedStore {
 impl ClosedStore {
     pub(super) fn open(journal: &mut dyn Journal, now: u64) -> Result<ClosedStore, StoreError> {
         let Opened { recovered, log, mut tables } = journal.open()?;
-        // They may be as large as the log, and the application reads them again.
-        drop(recovered.unapplied);
         tables.apply(recovered.last)?;
         let runs = tables.reader()?.name(rows::FACTS, rows::RUNS)?;
         let runs: Option<Runs> = runs.and_then(|row| postcard::from_bytes(&row.body).ok());

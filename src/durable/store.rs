@@ -201,8 +201,6 @@ impl StoreBuilder {
         #[cfg(all(unix, feature = "sqlite"))]
         let folder = journal.folder().map(std::path::Path::to_owned);
         let Opened { recovered, mut log, mut tables } = opened;
-        // They may be as large as the log, and the application reads them again.
-        drop(recovered.unapplied);
         // From now on the tables have everything.
         let applied = tables.apply(recovered.last)?;
         let mut reader = tables.reader()?;

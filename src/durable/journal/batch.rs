@@ -81,30 +81,35 @@ impl Batch {
     }
 }
 
-/// Reads the records of a stored batch.
+/// Calls `found` with the position and the bytes of each record of a stored batch, in order.
 ///
 /// # Errors
 ///
-/// The first record that cannot be read.
+/// The first record that is damaged, and the first error of `found`.
 pub(crate) fn read_batch(
     first: Position,
     count: u64,
     crc: u32,
     body: &[u8],
-) -> Result<Vec<(Position, Record)>, Damage> {
+    mut found: impl FnMut(Position, &[u8]) -> Result<(), Damage>,
+) -> Result<(), Damage> {
     if head_crc(first, count) != crc {
         return Err(Damage::Record(first));
     }
     let mut rest = body;
-    let mut records = Vec::new();
     for position in (first.0..).map(Position).take(usize::try_from(count).unwrap_or(usize::MAX)) {
-        let record = take_record(position, &mut rest).ok_or(Damage::Record(position))?;
-        records.push((position, record));
+        let bytes = take_record(position, &mut rest).ok_or(Damage::Record(position))?;
+        found(position, bytes)?;
     }
-    if rest.is_empty() { Ok(records) } else { Err(Damage::Record(Position(first.0 + count))) }
+    if rest.is_empty() { Ok(()) } else { Err(Damage::Record(Position(first.0 + count))) }
 }
 
-fn take_record(position: Position, rest: &mut &[u8]) -> Option<Record> {
+/// Decodes the record at this position of a stored batch.
+pub(crate) fn decode(position: Position, bytes: &[u8]) -> Result<Record, Damage> {
+    postcard::from_bytes(bytes).map_err(|_| Damage::Record(position))
+}
+
+fn take_record<'a>(position: Position, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = rest.split_first_chunk::<4>()?;
     let (crc, behind) = behind.split_first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length);
@@ -113,7 +118,7 @@ fn take_record(position: Position, rest: &mut &[u8]) -> Option<Record> {
         return None;
     }
     *rest = behind;
-    postcard::from_bytes(bytes).ok()
+    Some(bytes)
 }
 
 fn record_crc(position: Position, length: u32, bytes: u32) -> u32 {

@@ -6,7 +6,6 @@ use super::batch::Batch;
 use super::disk::MemoryDisk;
 use super::error::{Damage, JournalError, Position};
 use super::record::{EntryRow, NameRow, ProcessRow, Status};
-use super::rows::Rows;
 
 /// A place for the records of a store.
 ///
@@ -56,10 +55,8 @@ pub struct Opened {
 pub struct Recovered {
     /// The position of the last record.
     pub last: Position,
-    /// The position up to which the tables have all changes.
+    /// The position up to which the tables have all changes. A reader does not see later ones until they are applied.
     pub applied: Position,
-    /// The changes after `applied`. A reader does not see them until they are applied.
-    pub unapplied: Rows,
 }
 
 /// The number of entries that are read at once to count them.

@@ -1,6 +1,6 @@
 //! The journal in memory, for tests and simulations.
 
-use super::batch::{Batch, read_batch};
+use super::batch::{Batch, decode, read_batch};
 use super::contract::{Journal, Log, Opened, Reader, Recovered, Salvaged, StoredProcess, Tables};
 use super::disk::{Disk, Frame, MemoryDisk, StoredRow};
 use super::entry_counts::{EntryCounts, MESSAGES};
@@ -76,13 +76,13 @@ impl Journal for MemoryJournal {
         // The hold that this replaces is dropped, which locks the disk.
         self.hold = Some(hold.clone());
         let mut disk = self.disk.lock();
-        let unapplied = read_log(&mut disk)?;
+        read_log(&mut disk)?;
         disk.rewrite()?;
         let (last, applied) = (last(&disk), disk.applied);
         drop(disk);
         let part = Part { hold, opening, is_broken: false };
         Ok(Opened {
-            recovered: Recovered { last, applied, unapplied },
+            recovered: Recovered { last, applied },
             log: Box::new(MemoryLog(part.clone())),
             tables: Box::new(MemoryTables(part)),
         })
@@ -99,22 +99,18 @@ fn last(disk: &Disk) -> Position {
 }
 
 /// Reads the log. Removes the last batch if its write was torn.
-fn read_log(disk: &mut Disk) -> Result<Rows, JournalError> {
-    let mut rows = Rows::default();
+fn read_log(disk: &mut Disk) -> Result<(), JournalError> {
     let mut next = None;
     for number in 0..disk.log.len() {
         match read_frame(disk, number, next) {
-            Ok(records) => {
-                next = records.last().map(|(position, _)| position.next());
-                records.into_iter().filter(|(at, _)| *at > disk.applied).for_each(|(at, record)| rows.add(at, record));
-            }
+            Ok(records) => next = records.last().map(|(position, _)| position.next()),
             Err(Damage::Record(_)) if number + 1 == disk.log.len() => {
                 disk.log.pop();
             }
             Err(damage) => return Err(JournalError::Damaged(damage)),
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Reads one batch, which must begin with the next record.
@@ -124,7 +120,13 @@ fn read_frame(disk: &Disk, number: usize, next: Option<Position>) -> Result<Vec<
     if frame.first != expected {
         return Err(Damage::Missing(expected));
     }
-    read_batch(frame.first, frame.count, frame.crc, &frame.body)
+    let mut records = Vec::new();
+    let add = |position, bytes: &[u8]| {
+        records.push((position, decode(position, bytes)?));
+        Ok(())
+    };
+    read_batch(frame.first, frame.count, frame.crc, &frame.body, add)?;
+    Ok(records)
 }
 
 /// A part of an opened journal.
@@ -196,7 +198,7 @@ impl Tables for MemoryTables {
                 wanted.for_each(|(position, record)| rows.add(position, record));
             }
             for (key, position, change) in rows.iter() {
-                disk.write_row(key, position, change)?;
+                disk.write_row(key, position, &change)?;
             }
             let counts = count(disk, rows.counts());
             disk.mark(through, counts)?;

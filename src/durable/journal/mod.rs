@@ -30,6 +30,5 @@ pub use self::memory::MemoryJournal;
 pub use self::record::{
     Change, EncodedRecord, EntryRow, LARGEST_RECORD, NameRow, ProcessRow, Record, RecordError, RowKey, Status,
 };
-pub use self::rows::Rows;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqliteJournal;

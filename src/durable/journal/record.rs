@@ -101,6 +101,19 @@ pub enum RowKey {
     },
 }
 
+impl RowKey {
+    /// The change that removes the row.
+    pub(super) fn removal(&self) -> Change {
+        match self {
+            RowKey::Of { serial, entry: None } => Change::Process { serial: *serial, row: None },
+            RowKey::Of { serial, entry: Some((class, number)) } => {
+                Change::Entry { serial: *serial, class: *class, number: *number, row: None }
+            }
+            RowKey::Name { class, name } => Change::Name { class: *class, name: name.clone(), row: None },
+        }
+    }
+}
+
 /// The row of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRow {

@@ -1,5 +1,6 @@
 //! Rows that are to be applied: the newest change of each, with the position of its record.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -8,50 +9,41 @@ use super::error::{Damage, Position};
 use super::record::{Change, Record, RowKey};
 
 /// The newest change of each row in a range of records.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    changes: BTreeMap<RowKey, (Position, Change)>,
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// A removed row has no change. There are many of them: each message that was taken is one.
+    changes: BTreeMap<RowKey, (Position, Option<Box<Change>>)>,
     counts: EntryCounts,
 }
 
 impl Rows {
     /// Adds the changes of a record. A change replaces an older one of the same row.
-    pub fn add(&mut self, position: Position, record: Record) {
+    pub(super) fn add(&mut self, position: Position, record: Record) {
         self.counts.count(&record);
         for change in record.changes {
-            match self.changes.entry(change.key()) {
+            let (key, removes) = (change.key(), change.removes());
+            let change = (position, (!removes).then(|| Box::new(change)));
+            match self.changes.entry(key) {
                 Entry::Occupied(there) if there.get().0 > position => {}
-                Entry::Occupied(mut there) => *there.get_mut() = (position, change),
+                Entry::Occupied(mut there) => *there.get_mut() = change,
                 Entry::Vacant(place) => {
-                    place.insert((position, change));
+                    place.insert(change);
                 }
             }
         }
     }
 
-    /// The change of a row, with the position of its record.
-    pub fn get(&self, key: &RowKey) -> Option<(Position, &Change)> {
-        self.changes.get(key).map(|(position, change)| (*position, change))
-    }
-
     /// All changes in the order of their keys, each with the position of its record.
-    pub fn iter(&self) -> impl Iterator<Item = (&RowKey, Position, &Change)> {
-        self.changes.iter().map(|(key, (position, change))| (key, *position, change))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RowKey, Position, Cow<'_, Change>)> {
+        self.changes.iter().map(|(key, (position, change))| {
+            let change = change.as_ref().map_or_else(|| Cow::Owned(key.removal()), |change| Cow::Borrowed(&**change));
+            (key, *position, change)
+        })
     }
 
     /// The entries that these records write and remove.
     pub(super) fn counts(&self) -> &EntryCounts {
         &self.counts
-    }
-
-    /// The number of changed rows.
-    pub fn len(&self) -> usize {
-        self.changes.len()
-    }
-
-    /// Whether no row is changed.
-    pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
     }
 }
 

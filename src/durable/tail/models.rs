@@ -23,8 +23,9 @@ fn record(by: u64) -> EncodedRecord {
 /// Whether the record of a thread is on disk.
 fn is_stored(disk: &MemoryDisk, by: u64) -> bool {
     disk.crash();
-    let opened = MemoryJournal::new(disk).open().unwrap();
-    opened.recovered.unapplied.get(&RowKey::Name { class: 1, name: by.to_string() }).is_some()
+    let mut opened = MemoryJournal::new(disk).open().unwrap();
+    opened.tables.apply(opened.recovered.last).unwrap();
+    opened.tables.reader().unwrap().name(1, &by.to_string()).unwrap().is_some()
 }
 
 /// The fates that waiters were told.

@@ -253,10 +253,10 @@ fn writer(tail: &Arc<Tail>, disk: &MemoryDisk, pauses: &Arc<Mutex<u64>>) -> Join
     })
 }
 
-/// The records that are on disk.
-fn stored(disk: &MemoryDisk) -> usize {
+/// The number of the records that are on disk.
+fn stored(disk: &MemoryDisk) -> u64 {
     disk.crash();
-    MemoryJournal::new(disk).open().unwrap().recovered.unapplied.len()
+    MemoryJournal::new(disk).open().unwrap().recovered.last.0
 }
 
 #[test]

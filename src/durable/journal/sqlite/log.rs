@@ -7,7 +7,6 @@ use super::connection::{Guarded, failed};
 use crate::durable::journal::batch::{Batch, read_batch};
 use crate::durable::journal::contract::Log;
 use crate::durable::journal::error::{Damage, JournalError, Position};
-use crate::durable::journal::record::Record;
 
 pub(super) const TABLES: &str = "CREATE TABLE log(position INTEGER PRIMARY KEY, count INTEGER NOT NULL, \
      crc INTEGER NOT NULL, body BLOB NOT NULL);";
@@ -83,15 +82,15 @@ impl Log for SqliteLog {
     }
 }
 
-/// Reads the records after one position, up to another one. Returns the position of the last record of the log, if it
-/// is after the first position.
+/// Reads the records after one position, up to another one, as they are stored. Returns the position of the last record
+/// of the log, if it is after the first position.
 ///
 /// Records must follow each other.
 pub(super) fn read_log(
     connection: &Connection,
     after: Position,
     through: Position,
-    mut found: impl FnMut(Position, Record),
+    mut found: impl FnMut(Position, &[u8]) -> Result<(), Damage>,
 ) -> Result<Option<Position>, JournalError> {
     let failed = failed(connection, "reading the log");
     // It begins with the batch that may have the first wanted record. No count decides, because it may be damaged.
@@ -112,10 +111,12 @@ pub(super) fn read_log(
         if next.is_some_and(|next| first != next) || first > after.next() && next.is_none() {
             return Err(JournalError::Damaged(Damage::Missing(expected)));
         }
-        let records = read_batch(first, count, crc, body).map_err(JournalError::Damaged)?;
-        next = records.last().map(|(last, _)| last.next()).or(next);
-        let wanted = records.into_iter().filter(|(position, _)| *position > after && *position <= through);
-        wanted.for_each(|(position, record)| found(position, record));
+        let wanted = |position: Position, bytes: &[u8]| match position > after && position <= through {
+            true => found(position, bytes),
+            false => Ok(()),
+        };
+        read_batch(first, count, crc, body, wanted).map_err(JournalError::Damaged)?;
+        next = Some(Position(first.0 + count));
     }
     Ok(next.map(|next| Position(next.0 - 1)).filter(|last| *last > after))
 }

@@ -1,5 +1,6 @@
 //! The tables of a store: they are brought up to the log.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use rusqlite::{Connection, Row, params};
@@ -11,6 +12,7 @@ use super::log::read_log;
 use super::reader::{
     ENTRY, NAME, PROCESS, Read, SqliteReader, count_at_once, entry_of, name_of, process_of, read_name,
 };
+use crate::durable::journal::batch::decode;
 use crate::durable::journal::contract::{CopyTables, Reader, Tables};
 use crate::durable::journal::entry_counts::{COUNTS, EntryCounts, MESSAGES};
 use crate::durable::journal::error::{Damage, JournalError, Position};
@@ -59,7 +61,7 @@ impl SqliteTables {
     /// Changes the rows of some processes. The last slice of an application moves the mark, too.
     pub(super) fn apply_slice(
         &mut self,
-        slice: &[(Position, &Change)],
+        slice: &[(Position, Cow<'_, Change>)],
         bytes: u64,
         mark: Option<(Position, &EntryCounts)>,
     ) -> Result<(), JournalError> {
@@ -71,7 +73,8 @@ impl SqliteTables {
             let failed = failed(connection, "an application");
             let mut writer = Writer::new(connection).map_err(&failed)?;
             for (position, change) in slice {
-                let crc = row_crc(*position, change).map_err(JournalError::Damaged)?;
+                let crc =
+                    if change.removes() { 0 } else { row_crc(*position, change).map_err(JournalError::Damaged)? };
                 writer.write(*position, crc, change).map_err(&failed)?;
             }
             if let Some((mark, counts)) = mark {
@@ -99,8 +102,11 @@ impl Tables for SqliteTables {
         }
         let mut rows = Rows::default();
         let log = &self.log;
-        let last =
-            self.file.call(|_| read_log(log, applied, through, |position, record| rows.add(position, record)))?;
+        let add = |position, bytes: &[u8]| {
+            rows.add(position, decode(position, bytes)?);
+            Ok(())
+        };
+        let last = self.file.call(|_| read_log(log, applied, through, add))?;
         let Some(last) = last else { return Ok(applied) };
         let through = through.min(last);
         let (mut slice, mut bytes, mut owner) = (Vec::new(), 0, None);
@@ -113,7 +119,7 @@ impl Tables for SqliteTables {
                 (slice, bytes) = (Vec::new(), 0);
             }
             owner = of;
-            bytes += content(change);
+            bytes += content(&change);
             slice.push((position, change));
         }
         self.apply_slice(&slice, bytes + PAGES * slice.len() as u64, Some((through, rows.counts())))?;
@@ -142,7 +148,8 @@ impl Tables for SqliteTables {
             for file in [tables, log] {
                 collect(check_file(file), &mut found)?;
             }
-            collect(read_log(log, applied, Position(u64::MAX), |_, _| ()).map(|_| Vec::new()), &mut found)?;
+            let decoded = |position, bytes: &[u8]| decode(position, bytes).map(drop);
+            collect(read_log(log, applied, Position(u64::MAX), decoded).map(|_| Vec::new()), &mut found)?;
             collect(read_mark(tables).map(|_| Vec::new()), &mut found)?;
             let processes = format!("SELECT {PROCESS} FROM processes");
             collect(check_rows(tables, &processes, process_of), &mut found)?;

@@ -102,7 +102,7 @@ fn an_old_application_moves_nothing_back() {
     let entry = |due| EntryRow { due: Some(due), body: Vec::new() };
     let name = |serial| NameRow { serial, body: Vec::new() };
     let write = |tables: &mut SqliteTables, position: u64, changes: &[Change]| {
-        let slice: Vec<_> = changes.iter().map(|change| (Position(position), change)).collect();
+        let slice: Vec<_> = changes.iter().map(|change| (Position(position), Cow::Borrowed(change))).collect();
         tables.apply_slice(&slice, 0, Some((Position(position), &EntryCounts::default()))).unwrap();
         held.set_applied(Position(position));
     };
