@@ -239,7 +239,12 @@ impl<P: Durable> DurableMachine<P> {
         }
         match self.stage {
             Stage::Open => (!(self.is_on_disk() && self.gets_room())).then(Stepped::without_a_step),
-            Stage::Pausing | Stage::Parked => Some(Stepped::without_a_step()),
+            Stage::Pausing => Some(Stepped::without_a_step()),
+            Stage::Parked => {
+                let subscriptions: Vec<_> = self.ties.subscriptions().collect();
+                self.end_subscriptions(&subscriptions);
+                Some(Stepped::without_a_step())
+            }
             Stage::Ended | Stage::Leaving | Stage::Gone if self.may_go() => Some(self.leave()),
             Stage::Ended | Stage::Leaving | Stage::Gone => Some(Stepped::without_a_step()),
         }

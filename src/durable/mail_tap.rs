@@ -35,7 +35,8 @@ impl<M> EventTap<M> for MailTap {
             Control::Cancel(request) => lock(&self.resident.taken).cancels.push(request.clone()),
             Control::Down(down) => lock(&self.resident.taken).downs.push(down.clone()),
             Control::Exit(exit, _) => lock(&self.resident.taken).exits.push(exit.clone()),
-            _ => {}
+            Control::Group(event) => lock(&self.resident.taken).groups.push(event.clone()),
+            Control::Recovered(_) => {}
         }
     }
 

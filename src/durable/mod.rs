@@ -89,6 +89,7 @@ mod store;
 mod store_calls;
 mod store_settings;
 mod storing;
+mod subscriptions;
 mod tail;
 mod ties;
 mod trail;

@@ -28,7 +28,7 @@ use super::ties::Ties;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, lock};
-use crate::process::{Down, Monitor, Relate, Subscription};
+use crate::process::{Down, Monitor, Relate};
 use crate::runtime::Core;
 use crate::sched::body::Ready;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
@@ -214,14 +214,6 @@ impl StoreCore {
             found.events.extend(exit.map(|exit| (key, StoredEvent::Down { exit })));
         }
         Ok(())
-    }
-
-    /// Begins the subscriptions of a process that was loaded anew. It first gets the members.
-    pub(super) fn subscribe_again(&self, core: &Arc<Core>, ties: &Ties, body: &mut Ready) {
-        for (id, group) in &ties.subscriptions {
-            let subscription = Subscription::new(*id, group.as_str().into());
-            let _ = core.relate(Relate::Subscribe(subscription), body, &mut core.executor());
-        }
     }
 
     /// Begins the monitors of ordinary processes anew, of a process that was loaded.

@@ -8,10 +8,6 @@
 //! start enters those that are stored. A step takes a name there before its record is appended, because a name has one
 //! holder. If the record is refused, the name is given back. When the journal has been opened anew, the tables are
 //! compared with the disk. A change of a group is told to its subscribers, so it is held as all that leaves the store.
-//!
-//! A subscription is an entry of its process, too, in the record of the step that yields it. Each load subscribes
-//! again, and the process first gets the members. Each start of the store loads the process, which stays in memory as
-//! long as it subscribes. So each change is told to it.
 
 use std::collections::BTreeMap;
 use std::mem::take;

@@ -21,7 +21,7 @@ impl<P: Durable> DurableMachine<P> {
         taken: Taken,
         mut trace: Option<(Context, TracedEvent)>,
     ) -> Option<(FailedEvent, String)> {
-        let Taken { mail, answers, cancels, downs, exits, .. } = taken;
+        let Taken { mail, answers, cancels, downs, exits, groups, .. } = taken;
         let mut unreadable = None;
         for number in mail {
             let kept = |kept: &Kept| (kept.stored.clone(), kept.trace.clone());
@@ -73,6 +73,11 @@ impl<P: Durable> DurableMachine<P> {
         }
         for down in downs {
             self.typed.waiting().signal(Signal::Control(Control::Down(down)));
+        }
+        if !groups.is_empty() {
+            // In front of the later changes of these groups.
+            let signals = self.typed.waiting().signals.get_or_insert_default();
+            signals.give_back(groups.into_iter().map(Control::Group).collect());
         }
         unreadable
     }

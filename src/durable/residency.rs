@@ -21,7 +21,7 @@ use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, OnceLock, Ordering, lock};
 use crate::process::propagation::with_trace;
 use crate::process::reply::{Ask, QuestionKey};
-use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down, ExitSignal};
+use crate::process::{CancelRequest, DeadLetter, DeadLetterReason, Down, ExitSignal, GroupEvent};
 use crate::sched::body::Ready;
 use crate::sched::cell::Missed;
 use crate::sched::mailbox::{AnyMailbox, Envelope, Mailbox};
@@ -247,6 +247,8 @@ pub(super) struct Taken {
     pub(super) downs: Vec<Down>,
     /// Ends of linked processes.
     pub(super) exits: Vec<ExitSignal>,
+    /// Changes of groups.
+    pub(super) groups: Vec<GroupEvent>,
     /// The questions whose stored replies the step has dropped, and the stored questions that it has answered at once.
     pub(super) dropped: Vec<Arc<Ask>>,
     /// Whether the step gets one message or answer only, because the last one has failed.

@@ -14,7 +14,8 @@
 //! | 6 | the writer, when all is on disk that was appended by then | removes the residence, if it is still **asleep** |
 //!
 //! A process stays if it has a command that is at work and not stored, a future, an open question that is not stored,
-//! a stored command that a handler works on, a feed, or a relation to an ordinary process. Those are in memory only.
+//! a stored command that a handler works on, a feed, a subscription to a group, or a monitor of an ordinary process.
+//! Those are in memory only.
 //!
 //! *Nothing that comes is lost.* All senders of messages, stored events, requests and answers from outside have the
 //! lock of the residence.
@@ -116,8 +117,7 @@ impl<P: Durable> DurableMachine<P> {
         if head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
             return true;
         }
-        let (Some(core), Some(local)) = (self.store.core(), self.resident.local.get()) else { return true };
-        core.road.table.cell(*local).is_none_or(|cell| cell.is_related())
+        self.ties.keep_in_memory()
     }
 }
 

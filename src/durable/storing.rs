@@ -89,7 +89,9 @@ impl<P: Durable> DurableMachine<P> {
         let links = take(&mut sorted.links);
         notices.extend(self.link_notices(&links, is_over));
         let events = self.taken_events(taken);
-        let Sorted { inside, mut held, names_sender, children, questions, asked, monitors, outside, .. } = sorted;
+        let Sorted {
+            inside, mut held, names_sender, children, questions, asked, monitors, subscriptions, outside, ..
+        } = sorted;
         // A set: a step may have very many timers, commands and children.
         let stored_tags: HashSet<u64> = performed.into_iter().chain(changes.iter().filter_map(entry_of)).collect();
         let mut open = self.stored.open.clone();
@@ -163,6 +165,8 @@ impl<P: Durable> DurableMachine<P> {
         self.begin_commands(taken, (&mut held, out), commands);
         events.iter().filter(|(class, _)| *class == rows::EXITS).for_each(|(_, other)| _ = self.offered.remove(other));
         self.forget_downs(&monitors);
+        let ended = subscriptions.into_iter().filter(|(_, begins)| !begins);
+        self.end_subscriptions(&ended.map(|(one, _)| one).collect::<Vec<_>>());
         self.forget_exits(&links);
         self.settle_outside(taken, &outside, is_over);
         self.offer_downs();

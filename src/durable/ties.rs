@@ -64,6 +64,17 @@ impl Ties {
         Ok(changes)
     }
 
+    /// The subscriptions to groups.
+    pub(super) fn subscriptions(&self) -> impl Iterator<Item = Subscription> {
+        self.subscriptions.iter().map(|(id, group)| Subscription::new(*id, group.as_str().into()))
+    }
+
+    /// Whether the process stays in memory because of them. Changes of groups, and ends of ordinary processes that it
+    /// monitors, are told to a process in memory only.
+    pub(super) fn keep_in_memory(&self) -> bool {
+        !self.subscriptions.is_empty() || self.watches.values().any(|(run, _)| *run != 0)
+    }
+
     /// Notes the subscriptions that a step begins and ends.
     pub(super) fn subscribe(&mut self, changes: &[(Subscription, bool)]) {
         for (one, begins) in changes {

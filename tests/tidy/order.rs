@@ -351,6 +351,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/ahead",
     "durable/naming",
     "durable/monitors",
+    "durable/subscriptions",
     "durable/links",
     "durable/outside_links",
     "durable/command_steps",

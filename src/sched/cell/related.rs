@@ -21,12 +21,6 @@ impl Cell {
         lives
     }
 
-    /// Whether the process may have relations or names, or traps exits.
-    #[cfg(feature = "durable")]
-    pub(crate) fn is_related(&self) -> bool {
-        enter(&self.inner).stamp & (RELATED | TRAPS) != 0
-    }
-
     /// Whether the process lives. A process that is about to be ended does.
     pub(crate) fn is_live(&self, pid: Pid) -> bool {
         enter(&self.inner).is_live(pid)
