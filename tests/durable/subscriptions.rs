@@ -1,7 +1,7 @@
 //! Subscriptions of durable processes to groups.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
@@ -9,6 +9,7 @@ use procession::config::RuntimeBuilder;
 use procession::durable::journal::{Fault, Journal, MemoryDisk, MemoryJournal, Position};
 use procession::durable::{Durable, Encoded, Query, Store};
 use procession::names::{GroupChange, Subscription};
+use procession::sync::Latch;
 use procession::{
     Address, BoxError, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult, Upgrade,
 };
@@ -18,7 +19,7 @@ use crate::gate::{Gate, GatedJournal};
 use crate::guest::all_asleep;
 use crate::places::{goes_ahead, store_in};
 use crate::script::counts;
-use crate::wait::{LIMIT, Mutex, until};
+use crate::wait::{LIMIT, Mutex, until, wait};
 use crate::worker::{asked, end, kill, stepped};
 
 const GROUP: &str = "guests";
@@ -35,6 +36,9 @@ fn left(test: u64) -> u32 {
     FAILURES.lock().unwrap().get(&test).copied().unwrap_or(0)
 }
 
+/// A step has begun, and it goes on.
+static STOP: LazyLock<(Latch<()>, Latch<()>)> = LazyLock::new(Default::default);
+
 /// Notes the changes of a group.
 #[derive(Default, Serialize, Deserialize)]
 struct Host {
@@ -50,6 +54,8 @@ struct Host {
 enum Ask {
     Subscribe,
     Unsubscribe,
+    /// Unsubscribes when the test says so. One test does.
+    UnsubscribeLater,
     /// Goes on as a hall.
     Upgrade,
     Look(Reply<(usize, u32)>),
@@ -98,6 +104,11 @@ impl Process for Host {
                 Event::Message(Ask::Unsubscribe) => {
                     self.subscription.take().into_iter().for_each(|one| out.unsubscribe(one));
                 }
+                Event::Message(Ask::UnsubscribeLater) => {
+                    STOP.0.set(()).unwrap();
+                    wait(&STOP.1);
+                    self.subscription.take().into_iter().for_each(|one| out.unsubscribe(one));
+                }
                 Event::Message(Ask::Upgrade) => {
                     return Ok(Step::Upgrade(Upgrade::to(Hall(std::mem::take(self)))));
                 }
@@ -111,14 +122,14 @@ impl Process for Host {
                 Event::Group(_) => self.changes.push("a change of another subscription".into()),
                 _ => {}
             }
-        }
-        match left(self.test) {
-            0 => Ok(Step::Idle),
-            left => {
+            // The events behind this one were not taken.
+            let left = left(self.test);
+            if left > 0 {
                 fail_next(self.test, left - 1);
-                Err("on purpose".into())
+                return Err("on purpose".into());
             }
         }
+        Ok(Step::Idle)
     }
 }
 
@@ -390,6 +401,21 @@ fn a_process_sleeps_only_when_it_has_unsubscribed() {
     assert_eq!(store.stats().in_memory, 0, "it is told nothing");
     assert_eq!(changes(&runtime, host), ["0 members"]);
     end_now((store, runtime));
+}
+
+#[test]
+fn a_change_that_comes_while_a_step_unsubscribes_is_not_told() {
+    let (store, runtime) = open(&MemoryDisk::new());
+    let host = begin(&store, Host::default());
+    tell((&store, &runtime), host, Ask::Subscribe);
+    until_told(&runtime, host, ["0 members"]);
+    drop(store.send(host, Ask::UnsubscribeLater).unwrap());
+    wait(&STOP.0);
+    come(&runtime);
+    STOP.1.set(()).unwrap();
+    stepped(&runtime);
+    assert_eq!(changes(&runtime, host), ["0 members"]);
+    end((store, runtime));
 }
 
 /// The record of the end is not on disk yet. The second time, that of the beginning gets there after the end.
