@@ -301,10 +301,10 @@ impl Relations {
     /// Relates a child to its parent. The child is not in the table of processes yet, and the parent's body is in
     /// hand.
     pub(crate) fn bond(&self, cells: &impl Cells, child: Pid, bond: Bond) {
-        let mut both = self.both(bond.parent, child);
         if let Some(monitor) = bond.monitor {
-            write_monitor(&mut both, cells, bond.parent, monitor);
+            write_monitor(&mut self.both(bond.watcher, child), cells, bond.watcher, monitor);
         }
+        let mut both = self.both(bond.parent, child);
         if bond.link {
             write_link(&mut both, cells, bond.parent, child);
         }

@@ -75,8 +75,9 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    /// Sorts the yields of a step: messages to processes of the store, its children, and all others.
-    pub(super) fn of(store: &StoreCore, out: &mut StepOutput) -> Sorted {
+    /// Sorts the yields of a step: messages to processes of the store, its children, and all others. `local` is the PID
+    /// of the process in this run.
+    pub(super) fn of(store: &StoreCore, local: Option<Pid>, out: &mut StepOutput) -> Sorted {
         let mut sorted = Sorted::default();
         // The command that the next process answers.
         let mut run: Option<(Arc<Duty>, Duration)> = None;
@@ -237,10 +238,12 @@ impl Sorted {
                         }
                         (other, _) => one = other,
                     }
-                    if let Yield::Spawn(ready) = &one
-                        && ready.head.rare.as_ref().and_then(|rare| rare.bond).is_some_and(|bond| bond.link)
+                    if let Yield::Spawn(ready) = &mut one
+                        && let Some(bond) = ready.head.rare.as_mut().and_then(|rare| rare.bond.as_mut())
                     {
-                        outside.push((ready.head.pid, true));
+                        outside.extend(bond.link.then_some((ready.head.pid, true)));
+                        monitors.extend(bond.monitor.map(|monitor| (monitor, true)));
+                        bond.watcher = local.unwrap_or(bond.watcher);
                     }
                     let letters = match &mut one {
                         Yield::Ask { lane, .. } | Yield::SendNowhere { lane, .. } => Some((lane, 1)),

@@ -11,8 +11,8 @@
 //! the event at once. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
 //! processes that have ended since. So the event is made again if it was lost with the memory.
 //!
-//! *Ordinary processes* are monitored as by any process, in each run. If a run has ended, its ordinary processes
-//! have, too, and the next load of the watcher has the event.
+//! *Ordinary processes* are monitored as by any process, in each run, by the PID of the watcher in this run. If a run
+//! has ended, its ordinary processes have, too, and the next load of the watcher has the event.
 
 use std::collections::HashSet;
 

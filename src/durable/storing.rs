@@ -38,7 +38,7 @@ impl<P: Durable> DurableMachine<P> {
             Some(next) => (next.state.clone(), Vec::new()),
             None => self.encoded()?,
         };
-        let mut sorted = Sorted::of(&self.store, out);
+        let mut sorted = Sorted::of(&self.store, self.resident.local.get().copied(), out);
         if is_over {
             // They would end with this process.
             sorted.children.drain(..).for_each(|child| drop(child.refused(out, CommandError::Dropped)));

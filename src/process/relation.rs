@@ -126,6 +126,8 @@ pub(crate) enum Relate {
 pub(crate) struct Bond {
     pub(crate) parent: Pid,
     pub(crate) monitor: Option<Monitor>,
+    /// The PID by which the parent gets the event of the monitor. That of a durable parent is the one of this run.
+    pub(crate) watcher: Pid,
     pub(crate) link: bool,
     /// If the parent runs the child: a number for the relation by which the child is told the parent's end, and what
     /// it is told.

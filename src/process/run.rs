@@ -111,7 +111,7 @@ impl StepOutput {
         let run = Some((self.new_number(), policy));
         let duty = Duty::of_run((*self.link).clone(), self.pid, tag.id(), pid);
         let rare = body.head.rare();
-        rare.bond = Some(Bond { parent: self.pid, monitor: None, link: false, run });
+        rare.bond = Some(Bond { parent: self.pid, monitor: None, watcher: self.pid, link: false, run });
         rare.given.get_or_insert_default().answer = Some(OutputAnswer::new(duty.clone()));
         // Performed before the spawn, so that the limit is set before the child can answer.
         self.push(Yield::BeginRun { duty, limit });

@@ -386,7 +386,7 @@ impl StepOutput {
         if bonds != Bonds::default() {
             let rare = body.head.rare();
             rare.begun = started.map(|tag: Tag<()>| StartReport { to: self.pid, tag: tag.id(), answer });
-            rare.bond = Some(Bond { parent: self.pid, monitor, link: bonds.link, run: None });
+            rare.bond = Some(Bond { parent: self.pid, monitor, watcher: self.pid, link: bonds.link, run: None });
         }
         self.push(Yield::Spawn(body));
         Ok(Spawned { address: pid.typed(), monitor, started })

@@ -339,7 +339,13 @@ fn run(two: &Two) {
     two.relations.bond(
         two,
         pid(1),
-        Bond { parent: pid(0), monitor: None, link: false, run: Some((7, ParentEndPolicy::Terminate)) },
+        Bond {
+            parent: pid(0),
+            monitor: None,
+            watcher: pid(0),
+            link: false,
+            run: Some((7, ParentEndPolicy::Terminate)),
+        },
     );
     assert!(two.cells[1].relate(pid(1)));
 }

@@ -7,7 +7,9 @@ use procession::clock::ManualClock;
 use procession::config::RuntimeBuilder;
 use procession::durable::journal::{Fault, Journal, MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Store};
-use procession::{Address, Event, Events, Monitor, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use procession::{
+    Address, Event, Events, Monitor, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal, SlowLoads};
@@ -15,6 +17,8 @@ use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::wait::{LIMIT, until, wait};
 use crate::worker::{Worker, answer_of, asked, end, kill, stepped};
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Watches others, and notes what it gets.
 #[derive(Default, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ enum GuardMessage {
     Watch(Pid),
     /// Watches a process, and fails as often as the static counter says.
     WatchAndFail(Pid),
+    /// Spawns an ordinary process of the name `child`, and watches it.
+    Spawn,
     /// Ends the first monitor.
     Unwatch,
     /// Watches these, one after the other, and ends each.
@@ -65,6 +71,11 @@ impl Process for Guard {
                     if FAILURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
                         return Err("on purpose".into());
                     }
+                }
+                Event::Message(GuardMessage::Spawn) => {
+                    let options = SpawnOptions::new().name("child").monitor();
+                    let spawned = out.spawn_with(Ordinary, options).map_err(|refused| refused.into_parts().1)?;
+                    self.monitors.extend(spawned.monitor);
                 }
                 Event::Message(GuardMessage::Unwatch) => out.demonitor(self.monitors.remove(0)),
                 Event::Message(GuardMessage::InARow(others)) => {
@@ -154,6 +165,44 @@ fn the_end_of_a_process_is_told_once_and_after_what_it_had_sent() {
             end((store, runtime));
         }
     }
+}
+
+#[test]
+fn the_monitor_of_a_process_that_a_step_spawns_is_stored_as_any() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let sleepy = || {
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Guard>().sleep_after(MINUTE);
+        store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap()
+    };
+    let notes = |runtime: &Runtime, guard| runtime.ask(guard, GuardMessage::Look, Duration::MAX).wait().unwrap();
+    let (store, runtime) = sleepy();
+    let [guard] = begin(&store);
+    let spawn = || {
+        tell(&store, guard, GuardMessage::Spawn);
+        until("it has a child", || runtime.whereis("child").is_some());
+        (0..5).for_each(|_| {
+            clock.advance(MINUTE);
+            stepped(&runtime);
+        });
+        runtime.whereis("child").unwrap()
+    };
+    runtime.terminate(spawn()).unwrap();
+    until("it is told", || notes(&runtime, guard) == ["terminated (terminated)"]);
+    let child = spawn();
+    tell(&store, guard, GuardMessage::Unwatch);
+    stepped(&runtime);
+    runtime.terminate(child).unwrap();
+    until("it has ended", || runtime.whereis("child").is_none());
+    stepped(&runtime);
+    assert_eq!(notes(&runtime, guard).len(), 1, "it watches no more");
+    spawn();
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
+
+    let (store, runtime) = sleepy();
+    until("it is told in the next run", || notes(&runtime, guard)[1..] == ["terminated (shutdown)"]);
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
 }
 
 #[test]
