@@ -149,3 +149,19 @@ impl Run {
         reply.ok_or_else(|| D::Error::custom("a stored reply is read outside of its process"))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The nodes of runs come again after some thousand runs.
+    #[test]
+    fn the_pid_of_an_ordinary_process_of_another_run_is_that_of_nobody() {
+        let [first, second] = [1, 2].map(|number| Run { store: 7, number });
+        let [ordinary, durable] = [3, 7].map(|node| Pid::new(node, 1, 1).unwrap());
+        assert_eq!(first.read(first.note(ordinary)), Some(ordinary));
+        assert_eq!(second.read(first.note(durable)), Some(durable));
+        assert_eq!(second.read(first.note(ordinary)), Pid::nobody(3));
+        assert_ne!(Pid::nobody(3), Some(ordinary));
+    }
+}
