@@ -154,14 +154,19 @@ impl Run {
 mod tests {
     use super::*;
 
-    /// The nodes of runs come again after some thousand runs.
+    /// The nodes of runs come back after 16,383 runs, so an ordinary process may have the PID of an earlier one.
     #[test]
-    fn the_pid_of_an_ordinary_process_of_another_run_is_that_of_nobody() {
-        let [first, second] = [1, 2].map(|number| Run { store: 7, number });
-        let [ordinary, durable] = [3, 7].map(|node| Pid::new(node, 1, 1).unwrap());
+    fn a_pid_names_a_process_of_its_run_though_its_node_comes_back() {
+        let first = Run { store: 5, number: 1 };
+        let later = Run { number: first.number + u64::from(Pid::MAX_NODE), ..first };
+        let [ordinary, durable] = [6, 5].map(|node| Pid::from_word(node << NUMBER_BITS | 77).unwrap());
+        assert_eq!(later.note(ordinary).1, first.note(ordinary).1, "it is the same word");
         assert_eq!(first.read(first.note(ordinary)), Some(ordinary));
-        assert_eq!(second.read(first.note(durable)), Some(durable));
-        assert_eq!(second.read(first.note(ordinary)), Pid::nobody(3));
-        assert_ne!(Pid::nobody(3), Some(ordinary));
+        assert_eq!(later.read(later.note(ordinary)), Some(ordinary));
+        for (writer, reader) in [(first, later), (later, first)] {
+            assert_eq!(reader.read(writer.note(ordinary)), Pid::nobody(6));
+            assert_eq!(reader.read(writer.note(durable)), Some(durable), "it is one process in all runs");
+        }
+        assert_ne!(Pid::nobody(6), Some(ordinary));
     }
 }

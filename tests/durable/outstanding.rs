@@ -1,33 +1,141 @@
 //! Timers, commands and futures that are outstanding at the end of a run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::command::Responder;
-use procession::durable::Store;
-use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::{CommandError, Runtime};
+use procession::command::{Command, Responder};
+use procession::durable::journal::{
+    Batch, Change, EncodedRecord, EntryRow, Journal, MemoryDisk, MemoryJournal, Reader, Record,
+};
+use procession::durable::{Durable, Query, Store};
+use procession::{CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
+use serde::{Deserialize, Serialize};
 
+use crate::blocker::{Blocked, Blocker};
 use crate::places::store_in;
-use crate::wait::{LIMIT, Mutex, until};
+use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{Charge, DAY, Worker, WorkerMessage, end, kill, look, open, start, stepped};
+
+/// Begins a future, a blocking closure and a command that is not stored, and notes their answers.
+#[derive(Default, Serialize, Deserialize)]
+struct Busy {
+    /// Whether it waits for the first answer.
+    waits: bool,
+    begun: Option<(Tag<()>, Tag<()>, Tag<u64>)>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum BusyMessage {
+    Begin,
+    Look(Reply<Vec<String>>),
+}
+
+/// A command that the store does not know.
+struct Ring;
+
+impl Command for Ring {
+    type Output = u64;
+}
+
+/// How often the future, the closure and the handler have begun.
+static CALLS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// The closure waits here.
+static HELD: Mutex<Option<Blocked>> = Mutex::new(None);
+
+fn calls() -> [usize; 3] {
+    [0, 1, 2].map(|of| CALLS[of].load(Ordering::SeqCst))
+}
+
+fn note_call(of: usize) {
+    CALLS[of].fetch_add(1, Ordering::SeqCst);
+}
+
+impl Process for Busy {
+    type Message = BusyMessage;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, BusyMessage>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(BusyMessage::Begin) => {
+                    let future = out.future(async {
+                        note_call(0);
+                        std::future::pending::<()>().await;
+                    });
+                    let held = HELD.lock().unwrap().clone();
+                    let closure = out.blocking(move || {
+                        note_call(1);
+                        held.into_iter().for_each(|held| held.wait());
+                    });
+                    self.begun = Some((future, closure, out.command(Ring)));
+                    if self.waits {
+                        return Ok(Step::Wait);
+                    }
+                }
+                Event::Message(BusyMessage::Look(reply)) => out.reply(reply, self.notes.clone()),
+                Event::Completed(done) => {
+                    let Some((future, closure, command)) = self.begun else { continue };
+                    let future = done.take(future).map(|answer| ("future", answer.err()));
+                    let closure = done.take(closure).map(|answer| ("closure", answer.err()));
+                    let command = done.take(command).map(|answer| ("command", answer.err()));
+                    let answer = future.or(closure).or(command);
+                    self.notes.extend(answer.map(|(of, error)| format!("{of}: {error:?}")));
+                }
+                _ => self.notes.push("something else".into()),
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Busy {
+    const NAME: &str = "busy";
+}
 
 #[test]
 fn what_was_outstanding_is_interrupted_once_in_the_next_run() {
-    for message in [WorkerMessage::Hang, WorkerMessage::HangAndWait] {
+    let never_answered = Arc::new(Mutex::new(Vec::new()));
+    for (waits, kills) in [(false, false), (false, true), (true, false), (true, true)] {
         let disk = MemoryDisk::new();
-        let (store, runtime) = open(&disk);
-        let worker = store.begin("a", Worker::default()).unwrap().address();
-        store.send(worker, message).unwrap();
-        stepped(&runtime);
-        end((store, runtime));
+        let open = || {
+            let kept = never_answered.clone();
+            let builder = Runtime::builder().workers(2).handler(move |_: Ring, done: Responder<u64>| {
+                note_call(2);
+                kept.lock().unwrap().push(done);
+                Ok(())
+            });
+            store_in(MemoryJournal::new(&disk)).kind::<Busy>().start(builder).unwrap()
+        };
+        let (before, blocker) = (calls(), Blocker::new());
+        *HELD.lock().unwrap() = Some(blocker.blocked());
+        let (store, runtime) = open();
+        let busy = store.begin("a", Busy { waits, ..Busy::default() }).unwrap().address();
+        store.send(busy, BusyMessage::Begin).unwrap();
+        let begun = before.map(|calls| calls + 1);
+        until("all three have begun", || calls() == begun);
+        let looks = runtime.clone();
+        std::thread::scope(|scope| {
+            let over = scope.spawn(|| over(&disk, (store, runtime), kills));
+            // The shutdown waits for the closure, whose answer comes too late.
+            until("the process has left memory", || looks.processes().is_empty());
+            blocker.release();
+            wait(over).unwrap();
+        });
+        drop(looks);
         for _ in 0..2 {
-            let (store, runtime) = open(&disk);
+            let (store, runtime) = open();
+            let mut notes = runtime.ask(busy, BusyMessage::Look, LIMIT).wait().unwrap();
+            notes.sort();
             // The shutdown was no event of it.
-            assert_eq!(look(&runtime, worker), (0, vec!["answer".to_owned()], 1));
+            let interrupted = ["closure", "command", "future"].map(|of| format!("{of}: Some(Interrupted)"));
+            assert_eq!(notes, interrupted, "waits: {waits}, kills: {kills}");
             end((store, runtime));
         }
+        assert_eq!(calls(), begun, "none of them runs again");
     }
 }
 
@@ -160,4 +268,59 @@ fn a_stored_command_is_handed_out_in_each_run_until_it_is_answered() {
     let answer = runtime.ask(worker, WorkerMessage::Look, LIMIT).wait();
     assert!(matches!(answer, Err(CommandError::Dropped)), "{answer:?}");
     end((store, runtime));
+}
+
+/// A class of entries that no program knows.
+const UNKNOWN: u8 = 200;
+
+/// The tables of a store that is not open, after these changes.
+fn tables(disk: &MemoryDisk, changes: Vec<Change>) -> Box<dyn Reader> {
+    let mut opened = MemoryJournal::new(disk).open().unwrap();
+    let mut batch = Batch::new(opened.recovered.last.next());
+    batch.push(&EncodedRecord::new(&Record { changes }).unwrap());
+    opened.log.commit(&batch).unwrap();
+    opened.tables.apply(batch.last()).unwrap();
+    opened.tables.reader().unwrap()
+}
+
+#[test]
+fn an_entry_of_a_class_that_no_program_knows_goes_with_its_process() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let run = || {
+        let calls = calls.clone();
+        let builder = Runtime::builder().workers(2).clock(clock.clock());
+        let builder = builder.handler(move |_: Charge, done: Responder<u64>| {
+            calls.lock().unwrap().push(done);
+            Ok(())
+        });
+        store_in(MemoryJournal::new(&disk)).kind::<Worker>().command::<Charge>().keep(DAY).start(builder).unwrap()
+    };
+    let (store, runtime) = run();
+    let worker = store.begin("a", Worker::default()).unwrap().address();
+    store.send(worker, WorkerMessage::Charge(5)).unwrap();
+    store.send(worker, WorkerMessage::Days(1)).unwrap();
+    until("the handler is called", || calls.lock().unwrap().len() == 1);
+    over(&disk, (store, runtime), false);
+    let [serial] = tables(&disk, Vec::new()).with_status(None, 0, 10).unwrap()[..] else { panic!("one process") };
+    let row = EntryRow { due: None, body: b"of a later program".to_vec() };
+    let unknown = || tables(&disk, Vec::new()).entry(serial, UNKNOWN, 1).unwrap();
+    tables(&disk, vec![Change::Entry { serial, class: UNKNOWN, number: 1, row: Some(row.clone()) }]);
+
+    let (store, runtime) = run();
+    until("the handler is called again", || calls.lock().unwrap().len() == 2);
+    calls.lock().unwrap().pop().unwrap().ok(7);
+    clock.advance(DAY + Duration::from_millis(1));
+    let look = || runtime.ask(worker, WorkerMessage::Look, Duration::MAX).wait().unwrap();
+    until("the command is answered and the timer fires", || look().1.len() == 2);
+    over(&disk, (store, runtime), false);
+    assert_eq!(unknown(), Some(row), "it is as it was");
+
+    let (store, runtime) = run();
+    store.send(worker, WorkerMessage::Over).unwrap();
+    assert_eq!(store.result::<Worker>("a").unwrap().wait(Duration::MAX).unwrap(), 5);
+    let count = || store.count(&Query::all()).unwrap();
+    advance_until("the process is removed", &clock, DAY, || count() == 0);
+    over(&disk, (store, runtime), false);
+    assert_eq!(unknown(), None);
 }

@@ -1,20 +1,20 @@
 //! The promises of a store to durable processes, one by one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::command::Responder;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Query, StoreError};
-use procession::{Event, Events, Process, Runtime, Step, StepOutput, StepResult};
+use procession::{Event, Events, Exit, Process, Runtime, Step, StepOutput, StepResult, Upgrade};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
 use crate::script::counts;
-use crate::wait::{LIMIT, Mutex, until};
+use crate::wait::{LIMIT, Mutex, advance_until, until};
 use crate::worker::{CLOSURES, Charge, FAILURES, Worker, WorkerMessage, end, look, open, start, stepped};
 
 /// Notes the numbers that it gets.
@@ -198,6 +198,59 @@ fn a_step_that_fails_is_repeated_and_then_parked() {
     assert_eq!(FAILURES.load(Ordering::SeqCst), 95);
     assert!(store.find::<Worker>("a").is_ok());
     end((store, runtime));
+}
+
+/// How often the process below was asked for a recovery, and how often its step has failed.
+static RECOVERY: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
+
+/// Fails once, and has a recovery that is done at once.
+#[derive(Default, Serialize, Deserialize)]
+struct Recovering {
+    taken: Vec<u64>,
+}
+
+impl Process for Recovering {
+    type Message = u64;
+    type Output = Vec<u64>;
+
+    fn step(&mut self, events: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<Vec<u64>> {
+        for event in events {
+            if let Event::Message(number) = event {
+                self.taken.push(number);
+                if RECOVERY[1].fetch_add(1, Ordering::SeqCst) == 0 {
+                    return Err("on purpose".into());
+                }
+            }
+        }
+        Ok(if self.taken.len() == 2 { Step::Done(self.taken.clone()) } else { Step::Idle })
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<Vec<u64>>> {
+        RECOVERY[0].fetch_add(1, Ordering::SeqCst);
+        Some(Upgrade::to(Recovering { taken: vec![0, 0] }))
+    }
+}
+
+impl Durable for Recovering {
+    const NAME: &str = "recovering";
+}
+
+#[test]
+fn a_durable_process_is_not_asked_for_a_recovery() {
+    let clock = ManualClock::new();
+    let store = store_in(MemoryJournal::new(&MemoryDisk::new())).kind::<Recovering>();
+    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
+    let one = store.begin("a", Recovering::default()).unwrap().address();
+    store.send(one, 1).unwrap();
+    until("its step has failed", || RECOVERY[1].load(Ordering::SeqCst) == 1);
+    runtime.wait_idle().unwrap();
+    store.send(one, 2).unwrap();
+    advance_until("it is done", &clock, Duration::from_secs(1), || runtime.processes().is_empty());
+    let output = store.result::<Recovering>("a").unwrap().wait(Duration::MAX).unwrap();
+    assert_eq!(output, [1, 2], "the same kind takes the same messages again");
+    assert_eq!(RECOVERY[0].load(Ordering::SeqCst), 0);
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
 }
 
 #[test]
