@@ -5,8 +5,10 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::durable::StoreError;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
+use procession::simulation::{Simulation, ensure};
 use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 
+use crate::places::store_in;
 use crate::script::counts;
 use crate::wait::{LIMIT, until};
 use crate::worker::{Worker, WorkerMessage, answer_of, end, look, open, start};
@@ -97,6 +99,47 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
     assert_eq!(look(&runtime, worker.address()).0, next);
     assert!(begun.iter().all(|(other, value)| look(&runtime, *other).0 == *value), "{begun:?}");
     end((store, runtime));
+}
+
+/// The time that the writer takes by the clock of a world, which only goes on while everybody waits.
+#[test]
+fn a_full_disk_that_gets_room_is_written_to_within_two_pauses() {
+    let simulation = Simulation::new(|world| {
+        let disk = MemoryDisk::new();
+        let store = store_in(MemoryJournal::new(&disk)).kind::<Worker>();
+        let (store, runtime) = world.start_store(store, Runtime::builder())?;
+        let worker = store.begin("a", Worker::default()).map_err(|why| why.into_parts().1)?;
+        worker.wait(LIMIT)?;
+        let set = |value| {
+            let receipt = store.send(worker.address(), WorkerMessage::Set(value)).ok();
+            receipt.is_some_and(|receipt| receipt.wait(LIMIT).is_ok())
+        };
+        let mut longest = Duration::ZERO;
+        for round in 1..=10 {
+            disk.set_room(Some(disk.size()));
+            // The room comes at any time of a pause.
+            for _ in 0..=world.random(0..3) {
+                ensure(!set(0), || "there is no room".into())?;
+                world.run_for(Duration::from_millis(world.random(0..250)))?;
+            }
+            let _ = set(0);
+            disk.set_room(None);
+            let since = world.now();
+            while !set(round) {
+                world.run_for(Duration::from_millis(1))?;
+            }
+            longest = longest.max(world.now() - since);
+            ensure(world.now() - since <= 2 * PAUSE, || format!("it took {:?}", world.now() - since))?;
+        }
+        ensure(longest >= PAUSE / 4, || format!("no pause was met: {longest:?}"))?;
+        let value = runtime.ask(worker.address(), WorkerMessage::Look, LIMIT).wait()?.0;
+        ensure(value == 10, || format!("the value is {value}"))?;
+        Ok(())
+    });
+    let report = simulation.seeds(0..counts("worlds with a full disk", 20, 1_000)).run();
+    if let Some(failed) = report.failed() {
+        panic!("{}", failed.report());
+    }
 }
 
 /// An ordinary process, which answers with the number of questions so far.

@@ -8,15 +8,16 @@ use super::{PAUSE, RunningWriter, Settings, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{
-    Damage, Fault, Journal, JournalError, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
+    Batch, Damage, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
 };
 use crate::durable::residency::Place;
 use crate::durable::rows;
 use crate::durable::{BeginOptions, Durable};
+use crate::latch::Latch;
 use crate::outcome::Panic;
-use crate::primitives::{Arc, AtomicUsize, Ordering, lock};
+use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
-use crate::runtime::{Runtime, RuntimeBuilder};
+use crate::runtime::{Runtime, RuntimeBuilder, Timed};
 use crate::sched::turn::body_lost;
 use crate::wait::{until, wait};
 
@@ -503,4 +504,66 @@ fn a_start_that_fails_lets_the_journal_go() {
         store.close().unwrap();
     }
     assert!(failures > 3 && others.len() > 12 - failures, "{failures}, {}", others.len());
+}
+
+/// A journal whose commits wait for a lock.
+struct Slow(MemoryJournal, Arc<Mutex<()>>);
+
+#[derive(Debug)]
+struct SlowLog(Box<dyn Log>, Arc<Mutex<()>>);
+
+impl Journal for Slow {
+    fn open(&mut self) -> Result<Opened, JournalError> {
+        let opened = self.0.open()?;
+        Ok(Opened { log: Box::new(SlowLog(opened.log, self.1.clone())), ..opened })
+    }
+}
+
+impl Log for SlowLog {
+    fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
+        drop(lock(&self.1));
+        self.0.commit(batch)
+    }
+
+    fn trim(&mut self, applied: Position) -> Result<bool, JournalError> {
+        self.0.trim(applied)
+    }
+}
+
+/// Sets its latch when it is dropped.
+struct Loud(Latch<()>);
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        let _ = self.0.set(());
+    }
+}
+
+/// The timers are the first stage of a shutdown that runs destructors of users.
+#[test]
+fn a_shutdown_drops_no_timer_before_all_is_on_disk() {
+    let (clock, disk, dropped) = (ManualClock::new(), Arc::new(Mutex::new(())), Latch::new());
+    let (store, runtime) = open(Slow(MemoryJournal::new(&MemoryDisk::new()), disk.clone()), &clock);
+    let keeper = store.begin("a", new()).unwrap();
+    keeper.wait(Duration::MAX).unwrap();
+    let loud = Loud(dropped.clone());
+    let never = Timed::Run(Box::new(move || drop(loud)));
+    assert!(runtime.core().timers.after(0, Duration::from_secs(3_600), never).is_ok());
+    std::thread::scope(|scope| {
+        let waits = lock(&disk);
+        let receipt = store.send(keeper.address(), KeeperMessage::Grow(1)).unwrap();
+        let ended = scope.spawn(|| runtime.shutdown(Duration::MAX).unwrap());
+        until("all processes have left memory", || runtime.processes().is_empty());
+        let mut looks = 0;
+        until("the timer had time to be dropped", || {
+            looks += 1;
+            looks > 1_000 || dropped.is_set()
+        });
+        assert!(!dropped.is_set() && !ended.is_finished(), "the disk does not have everything");
+        drop(waits);
+        assert!(wait(ended).unwrap().is_clean());
+        receipt.wait(Duration::ZERO).unwrap();
+    });
+    assert!(dropped.is_set());
+    store.close().unwrap();
 }
