@@ -36,3 +36,19 @@ impl Default for Settings {
         Settings { ahead: true, largest_state: LARGEST_STATE, mailbox_limit: MAILBOX_LIMIT, log_limit: LOG_LIMIT }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::durable::Store;
+    use crate::durable::journal::{MemoryDisk, MemoryJournal};
+
+    #[test]
+    fn a_store_has_the_limits_that_its_documentation_says() {
+        let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new()));
+        assert_eq!(store.settings.mailbox_limit, 100_000);
+        assert_eq!(store.settings.largest_state, 1024 * 1024);
+        assert_eq!(store.memory.max_resident, 100_000);
+        assert_eq!(KEEP, Duration::from_secs(7 * 24 * 3_600));
+    }
+}

@@ -127,6 +127,11 @@ impl Shop {
         self.runtime.ask(ledger, Entry::Read, Duration::MAX).wait().unwrap()
     }
 
+    /// The last steps of a ledger, and what operators have done with it.
+    fn traced(&self, ledger: Address<Entry>) -> Vec<Traced> {
+        self.store.show(ledger.pid()).unwrap().trail.iter().map(|step| step.what).collect()
+    }
+
     fn send(&self, ledger: Address<Entry>, entries: impl IntoIterator<Item = Entry>) {
         entries.into_iter().for_each(|entry| drop(self.store.send(ledger, entry).unwrap()));
     }
@@ -164,7 +169,7 @@ fn a_parked_process_tries_again_and_takes_each_message_once() {
     // The same is on disk.
     let shop = Shop::open(&disk, &ManualClock::new());
     assert_eq!(shop.read(ledger), [1, poison, 2, 3]);
-    let traced: Vec<Traced> = shop.store.show(ledger.pid()).unwrap().trail.iter().map(|step| step.what).collect();
+    let traced = shop.traced(ledger);
     assert!(traced.contains(&Traced::Parked) && traced.contains(&Traced::Retried), "{traced:?}");
     shop.end();
 }
@@ -234,6 +239,7 @@ fn a_skipped_message_is_a_dead_letter_that_can_be_sent_again() {
     shop.send(ledger, [Entry::Add(1), Entry::Poison(poison), Entry::Add(2)]);
     shop.give_up(1);
     shop.store.skip(ledger.pid()).unwrap();
+    assert!(shop.traced(ledger).contains(&Traced::Skipped));
     assert_eq!(shop.read(ledger), [1, 2]);
     shop.end();
 
@@ -245,6 +251,7 @@ fn a_skipped_message_is_a_dead_letter_that_can_be_sent_again() {
     assert_eq!(shop.store.dead_letters(Some(&dead[0]), 10).unwrap(), []);
     heal(poison);
     shop.store.resend(&dead[0]).unwrap();
+    assert!(shop.traced(ledger).contains(&Traced::Resent));
     assert_eq!(shop.read(ledger), [1, 2, poison]);
     assert!(is_refused(shop.store.resend(&dead[0]), &NotRepaired::NoDeadLetter));
     assert_eq!(shop.store.dead_letters(None, 10).unwrap(), []);
@@ -261,7 +268,9 @@ fn a_new_state_is_checked_before_it_is_stored() {
     assert!(matches!(wrong, Err(StoreError::NotRepaired(NotRepaired::State(_)))), "{wrong:?}");
     assert_eq!(shop.count(&Query::all().parked()), 1);
     heal(poison);
+    assert!(!shop.traced(ledger).contains(&Traced::Replaced));
     shop.store.replace(ledger.pid(), "{\"numbers\": [7, 8]}").unwrap();
+    assert!(shop.traced(ledger).contains(&Traced::Replaced));
     assert_eq!(shop.read(ledger), [7, 8, poison]);
     shop.end();
 }
@@ -342,6 +351,9 @@ fn a_process_is_terminated_whether_it_runs_sleeps_or_is_parked() {
     for id in ["runs", "parked", "sleeps"] {
         assert!(matches!(shop.store.result::<Ledger>(id).unwrap().wait(LIMIT), Err(StoreError::Terminated)), "{id}");
     }
+    for ledger in [runs, parked, sleeps] {
+        assert_eq!(shop.traced(ledger).last(), Some(&Traced::Ended));
+    }
     // Both messages of the parked one are dead letters.
     assert!(shop.store.dead_letters(None, 10).unwrap().iter().all(|dead| dead.to == parked.pid()));
     assert_eq!(shop.store.dead_letters(None, 10).unwrap().len(), 2);
@@ -370,8 +382,11 @@ fn all_with_the_same_error_try_again() {
 fn a_list_comes_in_pages_and_by_conditions() {
     let (_, shop) = Shop::new();
     let ledgers: Vec<_> = (0..10).map(|number| shop.begin(&format!("a{number}"))).collect();
-    shop.begin("b");
-    shop.idle();
+    let [_, parked, ended] = ["b", "c", "d"].map(|id| shop.begin(id));
+    shop.send(parked, [Entry::Poison(poison())]);
+    shop.send(ended, [Entry::Over]);
+    shop.give_up(1);
+    shop.store.result::<Ledger>("d").unwrap().wait(LIMIT).unwrap();
     let query = Query::all().id_prefix("a").limit(4);
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -382,7 +397,12 @@ fn a_list_comes_in_pages_and_by_conditions() {
         found.extend(page.iter().map(|listed| listed.pid));
     }
     assert_eq!(found, ledgers.iter().map(|ledger| ledger.pid()).collect::<Vec<_>>());
-    assert_eq!(shop.count(&Query::all()), 11);
+    assert_eq!(shop.count(&Query::all()), 13);
+    for (status, only) in [(Status::Parked, parked), (Status::Ended, ended)] {
+        let listed = shop.store.list(&Query::all().status(status)).unwrap();
+        assert_eq!(listed.iter().map(|one| (one.pid, one.status)).collect::<Vec<_>>(), [(only.pid(), status)]);
+        assert_eq!(shop.count(&Query::all().status(status)), 1);
+    }
     assert_eq!(shop.count(&Query::all().kind("order")), 0);
     assert_eq!(shop.count(&Query::all().status(Status::Sleeping)), 11);
     shop.end();
