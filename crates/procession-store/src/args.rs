@@ -68,7 +68,8 @@ Options:
 
 Exit codes: 0 if all is well; 1 if nothing was changed, something is damaged, or
 the store refuses; 2 if the command line is wrong; 3 if a file cannot be read or
-written.
+written. If a program has the store, all that it cannot do is refused: the code
+is 1, also if it cannot read or write its files.
 
 An example:
   procession-store shop.store list --status parked
@@ -196,6 +197,9 @@ pub(crate) fn parse(mut parser: Parser) -> Result<Option<Args>, lexopt::Error> {
             }
         }
     };
+    if is_error && name != "answer" {
+        return Err(format!("`{name}` does not take `--failed`").into());
+    }
     if is_given && !takes_conditions {
         return Err(format!("`{name}` takes no conditions").into());
     }

@@ -218,6 +218,8 @@ fn bad_input_is_refused_with_a_code() {
         &["list", "--older", "old"],
         &["list", "--older", "5y"],
         &["list", "--parent", "a"],
+        &["list", "--failed"],
+        &["skip", "a", "--failed"],
     ] {
         let output = run(&folder.0, words);
         assert_eq!(code(&output), Some(2), "{words:?}");
@@ -229,6 +231,34 @@ fn bad_input_is_refused_with_a_code() {
     assert_eq!(ok(&folder.0, &["list", "--json", "--parent", "1.2.3"]), "");
     assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
     store.close().unwrap();
+}
+
+#[test]
+fn damage_has_a_code_and_so_has_a_store_that_cannot_be_read() {
+    let (folder, backup) = (Folder::new(), Folder::new());
+    let (store, runtime, _clock) = open(&folder.0);
+    store.begin("a", Order { paid: 4_711, approval: None }).unwrap().wait(LIMIT).unwrap();
+    assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
+    store.close().unwrap();
+    drop((store, runtime));
+    // All of a copy is in its main files.
+    ok(&folder.0, &["backup", backup.0.to_str().unwrap()]);
+    assert_eq!(ok(&backup.0, &["check"]).trim(), "all is well");
+    let tables = backup.0.join("tables.db");
+    let mut bytes = std::fs::read(&tables).unwrap();
+    let state = bytes.windows(4).position(|bytes| bytes == b"4711").expect("the state is in the tables");
+    bytes[state] ^= 1;
+    std::fs::write(&tables, &bytes).unwrap();
+    let checked = run(&backup.0, &["check"]);
+    assert_eq!(code(&checked), Some(1), "{checked:?}");
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("cannot be read"), "{checked:?}");
+    assert_eq!(ok(&backup.0, &["count"]).trim(), "1", "the rest can be read");
+
+    std::fs::write(&tables, b"this is no file of tables").unwrap();
+    for command in ["check", "count", "list"] {
+        let refused = run(&backup.0, &[command]);
+        assert_eq!(code(&refused), Some(3), "{command}: {refused:?}");
+    }
 }
 
 #[test]
