@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use procession::durable::Durable;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, Store};
 use procession::simulation::Simulation;
 use procession::{Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
-use crate::places::is_ahead;
+use crate::places::store_in;
 use crate::script::counts;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -52,7 +52,7 @@ fn no_step_draws_the_numbers_of_another_one() {
     let report = Simulation::new(|world| {
         let disk = MemoryDisk::new();
         world.program(|run| {
-            let store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Dice>();
+            let store = store_in(MemoryJournal::new(&disk)).kind::<Dice>();
             let (store, runtime) = world.start_store(store, Runtime::builder())?;
             let dice = store.begin("it", Dice::default())?.address();
             for draws in 0..6 {
@@ -134,7 +134,7 @@ fn a_process_that_decides_by_chance_goes_on_after_each_kill() {
         world.kill_behind_commit(1 + world.seed() % 20);
         let runs = world.program(|run| {
             RUN.set(run.into());
-            let store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Gambler>().ahead(is_ahead());
+            let store = store_in(MemoryJournal::new(&disk)).kind::<Gambler>();
             let (store, runtime) = world.start_store(store, Runtime::builder())?;
             let gambler = store.begin("it", Gambler::default()).map_err(|why| why.into_parts().1)?.address();
             while acknowledged.get() < 12 {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal, SlowLoads};
 use crate::monitors::Ordinary;
+use crate::places::store_in;
 use crate::wait::{Barrier, LIMIT, Mutex, until, wait};
 use crate::worker::{Worker, WorkerMessage, end, kill, open, start, stepped};
 
@@ -71,7 +72,7 @@ fn mail_of_an_unread_process_is_dead_once_and_when_its_end_is_stored() {
     until("it waits", || runtime.is_idle());
     end((store, runtime));
     // This program does not know its kind.
-    let store = Store::with_journal(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Other>();
+    let store = store_in(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Other>();
     let (store, runtime) = store.start(Runtime::builder().workers(2)).unwrap();
     let other = store.begin("b", Other).unwrap();
     // The record of its first step must not be the one that passes below.
@@ -98,7 +99,7 @@ fn mail_of_an_unread_process_is_dead_once_and_when_its_end_is_stored() {
 fn what_is_kept_no_longer_is_removed_once_though_the_disk_is_slow() {
     const KEEP: Duration = Duration::from_secs(60 * 60);
     let (disk, gate, clock) = (MemoryDisk::new(), Gate::default(), ManualClock::new());
-    let store = Store::with_journal(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Other>().keep(KEEP);
+    let store = store_in(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Other>().keep(KEEP);
     let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
     let other = store.begin("a", Other).unwrap();
     store.send(other.address(), ()).unwrap();
@@ -206,7 +207,7 @@ impl Durable for Crier {
 fn destructors_of_messages_and_answers_may_send_to_their_process() {
     let disk = MemoryDisk::new();
     let start = |builder: RuntimeBuilder| {
-        Store::with_journal(MemoryJournal::new(&disk)).kind::<Crier>().start(builder.workers(2)).unwrap()
+        store_in(MemoryJournal::new(&disk)).kind::<Crier>().start(builder.workers(2)).unwrap()
     };
     let has_rung = Arc::new(AtomicUsize::new(0));
     let rings_to = |store: &Store, to: Address<LoudMessage>| {

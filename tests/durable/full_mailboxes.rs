@@ -63,7 +63,7 @@ impl Durable for Taker {
 }
 
 fn open(disk: &MemoryDisk, clock: &ManualClock, limit: usize) -> (Store, Runtime) {
-    let store = Store::with_journal(MemoryJournal::new(disk)).kind::<Taker>().mailbox_limit(limit);
+    let store = store_in(MemoryJournal::new(disk)).kind::<Taker>().mailbox_limit(limit);
     store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap()
 }
 

@@ -13,6 +13,7 @@ use procession::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::places::store_in;
 use crate::wait::{Mutex, until, wait};
 
 /// The stays of the guests in memory.
@@ -273,7 +274,7 @@ pub(crate) fn start(
         done.later();
         Ok(())
     });
-    options(Store::with_journal(journal).kind::<Guest>().kind::<Brief>().command::<Decide>()).start(builder).unwrap()
+    options(store_in(journal).kind::<Guest>().kind::<Brief>().command::<Decide>()).start(builder).unwrap()
 }
 
 /// Checks that each guest of a test has begun once and was in memory once. Returns how often they have left memory.

@@ -394,7 +394,7 @@ fn each_end_is_told_once_though_the_program_is_killed() {
 #[test]
 fn a_watch_that_comes_while_an_unread_process_ends_is_told() {
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
-    let store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Guard>().kind::<Worker>();
+    let store = store_in(MemoryJournal::new(&disk)).kind::<Guard>().kind::<Worker>();
     let (store, runtime) = store.start(Runtime::builder().workers(2)).unwrap();
     let [guard] = begin(&store);
     let worker = store.begin("worker", Worker::default()).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::durable::journal::{MemoryDisk, MemoryJournal, Status};
-use procession::durable::{Query, Store, StoreError};
+use procession::durable::{Query, StoreError};
 use procession::{CommandError, Runtime};
 
 use crate::clerk::*;
@@ -142,7 +142,7 @@ fn the_end_of_a_process_of_an_unknown_kind_answers_its_questions() {
     // The question is on disk, too.
     tell(&store, asker, ClerkMessage::Nothing);
     kill(&disk, (store, runtime));
-    let other_kind = || Store::with_journal(MemoryJournal::new(&disk)).kind::<Worker>();
+    let other_kind = || store_in(MemoryJournal::new(&disk)).kind::<Worker>();
     let (store, runtime) = other_kind().start(Runtime::builder().workers(2)).unwrap();
     runtime.terminate(other.pid()).unwrap();
     until("it has ended", || store.show(other.pid()).is_ok_and(|shown| shown.listed.status == Status::Ended));
@@ -293,7 +293,7 @@ fn a_process_that_answers_with_a_type_that_is_not_named_is_parked() {
 
 #[test]
 fn two_types_of_answers_have_two_names() {
-    let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new()));
+    let store = store_in(MemoryJournal::new(&MemoryDisk::new()));
     let started = store.kind::<Clerk>().answers::<Price>("a").answers::<u64>("a").start(Runtime::builder());
     assert!(matches!(started, Err(StoreError::SameName("a"))));
 }

@@ -9,7 +9,7 @@ use procession::{Address, BoxError, Runtime};
 
 use crate::neighbours::{Partner, PartnerMessage};
 use crate::operators::{answer_later, check_end, check_ties, end_hermit, give_orders, is_killed_behind};
-use crate::places::is_ahead;
+use crate::places::store_in;
 use crate::script::{counts, draw};
 use crate::town::{self, Child, Citizen, HERMIT, Note, Report, outside};
 
@@ -54,7 +54,7 @@ impl Town {
     /// One run of the program, from its start to its end, unless it is killed.
     fn run(&self, world: &World) -> Result<(), BoxError> {
         let start = || {
-            let store = town::kinds(Store::with_journal(MemoryJournal::new(&self.disk)).ahead(is_ahead()));
+            let store = town::kinds(store_in(MemoryJournal::new(&self.disk)));
             world.start_store(store, town::handlers())
         };
         let (store, runtime) = persist(world, start)?;
@@ -244,7 +244,7 @@ fn a_process_that_sleeps_is_woken_whichever_call_of_the_disk_fails() {
         Simulation::new(|world| {
             town::reset(0);
             let disk = MemoryDisk::new();
-            let store = town::kinds(Store::with_journal(MemoryJournal::new(&disk)));
+            let store = town::kinds(store_in(MemoryJournal::new(&disk)));
             let store = store.sleep_after(Duration::from_millis(20));
             let (store, _runtime) = world.start_store(store, town::handlers())?;
             let begun = store.begin("it", Child::new(7, 3)).map_err(|why| why.into_parts().1)?;
