@@ -272,6 +272,20 @@ fn a_program_that_is_killed_after_any_record_goes_on() {
     );
 }
 
+/// More programs than those above, with one kill each.
+#[test]
+fn programs_that_are_killed_once_go_on() {
+    let programs = counts("programs with one kill", 50, 10_000);
+    passes(
+        Simulation::new(|world| {
+            let behind = draw(world.seed(), 0, 20, RECORDS);
+            scenario(world, world.seed(), (Some(behind), behind))
+        })
+        .seeds(0..programs)
+        .name("programs_that_are_killed_once_go_on"),
+    );
+}
+
 #[test]
 fn programs_that_are_killed_at_any_turn_on_a_disk_that_fails_go_on() {
     let seeds = counts("seeds", 200, 10_000);
