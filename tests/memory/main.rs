@@ -20,12 +20,17 @@ mod programs;
 mod walker;
 #[path = "../recording/mutated.rs"]
 mod mutated;
+#[cfg(feature = "zenoh")]
+#[path = "../common/hostile_peer.rs"]
+mod hostile_peer;
 mod resident;
 
 mod actors;
 mod async_processes;
 mod figures;
 mod futures;
+#[cfg(feature = "zenoh")]
+mod hostile_peers;
 #[cfg(feature = "cluster")]
 mod peers;
 mod processes;

@@ -17,6 +17,7 @@ use procession::{Address, Event, Events, Process, Reply, Runtime, SpawnOptions, 
 use serde::{Deserialize, Serialize};
 
 use crate::child::{Keeper, Program};
+use crate::idle::{self, SETTLED, rest};
 use crate::load::{LIMIT, Outcome};
 use crate::rounds::{START, free_port, own};
 
@@ -29,9 +30,17 @@ const FLOOD: &str = "flood";
 const ASKS: &str = "asks";
 const RESTS: &str = "rests";
 const LEAVES: &str = "leaves";
+const WATCHED: &str = "watched";
+const CROWD: &str = "crowd";
 
 /// The nodes of the mesh.
 const NODES: usize = 6;
+
+/// The idle peers of one node. They are nodes of one program.
+const PEERS: usize = 31;
+
+/// How long a node with them is measured.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// The threads that keep the processors busy.
 const BUSY_THREADS: usize = 32;
@@ -52,7 +61,7 @@ const MAILBOX: usize = 1_000;
 #[derive(Serialize)]
 pub(crate) struct Bound {
     statement: u8,
-    what: &'static str,
+    what: String,
     value: f64,
     unit: &'static str,
     bar: f64,
@@ -60,20 +69,24 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    fn at_most(statement: u8, what: &'static str, (value, unit): (f64, &'static str), bar: f64) -> Bound {
-        Bound { statement, what, value, unit, bar, is_met: value <= bar }
+    pub(crate) fn at_most(
+        statement: u8,
+        what: impl Into<String>,
+        (value, unit): (f64, &'static str),
+        bar: f64,
+    ) -> Bound {
+        Bound { statement, what: what.into(), value, unit, bar, is_met: value <= bar }
     }
 
     fn at_least(statement: u8, what: &'static str, (value, unit): (f64, &'static str), bar: f64) -> Bound {
-        Bound { statement, what, value, unit, bar, is_met: value >= bar }
+        Bound { statement, what: what.into(), value, unit, bar, is_met: value >= bar }
     }
 
     pub(crate) fn row(&self) -> String {
         let Bound { statement, what, value, unit, bar, is_met } = self;
-        format!(
-            "| {statement} | {what} | {value:.0} {unit} | {bar} {unit} | {} |",
-            if *is_met { "met" } else { "missed" }
-        )
+        let digits = if unit.starts_with('%') { 2 } else { 0 };
+        let is_met = if *is_met { "met" } else { "missed" };
+        format!("| {statement} | {what} | {value:.digits$} {unit} | {bar} {unit} | {is_met} |")
     }
 }
 
@@ -138,6 +151,9 @@ fn say(line: &str) -> Outcome<()> {
 pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Duration) -> Outcome<()> {
     let endpoint = |port: u16| format!("tcp/127.0.0.1:{port}");
     let begun = Instant::now();
+    if role == CROWD {
+        return crowd(&endpoint(join));
+    }
     let runtime = Runtime::builder().workers(2).start()?;
     let stepped = Arc::new(AtomicU64::new(0));
     let pause = (role == ASKS).then_some(Duration::from_millis(1));
@@ -244,9 +260,34 @@ pub(crate) fn node(role: &str, name: &str, (listen, join): (u16, u16), time: Dur
             }
             return say(&format!("left {}", begun.elapsed().as_nanos()));
         }
+        WATCHED => {
+            let mut events = cluster.events();
+            while cluster.nodes().len() < PEERS {
+                events.recv_timeout(LIMIT)?;
+            }
+            rest(SETTLED);
+            let before = idle::now()?;
+            rest(time);
+            let after = idle::now()?;
+            let ours = after.our_processor - before.our_processor;
+            say(&format!("processor {} {ours}", after.processor - before.processor))?;
+        }
         _ => return Err(format!("there is no role {role:?}").into()),
     }
     let _ = end.recv();
+    Ok(())
+}
+
+/// Runs the peers of a node that listens there, until the input ends.
+fn crowd(join: &str) -> Outcome<()> {
+    let mut nodes = Vec::new();
+    for number in 1..=PEERS {
+        let runtime = Runtime::builder().workers(1).start()?;
+        let node = Cluster::named(format!("n{number}"), Wire::new().message::<Message>()).join(join);
+        let node = node.listen(format!("tcp/127.0.0.1:{}", free_port()?)).security(Security::TrustedNetwork);
+        nodes.push((node.start(&runtime)?, runtime));
+    }
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     Ok(())
 }
 
@@ -368,6 +409,17 @@ fn busy(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
     Ok(Bound::at_most(45, "downs while 32 threads keep the processors busy", (downs as f64, "downs"), 0.0))
 }
 
+/// The processor time of a node with many idle peers, in percent of a core.
+fn idle_peers(keeper: &mut Keeper, time: Duration) -> Outcome<Bound> {
+    let port = free_port()?;
+    let watched = start(keeper, (WATCHED, "a"), (port, 0), time)?;
+    let _crowd = start(keeper, (CROWD, "crowd"), (0, port), time)?;
+    let measured = report(keeper, &watched, "processor", START + time)?;
+    eprintln!("nodes: processor time of a node with {PEERS} idle peers, and of our threads: {measured} ns");
+    let share = 100.0 * nanos(&measured)?.as_secs_f64() / time.as_secs_f64();
+    Ok(Bound::at_most(59, "processor of a node with 31 idle peers", (share, "% of a core"), 3.0))
+}
+
 /// The time in which a node shuts down while its peer stands still.
 fn leave(keeper: &mut Keeper) -> Outcome<Bound> {
     let port = free_port()?;
@@ -388,6 +440,6 @@ pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
     bounds.push(Bound::at_most(45, "the down of a node that was stopped", millis(down), 2_000.0));
     let (down, _) = fault(keeper, "-KILL")?;
     bounds.push(Bound::at_most(45, "the down of a node that was killed", millis(down), 50.0));
-    bounds.extend([busy(keeper, time)?, leave(keeper)?]);
+    bounds.extend([busy(keeper, time)?, idle_peers(keeper, time.min(IDLE_TIME))?, leave(keeper)?]);
     Ok(bounds)
 }

@@ -17,7 +17,7 @@ pub(crate) const NODE: &str = "node";
 pub(crate) const ENGINE: &str = "engine";
 
 /// After its start, a node is busy for a while.
-const SETTLED: Duration = Duration::from_secs(2);
+pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 
 /// The cost of a node that does nothing for a while.
 #[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
@@ -97,13 +97,13 @@ fn measure(time: Duration) -> Outcome<Idle> {
 }
 
 /// Lets some time pass, without a wake-up in between.
-fn rest(time: Duration) {
+pub(crate) fn rest(time: Duration) {
     let (_never, nothing) = channel::<()>();
     let _ = nothing.recv_timeout(time);
 }
 
 /// The counters of this program.
-fn now() -> Outcome<Idle> {
+pub(crate) fn now() -> Outcome<Idle> {
     let mut idle = Idle { memory: 1024 * field("/proc/self/status", "RssAnon:")?, ..Idle::default() };
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
@@ -123,7 +123,7 @@ fn now() -> Outcome<Idle> {
 }
 
 /// A number from a file of the kernel.
-fn field(file: &str, name: &str) -> Outcome<u64> {
+pub(crate) fn field(file: &str, name: &str) -> Outcome<u64> {
     let text = std::fs::read_to_string(file)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("{file} has no {name}"))?;
     Ok(line.split_whitespace().next().unwrap_or_default().parse()?)

@@ -10,6 +10,9 @@
 mod arguments;
 mod bounds;
 mod child;
+mod hostile;
+#[path = "../../../tests/common/hostile_peer.rs"]
+mod hostile_peer;
 mod idle;
 mod load;
 mod peers;
@@ -37,6 +40,7 @@ Runs pairs of programs that send messages to each other over TCP on this machine
   --rounds N  rounds, 1 to 1000; without it 5, or 1 with --smoke
   --idle      also the cost of an idle peer
   --bounds    measures the times and rates that our nodes promise, instead of the peers; takes about 2.5 minutes
+  --hostile   measures what peers cost that break the protocol, instead of the peers; takes about a minute
   --smoke     small counts, to see that everything works
   --json      a line of JSON for each measurement, instead of the table
   --help      this
@@ -60,6 +64,10 @@ const IDLE_SMOKE: Duration = Duration::from_millis(200);
 const BOUNDS_TIME: Duration = Duration::from_secs(60);
 const BOUNDS_SMOKE: Duration = Duration::from_secs(1);
 
+/// How long a node is measured beside a peer that breaks the protocol.
+const HOSTILE_TIME: Duration = Duration::from_secs(10);
+const HOSTILE_SMOKE: Duration = Duration::from_secs(1);
+
 enum Asked {
     Rounds(Options),
     /// The parts of this program that it starts by itself.
@@ -67,6 +75,7 @@ enum Asked {
     Measure(Peer, String, Counts),
     Idle(String, String, (u16, u16), Duration),
     Bound(String, String, (u16, u16), Duration),
+    Attacked(String, u16, Duration),
 }
 
 struct Options {
@@ -74,13 +83,14 @@ struct Options {
     rounds: u64,
     is_idle: bool,
     is_bounds: bool,
+    is_hostile: bool,
     is_smoke: bool,
     is_json: bool,
 }
 
 fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
     let (mut peers, mut rounds) = (Vec::new(), None);
-    let (mut is_idle, mut is_bounds, mut is_smoke, mut is_json) = (false, false, false, false);
+    let (mut is_idle, mut is_bounds, mut is_hostile, mut is_smoke, mut is_json) = (false, false, false, false, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
@@ -94,6 +104,13 @@ fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
             Long("bounds") => match parser.optional_value() {
                 Some(role) => return own_node(parser, role.string()?, Asked::Bound).map(Some),
                 None => is_bounds = true,
+            },
+            Long("hostile") => match parser.optional_value() {
+                Some(fault) => {
+                    let (fault, port) = (fault.string()?, parser.value()?.parse()?);
+                    return Ok(Some(Asked::Attacked(fault, port, Duration::from_millis(parser.value()?.parse()?))));
+                }
+                None => is_hostile = true,
             },
             Long("smoke") => is_smoke = true,
             Long("json") => is_json = true,
@@ -113,7 +130,7 @@ fn parse(parser: &mut Parser) -> Result<Option<Asked>, lexopt::Error> {
         peers = peers::all();
     }
     let rounds = rounds.unwrap_or(if is_smoke { 1 } else { 5 });
-    Ok(Some(Asked::Rounds(Options { peers, rounds, is_idle, is_bounds, is_smoke, is_json })))
+    Ok(Some(Asked::Rounds(Options { peers, rounds, is_idle, is_bounds, is_hostile, is_smoke, is_json })))
 }
 
 /// A node that this program starts by itself: its kind, its name, its ports and a time.
@@ -134,7 +151,14 @@ fn peer(name: &str) -> Result<Peer, String> {
 
 fn run(asked: Asked) -> Outcome<ExitCode> {
     match asked {
-        Asked::Rounds(options) if options.is_bounds => return bounded(&options),
+        Asked::Rounds(options) if options.is_bounds => {
+            let time = if options.is_smoke { BOUNDS_SMOKE } else { BOUNDS_TIME };
+            return bounded(&options, |keeper| bounds::all(keeper, time));
+        }
+        Asked::Rounds(options) if options.is_hostile => {
+            let time = if options.is_smoke { HOSTILE_SMOKE } else { HOSTILE_TIME };
+            return bounded(&options, |keeper| hostile::all(keeper, time));
+        }
         Asked::Rounds(options) => return all(options),
         Asked::Serve(peer, port) => peer.serve(port)?,
         Asked::Measure(peer, address, counts) => {
@@ -146,15 +170,17 @@ fn run(asked: Asked) -> Outcome<ExitCode> {
             peers::until_the_end("")?;
         }
         Asked::Bound(role, name, ports, time) => bounds::node(&role, &name, ports, time)?,
+        Asked::Attacked(fault, port, time) => {
+            println!("{}", serde_json::to_string(&hostile::node(&fault, port, time)?)?);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Measures what our nodes promise, and prints the report.
-fn bounded(options: &Options) -> Outcome<ExitCode> {
+fn bounded(options: &Options, measure: impl FnOnce(&mut Keeper) -> Outcome<Vec<bounds::Bound>>) -> Outcome<ExitCode> {
     let before = load();
-    let time = if options.is_smoke { BOUNDS_SMOKE } else { BOUNDS_TIME };
-    let measured = match bounds::all(&mut Keeper::new()?, time) {
+    let measured = match measure(&mut Keeper::new()?) {
         Ok(measured) => measured,
         Err(problem) if problem.is::<Interrupted>() => return Ok(ExitCode::from(INTERRUPTED)),
         Err(problem) => return Err(problem),
