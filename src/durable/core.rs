@@ -467,6 +467,8 @@ impl StoreCore {
         if is_over && let Ok(own) = serials.binary_search(&resident.serial) {
             // If the record is lost, the process has not ended.
             locked[own].place = Place::Ending;
+            // Its record has taken all that the last load has counted.
+            locked[own].on_disk = 0;
             locked[own].left_behind = Some((resident.life, position));
         }
         drop(locked);

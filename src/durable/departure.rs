@@ -144,11 +144,12 @@ impl StoreCore {
         if !is_open && ended.is_none() {
             self.keeper.left_at_end();
         }
-        if !loads {
-            self.refuse_repairs(
-                serial,
-                if ended.is_some() { &NotRepaired::NoSuchProcess } else { &NotRepaired::Closed },
-            );
+        match ended {
+            Some(_) => self.refuse_repairs(serial, &NotRepaired::NoSuchProcess),
+            // Questions that have waited are dropped, so nobody waits for their answers.
+            None if !is_open => self.stays_asleep(serial),
+            None if !loads => self.refuse_repairs(serial, &NotRepaired::Closed),
+            None => {}
         }
         let Some(core) = self.core() else { return };
         if loads {
@@ -160,6 +161,7 @@ impl StoreCore {
             self.tell_end(serial, exit);
             let is_settled = |_, life| life < resident.life;
             self.becomes_nobody(&core, (serial, resident.life), Vec::new(), is_settled);
+            self.forget_applied(serial);
             core.tell_related(resident.pid, &reason, &mut core.executor());
             let linked = std::mem::take(&mut *lock(&resident.last_outside));
             core.tell_linked_last(resident.pid, &reason, &linked);

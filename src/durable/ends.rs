@@ -64,6 +64,14 @@ impl StoreCore {
         self.keep_for_now();
     }
 
+    /// Removes the residence of a process that has ended, if the tables have its end already.
+    pub(super) fn forget_applied(&self, serial: u64) {
+        let is_applied = !lock(&self.ends).recent.contains_key(&serial);
+        if is_applied {
+            self.residency.forget(serial);
+        }
+    }
+
     /// A process has never begun, because its first record is lost. Those who wait for its end are told.
     pub(super) fn tell_lost(&self, serial: u64) {
         let waiting = lock(&self.ends).waiting.remove(&serial);

@@ -183,8 +183,17 @@ impl Operator {
             return Err(NotRepaired::Closed.into());
         }
         let fate = Latch::new();
-        let told = fate.clone();
-        match self.core.request(serial, request, Some(Box::new(move |fate| _ = told.set(fate)))) {
+        let give = || {
+            let told = fate.clone();
+            self.core.request(serial, request, Some(Box::new(move |fate| _ = told.set(fate))))
+        };
+        let mut given = give();
+        if matches!(given, Err(Missing::Ended)) {
+            // Its end may not be on disk yet, and may be lost.
+            self.caught_up()?;
+            given = give();
+        }
+        match given {
             Ok(()) => self.stored(&fate),
             Err(Missing::Ended) => Err(NotRepaired::NoSuchProcess.into()),
             Err(Missing::NotNow) if !self.core.tail.is_closing() => Err(NotRepaired::Lost.into()),

@@ -476,7 +476,7 @@ impl Residency {
         let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
         residence.is_some_and(|residence| {
             let residence = lock(&residence);
-            matches!(residence.place, Place::Loading) || !residence.burial.is_over()
+            matches!(residence.place, Place::Loading | Place::Ending) || !residence.burial.is_over()
         })
     }
 

@@ -104,7 +104,7 @@ impl Runtime {
     }
 
     /// Asks a process to stop, with a reason. The process gets an [`Event::Cancel`](crate::Event::Cancel), and decides
-    /// how it responds. Returns `true` if the process lived, and `false` if it has ended.
+    /// how it responds. Returns `true` if the process lived, and `false` if it has ended or is being ended.
     ///
     /// # Errors
     /// There has never been a process with this PID, no process has the name, or the group has no members.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Receipt, Store, StoreError};
+use procession::observe::ExitWatcher;
 use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
@@ -115,12 +116,12 @@ fn an_end_that_is_lost_is_told_to_nobody() {
 }
 
 /// Has a process end while nothing reaches the disk, and does all to it that a program outside can do. Then `fate`
-/// decides about its end. Returns the answer to a question.
+/// decides about its end. Returns a watcher, the answer to a question, and the receipt of a message.
 fn end_while_others_call(
     (store, runtime): &(Store, Runtime),
     gate: &Gate,
     fate: impl FnOnce(),
-) -> (Address<WorkerMessage>, Result<u64, CommandError>, Receipt) {
+) -> (ExitWatcher, Result<u64, CommandError>, Receipt) {
     let worker = store.begin("a", Worker::default()).unwrap();
     worker.wait(LIMIT).unwrap();
     let to = worker.address();
@@ -141,7 +142,7 @@ fn end_while_others_call(
     assert_eq!(runtime.stats().messages.dead(), 0, "no message is dead");
     fate();
     gate.open();
-    (to, answer.wait().map(|(value, ..)| value), receipt)
+    (down, answer.wait().map(|(value, ..)| value), receipt)
 }
 
 #[test]
@@ -151,10 +152,10 @@ fn nobody_outside_is_told_of_an_end_that_is_lost() {
     }
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
     let all = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
-    let (to, answer, receipt) = end_while_others_call(&all, &gate, || disk.crash());
+    let (down, answer, receipt) = end_while_others_call(&all, &gate, || disk.crash());
     assert_eq!(answer.unwrap(), 0, "it lives, and messages that came after its end are lost");
     assert!(matches!(receipt.wait(LIMIT), Err(StoreError::Lost)));
-    assert!(all.1.is_alive(to.pid()));
+    assert!(all.1.is_alive(down.pid()) && down.down().is_none(), "it lives");
     end(all);
 }
 
@@ -165,15 +166,38 @@ fn those_outside_are_told_of_an_end_when_it_is_on_disk() {
     }
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
     let all = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
-    let (to, answer, receipt) = end_while_others_call(&all, &gate, || ());
+    let (down, answer, receipt) = end_while_others_call(&all, &gate, || ());
     assert!(matches!(answer, Err(CommandError::Ended(_))));
     receipt.wait(LIMIT).unwrap();
     let (store, runtime) = &all;
-    until("it has ended", || !runtime.is_alive(to.pid()));
+    until("its watcher is told", || down.down().is_some());
+    assert!(down.down().unwrap().exit.is_done() && !runtime.is_alive(down.pid()));
     // The question, and the two messages, which are dead letters on disk.
     until("they are dead letters", || runtime.stats().messages.dead() == 3);
     until("they are on disk", || store.dead_letters(None, 10).is_ok_and(|dead| dead.len() == 2));
     end(all);
+}
+
+/// The end is on disk or not: the next run knows.
+#[test]
+fn a_question_to_an_end_that_the_disk_never_has_ends_with_the_run() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, gate) = (MemoryDisk::new(), Gate::default());
+    let (store, runtime) = start(GatedJournal(MemoryJournal::new(&disk), gate.clone()), Runtime::builder());
+    let worker = store.begin("a", Worker::default()).unwrap();
+    worker.wait(LIMIT).unwrap();
+    stepped(&runtime);
+    gate.close();
+    runtime.send(worker.address(), WorkerMessage::Over).unwrap();
+    stepped(&runtime);
+    let answer = runtime.ask(worker.address(), WorkerMessage::Look, Duration::MAX);
+    let report = runtime.shutdown(Duration::ZERO).unwrap();
+    assert!(!report.is_clean(), "the disk has not stored the end: {report}");
+    assert!(answer.wait().is_err());
+    gate.open();
+    store.close().unwrap();
 }
 
 #[test]
