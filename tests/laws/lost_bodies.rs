@@ -15,9 +15,9 @@ use procession::{
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use tracing::subscriber::with_default;
-use tracing::{Metadata, span};
 
 use crate::helpers::*;
+use crate::hostile_log::{Dropped, Hostile, second_subscriber};
 use crate::seeded::random_programs;
 use crate::simulated::cases;
 
@@ -50,45 +50,6 @@ struct Program {
     letters: Vec<(usize, bool)>,
     has_figures: bool,
     seed: u64,
-}
-
-/// Panics at the end of a step that asks for it.
-struct Hostile(Arc<AtomicBool>);
-
-impl tracing::Subscriber for Hostile {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.target().starts_with("procession")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {}
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {
-        assert!(!self.0.swap(false, Ordering::SeqCst), "in a subscriber");
-    }
-}
-
-/// A value of a step. Writes down what it is when it is dropped.
-#[derive(thiserror::Error)]
-#[error("{0}")]
-struct Dropped(&'static str, Log<&'static str>);
-
-impl std::fmt::Debug for Dropped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.1.push(self.0);
-    }
 }
 
 #[derive(Default)]
@@ -139,7 +100,7 @@ impl Process for Doomed {
 }
 
 /// A state machine that never comes to life.
-struct Next(#[expect(dead_code)] Dropped);
+struct Next(Dropped);
 
 impl Process for Next {
     type Message = Letter;
@@ -305,8 +266,6 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn simulated_programs_that_lose_bodies_keep_the_laws() {
-    // A second subscriber, which is nobody's default. If there were one alone, `tracing` would ask the default
-    // subscriber of the thread that comes to a place of the log first, which may have none.
-    let _second = tracing::Dispatch::new(Hostile(Arc::default()));
+    let _second = second_subscriber();
     random_programs(cases(25_000), Config::default(), program(), run);
 }

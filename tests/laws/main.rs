@@ -27,6 +27,7 @@ mod actor;
 mod acts;
 mod bounded;
 mod cycles;
+mod hostile_log;
 mod logged;
 mod lost_bodies;
 mod managed;

@@ -10,10 +10,11 @@ use procession::supervisor::{ChildSpec, Supervisor};
 use procession::{
     Address, BoxError, Event, Events, Exit, Process, Reply, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
+use tracing::Level;
 use tracing::subscriber::with_default;
-use tracing::{Level, Metadata, span};
 
 use crate::helpers::*;
+use crate::hostile_log::{Dropped, Hostile, second_subscriber};
 use crate::log::Recorder;
 
 fn worlds(name: &str, scenario: impl Fn(&World) -> Result<(), BoxError> + Send + Sync + 'static) -> Simulation {
@@ -47,12 +48,6 @@ impl Observer for Notes {
     }
 }
 
-/// A second subscriber, which is nobody's default. If there were one alone, `tracing` would ask the default subscriber
-/// of the thread that comes to a place of the log first. That may be a thread of another test, which has none.
-fn second_subscriber() -> tracing::Dispatch {
-    tracing::Dispatch::new(Hostile { is_asked: Arc::default() })
-}
-
 #[test]
 fn a_recovery_is_logged_once_and_after_the_observer() {
     let _second = second_subscriber();
@@ -83,47 +78,6 @@ fn a_recovery_is_logged_once_and_after_the_observer() {
         })
     })
     .check();
-}
-
-/// Panics once, at the next exit from a span, if it is asked to.
-struct Hostile {
-    is_asked: Arc<AtomicBool>,
-}
-
-impl tracing::Subscriber for Hostile {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() && metadata.target().starts_with("procession")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {}
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {
-        assert!(!self.is_asked.swap(false, Ordering::SeqCst), "in a subscriber");
-    }
-}
-
-/// A message, and an error. Writes its name down when it is dropped.
-#[derive(thiserror::Error)]
-#[error("{0}")]
-struct Dropped(&'static str, Log<&'static str>);
-
-impl std::fmt::Debug for Dropped {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl Drop for Dropped {
-    fn drop(&mut self) {
-        self.1.push(self.0);
-    }
 }
 
 enum Letter {
@@ -176,7 +130,7 @@ fn a_process_whose_body_is_lost_ends_as_far_as_it_can() {
     let _second = second_subscriber();
     worlds("lost bodies", |world| {
         let is_asked = Arc::<AtomicBool>::default();
-        with_default(Hostile { is_asked: is_asked.clone() }, || {
+        with_default(Hostile(is_asked.clone()), || {
             let (watcher, log, got) = (Watcher::new(), Log::new(), Log::new());
             let runtime =
                 world.start(builder().observer(watcher.clone()).metrics(MetricsOptions::new()).max_processes(3))?;
