@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use crate::acts::{Act, Born, Completes, Do, DoSoon, Ending, Letter, Start, StepNumber, future};
-use crate::monitor::{Note, Part, Taken, Yields};
+use crate::acts::{Ending, Letter, Start, StepNumber, Takes};
+use crate::monitor::{Note, Part, Taken};
 use crate::observations::Owned;
-use crate::parcels::send_parcels;
-use crate::records::{Effect, World, WrittenAs};
+use crate::records::{World, WrittenAs};
 use procession::exit::ExitSignal;
 use procession::{
-    BoxError, Down, EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, SpawnOptions, Step, StepOutput,
-    StepResult, Tag, Upgrade,
+    BoxError, CommandError, Down, EntryArgs, Event, Events, Exit, InitResult, Monitor, Pid, Process, Rejected,
+    SendError, Step, StepOutput, StepResult, Tag, Upgrade,
 };
 
 pub struct Actor {
@@ -30,7 +28,7 @@ pub struct Actor {
     traps: bool,
     pub recovers: usize,
     /// Those of which it was told nothing yet.
-    monitors: Vec<Monitor>,
+    pub monitors: Vec<Monitor>,
     /// Those that can have sent nothing that it has not been given.
     ended: HashSet<Pid>,
     /// The last step has said `Wait`, so this one is given no messages.
@@ -41,6 +39,16 @@ pub struct Actor {
     state: Option<Owned>,
 }
 
+/// The answer to a send that waits for room.
+pub type Accepted = Result<(), Rejected<Letter, SendError>>;
+
+/// A letter that may wait for room.
+#[derive(Clone, Copy, Debug)]
+pub struct InRoom {
+    pub to: Pid,
+    pub number: u64,
+}
+
 #[derive(Clone, Copy)]
 pub enum Pending {
     Number(Tag<u32>),
@@ -48,10 +56,8 @@ pub enum Pending {
     Run(Tag<()>),
     Truth(Tag<bool>),
     Time(Tag<procession::command::TimerFired>),
+    Room(Tag<Accepted>, InRoom),
 }
-
-/// The yields of a burst.
-const BURST: usize = 16_500;
 
 impl Actor {
     pub fn new(world: &Arc<World>, plan: usize) -> Actor {
@@ -74,9 +80,27 @@ impl Actor {
         }
     }
 
+    /// The child of this step.
+    pub fn born_of(step: StepNumber, child: Actor) -> Actor {
+        Actor { born_of: Some(step), ..child }
+    }
+
+    /// The same process, if it does not trap exits.
+    pub fn without_traps(self) -> Actor {
+        Actor { traps: false, ..self }
+    }
+
     fn take(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput, got: &mut Vec<Letter>) -> bool {
+        let step = self.world.plans[self.plan].steps.get(self.at);
+        let most = match step.map(|step| step.0) {
+            Some(Takes::Few(most)) => most,
+            Some(Takes::Nothing) if self.world.simulated.is_some() => 0,
+            _ => usize::MAX,
+        };
+        self.world.takes(out.pid(), most > 0);
         let mut cancelled = false;
-        while let Some(event) = events.next() {
+        for _ in 0..most {
+            let Some(event) = events.next() else { break };
             cancelled |= self.take_one(event, events.sender(), out.pid(), got);
         }
         cancelled
@@ -102,6 +126,9 @@ impl Actor {
                     Some(Pending::Number(tag) | Pending::Ask(tag)) => done.take(tag).is_some(),
                     Some(Pending::Run(tag)) => done.take(tag).map(|output| self.world.ran(me, output)).is_some(),
                     Some(Pending::Truth(tag)) => done.take(tag).is_some(),
+                    Some(Pending::Room(tag, room)) => {
+                        done.take(tag).map(|answer| self.accepted(answer, room)).is_some()
+                    }
                     Some(Pending::Time(tag)) => {
                         let elapsed = done.take(tag);
                         fired = matches!(elapsed, Some(Ok(_)));
@@ -120,6 +147,14 @@ impl Actor {
             event => self.related(&event, me),
         }
         false
+    }
+
+    /// A letter was accepted, or comes back.
+    pub fn accepted(&self, answer: Result<Accepted, CommandError>, room: InRoom) {
+        self.world.has_left(room.number);
+        if let (Ok(Err(_)), Some(me)) = (answer, self.me) {
+            self.world.is_handed_back(room, me);
+        }
     }
 
     /// A command was answered, and the answer was taken or not.
@@ -168,187 +203,6 @@ impl Actor {
         if !self.traps {
             self.world.violated(format!("links: {me} does not trap exits, and was told of one"));
         }
-    }
-
-    fn monitor(&mut self, monitor: Monitor, effects: &mut Vec<Effect>, me: Pid) {
-        self.monitors.push(monitor);
-        effects.push(Box::new(move |world| world.relations.monitors(me, monitor)));
-    }
-
-    /// Carries out the acts of a plan. Returns the effects, to be written down if the step succeeds.
-    fn act(&mut self, acts: &[Act], effective: bool, out: &mut StepOutput) -> (Vec<Effect>, Yields) {
-        let (world, me) = (self.world.clone(), out.pid());
-        let step = StepNumber(world.number());
-        let (mut effects, mut yields): (Vec<Effect>, _) = (Vec::new(), Yields::new(step, world.elapsed(out.now())));
-        let letter = |to, reply| {
-            let number = world.number();
-            let stamp = world.observations().map(|seen| seen.stamp()).unwrap_or_default();
-            (number, Letter { to, from: Some(me), number, effective, reply, stamp })
-        };
-        let mut tags = Vec::new();
-        for act in acts {
-            match *act {
-                Act::Send(which) => {
-                    let Some(to) = self.world.choose(which) else { continue };
-                    let (number, letter) = letter(to, None);
-                    yields.sent.push((to, number));
-                    out.send(to, letter);
-                }
-                Act::Spawn(plan, born) => {
-                    let plan = plan % self.world.plans.len();
-                    if self.world.known.lock().unwrap().len() > 60 {
-                        continue;
-                    }
-                    let options = self.world.plans[plan].options();
-                    let options = match born {
-                        Born::Alone => options,
-                        Born::Linked => options.link(),
-                        Born::Monitored => options.monitor(),
-                    };
-                    let child = Actor { born_of: Some(step), ..Actor::new(&self.world, plan) };
-                    let child = match self.world.written_as {
-                        WrittenAs::Machine => out.spawn_with(child, options).ok(),
-                        WrittenAs::AsyncProcess => {
-                            let (child, options) = child.into_async(options);
-                            out.spawn_with(child, options).ok()
-                        }
-                        WrittenAs::Actor => out.spawn_with(child.into_actor(), options).ok(),
-                    };
-                    let child = child.map(|child| {
-                        child.monitor.into_iter().for_each(|monitor| self.monitor(monitor, &mut effects, me));
-                        child.address
-                    });
-                    let Some(child) = child else { continue };
-                    let linked = child.pid();
-                    if let Born::Linked = born {
-                        effects.push(Box::new(move |world| {
-                            world.relations.links(me, linked);
-                            world.linked.lock().unwrap().insert((me, linked));
-                        }));
-                    }
-                    let (number, letter) = letter(child.pid(), None);
-                    yields.sent.push((child.pid(), number));
-                    out.send(child, letter);
-                }
-                Act::Ask(which) => {
-                    let Some(to) = self.world.choose(which) else { continue };
-                    let mut number = 0;
-                    let tag = out.ask(
-                        to.typed(),
-                        |reply| {
-                            let (n, letter) = letter(to, Some(reply));
-                            number = n;
-                            letter
-                        },
-                        Duration::from_secs(5),
-                    );
-                    yields.sent.push((to, number));
-                    yields.asks.push((tag.id(), number));
-                    tags.push((tag.id(), Pending::Ask(tag)));
-                }
-                Act::Timer(seconds) => {
-                    let tag = out.after(Duration::from_secs(seconds.into()));
-                    yields.timers.push((tag.id(), Duration::from_secs(seconds.into())));
-                    tags.push((tag.id(), Pending::Time(tag)));
-                }
-                Act::Blocking { panics } => {
-                    let world = world.clone();
-                    let tag = out.blocking(move || {
-                        world.note(|| Note::Carried(step));
-                        if panics { panic!("on purpose") } else { 1 }
-                    });
-                    tags.push((tag.id(), Pending::Number(tag)));
-                }
-                Act::Command(outcome) => {
-                    let tag = out.command(Do { outcome, of: step });
-                    tags.push((tag.id(), Pending::Number(tag)));
-                }
-                Act::CommandTimeout(outcome) => {
-                    let command = DoSoon(Do { outcome, of: step });
-                    let tag = out.command_timeout(command, Duration::from_secs(2));
-                    tags.push((tag.id(), Pending::Number(tag)));
-                }
-                Act::Cancel(which) => {
-                    let Some(to) = self.world.choose(which) else { continue };
-                    let tag = out.cancel(to, "by plan");
-                    yields.at_once.push(tag.id());
-                    tags.push((tag.id(), Pending::Truth(tag)));
-                }
-                Act::Terminate(which) => {
-                    let Some(to) = self.world.choose(which) else { continue };
-                    let tag = out.terminate(to);
-                    yields.at_once.push(tag.id());
-                    tags.push((tag.id(), Pending::Truth(tag)));
-                }
-                Act::Monitor(which) => {
-                    let Some(to) = self.world.choose(which) else { continue };
-                    self.monitor(out.monitor(to), &mut effects, me);
-                }
-                Act::Demonitor(which) => {
-                    if self.monitors.is_empty() {
-                        continue;
-                    }
-                    let monitor = self.monitors.swap_remove(which % self.monitors.len());
-                    out.demonitor(monitor);
-                    effects.push(Box::new(move |world| world.relations.demonitors(me, monitor)));
-                }
-                Act::Link(which) => {
-                    let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
-                    out.link(to);
-                    effects.push(Box::new(move |world| world.relations.links(me, to)));
-                }
-                Act::Unlink(which) => {
-                    let Some(to) = self.world.choose(which).filter(|to| *to != me) else { continue };
-                    out.unlink(to);
-                    effects.push(Box::new(move |world| world.relations.unlinks(me, to)));
-                }
-                Act::Run(plan) => {
-                    let plan = plan % self.world.plans.len();
-                    if self.world.known.lock().unwrap().len() > 60 {
-                        continue;
-                    }
-                    let child = Actor { born_of: Some(step), traps: false, ..Actor::new(&self.world, plan) };
-                    let limit = Duration::from_secs(3);
-                    let tag = match self.world.written_as {
-                        WrittenAs::Machine => out.run_timeout(child, limit),
-                        WrittenAs::AsyncProcess => out.run_timeout(child.into_async(SpawnOptions::new()).0, limit),
-                        WrittenAs::Actor => out.run_timeout(child.into_actor(), limit),
-                    };
-                    self.world.relations.runs(me);
-                    tags.push((tag.id(), Pending::Run(tag)));
-                }
-                Act::CancelCommand(which) => {
-                    let which = which % self.outstanding.len().max(1);
-                    match self.outstanding.values().nth(which) {
-                        Some(Pending::Number(tag)) => out.cancel_command(*tag),
-                        Some(Pending::Run(tag)) => out.cancel_command(*tag),
-                        Some(Pending::Time(tag)) => out.cancel_timer(*tag),
-                        Some(Pending::Ask(_) | Pending::Truth(_)) | None => {}
-                    }
-                }
-                Act::Parcels => {
-                    let sinks = self.world.sinks.lock().unwrap().clone();
-                    let stamp = world.observations().map(|seen| seen.stamp()).unwrap_or_default();
-                    send_parcels(&sinks, stamp, out);
-                }
-                Act::Burst => (0..BURST).for_each(|_| out.unlink(me)),
-                Act::Future(completes) => {
-                    let tag = out.future(future(&self.world, me, completes));
-                    // On real workers each future completes.
-                    if !matches!((completes, &world.simulated), (Completes::Never, Some(_))) {
-                        tags.push((tag.id(), Pending::Number(tag)));
-                    }
-                }
-            }
-        }
-        world.observe(|seen| {
-            tags.iter().for_each(|(tag, _)| seen.yields(me, *tag));
-            Ok(())
-        });
-        let asked: Vec<_> = tags.iter().map(|(tag, _)| (me, *tag)).collect();
-        effects.push(Box::new(move |world| world.asked.lock().unwrap().extend(asked)));
-        self.outstanding.extend(tags);
-        (effects, yields)
     }
 }
 
@@ -451,7 +305,7 @@ impl Actor {
         self.waited = false;
         // After its plan, a process does nothing but listen.
         let next = self.world.plans[self.plan].steps.get(self.at).cloned();
-        let (acts, mut ending) = next.unwrap_or((Vec::new(), Ending::Idle));
+        let (_, acts, mut ending) = next.unwrap_or((Takes::All, Vec::new(), Ending::Idle));
         self.at += 1;
         if cancelled {
             ending = Ending::Done;

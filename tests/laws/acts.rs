@@ -37,10 +37,22 @@ pub enum Act {
     Run(usize),
     /// One of the commands that are open. It may be a timer, and is no question.
     CancelCommand(usize),
+    /// Waits for room in a full mailbox, for so many seconds.
+    SendTimeout(usize, u8),
     /// Messages of many types.
     Parcels,
     /// So many yields that they are performed in slices.
     Burst,
+}
+
+/// Which of its events a step takes. The processes that are not written as state machines take all of them.
+#[derive(Clone, Copy, Debug)]
+pub enum Takes {
+    All,
+    /// At most so many. The next step follows at once.
+    Few(usize),
+    /// In a simulation. If the step is idle, they wait until something new comes.
+    Nothing,
 }
 
 /// How the `start` of a process goes.
@@ -92,7 +104,7 @@ pub enum Ending {
 
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub steps: Vec<(Vec<Act>, Ending)>,
+    pub steps: Vec<(Takes, Vec<Act>, Ending)>,
     /// Of the mailbox of a process that is born with this plan.
     pub bound: Option<(usize, Overflow)>,
     pub traps: bool,

@@ -1,5 +1,5 @@
 //! Random programs of one mailbox with a bound, against a plain queue: which messages are refused, dropped and taken,
-//! and in which order.
+//! and in which order. They run on workers, and in simulations.
 //!
 //! The process waits for a command, so that messages queue up, until the program says that it may step. So there is one
 //! interleaving, and the queue says exactly what happens.
@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use procession::command::{Command, Responder};
 use procession::observe::DeadLetterReason;
+use procession::simulation::{Simulation, World};
 use procession::spawn::Overflow;
 use procession::{
-    BoxError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Address, BoxError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use crate::helpers::*;
 use crate::seeded::random_programs;
+use crate::simulated::cases;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
@@ -40,7 +42,12 @@ struct Take {
 
 #[derive(Clone, Debug)]
 enum Op {
+    /// The code outside sends so many.
     Send(u32),
+    /// Another process sends so many in one step.
+    SendTogether(u32),
+    /// Another process sends so many that wait for room.
+    Wait(u32),
     Step(Take),
 }
 
@@ -49,6 +56,8 @@ struct Program {
     limit: usize,
     overflow: Overflow,
     ops: Vec<Op>,
+    /// Of a simulation.
+    seed: u64,
 }
 
 /// A message, which notes that it is gone.
@@ -60,8 +69,8 @@ impl Drop for Numbered {
     }
 }
 
-/// The acts of the next step, which blocks when it has done them.
-type Allowed = (Take, Blocked);
+/// The acts of the next step, and what happens while it runs.
+type Allowed = (Take, Box<dyn FnOnce() + Send>);
 
 /// Answered when the process may step.
 struct MayStep;
@@ -92,7 +101,7 @@ impl Process for Gated {
     type Output = ();
 
     fn step(&mut self, events: &mut Events<'_, Numbered>, out: &mut StepOutput) -> StepResult<()> {
-        let Some((take, blocked)) = self.next.take() else {
+        let Some((take, meanwhile)) = self.next.take() else {
             let Some(asked) = self.asked.take() else { return self.waits(out) };
             let Some(Event::Completed(done)) = events.next() else { return Err("it had to be a completion".into()) };
             self.next = Some(done.take(asked).ok_or("the wrong tag")??);
@@ -106,7 +115,7 @@ impl Process for Gated {
             let Event::Message(message) = event else { return Err("nothing but messages was sent".into()) };
             got.push(message);
         }
-        blocked.wait();
+        meanwhile();
         match take.then {
             Then::Fail => return Err("by plan".into()),
             Then::Panic => panic!("on purpose"),
@@ -123,6 +132,29 @@ impl Process for Gated {
     }
 }
 
+/// A task of another process.
+enum Errand {
+    SendTogether(Vec<Numbered>),
+    Wait(Vec<Numbered>),
+}
+
+/// Sends to the process with the bound. Messages that come back are dropped.
+fn sender(to: Address<Numbered>) -> impl Process<Message = Errand, Output = ()> {
+    script(move |events: &mut Events<'_, Errand>, out: &mut StepOutput| {
+        for event in events {
+            match event {
+                Event::Message(Errand::SendTogether(all)) => all.into_iter().for_each(|one| out.send(to, one)),
+                Event::Message(Errand::Wait(all)) => {
+                    all.into_iter().for_each(|one| _ = out.send_timeout(to, one, Duration::MAX));
+                }
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    })
+}
+
 /// The mailbox as it has to be.
 #[derive(Default)]
 struct Model {
@@ -137,14 +169,18 @@ struct Model {
     lost: u64,
     oldest: u64,
     newest: u64,
+    /// Those of another process that are refused.
+    full: u64,
+    /// Those that wait for room.
+    waiting: VecDeque<u32>,
 }
 
 impl Model {
     /// A message is sent to the mailbox. Whether it is refused.
     fn send(&mut self, program: &Program, number: u32) -> bool {
         // `DropOldest` takes a message into the place of a held one, which goes when the step is over.
-        let held = if program.overflow == Overflow::DropOldest { 0 } else { self.held };
-        if held + self.queue.len() < program.limit {
+        let is_promised = program.overflow == Overflow::Refuse && !self.waiting.is_empty();
+        if self.has_room(program) && !is_promised {
             self.queue.push_back(number);
             return false;
         }
@@ -165,6 +201,28 @@ impl Model {
         false
     }
 
+    fn has_room(&self, program: &Program) -> bool {
+        let held = if program.overflow == Overflow::DropOldest { 0 } else { self.held };
+        held + self.queue.len() < program.limit
+    }
+
+    /// A message is sent that may wait for room.
+    fn waits(&mut self, program: &Program, number: u32) {
+        if program.overflow == Overflow::Refuse {
+            self.waiting.push_back(number);
+            self.lets_in(program);
+        } else {
+            self.send(program, number);
+        }
+    }
+
+    /// Those that wait come in while there is room.
+    fn lets_in(&mut self, program: &Program) {
+        while !self.waiting.is_empty() && self.has_room(program) {
+            self.queue.extend(self.waiting.pop_front());
+        }
+    }
+
     fn drops_oldest(&mut self, program: &Program) {
         while program.overflow == Overflow::DropOldest && self.queue.len() > program.limit {
             self.gone.extend(self.queue.pop_front());
@@ -174,7 +232,7 @@ impl Model {
 
     /// Begins a step with all that is there, and returns the messages that it leaves. The places of the new ones are
     /// free until the step is over.
-    fn step(&mut self, take: Take) -> VecDeque<u32> {
+    fn step(&mut self, program: &Program, take: Take) -> VecDeque<u32> {
         let (mut got, mut left) = (Vec::new(), VecDeque::new());
         self.held = std::mem::take(&mut self.left);
         for number in std::mem::take(&mut self.queue) {
@@ -184,6 +242,7 @@ impl Model {
                 left.push_back(number);
             }
         }
+        self.lets_in(program);
         self.gone.extend(&got);
         match take.then {
             Then::Wait | Then::Upgrade => self.taken.extend(got),
@@ -202,6 +261,7 @@ impl Model {
             self.left = self.queue.len();
         }
         self.drops_oldest(program);
+        self.lets_in(program);
     }
 }
 
@@ -209,7 +269,9 @@ type MaySteps = Arc<Mutex<Vec<Responder<Allowed>>>>;
 
 struct Run<'a> {
     program: &'a Program,
+    world: Option<&'a World>,
     runtime: Runtime,
+    to: Address<Numbered>,
     may_step: MaySteps,
     gone: Log<u32>,
     model: Model,
@@ -217,21 +279,74 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn send(&mut self, to: procession::Address<Numbered>) -> Result<(), String> {
-        self.numbers += 1;
-        let number = self.numbers;
-        let refused = self.model.send(self.program, number);
-        let sent = self.runtime.send(to, Numbered(number, self.gone.clone()));
-        let back = sent.err().map(|rejected| rejected.into_parts().0.0);
-        if back != refused.then_some(number) {
-            return Err(format!("{number} is to be refused: {refused}, and {back:?} came back"));
-        }
-        Ok(())
+    /// The numbers of new messages.
+    fn numbers(&mut self, count: u32) -> std::ops::RangeInclusive<u32> {
+        self.numbers += count;
+        self.numbers - count + 1..=self.numbers
     }
 
-    fn rests(&self) {
-        until("it waits to be let go on", || self.may_step.lock().unwrap().len() == 1 && self.runtime.is_idle());
+    /// The numbers of messages that are sent now, and whether they are to be refused.
+    fn sends(&mut self, count: u32) -> Vec<(u32, bool)> {
+        self.numbers(count).map(|number| (number, self.model.send(self.program, number))).collect()
     }
+
+    fn rests(&self) -> Result<(), String> {
+        match self.world {
+            None => until("it waits to be let go on", || self.waits() && self.runtime.is_idle()),
+            Some(world) => world.run().map_err(|error| error.to_string())?,
+        }
+        if self.waits() { Ok(()) } else { Err("it does not wait to be let go on".into()) }
+    }
+
+    /// Whether the process waits to be let go on.
+    fn waits(&self) -> bool {
+        self.may_step.lock().unwrap().len() == 1
+    }
+
+    fn begin_step(&mut self, allowed: Allowed) {
+        let may_step = self.may_step.lock().unwrap().remove(0);
+        may_step.ok(allowed);
+    }
+
+    fn step(&mut self, take: Take) -> Result<(), String> {
+        let left = self.model.step(self.program, take);
+        let sends = self.sends(take.meanwhile);
+        let (gone, to) = (self.gone.clone(), self.to);
+        if self.world.is_none() {
+            let blocker = Blocker::new();
+            let blocked = blocker.blocked();
+            self.begin_step((take, Box::new(move || blocked.wait())));
+            blocker.wait_begun();
+            let sent = send_each(&self.runtime, to, &sends, &gone);
+            blocker.release();
+            sent?;
+            self.rests()?;
+        } else {
+            let (weak, sent) = (self.runtime.downgrade(), Log::new());
+            let told = sent.clone();
+            let meanwhile = move || {
+                let runtime = weak.upgrade().ok_or("the runtime is gone".to_owned());
+                told.push(runtime.and_then(|runtime| send_each(&runtime, to, &sends, &gone)));
+            };
+            self.begin_step((take, Box::new(meanwhile)));
+            self.rests()?;
+            sent.to_vec().into_iter().collect::<Result<Vec<()>, _>>()?;
+        }
+        self.model.settles(self.program, take, left);
+        Ok(())
+    }
+}
+
+/// Sends messages with these numbers. Each is handed back if it is to be refused.
+fn send_each(runtime: &Runtime, to: Address<Numbered>, sends: &[(u32, bool)], gone: &Log<u32>) -> Result<(), String> {
+    for (number, refused) in sends {
+        let sent = runtime.send(to, Numbered(*number, gone.clone()));
+        let back = sent.err().map(|rejected| rejected.into_parts().0.0);
+        if back != refused.then_some(*number) {
+            return Err(format!("{number} is to be refused: {refused}, and {back:?} came back"));
+        }
+    }
+    Ok(())
 }
 
 /// A command that is not answered holds the runtime, which holds the handler, which holds the command.
@@ -242,7 +357,18 @@ impl Drop for Run<'_> {
     }
 }
 
-fn run(program: &Program) -> Result<(), String> {
+fn run_simulated(program: &Program) -> Result<(), String> {
+    let of_scenario = program.clone();
+    let report = Simulation::new(move |world| run(&of_scenario, Some(world)).map_err(BoxError::from))
+        .name("random mailboxes")
+        .seeds(program.seed..program.seed + 1)
+        .threads(1)
+        .without("no step panics")
+        .run();
+    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))
+}
+
+fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
     let may_step = MaySteps::default();
     let asks = may_step.clone();
     let handler = move |_: MayStep, done: Responder<_>| -> Result<(), BoxError> {
@@ -250,37 +376,64 @@ fn run(program: &Program) -> Result<(), String> {
         Ok(())
     };
     // A step is given all that there may be.
-    let runtime = builder().workers(1).step_events(1_000).handler::<MayStep, _>(handler).start().unwrap();
+    let builder = builder().step_events(1_000).handler::<MayStep, _>(handler);
+    let runtime = match world {
+        None => builder.workers(1).start(),
+        Some(world) => world.start(builder),
+    };
+    let runtime = runtime.map_err(|error| error.to_string())?;
     let (taken, options) = (Log::new(), SpawnOptions::new().mailbox(program.limit, program.overflow));
     let process = runtime.spawn_with(Gated::new(&taken), options).map_err(|why| why.to_string())?;
-    let mut run = Run { program, runtime, may_step, gone: Log::new(), model: Model::default(), numbers: 0 };
-    run.rests();
+    let to = process.address();
+    let mut senders = Vec::new();
+    for _ in 0..2 {
+        senders.push(runtime.spawn(sender(to)).map_err(|why| why.to_string())?);
+    }
+    let (gone, model) = (Log::new(), Model::default());
+    let mut run = Run { program, world, runtime, to, may_step, gone, model, numbers: 0 };
+    run.rests()?;
     for op in &program.ops {
-        let Op::Step(take) = op else {
-            let Op::Send(count) = op else { continue };
-            (0..*count).try_for_each(|_| run.send(process.address()))?;
-            continue;
-        };
-        let blocker = Blocker::new();
-        let may_step = run.may_step.lock().unwrap().remove(0);
-        may_step.ok((*take, blocker.blocked()));
-        blocker.wait_begun();
-        let left = run.model.step(*take);
-        let sent = (0..take.meanwhile).try_for_each(|_| run.send(process.address()));
-        blocker.release();
-        sent?;
-        run.rests();
-        run.model.settles(program, *take, left);
+        match op {
+            Op::Send(count) => {
+                let sends = run.sends(*count);
+                send_each(&run.runtime, to, &sends, &run.gone)?;
+                continue;
+            }
+            // How messages come in that wait while the state machine is replaced, the model does not know.
+            Op::Step(take) if take.then != Then::Wait && !run.model.waiting.is_empty() => continue,
+            // A simulation may show a step only one message.
+            Op::Step(take) if world.is_some() => {
+                run.step(Take { messages: take.messages.min(1), odd: false, ..*take })?
+            }
+            Op::Step(take) => run.step(*take)?,
+            Op::SendTogether(count) => {
+                let sends = run.sends(*count);
+                run.model.full += sends.iter().filter(|(_, refused)| *refused).count() as u64;
+                let all = sends.iter().map(|(number, _)| Numbered(*number, run.gone.clone())).collect();
+                run.runtime.send(&senders[0], Errand::SendTogether(all)).map_err(|why| why.to_string())?;
+                run.rests()?;
+                continue;
+            }
+            Op::Wait(count) => {
+                let numbers = run.numbers(*count);
+                numbers.clone().for_each(|number| run.model.waits(program, number));
+                let all = numbers.map(|number| Numbered(number, run.gone.clone())).collect();
+                run.runtime.send(&senders[1], Errand::Wait(all)).map_err(|why| why.to_string())?;
+                run.rests()?;
+                continue;
+            }
+        }
+        // A message that is pushed out goes with the next step.
         let (mut gone, mut expected) = (run.gone.to_vec(), run.model.gone.clone());
         gone.sort_unstable();
         expected.sort_unstable();
         if (taken.to_vec(), &gone) != (run.model.taken.clone(), &expected) {
             let model = (&run.model.taken, expected);
-            return Err(format!("after {take:?}: taken {:?}, gone {gone:?}; the model: {model:?}", taken.to_vec()));
+            return Err(format!("after {op:?}: taken {:?}, gone {gone:?}; the model: {model:?}", taken.to_vec()));
         }
         let mailbox = run.runtime.process(process.pid()).map(|info| info.mailbox);
         if mailbox != Some(run.model.queue.len()) {
-            return Err(format!("{mailbox:?} wait instead of {:?}", run.model.queue));
+            return Err(format!("after {op:?}: {mailbox:?} wait instead of {:?}", run.model.queue));
         }
     }
     let waiting = run.model.queue.len() as u64;
@@ -290,15 +443,18 @@ fn run(program: &Program) -> Result<(), String> {
     let reasons = [
         DeadLetterReason::StepFailed,
         DeadLetterReason::DroppedNewest,
+        DeadLetterReason::Full,
         DeadLetterReason::DroppedOldest,
         DeadLetterReason::Ended,
     ];
-    let [lost, newest, oldest, ended] = reasons.map(count);
+    let [lost, newest, full, oldest, ended] = reasons.map(count);
     // A held message that has lost its place would have gone with the next step.
     let found = [lost, newest, oldest + ended];
     let expected = [run.model.lost, run.model.newest, run.model.oldest + waiting];
-    if found != expected || run.gone.len() != run.numbers as usize {
-        return Err(format!("dead: {found:?} instead of {expected:?}; {report}"));
+    // Those that wait for room at the end go to their senders, which end, too.
+    let is_full_right = (run.model.full..=run.model.full + run.model.waiting.len() as u64).contains(&full);
+    if found != expected || !is_full_right || run.gone.len() != run.numbers as usize {
+        return Err(format!("dead: {found:?} instead of {expected:?}, {full} full; {report}"));
     }
     Ok(())
 }
@@ -309,15 +465,22 @@ fn program() -> impl Strategy<Value = Program> {
         prop_oneof![6 => Just(Then::Wait), 1 => Just(Then::Fail), 1 => Just(Then::Panic), 1 => Just(Then::Upgrade)];
     let take = (0..5_usize, prop::bool::weighted(0.3), 0..6_u32, then)
         .prop_map(|(messages, odd, meanwhile, then)| Take { messages, odd, meanwhile, then });
-    let op = prop_oneof![(1..5_u32).prop_map(Op::Send), take.prop_map(Op::Step)];
-    (1..5_usize, overflow, prop::collection::vec(op, 1..12)).prop_map(|(limit, overflow, ops)| Program {
-        limit,
-        overflow,
-        ops,
-    })
+    let op = prop_oneof![
+        2 => (1..5_u32).prop_map(Op::Send),
+        1 => (1..5_u32).prop_map(Op::SendTogether),
+        1 => (1..5_u32).prop_map(Op::Wait),
+        4 => take.prop_map(Op::Step),
+    ];
+    (1..5_usize, overflow, prop::collection::vec(op, 1..12), any::<u32>())
+        .prop_map(|(limit, overflow, ops, seed)| Program { limit, overflow, ops, seed: seed.into() })
 }
 
 #[test]
 fn a_mailbox_with_a_bound_does_what_a_plain_queue_would() {
-    random_programs(300, Config::default(), program(), run);
+    random_programs(300, Config::default(), program(), |program| run(program, None));
+}
+
+#[test]
+fn a_simulated_mailbox_with_a_bound_does_what_a_plain_queue_would() {
+    random_programs(cases(25_000), Config::default(), program(), run_simulated);
 }

@@ -12,8 +12,9 @@ use crate::log::Recorder;
 #[derive(Clone, Default)]
 pub struct Logged(Arc<Mutex<Vec<String>>>);
 
-/// The words of the lines.
+/// The words of the lines, and the level of each end.
 const ENDS: [&str; 4] = ["message=done", "message=terminated", "message=failed", "message=panicked"];
+const LEVELS: [&str; 4] = ["DEBUG", "INFO", "WARN", "ERROR"];
 const RECOVERY: &str = "message=recovered from a failure";
 
 impl Logged {
@@ -53,6 +54,11 @@ impl Logged {
     pub fn check(&self) -> Result<(), String> {
         self.check_parents()?;
         let lines = self.0.lock().unwrap();
+        for (words, level) in ENDS.iter().zip(LEVELS) {
+            if let Some(line) = lines.iter().find(|line| line.contains(words) && !line.starts_with(level)) {
+                return Err(format!("log: the level of {line:?} is not {level}"));
+            }
+        }
         let is_logged = |line: &str, words: &[&str]| words.iter().any(|word| line.contains(word));
         for (what, words, is_before) in [("the end of", &ENDS[..], true), ("the recovery of", &[RECOVERY], false)] {
             let mut told = 0;

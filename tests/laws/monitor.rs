@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use procession::Pid;
+use procession::observe::DeadLetterReason;
 
 use crate::acts::StepNumber;
+use crate::rooms::Rooms;
 
 /// Something that happened in a simulated run.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +29,19 @@ pub enum Note {
     Failed(Pid),
     /// The code outside sends a letter.
     Sent(Pid, u64),
-    /// The letter that the code outside has sent is handed back.
-    Refused(u64),
+    /// The letter is handed back to its sender.
+    Refused {
+        number: u64,
+        /// Whether there was no room when it was sent.
+        is_full: bool,
+    },
     /// A letter is a dead letter.
-    Dead(u64),
+    Dead {
+        number: u64,
+        reason: DeadLetterReason,
+    },
+    /// The mailbox of this process holds so many letters at most. It is not born yet.
+    Bound(Pid, usize),
     /// A letter that a failed step has taken is a dead letter.
     DeadInStep(Pid),
     /// An effect of this step is seen: its command is carried out, its closure runs, its child begins.
@@ -99,6 +110,8 @@ pub struct Yields {
     pub replies: Vec<(Pid, u64)>,
     /// The tags of commands that are answered when they are performed.
     pub at_once: Vec<u64>,
+    /// The tags of sends that may wait for room, and the numbers of their letters.
+    pub rooms: Vec<(u64, u64)>,
     /// Whether the state machine is closed before others see the yields.
     pub closes: bool,
 }
@@ -113,6 +126,7 @@ impl Yields {
             asks: Vec::new(),
             replies: Vec::new(),
             at_once: Vec::new(),
+            rooms: Vec::new(),
             closes: false,
         }
     }
@@ -139,6 +153,7 @@ struct Monitor {
     /// By their numbers, with the receiver and the sender.
     letters: HashMap<u64, (Pid, Option<Pid>, Letter)>,
     waiting: usize,
+    rooms: Rooms,
     /// The newest letter that was taken, by receiver and sender.
     newest: HashMap<(Pid, Option<Pid>), u64>,
     succeeded: HashSet<StepNumber>,
@@ -152,8 +167,12 @@ struct Monitor {
     terminated: HashSet<Pid>,
     /// The processes that are closed, and whose state machines are not dropped yet.
     closed: HashSet<Pid>,
+    /// The processes that are closed, and a command of which was cancelled since.
+    cancelled: HashSet<Pid>,
+    /// The processes whose last step says that they end, or are replaced.
+    finishes: HashSet<Pid>,
     /// The processes whose last state machine is gone, and whose next one was not closed yet. If such a process ends
-    /// before it calls `init`, it is not closed.
+    /// before it calls `init`, it is not closed. From its first step on, it is closed first.
     replaced: HashSet<Pid>,
     /// How often the state machines of a process were closed.
     closes: HashMap<Pid, u32>,
@@ -201,6 +220,7 @@ impl Monitor {
                 (self.inside, self.waited) = (Some(*of), *waited);
                 self.taken.clear();
                 self.last = None;
+                self.replaced.remove(of);
                 self.fires_from(*of, *at);
             }
             Note::Took(of, taken) => {
@@ -211,8 +231,11 @@ impl Monitor {
             Note::Stepped(of, yields) => {
                 self.inside = None;
                 self.succeeded.insert(yields.step);
+                _ = if yields.closes { self.finishes.insert(*of) } else { self.finishes.remove(of) };
                 let closes = self.closes.get(of).copied().unwrap_or(0) + 1;
                 for (to, number) in &yields.sent {
+                    let tag = yields.rooms.iter().find(|room| room.1 == *number);
+                    tag.into_iter().for_each(|room| self.rooms.waits((*of, *to), *room));
                     self.send(*to, Some(*of), *number)?;
                     if yields.closes {
                         self.closing.insert(*number, (*of, closes));
@@ -225,11 +248,12 @@ impl Monitor {
                 let last = self.last.take().filter(|last| last.of == *of);
                 if let Some(yields) = last.and_then(|last| last.yields) {
                     self.succeeded.remove(&yields.step);
-                    for (_, number) in &yields.sent {
+                    for (to, number) in &yields.sent {
                         self.letters.remove(number);
-                        self.waiting -= 1;
+                        self.goes(*to, *number);
                     }
                 }
+                self.finishes.remove(of);
                 self.asks.retain(|(asker, _), _| asker != of);
                 self.answered.retain(|(asker, _), _| asker != of);
                 // The next incarnation gets no answer to a question of this one.
@@ -237,17 +261,24 @@ impl Monitor {
                 self.last = Some(LastStep { of: *of, yields: None });
             }
             Note::Sent(to, number) => self.send(*to, None, *number)?,
-            Note::Refused(number) => {
+            Note::Refused { number, is_full } => {
                 let was = self.letters.remove(number);
-                ensure(was.is_some_and(|letter| letter.2 == Letter::Waits), || format!("{number} is handed back"))?;
-                self.waiting -= 1;
+                let was = was.filter(|letter| letter.2 == Letter::Waits);
+                let to = was.ok_or(format!("{number} is handed back"))?.0;
+                self.goes(to, *number);
+                if *is_full {
+                    self.rooms.is_full(to, DeadLetterReason::Full)?;
+                }
             }
-            Note::Dead(number) => {
+            Note::Bound(of, limit) => self.rooms.has_bound(*of, *limit),
+            Note::Dead { number, reason } => {
                 let letter =
                     self.letters.get_mut(number).ok_or(format!("letter {number} is dead, and nobody sent it"))?;
                 let was = std::mem::replace(&mut letter.2, Letter::Dead);
+                let to = letter.0;
                 ensure(was == Letter::Waits, || format!("letter {number} is dead, and was {was:?} before"))?;
-                self.waiting -= 1;
+                self.goes(to, *number);
+                self.rooms.is_full(to, *reason)?;
             }
             Note::DeadInStep(of) => {
                 let is_last = self.last.as_ref().is_some_and(|last| last.of == *of);
@@ -268,25 +299,34 @@ impl Monitor {
             Note::Waiting(count) => {
                 self.settle()?;
                 self.turn += 1;
-                ensure(self.waiting == *count, || {
+                let outside = if self.rooms.are_all_inside() { 0 } else { self.outside() };
+                ensure((*count..=count + outside).contains(&self.waiting), || {
                     format!("{} letters were sent and are neither taken nor dead, and {count} wait", self.waiting)
                 })?;
+                self.rooms.turn_is_over(self.sent.is_some())?;
             }
         }
         Ok(())
     }
 
-    /// A process is closed before its parts go. A command of its last step is carried out when it is closed, so futures
-    /// and commands go in any order.
+    /// A process is closed before its parts go, and its futures go before its commands. If its last step says that it
+    /// ends, or is replaced, the commands of that step are carried out after the process is closed.
     fn gone(&mut self, of: Pid, part: Part) -> Result<(), String> {
         match part {
             Part::Closed => {
                 *self.closes.entry(of).or_default() += 1;
                 self.closed.insert(of);
+                self.cancelled.remove(&of);
                 self.replaced.remove(&of);
             }
-            Part::Command => {}
+            Part::Command => {
+                if self.closed.contains(&of) && !self.finishes.contains(&of) {
+                    self.cancelled.insert(of);
+                }
+            }
             Part::Future | Part::State => {
+                let is_late = part == Part::Future && self.cancelled.contains(&of);
+                ensure(!is_late, || format!("a command of {of} is cancelled before its futures are dropped"))?;
                 let may_go = self.closed.contains(&of) || self.replaced.contains(&of);
                 ensure(may_go, || format!("{of} loses its {part:?}, and was not closed"))?;
             }
@@ -300,9 +340,25 @@ impl Monitor {
 
     fn send(&mut self, to: Pid, from: Option<Pid>, number: u64) -> Result<(), String> {
         self.waiting += 1;
-        self.sent.iter_mut().for_each(|sent| _ = sent.insert(number, self.turn));
+        self.rooms.comes(to);
+        // A letter that waits for room arrives later, and so do those behind it.
+        if !from.is_some_and(|from| self.rooms.is_waiting(from, to)) {
+            self.sent.iter_mut().for_each(|sent| _ = sent.insert(number, self.turn));
+        }
         let before = self.letters.insert(number, (to, from, Letter::Waits));
         ensure(before.is_none(), || format!("letter {number} is sent twice"))
+    }
+
+    /// A letter waits no longer.
+    fn goes(&mut self, to: Pid, number: u64) {
+        self.waiting -= 1;
+        self.rooms.goes(to, number);
+    }
+
+    /// The number of letters that may wait outside of the mailboxes.
+    fn outside(&self) -> usize {
+        let waits = self.letters.values().filter(|letter| letter.2 == Letter::Waits);
+        waits.filter(|letter| letter.1.is_some_and(|from| self.rooms.is_waiting(from, letter.0))).count()
     }
 
     /// A step of this process sees this time.
@@ -322,7 +378,8 @@ impl Monitor {
                 let letter = letter.ok_or(format!("{me} takes letter {number} of {from:?}, which no step has sent"))?;
                 let was = std::mem::replace(&mut letter.2, Letter::Taken);
                 ensure(was == Letter::Waits, || format!("letter {number} is taken, and was {was:?} before"))?;
-                self.waiting -= 1;
+                self.goes(me, number);
+                self.rooms.takes(me);
                 let newest = self.newest.insert((me, from), number);
                 ensure(newest.is_none_or(|newest| newest < number), || {
                     format!("{me} takes letter {number} of {from:?} after {newest:?}")
@@ -330,6 +387,7 @@ impl Monitor {
                 self.letter_is_not_early(me, number)
             }
             Taken::Answer { tag, fired } => {
+                self.rooms.answers(me, tag);
                 self.answer_is_not_early(me, tag)?;
                 let now = self.timers.get(&(me, u64::MAX)).copied();
                 let due = self.timers.remove(&(me, tag)).filter(|_| fired);
@@ -346,7 +404,10 @@ impl Monitor {
                 self.is_not_before(me, Some(of))?;
                 let open = self.replies.get(&(of, me)).and_then(|letters| letters.first());
                 ensure(open.is_none(), || format!("{me} is told of the end of {of} before its answer to {open:?}"))?;
-                let left = self.letters.iter().find(|(_, letter)| **letter == (me, Some(of), Letter::Waits));
+                // A letter that finds no room may go back to a process that has ended, and is lost.
+                let are_inside = !self.rooms.is_waiting(of, me);
+                let waits = |(_, letter): &(&u64, &_)| **letter == (me, Some(of), Letter::Waits);
+                let left = self.letters.iter().filter(|_| are_inside).find(waits);
                 ensure(self.waited || left.is_none(), || {
                     format!("{me} is told of the end of {of} before letter {:?}", left.map(|left| left.0))
                 })
@@ -365,6 +426,8 @@ impl Monitor {
 
     fn answer_is_not_early(&mut self, me: Pid, tag: u64) -> Result<(), String> {
         let Some(turn) = self.answered.remove(&(me, tag)) else { return Ok(()) };
+        let earlier = self.answered.range((me, 0)..(me, tag)).find(|(_, of)| **of <= turn);
+        ensure(earlier.is_none(), || format!("{me} takes the answer to {tag} before {earlier:?}"))?;
         let Some(sent) = self.sent.as_ref().filter(|_| !self.waited) else { return Ok(()) };
         let waits = |number: &u64| self.letters.get(number).is_some_and(|one| one.0 == me && one.2 == Letter::Waits);
         let first = sent.iter().find(|(number, of)| **of < turn && waits(number));
@@ -403,164 +466,5 @@ impl Monitor {
             }
         }
         Ok(())
-    }
-}
-
-/// Runs that real workers could not have had. The monitor finds each.
-mod broken_runs {
-    use super::*;
-
-    fn pid(number: u32) -> Pid {
-        format!("<1.{number}.1>").parse().unwrap()
-    }
-
-    fn begins(of: u32, at: u64) -> Note {
-        Note::Step { of: pid(of), at: Duration::from_secs(at), waited: false }
-    }
-
-    fn stepped(of: u32, step: u64, change: impl FnOnce(&mut Yields)) -> Note {
-        let mut yields = Yields::new(StepNumber(step), Duration::ZERO);
-        change(&mut yields);
-        Note::Stepped(pid(of), yields)
-    }
-
-    fn takes(of: u32, from: u32, number: u64) -> Note {
-        Note::Took(pid(of), Taken::Letter { from: Some(pid(from)), number })
-    }
-
-    /// Process 1 sends these letters to process 2.
-    fn sends(numbers: &[u64]) -> Vec<Note> {
-        let sent = numbers.iter().map(|number| (pid(2), *number)).collect();
-        vec![begins(1, 0), stepped(1, 1, |yields| yields.sent = sent)]
-    }
-
-    fn is_found(notes: impl IntoIterator<Item = Note>, what: &str) {
-        let notes: Vec<Note> = notes.into_iter().collect();
-        let found = check(&notes, false).expect_err(what);
-        assert!(found.contains(what), "{found}");
-    }
-
-    #[test]
-    fn a_run_of_real_workers_passes() {
-        let ends = [
-            Note::Waiting(2),
-            begins(2, 0),
-            takes(2, 1, 7),
-            takes(2, 1, 8),
-            Note::Took(pid(2), Taken::End { of: pid(1) }),
-            stepped(2, 2, |yields| yields.timers.push((1, Duration::from_secs(3)))),
-            Note::Waiting(0),
-            begins(2, 3),
-            Note::Took(pid(2), Taken::Answer { tag: 1, fired: true }),
-            stepped(2, 3, |_| ()),
-            Note::Carried(StepNumber(3)),
-            Note::Ended(pid(2)),
-        ];
-        assert_eq!(check(&[sends(&[7, 8]), ends.into()].concat(), false), Ok(()));
-    }
-
-    #[test]
-    fn two_steps_at_once_are_found() {
-        is_found([begins(1, 0), begins(1, 0)], "is stepped inside of a step");
-        is_found([begins(1, 0), begins(2, 0)], "is stepped inside of a step");
-        is_found([Note::Ended(pid(1)), begins(1, 0)], "is stepped after its end");
-    }
-
-    #[test]
-    fn a_step_after_a_termination_is_found() {
-        let terminated = |was_alive, has_lived| Note::Terminated { of: pid(1), was_alive, has_lived };
-        is_found([terminated(true, true), begins(1, 0)], "is stepped after it was terminated");
-        is_found([terminated(false, true)], "has lived");
-    }
-
-    #[test]
-    fn letters_out_of_order_are_found() {
-        let takes = [begins(2, 0), takes(2, 1, 8), takes(2, 1, 7)];
-        is_found([sends(&[7, 8]), takes.into()].concat(), "takes letter 7");
-    }
-
-    #[test]
-    fn letters_that_come_twice_or_from_nowhere_are_found() {
-        is_found([sends(&[7]), vec![begins(2, 0), takes(2, 1, 7), takes(2, 1, 7)]].concat(), "was Taken before");
-        is_found([sends(&[7]), vec![begins(2, 0), takes(2, 3, 7)]].concat(), "which no step has sent");
-        is_found([sends(&[7]), vec![Note::Dead(7), Note::Dead(7)]].concat(), "was Dead before");
-        is_found([begins(2, 0), takes(2, 1, 7)], "which no step has sent");
-    }
-
-    #[test]
-    fn lost_letters_are_found() {
-        is_found([sends(&[7]), vec![Note::Waiting(0)]].concat(), "neither taken nor dead");
-        let fails = [begins(2, 0), takes(2, 1, 7), Note::Failed(pid(2)), Note::Waiting(0)];
-        is_found([sends(&[7]), fails.into()].concat(), "0 of 1 letters");
-    }
-
-    #[test]
-    fn effects_of_a_failed_step_are_found() {
-        let is_broken = [sends(&[7]), vec![Note::Failed(pid(1))]].concat();
-        is_found([is_broken.clone(), vec![begins(2, 0), takes(2, 1, 7)]].concat(), "which no step has sent");
-        is_found([is_broken, vec![Note::Carried(StepNumber(1))]].concat(), "has not succeeded");
-        is_found([begins(2, 0), stepped(2, 2, |_| ()), Note::DeadInStep(pid(2)), Note::Waiting(0)], "1 of 0 letters");
-    }
-
-    #[test]
-    fn an_end_before_a_letter_is_found() {
-        let end = Note::Took(pid(2), Taken::End { of: pid(1) });
-        is_found([sends(&[7]), vec![begins(2, 0), end]].concat(), "before letter Some(7)");
-    }
-
-    #[test]
-    fn an_end_before_an_answer_is_found() {
-        let asks = stepped(2, 1, |yields| (yields.asks, yields.sent) = (vec![(4, 9)], vec![(pid(1), 9)]));
-        let answers = stepped(1, 2, |yields| yields.replies.push((pid(2), 9)));
-        let end = Note::Took(pid(2), Taken::End { of: pid(1) });
-        is_found(
-            [begins(2, 0), asks, begins(1, 0), takes(1, 2, 9), answers, begins(2, 0), end],
-            "before its answer to Some(9)",
-        );
-    }
-
-    #[test]
-    fn an_answer_to_a_state_machine_that_failed_is_not_waited_for() {
-        let asks = stepped(2, 1, |yields| (yields.asks, yields.sent) = (vec![(4, 9)], vec![(pid(1), 9)]));
-        let answers = stepped(1, 2, |yields| yields.replies.push((pid(2), 9)));
-        let end = Note::Took(pid(2), Taken::End { of: pid(1) });
-        let before = vec![begins(2, 0), asks, begins(1, 0), takes(1, 2, 9), answers];
-        let fails = vec![begins(2, 0), Note::Failed(pid(2)), begins(2, 0), end];
-        assert_eq!(check(&[before, fails].concat(), false), Ok(()));
-    }
-
-    #[test]
-    fn a_signal_after_a_letter_is_found() {
-        for of in [None, Some(pid(3))] {
-            let control = Note::Took(pid(2), Taken::Control { of });
-            is_found([sends(&[7]), vec![begins(2, 0), takes(2, 1, 7), control]].concat(), "takes a signal about");
-        }
-    }
-
-    #[test]
-    fn a_part_that_goes_before_its_process_is_closed_is_found() {
-        let gone = |part| Note::Gone(pid(1), part);
-        is_found([gone(Part::Future)], "was not closed");
-        is_found([gone(Part::State)], "was not closed");
-        let ends = stepped(1, 1, |yields| (yields.sent, yields.closes) = (vec![(pid(2), 7)], true));
-        is_found([begins(1, 0), ends, begins(2, 0), takes(2, 1, 7)], "before <1.1.1> is closed");
-    }
-
-    #[test]
-    fn an_answer_before_an_earlier_letter_is_found() {
-        let commands = stepped(2, 2, |yields| yields.at_once.push(4));
-        let answer = Note::Took(pid(2), Taken::Answer { tag: 4, fired: false });
-        let begin = [sends(&[7]), vec![Note::Waiting(1), begins(2, 0), commands, Note::Waiting(1)]].concat();
-        is_found([begin.clone(), vec![begins(2, 0), answer]].concat(), "before a letter that came earlier");
-        let later = vec![begins(1, 0), stepped(1, 3, |yields| yields.sent.push((pid(2), 8))), Note::Waiting(2)];
-        let takes = vec![begins(2, 0), takes(2, 1, 7), takes(2, 1, 8)];
-        is_found([begin, later, takes].concat(), "takes letter 8 before the answer");
-    }
-
-    #[test]
-    fn an_early_timer_is_found() {
-        let sets = stepped(1, 1, |yields| yields.timers.push((1, Duration::from_secs(3))));
-        let fires = Note::Took(pid(1), Taken::Answer { tag: 1, fired: true });
-        is_found([begins(1, 0), sets, begins(1, 2), fires], "fires early");
     }
 }

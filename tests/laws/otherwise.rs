@@ -131,6 +131,17 @@ async fn carry_out(context: Context<Letter>, shared: Shared) -> Result<(), BoxEr
                     Some(Pending::Run(tag)) => answered(&context, tag).await,
                     Some(Pending::Truth(tag)) => answered(&context, tag).await,
                     Some(Pending::Time(tag)) => answered(&context, tag).await,
+                    Some(Pending::Room(tag, room)) => {
+                        let answer = context.answer(tag).await;
+                        let is_cancelled = matches!(answer, Err(CommandError::Cancelled(_)));
+                        if !is_cancelled {
+                            let mut answer = Some(answer);
+                            with(&mut |actor| {
+                                answer.take().into_iter().for_each(|answer| actor.accepted(answer, room))
+                            });
+                        }
+                        (!is_cancelled).then(|| tag.id())
+                    }
                     None => continue,
                 };
                 with(&mut |actor| {

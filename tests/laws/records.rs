@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::actor::InRoom;
 use crate::acts::Plan;
 use crate::helpers::Mutex;
 use crate::monitor::Note;
@@ -46,6 +47,10 @@ pub struct World {
     /// The records of a simulation. On real workers there is no single order of events, and this is `None`.
     pub simulated: Option<Simulated>,
     pub numbers: AtomicUsize,
+    /// Letters that may wait for room, and their receivers.
+    pub rooms: Mutex<HashMap<u64, Pid>>,
+    /// Processes whose last step has taken nothing. Events may wait for them at rest.
+    pub idlers: Mutex<HashSet<Pid>>,
     pub inits: AtomicUsize,
     pub closes: AtomicUsize,
     /// The counts of steps that have succeeded.
@@ -161,6 +166,42 @@ impl World {
         {
             logged.parent_is_told(of);
         }
+    }
+
+    /// A step of this process takes events, or leaves all of them.
+    pub fn takes(&self, me: Pid, takes: bool) {
+        let mut idlers = self.idlers.lock().unwrap();
+        _ = if takes { idlers.remove(&me) } else { idlers.insert(me) };
+    }
+
+    /// The processes that do not leave events.
+    pub fn without_idlers(&self, mut alive: HashSet<Pid>) -> HashSet<Pid> {
+        let idlers = self.idlers.lock().unwrap();
+        alive.retain(|pid| !idlers.contains(pid));
+        alive
+    }
+
+    /// A process is born with this plan.
+    pub fn has_bound(&self, pid: Pid, plan: usize) {
+        self.plans[plan].bound.iter().for_each(|(limit, _)| self.note(|| Note::Bound(pid, *limit)));
+    }
+
+    /// A letter may wait for room from now on.
+    pub fn waits_for_room(&self, room: InRoom) {
+        self.rooms.lock().unwrap().insert(room.number, room.to);
+        self.observations().into_iter().for_each(Observations::waits_outside);
+    }
+
+    /// A letter waits for room no longer.
+    pub fn has_left(&self, number: u64) {
+        self.rooms.lock().unwrap().remove(&number);
+    }
+
+    /// A process gets its letter back, which had no room.
+    pub fn is_handed_back(&self, room: InRoom, me: Pid) {
+        self.note(|| Note::Refused { number: room.number, is_full: false });
+        let mut sent = self.sent.lock().unwrap();
+        sent.entry((room.to, Some(me))).or_default().retain(|number| *number != room.number);
     }
 
     /// A step counts.

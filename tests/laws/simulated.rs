@@ -9,13 +9,13 @@ use procession::actor::ActorProcess;
 use procession::command::Responder;
 use procession::observe::{DeadLetter, MetricsOptions, Observer, ProcessIdentity};
 use procession::simulation::{Delivery, Fault, Faults, Simulation, World};
-use procession::{BoxError, Exit, Pid, Process, Runtime};
+use procession::{BoxError, Exit, Process, Runtime};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use tracing::subscriber::with_default;
 
 use crate::actor::Actor;
-use crate::acts::{Do, DoSoon, Letter, Outcome};
+use crate::acts::{Do, DoSoon, Letter, Outcome, Plan, Takes};
 use crate::helpers::*;
 use crate::logged::Logged;
 use crate::monitor::{self, Note, Part};
@@ -88,8 +88,9 @@ impl Observer for Notes {
         if stamp_of(letter).is_some() {
             return self.watcher.dead_letter(letter);
         }
+        letter.message::<Letter>().into_iter().for_each(|letter| self.records.has_left(letter.number));
         self.records.note(|| match letter.message::<Letter>() {
-            Some(letter) => Note::Dead(letter.number),
+            Some(one) => Note::Dead { number: one.number, reason: letter.reason },
             None => Note::DeadInStep(letter.to),
         });
         self.watcher.dead_letter(letter);
@@ -153,7 +154,13 @@ fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
         };
         outcome.and_then(|()| logged.check()).map_err(BoxError::from)
     };
-    let report = Simulation::new(scenario)
+    // A process that takes nothing may not take the request to stop.
+    let idles = |plan: &Plan| plan.steps.iter().any(|(takes, _, _)| matches!(takes, Takes::Nothing));
+    let simulation = match case.program.plans.iter().any(idles) {
+        true => Simulation::new(scenario).without("every shutdown is clean"),
+        false => Simulation::new(scenario),
+    };
+    let report = simulation
         .name("random programs")
         .seeds(case.seed..case.seed + 1)
         .threads(1)
@@ -254,10 +261,10 @@ fn rest(world: &World, runtime: &Runtime, records: &Records, watcher: &Watcher) 
     }
     records.settle_last();
     let processes = runtime.processes();
-    if let Some(left) = processes.iter().find(|info| info.mailbox > 0) {
+    let alive = records.without_idlers(processes.iter().map(|info| info.pid).collect());
+    if let Some(left) = processes.iter().find(|info| info.mailbox > 0 && alive.contains(&info.pid)) {
         return Err(format!("law 2: {left:?} rests"));
     }
-    let alive: HashSet<Pid> = processes.iter().map(|info| info.pid).collect();
     let answered: HashSet<_> = records.answered.lock().unwrap().iter().copied().collect();
     let asked = records.asked.lock().unwrap();
     if let Some(open) = asked.iter().find(|question| alive.contains(&question.0) && !answered.contains(question)) {
