@@ -94,7 +94,7 @@ impl Actor {
         let step = self.world.plans[self.plan].steps.get(self.at);
         let most = match step.map(|step| step.0) {
             Some(Takes::Few(most)) => most,
-            Some(Takes::Nothing) if self.world.simulated.is_some() => 0,
+            Some(Takes::Nothing) if self.world.simulated.is_some() && !out.is_shutting_down() => 0,
             _ => usize::MAX,
         };
         self.world.takes(out.pid(), most > 0);

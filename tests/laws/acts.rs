@@ -51,7 +51,7 @@ pub enum Takes {
     All,
     /// At most so many. The next step follows at once.
     Few(usize),
-    /// In a simulation. If the step is idle, they wait until something new comes.
+    /// In a simulation, until the runtime shuts down. If the step is idle, they wait until something new comes.
     Nothing,
 }
 

@@ -15,7 +15,7 @@ use proptest::test_runner::Config;
 use tracing::subscriber::with_default;
 
 use crate::actor::Actor;
-use crate::acts::{Do, DoSoon, Letter, Outcome, Plan, Takes};
+use crate::acts::{Do, DoSoon, Letter, Outcome};
 use crate::helpers::*;
 use crate::logged::Logged;
 use crate::monitor::{self, Note, Part};
@@ -154,13 +154,7 @@ fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
         };
         outcome.and_then(|()| logged.check()).map_err(BoxError::from)
     };
-    // A process that takes nothing may not take the request to stop.
-    let idles = |plan: &Plan| plan.steps.iter().any(|(takes, _, _)| matches!(takes, Takes::Nothing));
-    let simulation = match case.program.plans.iter().any(idles) {
-        true => Simulation::new(scenario).without("every shutdown is clean"),
-        false => Simulation::new(scenario),
-    };
-    let report = simulation
+    let report = Simulation::new(scenario)
         .name("random programs")
         .seeds(case.seed..case.seed + 1)
         .threads(1)
