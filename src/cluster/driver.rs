@@ -232,6 +232,17 @@ impl PeerDriver {
             return;
         }
         machine.peer.arrived(now, &frame);
+        if machine.arrived.is_empty() && peer::is_beat(&frame) {
+            // A heartbeat has nothing for a decoder, and nothing that came before it waits. So the in thread sleeps on.
+            let mut effects = Vec::new();
+            machine.peer.receive(now, &frame, &mut effects);
+            let wakes_out = machine.wakes_out(now);
+            self.keep(machine, effects, frame);
+            if wakes_out {
+                (self.wake.outward)();
+            }
+            return;
+        }
         machine.arrived_bytes += frame.len() + OVERHEAD;
         machine.arrived.push_back(Arrival::Frame(frame));
         if machine.arrived_bytes > ARRIVED {

@@ -129,7 +129,8 @@ impl Drop for SetsWhenDropped {
 }
 
 impl Bells {
-    /// Those of threads. `quiet` is rung by the in thread after each of its turns, while the node leaves.
+    /// Those of threads. `quiet` is rung after each frame of the peer, and after each turn of the in thread, while the
+    /// node leaves.
     pub(super) fn of_threads(quiet: Parker) -> Bells {
         Bells::Threads(ThreadBells { inward: Parker::new(), outward: Parker::new(), quiet })
     }
@@ -241,6 +242,12 @@ impl Member {
     pub(super) fn frame(self: &Arc<Self>, frame: Vec<u8>) {
         self.received.one(frame.len());
         self.driver.arrived(frame);
+        if let Bells::Threads(bells) = &self.bells
+            && self.is_leaving.load(Ordering::SeqCst)
+        {
+            // It may be a heartbeat that acknowledges everything. The in thread takes none of these.
+            bells.quiet.unpark();
+        }
         let mut state = lock(&self.state);
         let is_missing = !state.threads.iter().all(|thread| thread.is_running);
         if is_missing && !state.seen.is_empty() && state.again_at.is_none_or(|at| at <= self.clock.now()) {

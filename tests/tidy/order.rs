@@ -469,6 +469,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/driver/tests",
     "cluster/driver/tests/relation_tests",
     "cluster/driver/tests/room_tests",
+    "cluster/driver/tests/beat_tests",
     "cluster/driver/tests/recipient_tests",
     "cluster/driver/tests/version_tests",
     "cluster/simulated",

@@ -1,5 +1,6 @@
 //! Two nodes with their drivers, on one manual clock. The test is the link between them.
 
+mod beat_tests;
 mod recipient_tests;
 mod relation_tests;
 mod room_tests;

@@ -10,7 +10,7 @@ use crate::cluster::events::NodeWatch;
 use crate::cluster::link::{LinkError, Upward};
 use crate::cluster::peer::{Identity, PROTOCOL, spoken};
 use crate::outcome::BoxError;
-use crate::wait::until;
+use crate::wait::{until, wait};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -140,6 +140,17 @@ fn a_node_that_has_left_keeps_no_frames() {
     member.driver.leave();
     member.driver.arrived(vec![0; 40]);
     assert!(!member.driver.has_arrivals());
+}
+
+#[test]
+fn a_heartbeat_wakes_a_node_that_leaves() {
+    let (member, clock, _sent) = member(0);
+    let Bells::Threads(bells) = member.bells.clone() else { panic!("it has threads") };
+    member.announce_leave();
+    // The first byte is that of a beat.
+    member.frame(vec![0xC6; 45]);
+    let clock = clock.clock();
+    wait(thread::spawn(move || bells.quiet.park(&clock, Deadline::NEVER))).unwrap();
 }
 
 #[test]

@@ -62,6 +62,11 @@ pub(super) struct Head {
     pub(super) granted: u64,
 }
 
+/// Whether a frame is a beat, as far as its first byte says so. A beat has no items.
+pub(crate) fn is_beat(frame: &[u8]) -> bool {
+    frame.first() == Some(&Kind::Beat.to_byte())
+}
+
 /// Begins a frame: clears the buffer, and writes the kind and the nonces.
 pub(super) fn begin(frame: &mut Vec<u8>, kind: Kind, ends: Ends) {
     frame.clear();

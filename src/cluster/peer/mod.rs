@@ -26,7 +26,7 @@ pub(in crate::cluster) mod hostile_tests;
 
 pub use effect::DownReason;
 pub(crate) use effect::{Effect, Payload};
-pub(crate) use frame::ITEM_LIMIT;
+pub(crate) use frame::{ITEM_LIMIT, is_beat};
 pub(crate) use hello::{DETECTION_TIME, Identity, MOST_VOTERS, PROTOCOL, spoken};
 pub(crate) use lanes::{Class, Item, NotOffered, Room, Size};
 pub(crate) use machine::Peer;

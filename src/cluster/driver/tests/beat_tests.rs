@@ -1,0 +1,51 @@
+//! Heartbeats, which need no turn of the thread that decodes.
+
+use super::*;
+
+/// The frames that a node sends now.
+fn frames(end: &mut End) -> Vec<Vec<u8>> {
+    let (mut frame, mut frames) = (Vec::new(), Vec::new());
+    while end.turns_out(&mut frame) {
+        frames.push(frame.clone());
+    }
+    frames
+}
+
+/// Sends a note from one node to the other, and returns its frame, which has not arrived.
+fn note(world: &mut World, far: Address<Message>) -> Vec<u8> {
+    world.pass(Duration::from_millis(100), &mut || true);
+    world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
+    let [batch] = frames(&mut world.ends[0]).try_into().unwrap();
+    batch
+}
+
+#[test]
+fn a_heartbeat_that_acknowledges_needs_no_turn_of_a_decoder() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let batch = note(&mut world, far);
+    let [here, there] = &mut world.ends;
+    there.driver.arrived(batch);
+    while there.driver.turn_in(&mut there.inward) {}
+    world.clock.advance(10 * MILLIS);
+    let [beat] = frames(there).try_into().unwrap();
+    assert!(peer::is_beat(&beat) && !here.driver.is_drained());
+    here.driver.arrived(beat);
+    assert!(here.driver.is_drained() && !here.driver.has_arrivals());
+    until("it is stepped", || *lock(&notes) == [1]);
+}
+
+#[test]
+fn a_heartbeat_waits_behind_the_frames_that_came_before_it() {
+    let mut world = world();
+    let (_echo, far, notes) = world.echo();
+    let batch = note(&mut world, far);
+    world.clock.advance(250 * MILLIS);
+    let [here, there] = &mut world.ends;
+    let beats = frames(here);
+    assert!(beats.iter().all(|beat| peer::is_beat(beat)) && !beats.is_empty());
+    std::iter::once(batch).chain(beats).for_each(|frame| there.driver.arrived(frame));
+    while there.driver.turn_in(&mut there.inward) {}
+    assert!(there.inward.up.is_some(), "the heartbeat follows the batch");
+    until("it is stepped", || *lock(&notes) == [1]);
+}
