@@ -1,5 +1,6 @@
 //! Tests of the SQLite journal that need its parts.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
