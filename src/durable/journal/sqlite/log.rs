@@ -82,14 +82,14 @@ impl Log for SqliteLog {
     }
 }
 
-/// Reads the records after one position, up to another one, as they are stored. Returns the position of the last record
-/// of the log, if it is after the first position.
+/// Reads the records after one position, up to another one, as they are stored. It ends with the batch with which it has
+/// read this many bytes. Returns the position of the last record of the last batch, if it is after the first position.
 ///
 /// Records must follow each other.
 pub(super) fn read_log(
     connection: &Connection,
-    after: Position,
-    through: Position,
+    (after, through): (Position, Position),
+    most: u64,
     mut found: impl FnMut(Position, &[u8]) -> Result<(), Damage>,
 ) -> Result<Option<Position>, JournalError> {
     let failed = failed(connection, "reading the log");
@@ -100,8 +100,10 @@ pub(super) fn read_log(
     let mut select = connection.prepare(text).map_err(&failed)?;
     let limit = |position: Position| i64::try_from(position.0).unwrap_or(i64::MAX);
     let mut rows = select.query([limit(after.next()), limit(through)]).map_err(&failed)?;
-    let mut next = None;
-    while let Some(row) = rows.next().map_err(&failed)? {
+    let (mut next, mut bytes) = (None, 0);
+    while bytes < most
+        && let Some(row) = rows.next().map_err(&failed)?
+    {
         let number = |column| row.get::<_, i64>(column).ok().and_then(|number| u64::try_from(number).ok());
         let expected = next.unwrap_or(after.next());
         let damaged = || JournalError::Damaged(Damage::Record(expected));
@@ -117,6 +119,7 @@ pub(super) fn read_log(
         };
         read_batch(first, count, crc, body, wanted).map_err(JournalError::Damaged)?;
         next = Some(Position(first.0 + count));
+        bytes += body.len() as u64;
     }
     Ok(next.map(|next| Position(next.0 - 1)).filter(|last| *last > after))
 }

@@ -66,7 +66,7 @@ impl Journal for SqliteJournal {
         let log = open(&log_path, log::TABLES)?;
         let applied = read_mark(&tables)?;
         // The application reads the records. Here it only matters that all of them are there and sound.
-        let end = read_log(&log, applied, Position(u64::MAX), |_, _| Ok(()))?;
+        let end = read_log(&log, (applied, Position(u64::MAX)), u64::MAX, |_, _| Ok(()))?;
         let last = end.unwrap_or(applied);
         held.set_applied(applied);
         let tables = Guarded::new(tables, opening, &held);

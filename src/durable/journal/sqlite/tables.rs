@@ -41,6 +41,10 @@ const SLICE_ROWS: usize = 4_000;
 /// How many bytes one transaction of an application writes, about.
 const SLICE_BYTES: u64 = 4 << 20;
 
+/// How many bytes of the log are read before their rows are written, at most one batch more. They are in memory
+/// meanwhile.
+const PIECE: u64 = if cfg!(test) { 1 << 10 } else { 8 << 20 };
+
 /// The bytes that a changed row writes besides its content, about: a page of the table, and parts of other pages.
 const PAGES: u64 = 6 << 10;
 
@@ -92,21 +96,17 @@ impl SqliteTables {
             Ok(())
         })
     }
-}
 
-impl Tables for SqliteTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+    /// Applies the next piece of the log. Returns the position that the tables have then.
+    pub(super) fn apply_piece(&mut self, through: Position) -> Result<Position, JournalError> {
         let applied = self.file.held.applied();
-        if through <= applied {
-            return self.file.call(|_| Ok(applied));
-        }
         let mut rows = Rows::default();
         let log = &self.log;
         let add = |position, bytes: &[u8]| {
             rows.add(position, decode(position, bytes)?);
             Ok(())
         };
-        let last = self.file.call(|_| read_log(log, applied, through, add))?;
+        let last = self.file.call(|_| read_log(log, (applied, through), PIECE, add))?;
         let Some(last) = last else { return Ok(applied) };
         let through = through.min(last);
         let (mut slice, mut bytes, mut owner) = (Vec::new(), 0, None);
@@ -125,6 +125,22 @@ impl Tables for SqliteTables {
         self.apply_slice(&slice, bytes + PAGES * slice.len() as u64, Some((through, rows.counts())))?;
         self.file.held.set_applied(through);
         Ok(through)
+    }
+}
+
+impl Tables for SqliteTables {
+    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+        let mut applied = self.file.held.applied();
+        if through <= applied {
+            return self.file.call(|_| Ok(applied));
+        }
+        loop {
+            let next = self.apply_piece(through)?;
+            if next == applied || next >= through {
+                return Ok(next);
+            }
+            applied = next;
+        }
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
@@ -149,7 +165,8 @@ impl Tables for SqliteTables {
                 collect(check_file(file), &mut found)?;
             }
             let decoded = |position, bytes: &[u8]| decode(position, bytes).map(drop);
-            collect(read_log(log, applied, Position(u64::MAX), decoded).map(|_| Vec::new()), &mut found)?;
+            let all = (applied, Position(u64::MAX));
+            collect(read_log(log, all, u64::MAX, decoded).map(|_| Vec::new()), &mut found)?;
             collect(read_mark(tables).map(|_| Vec::new()), &mut found)?;
             let processes = format!("SELECT {PROCESS} FROM processes");
             collect(check_rows(tables, &processes, process_of), &mut found)?;

@@ -12,7 +12,8 @@ use super::lock_file::LockFile;
 use super::tables::{SqliteTables, TABLES, read_mark};
 use super::{SqliteJournal, log};
 use crate::durable::journal::{
-    Change, EntryCounts, EntryRow, Journal, JournalError, NameRow, Position, ProcessRow, Status, StoredProcess, Tables,
+    Batch, COUNTS, Change, EncodedRecord, EntryCounts, EntryRow, Journal, JournalError, MESSAGES, NameRow, Position,
+    ProcessRow, Record, Status, StoredProcess, Tables,
 };
 use crate::primitives::{Arc, AtomicU64, Ordering};
 use crate::wait::wait;
@@ -83,6 +84,40 @@ fn an_error_of_an_earlier_opening_says_that_the_part_is_broken() {
         Err(JournalError::Full)
     });
     assert!(matches!(result, Err(JournalError::Broken)), "{result:?}");
+}
+
+/// A log of any size takes little memory when it is applied.
+#[test]
+fn a_log_is_applied_in_pieces() {
+    let directory = Directory::new();
+    let mut opened = SqliteJournal::new(&directory.0).open().unwrap();
+    let row = |serial| NameRow { serial, body: vec![0; 400] };
+    for serial in 1..=12 {
+        let mut batch = Batch::new(Position(serial));
+        let changes = vec![
+            Change::Name { class: 1, name: serial.to_string(), row: Some(row(serial)) },
+            Change::Name { class: 1, name: "last".into(), row: Some(row(serial)) },
+            Change::Entry { serial, class: MESSAGES, number: serial, row: None },
+        ];
+        batch.push(&EncodedRecord::new(&Record { changes }).unwrap());
+        opened.log.commit(&batch).unwrap();
+    }
+    let other = Directory::new();
+    let applied = held(&other);
+    let tables = Guarded::new(open(&directory.file("tables.db"), TABLES).unwrap(), applied.begin_opening(), &applied);
+    let log = open_reader(&directory.file("log.db")).unwrap();
+    let mut tables = SqliteTables::new(tables, log, directory.file("tables.db"));
+    // Each piece has two of these batches.
+    assert_eq!(tables.apply_piece(Position(1)).unwrap(), Position(1));
+    assert_eq!(tables.apply_piece(Position(100)).unwrap(), Position(3));
+    let mut reader = tables.reader().unwrap();
+    assert_eq!(reader.name(1, "last").unwrap(), Some(row(3)));
+    assert_eq!((reader.name(1, "3").unwrap(), reader.name(1, "4").unwrap()), (Some(row(3)), None));
+    assert_eq!(tables.apply(Position(9)).unwrap(), Position(9));
+    assert_eq!(reader.name(1, "last").unwrap(), Some(row(9)));
+    assert_eq!(tables.apply(Position(100)).unwrap(), Position(12));
+    let counts = reader.name(COUNTS.0, COUNTS.1).unwrap().and_then(|row| EntryCounts::read(&row, Position(12)));
+    assert_eq!(counts.unwrap().of(MESSAGES).removed, 12, "each one is counted once");
 }
 
 #[test]
