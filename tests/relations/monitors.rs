@@ -36,6 +36,22 @@ fn who_monitors_is_told_once_with_the_monitor_the_pid_and_the_exit() {
 }
 
 #[test]
+fn who_terminates_and_monitors_in_one_step_is_told() {
+    for workers in [1, 2] {
+        let runtime = runtime(workers);
+        let watcher = node(&runtime);
+        for number in 0..500 {
+            let target = node(&runtime);
+            watcher.does(&runtime, [Do::EndAndMonitor(target.pid())]);
+            let heard = watcher.hears(number + 1).pop().unwrap();
+            let Heard::Down(of, pid, exit) = heard else { panic!("{heard:?}") };
+            assert_eq!((of, pid), (number, target.pid()));
+            assert!(["terminated (terminated)", "terminated (no such process)"].contains(&&*exit), "{exit}");
+        }
+    }
+}
+
+#[test]
 fn a_watcher_outside_is_told_by_thread_and_as_a_future_and_may_give_up() {
     let runtime = runtime(1);
     for (way, text) in WAYS {

@@ -14,6 +14,8 @@ pub enum Do {
     Demonitor(usize),
     Link(Pid),
     Unlink(Pid),
+    /// Terminates a process and monitors it, in one step.
+    EndAndMonitor(Pid),
     Trap(bool),
     /// To be answered when all before it is done.
     Answer(Reply<()>),
@@ -53,6 +55,10 @@ impl Process for Node {
                 Event::Message(Do::Demonitor(number)) => out.demonitor(self.monitors[number]),
                 Event::Message(Do::Link(pid)) => out.link(pid),
                 Event::Message(Do::Unlink(pid)) => out.unlink(pid),
+                Event::Message(Do::EndAndMonitor(pid)) => {
+                    out.terminate(pid);
+                    self.monitors.push(out.monitor(pid));
+                }
                 Event::Message(Do::Trap(trap)) => out.trap_exits(trap),
                 Event::Message(Do::Answer(reply)) => out.reply(reply, ()),
                 Event::Message(Do::End(Way::Done)) | Event::Cancel(_) => return Ok(Step::Done(())),
