@@ -233,7 +233,7 @@ impl PeerDriver {
         }
         machine.peer.arrived(now, &frame);
         if machine.arrived.is_empty() && peer::is_beat(&frame) {
-            // A heartbeat has nothing for a decoder, and nothing that came before it waits. So the in thread sleeps on.
+            // A heartbeat has nothing to decode, and no earlier frame waits. Only effects wake the in thread.
             let mut effects = Vec::new();
             machine.peer.receive(now, &frame, &mut effects);
             let wakes_out = machine.wakes_out(now);

@@ -245,7 +245,7 @@ impl Member {
         if let Bells::Threads(bells) = &self.bells
             && self.is_leaving.load(Ordering::SeqCst)
         {
-            // It may be a heartbeat that acknowledges everything. The in thread takes none of these.
+            // It may be a heartbeat that acknowledges everything. The in thread sleeps on if it has no effects.
             bells.quiet.unpark();
         }
         let mut state = lock(&self.state);

@@ -47,7 +47,7 @@ impl StoreCore {
         EncodedRecord::new(record).map_err(|error| error.to_string().into())
     }
 
-    /// Whether it is known that there is no such process, or that it has ended, and that is on disk.
+    /// Whether the process is known not to exist, or to have an end that is on disk.
     pub(super) fn has_ended(&self, serial: u64) -> bool {
         // Its residence is removed before the tables have its end.
         self.residency.has_ended_by(serial, || self.tail.released()) || lock(&self.ends).recent.contains_key(&serial)

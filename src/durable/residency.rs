@@ -74,12 +74,12 @@ pub(super) enum Place {
     Leaving,
     /// As `Leaving`. It stays out of memory unless something has come for it by then: see `sleep`.
     LeavingToSleep,
-    /// It has ended, and that is not known to be on disk. If it is lost, the process lives. So mail waits, as in
-    /// `Leaving`, and nobody outside is told.
+    /// It has ended, and its end is not known to be on disk. If the end is lost, the process lives. So mail waits, as
+    /// in `Leaving`, and nobody outside is told.
     Ending,
     /// It stays on disk: it cannot be read, or its kind is unknown. Its mail is stored.
     Unreadable,
-    /// There is no such process, or it has ended, and that is on disk.
+    /// There is no such process, or its end is on disk.
     Nobody,
     /// It was the residence of nobody, or of a process that sleeps, and is in the map no more.
     Removed,
@@ -480,7 +480,7 @@ impl Residency {
         })
     }
 
-    /// Whether it is known that there is no such process, or that it has ended, and that is on disk.
+    /// Whether the process is known not to exist, or to have an end that is on disk.
     pub(super) fn has_ended_by(&self, serial: u64, released: impl FnOnce() -> Position) -> bool {
         let residence = lock(&self.shards[serial as usize % SHARDS]).get(&serial).cloned();
         residence.is_some_and(|residence| lock(&residence).has_ended_by(released))
@@ -497,7 +497,7 @@ impl Residency {
 }
 
 impl Residence {
-    /// Whether there is no such process, or it has ended, and that is on disk.
+    /// Whether there is no such process, or its end is on disk.
     pub(super) fn has_ended_by(&self, released: impl FnOnce() -> Position) -> bool {
         match self.place {
             Place::Nobody => true,

@@ -117,7 +117,7 @@ impl<P: Durable> DurableMachine<P> {
         if head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {
             return true;
         }
-        self.ties.keep_in_memory()
+        self.ties.needs_memory()
     }
 }
 

@@ -1,18 +1,19 @@
 //! Subscriptions of durable processes to groups.
 //!
 //! A subscription is an entry of its process, in the record of the step that yields it. Each start of the store loads
-//! the process, which stays in memory as long as it subscribes. So each change is told to it.
+//! the process, which stays in memory while it subscribes. So it gets each change.
 //!
-//! *It begins* in the runtime when the record is on disk, and again in each load. The process first gets the members.
+//! *The beginning.* A subscription begins in the runtime when the record is on disk, and again in each load. The
+//! process first gets the members.
 //!
-//! *It ends* in the runtime when the record of the step that ends it is appended, so no later step gets an event of it.
-//! If the beginning is still held, the subscription does not begin. If the record of the end is lost, the process is
-//! loaded again, and so subscribes again.
+//! *The end.* A subscription ends in the runtime when the record of the step that ends it is appended. So no later step
+//! gets an event of it. If the beginning is still held, the subscription does not begin. If the record of the end is
+//! lost, the process is loaded again, and so subscribes again.
 //!
-//! *A step fails* that has taken changes of a group. They are offered again, in front of the later changes.
+//! *A failed step.* The changes that it has taken are offered again, in front of the later changes.
 //!
-//! *A parked process* takes no change. At the next one that comes, all its subscriptions end in the runtime, and their
-//! events are dropped. So no more changes wait for it. The load after a repair begins them again.
+//! *A parked process* takes no change. When the next change comes, all its subscriptions end in the runtime, and their
+//! events are dropped. So no more changes wait for it. The load after a repair begins the subscriptions again.
 
 use std::collections::HashSet;
 
@@ -37,7 +38,7 @@ impl<P: Durable> DurableMachine<P> {
         let begins = |one: &Yield| matches!(one, Yield::Relate(Relate::Subscribe(begins)) if ended.contains(begins));
         let held = self.held.iter_mut().flat_map(|held| &mut held.yields);
         held.filter(|one| begins(one)).for_each(|one| *one = Yield::Performed);
-        // First: no event comes from then on.
+        // Before their events are removed from the mailbox: no event comes from then on.
         ended.iter().for_each(|one| core.groups.unsubscribe(one, *local));
         let unwanted: HashSet<Unwanted> = ended.iter().map(|one| Unwanted::Group(one.id())).collect();
         self.forget(&unwanted);

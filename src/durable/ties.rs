@@ -69,9 +69,9 @@ impl Ties {
         self.subscriptions.iter().map(|(id, group)| Subscription::new(*id, group.as_str().into()))
     }
 
-    /// Whether the process stays in memory because of them. Changes of groups, and ends of ordinary processes that it
-    /// monitors, are told to a process in memory only.
-    pub(super) fn keep_in_memory(&self) -> bool {
+    /// Whether the process has to stay in memory because of its ties. Only a process in memory gets changes of groups,
+    /// and ends of the ordinary processes that it monitors.
+    pub(super) fn needs_memory(&self) -> bool {
         !self.subscriptions.is_empty() || self.watches.values().any(|(run, _)| *run != 0)
     }
 

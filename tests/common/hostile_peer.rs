@@ -1,6 +1,6 @@
 //! A peer that breaks the protocol between nodes. It uses the engine directly, as any program in the network can.
 //!
-//! The memory suite and `benches/nodes` have it. A node that listens on TCP dials it, because it says that it is there.
+//! The memory suite and `benches/nodes` use it. It announces itself, so a node that listens on TCP dials it.
 
 #![allow(dead_code)]
 
@@ -28,7 +28,7 @@ pub(crate) const PEER: &str = "peer";
 /// The incarnation of the peer.
 const INCARNATION: u64 = 0x6666;
 
-/// The time between two frames of a peer that is heard.
+/// The time between two heartbeats of the peer.
 const BEAT: Duration = Duration::from_millis(250);
 
 /// How many nodes the peer names.
@@ -40,9 +40,13 @@ pub(crate) const NAMED_IN_ONE: u64 = 900;
 /// How many messages of names are in one frame.
 const MESSAGES: u64 = 4;
 
-/// The bytes of a fragment, of the longest item, and of all items that may be open at once.
+/// The bytes of a fragment.
 const FRAGMENT: u64 = 32 << 10;
+
+/// The bytes of the longest item.
 const LONGEST_ITEM: u64 = (16 << 20) + (64 << 10);
+
+/// The bytes of all items that may be open at once.
 const OPEN: u64 = 24 << 20;
 
 /// The first bytes of frames.
@@ -181,7 +185,7 @@ struct Peer {
     there: u64,
     here: u64,
     is_up: bool,
-    /// The sequence of our last batch, of its last batch, and the bytes of fragments that it has granted.
+    /// The sequence numbers of our last batch and of the node's last batch, and the bytes that the node has granted.
     sequence: u64,
     acknowledged: u64,
     granted: u64,

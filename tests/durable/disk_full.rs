@@ -101,7 +101,7 @@ fn with_a_full_disk_all_that_was_acknowledged_stays_and_work_goes_on() {
     end((store, runtime));
 }
 
-/// The time that the writer takes by the clock of a world, which only goes on while everybody waits.
+/// The time is that of the simulated clock, which advances only while all threads wait.
 #[test]
 fn a_full_disk_that_gets_room_is_written_to_within_two_pauses() {
     let simulation = Simulation::new(|world| {

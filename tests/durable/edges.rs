@@ -115,8 +115,8 @@ fn an_end_that_is_lost_is_told_to_nobody() {
     end((store, runtime));
 }
 
-/// Has a process end while nothing reaches the disk, and does all to it that a program outside can do. Then `fate`
-/// decides about its end. Returns a watcher, the answer to a question, and the receipt of a message.
+/// Ends a process while nothing reaches the disk, and makes every call that code outside can make to it. Then `fate`
+/// decides whether its end is lost. Returns a watcher, the answer to a question, and the receipt of a message.
 fn end_while_others_call(
     (store, runtime): &(Store, Runtime),
     gate: &Gate,
@@ -180,7 +180,7 @@ fn those_outside_are_told_of_an_end_when_it_is_on_disk() {
 
 /// The end is on disk or not: the next run knows.
 #[test]
-fn a_question_to_an_end_that_the_disk_never_has_ends_with_the_run() {
+fn a_question_to_a_process_whose_end_is_never_stored_ends() {
     if !goes_ahead() {
         return;
     }

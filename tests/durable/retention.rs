@@ -158,6 +158,7 @@ fn a_store_under_retention_keeps_its_size() {
         store.close().unwrap();
     }
     println!("bytes after each round: {sizes:?}");
-    // The first round has nothing to remove.
-    assert!(sizes[2..].iter().all(|size| *size < 2 * sizes[1]), "{sizes:?}");
+    // A small first round leaves files of a few pages only.
+    let first = usize::from(at_once < 100_000);
+    assert!(sizes[first + 1..].iter().all(|size| *size < 2 * sizes[first]), "{sizes:?}");
 }

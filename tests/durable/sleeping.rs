@@ -159,7 +159,7 @@ fn a_process_with_work_that_is_only_in_memory_does_not_leave() {
     assert!(stays(3).iter().all(|stays| stays.closes == 0), "{:?}", stays(3));
     runtime.terminate(ordinary.pid()).unwrap();
     until("it is told", || look(&runtime, guests[1]).1 == ["down: terminated (terminated)"]);
-    // It has nothing to wait for any more.
+    // Its monitor has ended, so nothing keeps it in memory.
     advance_until("one of them leaves", &clock, MINUTE, || departures(3) == 1);
     end((store, runtime));
 }

@@ -241,9 +241,9 @@ fn until_told<const N: usize>(runtime: &Runtime, host: Address<Ask>, told: [&str
     until("it is told", || changes(runtime, host) == told);
 }
 
-/// Fails all attempts of the next step.
-fn park((store, runtime): (&Store, &Runtime), clock: &ManualClock, fail: impl FnOnce()) {
-    fail();
+/// Calls `trigger`, and lets the clock go on through all failed attempts of the step that it causes.
+fn park((store, runtime): (&Store, &Runtime), clock: &ManualClock, trigger: impl FnOnce()) {
+    trigger();
     for pause in [1, 2, 4, 8] {
         runtime.wait_idle().unwrap();
         clock.advance(Duration::from_secs(pause));
@@ -354,7 +354,7 @@ fn a_failed_step_neither_subscribes_nor_unsubscribes() {
     end_now((store, runtime));
 }
 
-/// Each event that waits has the name of the group, as the change was made with it.
+/// Each event that waits has a reference to the name of the group. So the references count the events.
 #[test]
 fn changes_do_not_pile_up_for_a_parked_process() {
     const TEST: u64 = 3;
@@ -403,7 +403,7 @@ fn a_process_sleeps_only_when_it_has_unsubscribed() {
     end_now((store, runtime));
 }
 
-/// The record of the end is not on disk yet. The second time, that of the beginning gets there after the end.
+/// The record that unsubscribes is not on disk yet. The second time, the record that subscribes is not either.
 #[test]
 fn no_step_after_the_one_that_unsubscribes_is_told() {
     if !goes_ahead() {

@@ -295,7 +295,7 @@ impl Run<'_> {
             None => until("it waits to be let go on", || self.waits() && self.runtime.is_idle()),
             Some(world) => world.run().map_err(|error| error.to_string())?,
         }
-        if self.waits() { Ok(()) } else { Err("it does not wait to be let go on".into()) }
+        if self.waits() { Ok(()) } else { Err("the process does not wait for its next step".into()) }
     }
 
     /// Whether the process waits to be let go on.
@@ -399,7 +399,7 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
                 send_each(&run.runtime, to, &sends, &run.gone)?;
                 continue;
             }
-            // How messages come in that wait while the state machine is replaced, the model does not know.
+            // The model does not cover messages that wait for room while the state machine is replaced.
             Op::Step(take) if take.then != Then::Wait && !run.model.waiting.is_empty() => continue,
             // A simulation may show a step only one message.
             Op::Step(take) if world.is_some() => {

@@ -40,7 +40,7 @@ pub enum Note {
         number: u64,
         reason: DeadLetterReason,
     },
-    /// The mailbox of this process holds so many letters at most. It is not born yet.
+    /// The mailbox of this process holds at most this many letters. Noted before the process begins.
     Bound(Pid, usize),
     /// A letter that a failed step has taken is a dead letter.
     DeadInStep(Pid),
@@ -404,7 +404,7 @@ impl Monitor {
                 self.is_not_before(me, Some(of))?;
                 let open = self.replies.get(&(of, me)).and_then(|letters| letters.first());
                 ensure(open.is_none(), || format!("{me} is told of the end of {of} before its answer to {open:?}"))?;
-                // A letter that finds no room may go back to a process that has ended, and is lost.
+                // A letter without room may go back to a sender that has ended. Then the letter is lost.
                 let are_inside = !self.rooms.is_waiting(of, me);
                 let waits = |(_, letter): &(&u64, &_)| **letter == (me, Some(of), Letter::Waits);
                 let left = self.letters.iter().filter(|_| are_inside).find(waits);

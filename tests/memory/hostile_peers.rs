@@ -62,7 +62,7 @@ impl Attacked {
         self.count(|counts| &counts.heartbeats)
     }
 
-    /// Waits for more heartbeats of the peer. They come each 250 ms, and only while the connection is up.
+    /// Waits for more heartbeats of the peer. They come every 250 ms, and only while the connection is up.
     fn wait_for_heartbeats(&self, more: u64) {
         let before = self.heartbeats();
         until("the peer sends heartbeats", || self.heartbeats() >= before + more);

@@ -218,7 +218,6 @@ fn code_that_decides_by_what_was_not_recorded_is_found() {
         let recorder = Recorder::to(move |bytes| saves.lock().unwrap().push(bytes)).process::<Undecided>();
         let runtime = Runtime::builder().workers(1).recorder(recorder.clone()).start().unwrap();
         let process = runtime.spawn(Undecided { by, steps: 0 }).unwrap();
-        runtime.send(process.pid(), 7_u64).unwrap();
         assert!(!wait(&process).is_done());
         let bytes = saved.lock().unwrap().remove(0);
         let mut replay = opened(&bytes).replay(&recorder, || Undecided { by, steps: 0 }).unwrap();

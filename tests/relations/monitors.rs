@@ -36,7 +36,7 @@ fn who_monitors_is_told_once_with_the_monitor_the_pid_and_the_exit() {
 }
 
 #[test]
-fn who_terminates_and_monitors_in_one_step_is_told() {
+fn a_process_that_ends_and_monitors_another_in_one_step_is_told() {
     for workers in [1, 2] {
         let runtime = runtime(workers);
         let watcher = node(&runtime);

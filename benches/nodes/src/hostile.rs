@@ -21,12 +21,16 @@ use crate::rounds::{START, free_port, own};
 /// The option that starts the node.
 pub(crate) const HOSTILE: &str = "--hostile";
 
-/// The longest text of the node that is small, and one that is large.
+/// The bytes of a small text of the node.
 const SMALL: usize = 64;
+
+/// The bytes of a large text, which travels in fragments.
 const LARGE: usize = 1 << 20;
 
-/// The bars: bytes, and parts of a core.
+/// The bar for the memory, in MiB.
 const MOST_MEMORY: f64 = 32.0;
+
+/// The bar for the processor time, in percent of a core.
 const MOST_PROCESSOR: f64 = 1.0;
 
 #[derive(Serialize, Deserialize)]
@@ -41,10 +45,10 @@ remote!(Text, "nodes::Text", 1);
 /// The cost of a node beside a peer.
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct Spent {
-    /// Of all threads.
+    /// The processor time of all threads.
     processor: Duration,
     time: Duration,
-    /// The most that it had at once, more than before.
+    /// The peak of the resident memory, less the memory before the peer began, in KiB.
     kib: u64,
 }
 
@@ -66,7 +70,7 @@ impl Process for Reader {
     }
 }
 
-/// Runs the node for this time, beside a peer with this fault. It says its PID before that.
+/// Runs the node for this time, beside a peer with this fault. First prints the PID of its reader.
 pub(crate) fn node(fault: &str, port: u16, time: Duration) -> Outcome<Spent> {
     let runtime = Runtime::builder().workers(2).start()?;
     let node = Cluster::named(NODE, Wire::new().message::<Pids>().message::<Text>()).cluster(CLUSTER);

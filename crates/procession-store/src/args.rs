@@ -68,8 +68,8 @@ Options:
 
 Exit codes: 0 if all is well; 1 if nothing was changed, something is damaged, or
 the store refuses; 2 if the command line is wrong; 3 if a file cannot be read or
-written. If a program has the store, all that it cannot do is refused: the code
-is 1, also if it cannot read or write its files.
+written. If a running program has the store open, that program carries out the
+command. If it cannot, the code is 1, even if it cannot read or write its files.
 
 An example:
   procession-store shop.store list --status parked

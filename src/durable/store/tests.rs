@@ -539,7 +539,7 @@ impl Drop for Loud {
     }
 }
 
-/// The timers are the first stage of a shutdown that runs destructors of users.
+/// In a shutdown, the stage that drops the timers is the first one that runs destructors of users.
 #[test]
 fn a_shutdown_drops_no_timer_before_all_is_on_disk() {
     let (clock, disk, dropped) = (ManualClock::new(), Arc::new(Mutex::new(())), Latch::new());

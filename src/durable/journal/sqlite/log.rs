@@ -82,9 +82,8 @@ impl Log for SqliteLog {
     }
 }
 
-/// Reads the records after one position, up to another one, as they are stored. It ends with the batch with which it
-/// has read this many bytes. Returns the position of the last record of the last batch, if it is after the first
-/// position.
+/// Reads the records after one position, up to another one, as they are stored. Stops after the batch with which `most`
+/// bytes are read. Returns the position of the last record of that batch, if it is after the first position.
 ///
 /// Records must follow each other.
 pub(super) fn read_log(

@@ -65,7 +65,7 @@ impl Journal for SqliteJournal {
         let tables = open(&tables_path, tables::TABLES)?;
         let log = open(&log_path, log::TABLES)?;
         let applied = read_mark(&tables)?;
-        // The application reads the records. Here it only matters that all of them are there and sound.
+        // The records are decoded when they are applied. Here it only matters that all are there and undamaged.
         let end = read_log(&log, (applied, Position(u64::MAX)), u64::MAX, |_, _| Ok(()))?;
         let last = end.unwrap_or(applied);
         held.set_applied(applied);

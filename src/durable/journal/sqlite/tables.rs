@@ -62,7 +62,7 @@ impl SqliteTables {
         SqliteTables { log, file, path, checkpoints: Checkpoints::default() }
     }
 
-    /// Changes the rows of some processes. The last slice of an application moves the mark, too.
+    /// Changes the rows of some processes. The last slice of a piece of the log moves the mark, too.
     pub(super) fn apply_slice(
         &mut self,
         slice: &[(Position, Cow<'_, Change>)],
