@@ -160,7 +160,7 @@ impl StoreCore {
     /// Loads all processes that have something to do.
     pub(super) fn load_ready(&self) -> Result<(), JournalError> {
         let Some(core) = self.core() else { return Ok(()) };
-        // The sweep at the end is this one. An end of a process that is loaded here sets no other.
+        // The sweep below is this one.
         self.sweeps.request();
         let mut serials = self.with_tables(|_, reader| {
             let mut serials = Vec::new();
@@ -182,9 +182,11 @@ impl StoreCore {
         serials.dedup();
         let (processes, last) = (serials.len(), self.tail.released().0);
         tell_log(|| tracing::info!(processes, last, "a store is open, and loads the processes that go on at once"));
-        serials.into_iter().for_each(|serial| self.wake(&core, serial));
+        // First, because the loads of many processes have the tables for a long time, and an opening does not wait for
+        // that.
         self.watch_timers();
         self.sweep();
+        serials.into_iter().for_each(|serial| self.wake(&core, serial));
         Ok(())
     }
 }

@@ -22,7 +22,10 @@ pub(super) const FORMAT: i64 = 1;
 const WAL_LIMIT: u64 = 64 << 20;
 
 /// How much memory a connection uses for pages, in KiB.
-const CACHE: i64 = 8 << 10;
+const CACHE: i64 = 1 << 10;
+
+/// The same for a file that is read from its beginning to its end, so no page is read twice.
+const SMALL_CACHE: i64 = 512;
 
 /// A disk with less room than this is full, in bytes. It is more than the shared memory of SQLite grows by at once.
 const PROBE: usize = 1 << 20;
@@ -297,6 +300,11 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, JournalError> {
     prepare(&connection).map_err(&failed)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(&failed)?;
     Ok(connection)
+}
+
+/// Lets a connection use little memory for pages.
+pub(super) fn use_small_cache(connection: &Connection) -> Result<(), JournalError> {
+    connection.pragma_update(None, "cache_size", -SMALL_CACHE).map_err(failed(connection, "opening a file"))
 }
 
 fn open_file(path: &Path, flags: OpenFlags) -> Result<Connection, JournalError> {

@@ -16,7 +16,7 @@ mod wal_damage;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::connection::{Guarded, Held, open, open_reader};
+use self::connection::{Guarded, Held, open, open_reader, use_small_cache};
 use self::lock_file::LockFile;
 use self::log::{SqliteLog, read_log};
 use self::tables::{SqliteTables, read_mark};
@@ -64,6 +64,9 @@ impl Journal for SqliteJournal {
         let (log_path, tables_path) = (self.directory.join(log::FILE), self.directory.join(tables::TABLES_FILE));
         let tables = open(&tables_path, tables::TABLES)?;
         let log = open(&log_path, log::TABLES)?;
+        let log_reader = open_reader(&log_path)?;
+        use_small_cache(&log)?;
+        use_small_cache(&log_reader)?;
         let applied = read_mark(&tables)?;
         // The records are decoded when they are applied. Here it only matters that all are there and undamaged.
         let end = read_log(&log, (applied, Position(u64::MAX)), u64::MAX, |_, _| Ok(()))?;
@@ -73,7 +76,7 @@ impl Journal for SqliteJournal {
         Ok(Opened {
             recovered: Recovered { last, applied },
             log: Box::new(SqliteLog::new(Guarded::new(log, opening, &held), last)),
-            tables: Box::new(SqliteTables::new(tables, open_reader(&log_path)?, tables_path)),
+            tables: Box::new(SqliteTables::new(tables, log_reader, tables_path)),
         })
     }
 }

@@ -76,10 +76,20 @@ fn of_row(file: &Connection, key: RowKey) -> impl Fn(rusqlite::Error) -> Journal
     }
 }
 
+/// Reads the first row that a statement finds. The connection keeps the statement for the next call.
+fn first<T>(
+    file: &Connection,
+    text: &str,
+    of: &[&dyn rusqlite::ToSql],
+    read: impl FnOnce(&Row<'_>) -> Result<T, rusqlite::Error>,
+) -> Result<Option<T>, rusqlite::Error> {
+    file.prepare_cached(text)?.query_row(of, read).optional()
+}
+
 fn read_process(file: &Connection, serial: u64) -> Result<Option<ProcessRow>, JournalError> {
     let text = format!("SELECT {PROCESS} FROM processes WHERE serial = ?1");
     let failed = of_row(file, RowKey::Of { serial, entry: None });
-    let found = file.query_row(&text, params![serial], process_of).optional().map_err(failed)?;
+    let found = first(file, &text, params![serial], process_of).map_err(failed)?;
     let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
     Ok(change.and_then(|change| if let Change::Process { row, .. } = change { row } else { None }))
 }
@@ -87,7 +97,7 @@ fn read_process(file: &Connection, serial: u64) -> Result<Option<ProcessRow>, Jo
 fn read_entries(file: &Connection, serial: u64) -> Result<Vec<(u8, u64, EntryRow)>, JournalError> {
     let text = format!("SELECT {ENTRY} FROM entries WHERE serial = ?1 ORDER BY class, number");
     let failed = of_row(file, RowKey::Of { serial, entry: None });
-    let mut select = file.prepare(&text).map_err(&failed)?;
+    let mut select = file.prepare_cached(&text).map_err(&failed)?;
     let mut rows = select.query(params![serial]).map_err(&failed)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(&failed)? {
@@ -102,7 +112,7 @@ fn read_entries(file: &Connection, serial: u64) -> Result<Vec<(u8, u64, EntryRow
 pub(super) fn read_name(file: &Connection, class: u8, name: &str) -> Result<Option<NameRow>, JournalError> {
     let text = format!("SELECT {NAME} FROM names WHERE class = ?1 AND name = ?2");
     let failed = of_row(file, RowKey::Name { class, name: name.into() });
-    let found = file.query_row(&text, params![class, name], name_of).optional().map_err(failed)?;
+    let found = first(file, &text, params![class, name], name_of).map_err(failed)?;
     let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
     Ok(change.and_then(|change| if let Change::Name { row, .. } = change { row } else { None }))
 }
@@ -198,7 +208,7 @@ impl Reader for SqliteReader {
         let found = self.0.read(|file| {
             let failed = of_row(file, RowKey::Of { serial, entry: Some((class, number)) });
             let of = params![as_signed(serial), class, as_signed(number)];
-            file.query_row(&text, of, entry_of).optional().map_err(failed)
+            first(file, &text, of, entry_of).map_err(failed)
         })?;
         let change = found.map(Read::checked).transpose().map_err(JournalError::Damaged)?;
         Ok(change.and_then(|change| if let Change::Entry { row, .. } = change { row } else { None }))
@@ -249,7 +259,7 @@ impl SqliteReader {
     ) -> Result<Vec<T>, JournalError> {
         self.0.read(|file| {
             let failed = failed(file, "listing rows");
-            let mut select = file.prepare(text).map_err(&failed)?;
+            let mut select = file.prepare_cached(text).map_err(&failed)?;
             select.query_map(of, read).and_then(Iterator::collect).map_err(&failed)
         })
     }
