@@ -71,6 +71,7 @@ fn a_child_that_is_terminated_says_so_and_an_ordinary_one_is_interrupted() {
 #[test]
 fn children_begin_and_answer_once_though_the_disk_loses_its_power() {
     let (seeds, children) = (counts("seeds", 4, 100), 40);
+    let mut all_crashes = 0;
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(&disk);
@@ -85,10 +86,12 @@ fn children_begin_and_answer_once_though_the_disk_loses_its_power() {
                 (crashes, calls) = (crashes + 1, disk.calls());
             }
         }
+        all_crashes += crashes;
         check_a_row(seed, &runtime, (census, root), children);
         end((store, runtime));
         assert_eq!(on_disk(&disk), (children as usize, 2), "seed {seed}");
     }
+    assert!(all_crashes > 0, "the disk has lost its power");
 }
 
 fn check_a_row(
@@ -107,6 +110,7 @@ fn check_a_row(
 #[test]
 fn children_begin_and_answer_once_though_the_program_is_killed() {
     let (seeds, children) = (counts("seeds", 3, 100), 40);
+    let mut kills = 0;
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let mut both = None;
@@ -127,14 +131,17 @@ fn children_begin_and_answer_once_though_the_program_is_killed() {
                 break;
             }
             kill(&disk, (store, runtime));
+            kills += 1;
         }
         assert_eq!(on_disk(&disk), (children as usize, 2), "seed {seed}");
     }
+    assert!(kills > 0, "the program was killed");
 }
 
 #[test]
 fn a_tree_ends_whole_though_the_program_is_killed() {
     let (seeds, width) = (counts("seeds", 3, 10), counts("children", 8, 100));
+    let mut kills = 0;
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(&disk);
@@ -150,9 +157,9 @@ fn a_tree_ends_whole_though_the_program_is_killed() {
             runtime.terminate(root).unwrap();
         }
         drop(store.result::<Node>("root").unwrap().wait(LIMIT));
-        let mut kills = 0;
+        let mut runs = 0;
         loop {
-            let enough = disk.calls() + draw(seed, kills, 2, 8);
+            let enough = disk.calls() + draw(seed, runs, 2, 8);
             let rests = || runtime.is_idle() && runtime.stats().processes == 0;
             until("something is written", || disk.calls() > enough || rests());
             if rests() {
@@ -162,13 +169,15 @@ fn a_tree_ends_whole_though_the_program_is_killed() {
                 }
             } else {
                 kill(&disk, (store, runtime));
+                kills += 1;
             }
-            kills += 1;
-            assert!(kills < 1_000, "seed {seed}: nobody is left: {:?}", on_disk(&disk));
+            runs += 1;
+            assert!(runs < 1_000, "seed {seed}: nobody is left: {:?}", on_disk(&disk));
             (store, runtime) = open(&disk);
         }
-        println!("seed {seed}: {kills} kills");
+        println!("seed {seed}: {runs} runs");
     }
+    assert!(kills > 0, "the program was killed");
 }
 
 #[test]

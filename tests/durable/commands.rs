@@ -96,9 +96,9 @@ fn a_failed_command_is_attempted_again_and_only_its_last_error_counts() {
 fn the_time_of_the_next_attempt_outlives_the_program() {
     for is_killed in [false, true] {
         let (disk, calls, clock) = (MemoryDisk::new(), Calls::default(), ManualClock::new());
-        let run = |answers: bool| {
-            let builder = calls.handled_by(move |_, done| {
-                if answers {
+        let run = || {
+            let builder = calls.handled_by(|_, done| {
+                if done.attempt() == 3 {
                     done.ok(7);
                 } else {
                     busy(done);
@@ -108,21 +108,33 @@ fn the_time_of_the_next_attempt_outlives_the_program() {
             start(MemoryJournal::new(&disk), builder.clock(clock.clock()))
         };
         let stop = |run| if is_killed { kill(run, &disk) } else { end(run) };
-        let (store, runtime) = run(false);
+        let (store, runtime) = run();
         let payer = begin(&store);
-        store.send(payer, PayerMessage::Pay(Pay::with(1, 2, HOUR))).unwrap();
+        store.send(payer, PayerMessage::Pay(Pay::with(1, 3, HOUR))).unwrap();
         until("it is handed out", || calls.count() == 1);
         on_disk(&store, &runtime, payer);
         stop((store, runtime));
 
-        let (store, runtime) = run(true);
+        let (store, runtime) = run();
         pass(&clock, HOUR / 2);
         stepped(&runtime);
         assert_eq!(calls.count(), 1, "it still pauses");
         pass(&clock, HOUR / 2);
         until("it is handed out again", || calls.count() == 2);
+        on_disk(&store, &runtime, payer);
+        // This run has not seen the first failure, and doubles the pause after it.
+        pass(&clock, HOUR);
+        stepped(&runtime);
+        assert_eq!(calls.count(), 2, "the second pause is twice as long");
+        stop((store, runtime));
+
+        let (store, runtime) = run();
+        stepped(&runtime);
+        assert_eq!(calls.count(), 2, "it still pauses");
+        pass(&clock, HOUR);
+        until("it is handed out once more", || calls.count() == 3);
         until("it is answered", || notes(&runtime, payer) == ["7"]);
-        assert_eq!(calls.numbers(), [1, 2]);
+        assert_eq!(calls.numbers(), [1, 2, 3]);
         stop((store, runtime));
     }
 }

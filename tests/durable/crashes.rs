@@ -131,6 +131,7 @@ pub(crate) fn rounds_of(runtime: &Runtime, peers: &[Address<PeerMessage>]) -> Op
 #[test]
 fn messages_arrive_once_and_in_order_though_the_disk_loses_its_power() {
     let (seeds, rounds) = (counts("seeds", 5, 100), 300);
+    let mut all_crashes = 0;
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(MemoryJournal::new(&disk));
@@ -145,14 +146,17 @@ fn messages_arrive_once_and_in_order_though_the_disk_loses_its_power() {
                 (crashes, calls) = (crashes + 1, disk.calls());
             }
         }
+        all_crashes += crashes;
         assert!(runtime.shutdown(LIMIT).unwrap().is_clean());
         store.close().unwrap();
     }
+    assert!(all_crashes > 0, "the disk has lost its power");
 }
 
 #[test]
 fn messages_arrive_once_and_in_order_though_the_program_may_end() {
     let (seeds, rounds) = (counts("seeds", 3, 100), 300);
+    let mut ends_before = 0;
     for seed in 0..seeds {
         let disk = MemoryDisk::with_seed(seed);
         let mut peers = Vec::new();
@@ -176,6 +180,8 @@ fn messages_arrive_once_and_in_order_though_the_program_may_end() {
             if is_done {
                 break;
             }
+            ends_before += 1;
         }
     }
+    assert!(ends_before > 0, "a program has ended before all have arrived");
 }

@@ -1,5 +1,7 @@
 //! Programs that end themselves at chosen points: before and after each call of the journal, and around their effects.
 
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -14,7 +16,8 @@ use procession::durable::journal::{
 use crate::ledgers::{buy_on, check, go_on};
 use crate::places::{Directory, is_ahead};
 use crate::script::{counts, draw};
-use crate::torture::{lines, number_behind};
+use crate::torture::{last_number, lines};
+use crate::wait::wait;
 
 /// The variables of a program that ends itself: the directory of its world, the point, and how often it is passed.
 const WORLD: &str = "PROCESSION_FAILPOINT_WORLD";
@@ -182,10 +185,13 @@ fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "failpoints::child_program", "--nocapture", "--quiet"]);
         command.env(WORLD, world).env(POINT, point).env(PASSES, passes.to_string());
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let lines = lines(&mut child);
-        let acknowledged = lines.iter().filter_map(|line| number_behind("acknowledged", &line)).last().unwrap_or(0);
-        assert!(!child.wait().unwrap().success(), "{point}: it ends itself");
+        let what = format!("{point}, pass {passes}");
+        let acknowledged = last_number(&mut child, &lines, "acknowledged", &what).unwrap_or(0);
+        let status = wait(&mut child);
+        // A program that panics has another status.
+        assert_eq!(status.signal(), Some(6), "{what}: it ends itself: {status}");
         total = go_on(world, total + acknowledged);
         if kill % 50 == 49 || kill + 1 == kills {
             check(world, total, kill + 1);
@@ -211,10 +217,10 @@ fn each_effect_is_there_once_though_a_kill_comes_between_write_and_sync() {
         command.env("PROCESSION_FAILING_AT", draw(17, kill, 1, 600).to_string()).env("PROCESSION_FAILING_FOR", "1");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = lines(&mut child);
-        let acknowledged = lines.iter().filter_map(|line| number_behind("acknowledged", &line)).last().unwrap_or(0);
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && text.contains("a call fails"), "it is killed: {text}");
+        let acknowledged = last_number(&mut child, &lines, "acknowledged", &format!("kill {kill}")).unwrap_or(0);
+        let (status, mut text) = (wait(&mut child), String::new());
+        child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(status.signal() == Some(9) && text.contains("a call fails"), "it is killed: {status}: {text}");
         before_a_sync += u64::from(text.contains("sync /log.db-wal"));
         total = go_on(world, total + acknowledged);
         kill += 1;

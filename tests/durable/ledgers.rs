@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc;
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::failpoints::{is_about_memory, reach};
 use crate::places::{Directory, is_ahead};
 use crate::script::{counts, draw};
-use crate::torture::{lines, number_behind};
-use crate::wait::{LIMIT, until};
+use crate::torture::{last_number, lines, number_behind};
+use crate::wait::{LIMIT, until, wait};
 
 /// The variable that tells a test program to be the program that is killed. It has the directory of the world.
 pub(crate) const WORLD: &str = "PROCESSION_LEDGERS";
@@ -306,6 +307,8 @@ fn each_effect_is_there_once_however_often_the_program_is_killed() {
     for kill in 0..kills {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "ledgers::child_program", "--nocapture", "--quiet"]).env(WORLD, world);
+        // A backtrace takes so long that a kill would come before the status of a panic.
+        command.env("RUST_BACKTRACE", "0");
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let lines = lines(&mut child);
         let first = std::iter::from_fn(|| lines.recv_timeout(LIMIT).ok());
@@ -315,9 +318,10 @@ fn each_effect_is_there_once_however_often_the_program_is_killed() {
             acknowledged = number_behind("acknowledged", &line).unwrap_or(acknowledged);
         }
         child.kill().unwrap();
-        child.wait().unwrap();
-        acknowledged =
-            lines.iter().filter_map(|line| number_behind("acknowledged", &line)).last().unwrap_or(acknowledged);
+        let status = wait(&mut child);
+        // A program that has panicked before has another status.
+        assert_eq!(status.signal(), Some(9), "kill {kill}: it runs until it is killed: {status}");
+        acknowledged = last_number(&mut child, &lines, "acknowledged", &format!("kill {kill}")).unwrap_or(acknowledged);
 
         // Others go on without an end between two kills.
         if kill % 3 == 1 && kill + 1 < kills {

@@ -329,6 +329,7 @@ fn has_all(runtime: &Runtime, one: Address<CitizenMessage>, (steps, left): (usiz
 
 #[test]
 fn names_are_given_once_though_the_disk_loses_its_power() {
+    let mut all_crashes = 0;
     for seed in 0..counts("seeds", 4, 100) {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(&disk);
@@ -345,15 +346,18 @@ fn names_are_given_once_though_the_disk_loses_its_power() {
                 (crashes, calls) = (crashes + 1, disk.calls());
             }
         }
+        all_crashes += crashes;
         end((store, runtime));
         let (store, runtime) = open(&disk);
         assert!(has_all(&runtime, one, (steps, &left)));
         end((store, runtime));
     }
+    assert!(all_crashes > 0, "the disk has lost its power");
 }
 
 #[test]
 fn names_are_given_once_though_the_program_is_killed() {
+    let mut kills = 0;
     for seed in 0..counts("seeds", 3, 100) {
         let disk = MemoryDisk::with_seed(seed);
         let (names, left) = row(seed);
@@ -378,6 +382,8 @@ fn names_are_given_once_though_the_program_is_killed() {
                 break;
             }
             kill(&disk, (store, runtime));
+            kills += 1;
         }
     }
+    assert!(kills > 0, "the program was killed");
 }

@@ -166,7 +166,9 @@ impl Ties {
             Tie::Link(_) | Tie::Unlink(_) => {}
             Tie::Register(name) => self.register(name, out),
             Tie::Unregister(name) => {
-                if self.seen.names.remove(&name) {
+                // A registration that has no answer yet would be given back with it, and the answer would still come.
+                let is_asked_for = self.registered.iter().any(|(other, _)| *other == name);
+                if !is_asked_for && self.seen.names.remove(&name) {
                     self.unregistered.push(out.unregister(name_of(name)));
                 }
             }

@@ -110,6 +110,13 @@ fn skip(store: &Store, pid: Pid) {
 
 /// Sends the skipped messages again.
 fn resend(store: &Store) {
+    // A program that is killed behind the commit of a skip has told nobody.
+    let letters = store.dead_letters(None, 10_000).unwrap_or_default();
+    let skipped = letters.iter().filter(|letter| letter.why == WhyDead::Skipped);
+    orders(|orders| {
+        let of_killed = skipped.map(|letter| (letter.to, letter.number)).filter(|key| !orders.resent.contains(key));
+        orders.skipped.extend(of_killed.collect::<Vec<_>>());
+    });
     let (skipped, resent) = orders(|orders| (orders.skipped.clone(), orders.resent.clone()));
     for (pid, number) in skipped {
         let find = || Some(dead(store, pid)?.into_iter().find(|dead| dead.number == number));

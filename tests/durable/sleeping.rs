@@ -346,6 +346,7 @@ fn processes_leave_and_return_under_load_and_are_in_memory_once() {
                 (crashes, calls) = (crashes + 1, disk.calls());
             }
         }
+        assert_eq!(crashes > 0, loses_power, "{crashes} losses of power");
         let mut got = [0; 3];
         until("all has arrived once", || {
             let count = |guest: &Address<_>| runtime.ask(*guest, GuestMessage::Count, LIMIT).wait().ok();

@@ -107,6 +107,26 @@ pub(crate) fn lines(child: &mut Child) -> Receiver<String> {
     lines
 }
 
+/// Reads the lines of a program until it ends, and returns the last number behind a word. Fails if the program does not
+/// end within the limit.
+#[track_caller]
+pub(crate) fn last_number(child: &mut Child, lines: &Receiver<String>, word: &str, what: &str) -> Option<u64> {
+    let (end, mut last) = (Instant::now() + LIMIT, None);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            // A program that goes on and on has no end either.
+            Ok(line) if !left.is_zero() => last = number_behind(word, &line).or(last),
+            Err(RecvTimeoutError::Disconnected) => return last,
+            _ => {
+                // It would outlive this test.
+                let _ = child.kill();
+                panic!("{what}: the program has not ended within {LIMIT:?}");
+            }
+        }
+    }
+}
+
 /// The number that a line says after a word.
 pub(crate) fn number_behind(word: &str, line: &str) -> Option<u64> {
     line.strip_prefix(word)?.strip_prefix(' ')?.parse().ok()
