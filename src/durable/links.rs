@@ -15,7 +15,8 @@
 //!
 //! *A link to a process that had ended* is told with `NoSuchProcess`, as the monitors are: if its residence does not
 //! know, it is loaded, which shows that. The half of the living one stays until the event is taken. So a load makes the
-//! event again if it was lost with the memory.
+//! event again if it was lost with the memory. The ended one may be loaded later than that. So one that is in memory gets
+//! the event only if it has its half, and no event.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -32,6 +33,7 @@ use crate::primitives::{Arc, lock};
 use crate::process::{ExitSignal, LinkedBy};
 use crate::runtime::Core;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
+use crate::sched::road::Road;
 
 impl<P: Durable> DurableMachine<P> {
     /// The notices of the links that a step begins and ends.
@@ -122,6 +124,17 @@ impl Resident {
         is_order || lock(&self.requests).iter().any(|one| one.request.is_none())
     }
 
+    /// Takes the event of a link to a process that had ended, if the link is still there and has no event.
+    fn find_exit(&self, road: &Road, other: u64, exit: &DownExit) {
+        let mut events = lock(&self.events);
+        if !events.contains_key(&(LINKS, other)) || events.contains_key(&(EXITS, other)) {
+            return;
+        }
+        events.insert((EXITS, other), StoredEvent::Exit { exit: exit.clone() });
+        drop(events);
+        self.call(road, Call::Ends);
+    }
+
     /// The linked processes that have ended, and how.
     fn exits(&self) -> Vec<(u64, DownExit)> {
         let events = lock(&self.events);
@@ -165,6 +178,10 @@ impl StoreCore {
             let mut notice = Notice::exit(to, of, exit.clone());
             let notified = self.residency.enter(to, |residence| match residence.place {
                 Place::Ending | Place::Nobody | Place::Removed => None,
+                Place::Resident(ref resident) => {
+                    resident.find_exit(&core.road, of, &exit);
+                    None
+                }
                 // The end is read under the lock: a load must not begin before a record that came first.
                 _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });
@@ -193,3 +210,6 @@ impl StoreCore {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

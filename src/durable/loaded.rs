@@ -180,7 +180,7 @@ fn offer_events<P: Durable>(
             (StoredEvent::Order(Order::Cancel), _) => {
                 typed.waiting().signal(Signal::Control(Control::Cancel(end_of_parent())));
             }
-            (StoredEvent::Exit { .. }, _) => resident.note(Call::Exits),
+            (StoredEvent::Exit { .. }, _) => resident.note(Call::Ends),
             (StoredEvent::Down { exit }, _) => {
                 // One whose monitor was ended is not wanted.
                 let Some(down) = ties.watches.get(&key.1).and_then(|noted| store.down(key.1, *noted, exit)) else {

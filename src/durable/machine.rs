@@ -227,8 +227,9 @@ impl<P: Durable> DurableMachine<P> {
         if self.resident.take_call(Call::Repair) && !matches!(self.stage, Stage::Ended | Stage::Gone) {
             self.stage = Stage::Leaving;
         }
-        if self.resident.take_call(Call::Exits) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked) {
+        if self.resident.take_call(Call::Ends) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked) {
             self.see_exits();
+            self.offer_downs();
         }
         if self.resident.take_call(Call::Outside) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked)
         {

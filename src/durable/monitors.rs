@@ -9,7 +9,9 @@
 //!
 //! *A monitor of an ended process.* The watched process may have ended before. If its residence knows, the watcher gets
 //! the event at once. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
-//! processes that have ended since. So the event is made again if it was lost with the memory.
+//! processes that have ended since. So the event is made again if it was lost with the memory. The ended process may be
+//! loaded later than that. So a watcher that is in memory gets the event only if it has none, and if it still watches
+//! when it looks at it in a turn of its own.
 //!
 //! *Ordinary processes* are monitored as by any process, in each run, by the PID of the watcher in this run. If a run
 //! has ended, its ordinary processes have, too, and the next load of the watcher has the event.
@@ -22,7 +24,7 @@ use super::held::Sorted;
 use super::journal::{JournalError, Reader};
 use super::machine::DurableMachine;
 use super::notice::Notice;
-use super::residency::{Place, Resident, Taken};
+use super::residency::{Call, Place, Resident, Taken};
 use super::rows::{self, DOWNS, DownExit, StoredEvent, StoredHead, WATCHERS};
 use super::ties::Ties;
 use crate::outcome::drop_contained;
@@ -32,6 +34,7 @@ use crate::process::{Down, Monitor, Relate};
 use crate::runtime::Core;
 use crate::sched::body::Ready;
 use crate::sched::mailbox::{AnyMailbox, Control, Signal, Unwanted};
+use crate::sched::road::Road;
 use crate::sched::turn::Engine;
 
 impl<P: Durable> DurableMachine<P> {
@@ -101,8 +104,14 @@ impl<P: Durable> DurableMachine<P> {
 
     /// Gives the events to the mailbox that wait for no message of their processes any more.
     pub(super) fn offer_downs(&mut self) {
-        let due = self.resident.due_downs();
-        due.into_iter().for_each(|down| self.typed.waiting().signal(Signal::Control(Control::Down(down))));
+        for down in self.resident.due_downs() {
+            if self.ties.watches.contains_key(&down.monitor.id()) {
+                self.typed.waiting().signal(Signal::Control(Control::Down(down)));
+            } else {
+                // It was found again after a step had taken it, or had ended its monitor.
+                lock(&self.resident.events).remove(&(DOWNS, down.monitor.id()));
+            }
+        }
     }
 }
 
@@ -115,6 +124,19 @@ impl Resident {
             return None;
         }
         Some(down)
+    }
+
+    /// Keeps the event of a monitor of a process that had ended for the next turn, if the monitor has no event.
+    fn find_down(&self, road: &Road, down: Down, exit: &DownExit) {
+        let key = (DOWNS, down.monitor.id());
+        let mut events = lock(&self.events);
+        if events.contains_key(&key) {
+            return;
+        }
+        events.insert(key, StoredEvent::Down { exit: exit.clone() });
+        drop(events);
+        lock(&self.deferred).push(down);
+        self.call(road, Call::Ends);
     }
 
     fn due_downs(&self) -> Vec<Down> {
@@ -180,6 +202,10 @@ impl StoreCore {
         for mut notice in self.downs(&watchers, pid, &exit) {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
                 Place::Ending | Place::Nobody | Place::Removed => None,
+                Place::Resident(ref resident) => {
+                    notice.take_down().into_iter().for_each(|down| resident.find_down(&core.road, down, &exit));
+                    None
+                }
                 // The end is read under the lock: a load must not begin before a record that came first.
                 _ => Some(residence.notify(&core.road, &mut notice, self.tail.end())),
             });

@@ -134,6 +134,11 @@ impl Notice {
         Notice { to, key, event, answer: None, down: Some(down), unless: Unless::Never }
     }
 
+    /// The end of a watched process, if it is one.
+    pub(super) fn take_down(&mut self) -> Option<Down> {
+        self.down.take()
+    }
+
     /// One half of a link.
     pub(super) fn linked(to: u64, other: u64) -> Notice {
         Notice::between((to, (LINKS, other)), StoredEvent::Linked, Unless::Never)
@@ -253,7 +258,7 @@ impl Residence {
                     }
                     // The process sees whether it traps exits.
                     (StoredEvent::Exit { .. }, _) => {
-                        resident.call(road, super::residency::Call::Exits);
+                        resident.call(road, super::residency::Call::Ends);
                         return Notified::Kept;
                     }
                     (StoredEvent::Down { .. }, _) => match notice.down.take().and_then(|down| resident.defer(down)) {

@@ -283,8 +283,8 @@ pub(super) enum Call {
     Repair = 32,
     /// It leaves, if it has nothing to do: see `sleep`.
     Sleep = 1024,
-    /// A linked process has ended.
-    Exits = 64,
+    /// A linked process has ended, or a watched one had ended before.
+    Ends = 64,
     /// A link to an ordinary process has changed, or that process has ended.
     Outside = 256,
     /// All that its next step rests on is on disk.
@@ -297,7 +297,7 @@ const PASS_HOLD: usize = Call::Leave as usize
     | Call::Terminate as usize
     | Call::Repair as usize
     | Call::Sleep as usize
-    | Call::Exits as usize
+    | Call::Ends as usize
     | Call::Outside as usize;
 
 impl Resident {

@@ -88,7 +88,10 @@ impl<P: Durable> DurableMachine<P> {
         notices.append(&mut settled.notices);
         let links = take(&mut sorted.links);
         notices.extend(self.link_notices(&links, is_over));
-        let events = self.taken_events(taken);
+        let mut events = self.taken_events(taken);
+        // The notices settle those of a link that this step ends, or makes anew.
+        let anew: HashSet<u64> = links.iter().filter_map(|(pid, _)| self.store.number_of(*pid)).collect();
+        events.retain(|(class, other)| !(matches!(*class, rows::LINKS | rows::EXITS) && anew.contains(other)));
         let Sorted {
             inside, mut held, names_sender, children, questions, asked, monitors, subscriptions, outside, ..
         } = sorted;

@@ -17,6 +17,8 @@ pub(crate) struct Knot {
     notes: Vec<String>,
     /// Those that it links to and ends, one after the other.
     in_a_row: Vec<Pid>,
+    /// How often it links itself again to one whose end it is told, in the same step.
+    relinks: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -26,6 +28,8 @@ pub(crate) enum KnotMessage {
     Unlink(Pid),
     /// Links itself to these, one after the other, and ends each.
     InARow(Vec<Pid>),
+    /// Links itself again to the next processes whose ends it is told: so many times.
+    Relink(u32),
     Look(Reply<Vec<String>>),
     Over,
     /// Its step fails.
@@ -58,6 +62,7 @@ impl Process for Knot {
                     out.trap_exits(true);
                     self.next(out);
                 }
+                Event::Message(KnotMessage::Relink(times)) => self.relinks = times,
                 Event::Message(KnotMessage::Look(reply)) => out.reply(reply, self.notes.clone()),
                 Event::Message(KnotMessage::Over) => return Ok(Step::Done(())),
                 Event::Message(KnotMessage::Fail) => return Err("broken".into()),
@@ -74,6 +79,10 @@ impl Process for Knot {
                 Event::Exit(exit) => {
                     self.notes.push(exit.exit.to_string());
                     self.next(out);
+                    if let Some(left) = self.relinks.checked_sub(1) {
+                        self.relinks = left;
+                        out.link(exit.pid);
+                    }
                 }
                 Event::Completed(_) => {}
                 // An ordinary one ends with its runtime.

@@ -347,6 +347,24 @@ fn a_link_of_a_last_step_tells_the_end() {
     }
 }
 
+#[test]
+fn a_link_that_is_made_anew_in_the_step_that_is_told_reports_anew() {
+    let disk = MemoryDisk::new();
+    let (store, runtime) = open(&disk);
+    let [one, two] = begin(&store);
+    tell(&store, two, KnotMessage::Over);
+    store.result::<Knot>("1").unwrap().wait(LIMIT).unwrap();
+    tell(&store, one, KnotMessage::Trap(true));
+    tell(&store, one, KnotMessage::Relink(3));
+    tell(&store, one, KnotMessage::Link(two.pid()));
+    until("all four are told", || look(&runtime, one).unwrap() == ["terminated (no such process)"; 4]);
+    end((store, runtime));
+    let (store, runtime) = open(&disk);
+    stepped(&runtime);
+    assert_eq!(look(&runtime, one).unwrap().len(), 4, "nothing is left to be told");
+    end((store, runtime));
+}
+
 /// The event of a link to a process that had ended is in memory only. A load makes it again.
 #[test]
 fn a_link_to_an_ended_process_is_told_after_a_kill() {

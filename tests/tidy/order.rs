@@ -386,6 +386,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/store/tests",
     "durable/sleep/tests",
     "durable/burial/tests",
+    "durable/links/tests",
     "durable/outside/tests",
     "durable/machine/tests",
     "durable/answering",
