@@ -6,6 +6,7 @@ use super::core::StoreCore;
 use super::journal::{Batch, JournalError, Log, Opened, Position};
 use super::residency::{Call, Place};
 use crate::clock::Clock;
+use crate::latch::Latch;
 use crate::outcome::tell_log;
 use crate::primitives::{Arc, Ordering, lock};
 
@@ -14,9 +15,10 @@ const APPLY_AFTER: u64 = 4 << 20;
 
 /// A log that trims records that the tables have, a little after each batch.
 ///
-/// The tables are brought up to it by a thread of the pool. If they are so late that the log has no room left, the
-/// writer does that itself before the next batch, or waits for the thread that does it. Meanwhile no record is
-/// released, so processes wait for room in the tail.
+/// The tables are brought up to it by a thread of the pool. If two thirds of the log's limit are not in the tables, they
+/// are *late*. Then the writer waits for a moment before each batch. So batches still come to the disk, and fewer than
+/// the tables take. If the log reaches its limit nevertheless, the writer brings the tables up itself, or waits for the
+/// thread that does it. Records are released late meanwhile, so processes wait for room in the tail.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,
@@ -28,6 +30,30 @@ struct TrimmedLog {
 }
 
 impl TrimmedLog {
+    /// Whether the tables lack so much that the writer is to be slower.
+    fn is_late(&mut self) -> bool {
+        let most = self.core.settings.log_limit / 3 * 2;
+        if self.size >= most {
+            self.note_applied();
+        }
+        self.size >= most
+    }
+
+    /// Waits until the tables have more, for a moment at most. Returns at once if the pool does not bring them up.
+    fn wait_for_tables(&mut self) {
+        let more = Latch::new();
+        *lock(&self.core.more_applied) = Some(more.clone());
+        // In a simulation, the pool does nothing while the writer waits.
+        if self.core.simulation.is_some() || !self.core.have_applied() {
+            return;
+        }
+        // An application that was over before the latch was there has not set it.
+        if self.is_late() {
+            let _ = more.wait_timeout(self.core.settings.patience);
+            self.note_applied();
+        }
+    }
+
     fn note_applied(&mut self) -> Position {
         let applied = Position(self.core.applied.load(Ordering::Acquire));
         while let Some((_, bytes)) = self.batches.pop_front_if(|(last, _)| *last <= applied) {
@@ -39,13 +65,12 @@ impl TrimmedLog {
 
 impl Log for TrimmedLog {
     fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
-        if self.size >= self.core.settings.log_limit {
-            self.note_applied();
+        if self.is_late() {
+            self.wait_for_tables();
         }
         if self.size >= self.core.settings.log_limit {
             self.core.apply()?;
-            let applied = self.note_applied();
-            self.log.trim(applied)?;
+            self.note_applied();
         }
         let begin = Clock::system().now();
         self.log.commit(batch)?;
@@ -73,18 +98,28 @@ impl StoreCore {
 
     /// A batch is on disk. Has the tables brought up to the log from time to time.
     fn committed(&self, bytes: u64) {
-        let is_due = self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes >= APPLY_AFTER;
-        let (Some(core), Some(me)) = (self.core(), self.me.upgrade()) else { return };
+        if self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes >= APPLY_AFTER {
+            self.have_applied();
+        }
+    }
+
+    /// Has the tables brought up to the log by the pool. Returns `false` if the pool takes no job any more.
+    fn have_applied(&self) -> bool {
+        let (Some(core), Some(me)) = (self.core(), self.me.upgrade()) else { return false };
         // One job that waits is enough. More of them would take up the pool while the disk is slow.
-        if !is_due || self.is_apply_due.swap(true, Ordering::AcqRel) {
-            return;
+        if self.is_apply_due.swap(true, Ordering::AcqRel) {
+            return true;
         }
         let apply = move || {
             if let Err(error) = me.apply() {
                 tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
             }
         };
-        self.in_pool(&core, apply);
+        let is_taken = self.in_pool(&core, apply);
+        if !is_taken {
+            self.is_apply_due.store(false, Ordering::Release);
+        }
+        is_taken
     }
 
     /// The journal was opened anew after an error: records that were not on disk are lost.

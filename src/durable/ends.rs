@@ -150,6 +150,9 @@ impl StoreCore {
 
     pub(super) fn note_applied(&self, applied: Position) {
         self.applied.fetch_max(applied.0, Ordering::AcqRel);
+        if let Some(more) = lock(&self.more_applied).take() {
+            let _ = more.set(());
+        }
         let mut forgotten = Vec::new();
         lock(&self.ends).recent.retain(|serial, (position, _)| {
             let is_kept = *position > applied;
@@ -177,9 +180,15 @@ impl StoreCore {
 
     /// Applies all that is on disk. The lock of the tables is held.
     pub(super) fn catch_up(&self, tables: &mut dyn Tables) -> Result<(), JournalError> {
-        let applied = tables.apply(self.tail.released())?;
-        self.note_applied(applied);
-        Ok(())
+        let through = self.tail.released();
+        loop {
+            let before = Position(self.applied.load(Ordering::Acquire));
+            let applied = tables.apply_some(through)?;
+            self.note_applied(applied);
+            if applied <= before || applied >= through {
+                return Ok(());
+            }
+        }
     }
 
     /// As [`catch_up`](Self::catch_up), unless the tables have this record already. So one application serves all reads

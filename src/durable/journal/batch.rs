@@ -4,13 +4,13 @@
 //! a wrong place is found. A batch has a check sum of its head, which are its first position and its count.
 
 use super::error::{Damage, Position};
-use super::record::{EncodedRecord, LARGEST_RECORD, Record};
+use super::record::{EncodedRecord, Record};
 
 /// The number of bytes in front of each record.
 const FRAME: usize = 8;
 
-/// The most bytes of a batch. A batch with one record may have a frame more.
-pub const LARGEST_BATCH: usize = LARGEST_RECORD;
+/// The most bytes of a batch, unless it has one record only.
+pub const LARGEST_BATCH: usize = 2 << 20;
 
 /// Records that follow each other, and are stored together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -99,6 +99,16 @@ pub trait Tables: Send + std::fmt::Debug {
     /// [`JournalError::Full`], [`JournalError::Io`] and [`JournalError::Damaged`].
     fn apply(&mut self, through: Position) -> Result<Position, JournalError>;
 
+    /// As [`apply`](Tables::apply), but may stop on the way. So the caller can note how far the tables are, and call
+    /// this again. Returns the position that they had before only if the log has no more.
+    ///
+    /// # Errors
+    ///
+    /// As [`apply`](Tables::apply).
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
+        self.apply(through)
+    }
+
     /// Returns a reader of the tables.
     ///
     /// # Errors

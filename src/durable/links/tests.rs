@@ -138,6 +138,15 @@ fn an_end_that_is_found_twice_is_told_once() {
 }
 
 #[test]
+fn an_end_that_is_found_is_told_to_a_process_at_rest() {
+    let tied = Tied::new();
+    tied.find_end();
+    // The step that counts comes after all others.
+    assert_eq!(tied.count(), (1, 1));
+    tied.end();
+}
+
+#[test]
 fn an_end_that_is_found_after_the_ties_were_ended_is_not_told() {
     let tied = Tied::new();
     tied.runtime.send(tied.one, CounterMessage::Untie(tied.other.pid())).unwrap();

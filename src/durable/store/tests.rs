@@ -19,7 +19,7 @@ use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
 use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
 use crate::runtime::{Runtime, RuntimeBuilder, Timed};
 use crate::sched::turn::body_lost;
-use crate::wait::{until, wait};
+use crate::wait::{block_on, until, wait};
 
 #[derive(Serialize, Deserialize)]
 struct Keeper {
@@ -162,21 +162,21 @@ impl Tables for BadTable {
 
 /// A store with one process, whose tables fail when a test says so.
 fn with_bad_tables(clock: &ManualClock, error: fn() -> JournalError) -> (BadStore, Address<KeeperMessage>) {
-    with_bad_tables_and(clock, error, Settings::default().log_limit)
+    with_bad_tables_and(clock, error, Settings::default())
 }
 
-/// As `with_bad_tables`, with another limit of the log.
+/// As `with_bad_tables`, with other settings.
 fn with_bad_tables_and(
     clock: &ManualClock,
     error: fn() -> JournalError,
-    log_limit: u64,
+    settings: Settings,
 ) -> (BadStore, Address<KeeperMessage>) {
     let openings = Arc::new(AtomicUsize::new(0));
     let failures = Failures { left: Arc::default(), calls: Arc::default(), error };
     let journal = MemoryJournal::new(&MemoryDisk::new());
     let journal = BadTables { journal, openings: openings.clone(), failures: failures.clone() };
     let mut store = Store::with_journal(journal).kind::<Keeper>();
-    store.settings.log_limit = log_limit;
+    store.settings = settings;
     let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
     let keeper = store.begin("a", new()).unwrap();
     keeper.wait(Duration::MAX).unwrap();
@@ -195,7 +195,7 @@ struct BadStore {
 fn grow(runtime: &Runtime, keeper: Address<KeeperMessage>, (states, size): (usize, usize), mut seen: impl FnMut()) {
     for n in 0..states {
         runtime.send(keeper, KeeperMessage::Grow(size + n)).unwrap();
-        assert_eq!(runtime.ask(keeper, KeeperMessage::Look, Duration::MAX).wait().unwrap(), size + n);
+        assert_eq!(block_on(runtime.ask(keeper, KeeperMessage::Look, Duration::MAX)).unwrap(), size + n);
         seen();
     }
 }
@@ -265,17 +265,45 @@ fn a_log_that_is_full_waits_for_the_tables() {
 }
 
 #[test]
+fn a_log_goes_on_while_tables_are_late_and_has_them_brought_up() {
+    let clock = ManualClock::new();
+    let settings = Settings { log_limit: 60_000, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
+    let core = &bad.store.inner.core;
+    let late = lock(&core.tables);
+    // That is more than two thirds of the limit.
+    grow(&bad.runtime, keeper, (10, 5_000), || ());
+    let end_of_log = core.tail.released();
+    assert!(core.applied.load(Ordering::SeqCst) < end_of_log.0);
+    drop(late);
+    // Otherwise that is done behind 4 MiB.
+    until("the tables have caught up", || core.applied.load(Ordering::SeqCst) >= end_of_log.0 - 3);
+    end((bad.store, bad.runtime));
+}
+
+#[test]
+fn a_writer_that_waits_for_tables_goes_on_when_they_have_more() {
+    let clock = ManualClock::new();
+    let settings = Settings { log_limit: 60_000, patience: Duration::MAX, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
+    // The tables are late again and again.
+    grow(&bad.runtime, keeper, (40, 5_000), || ());
+    end((bad.store, bad.runtime));
+}
+
+#[test]
 fn tables_that_keep_the_log_full_have_the_journal_opened_anew() {
     let clock = ManualClock::new();
     // The tables are brought up before each batch.
-    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, 0);
+    let settings = Settings { log_limit: 0, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
     bad.failures.store(1, Ordering::SeqCst);
     until("a message is stored behind the error", || {
         let sent = bad.store.send(keeper, KeeperMessage::Grow(7));
         sent.is_ok_and(|receipt| receipt.wait(Duration::MAX).is_ok())
     });
     assert_eq!(bad.failures.load(Ordering::SeqCst), 0);
-    assert_eq!(bad.openings.load(Ordering::SeqCst), 2);
+    until("it is opened anew", || bad.openings.load(Ordering::SeqCst) == 2);
     end((bad.store, bad.runtime));
 }
 

@@ -56,7 +56,7 @@ fn records_that_fill_a_batch_are_taken_in_order() {
     let tail = Tail::new(Position::START);
     let life = tail.life();
     for number in 0..20 {
-        tail.append(life, &record(number, 1 << 20), None).unwrap();
+        tail.append(life, &record(number, 1 << 18), None).unwrap();
     }
     let (mut next, mut batches) = (Position(1), 0);
     while next <= Position(20) {

@@ -15,7 +15,7 @@ pub(super) const TABLES: &str = "CREATE TABLE log(position INTEGER PRIMARY KEY, 
 pub(super) const FILE: &str = "log.db";
 
 /// How many bytes of batches one call of [`Log::trim`] removes, at most one batch more.
-const TRIMMED: u64 = 8 << 20;
+const TRIMMED: u64 = 4 << 20;
 
 /// The bytes that a commit writes besides its batch, about.
 const PAGES: u64 = 8 << 10;
