@@ -40,11 +40,11 @@ pub struct Actor {
 }
 
 /// The answer to a send that waits for room.
-pub type Accepted = Result<(), Rejected<Letter, SendError>>;
+pub type SendResult = Result<(), Rejected<Letter, SendError>>;
 
 /// A letter that may wait for room.
 #[derive(Clone, Copy, Debug)]
-pub struct InRoom {
+pub struct PendingLetter {
     pub to: Pid,
     pub number: u64,
 }
@@ -56,7 +56,7 @@ pub enum Pending {
     Run(Tag<()>),
     Truth(Tag<bool>),
     Time(Tag<procession::command::TimerFired>),
-    Room(Tag<Accepted>, InRoom),
+    Room(Tag<SendResult>, PendingLetter),
 }
 
 impl Actor {
@@ -127,7 +127,7 @@ impl Actor {
                     Some(Pending::Run(tag)) => done.take(tag).map(|output| self.world.ran(me, output)).is_some(),
                     Some(Pending::Truth(tag)) => done.take(tag).is_some(),
                     Some(Pending::Room(tag, room)) => {
-                        done.take(tag).map(|answer| self.accepted(answer, room)).is_some()
+                        done.take(tag).map(|answer| self.send_answered(answer, room)).is_some()
                     }
                     Some(Pending::Time(tag)) => {
                         let elapsed = done.take(tag);
@@ -150,10 +150,10 @@ impl Actor {
     }
 
     /// A letter was accepted, or comes back.
-    pub fn accepted(&self, answer: Result<Accepted, CommandError>, room: InRoom) {
-        self.world.has_left(room.number);
+    pub fn send_answered(&self, answer: Result<SendResult, CommandError>, room: PendingLetter) {
+        self.world.forget_room(room.number);
         if let (Ok(Err(_)), Some(me)) = (answer, self.me) {
-            self.world.is_handed_back(room, me);
+            self.world.note_handed_back(room, me);
         }
     }
 

@@ -178,7 +178,7 @@ fn spawn_roots(program: &Program, runtime: &Runtime, world: &Arc<World>) -> Resu
             WrittenAs::Actor => runtime.spawn_with(process.into_actor(), options).map(|handle| handle.pid()).ok(),
         };
         let pid = pid.ok_or("a spawn was refused")?;
-        world.has_bound(pid, plan);
+        world.note_bound(pid, plan);
         world.known.lock().unwrap().push(pid);
     }
     Ok(())

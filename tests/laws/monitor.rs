@@ -267,10 +267,10 @@ impl Monitor {
                 let to = was.ok_or(format!("{number} is handed back"))?.0;
                 self.goes(to, *number);
                 if *is_full {
-                    self.rooms.is_full(to, DeadLetterReason::Full)?;
+                    self.rooms.check_full(to, DeadLetterReason::Full)?;
                 }
             }
-            Note::Bound(of, limit) => self.rooms.has_bound(*of, *limit),
+            Note::Bound(of, limit) => self.rooms.set_bound(*of, *limit),
             Note::Dead { number, reason } => {
                 let letter =
                     self.letters.get_mut(number).ok_or(format!("letter {number} is dead, and nobody sent it"))?;
@@ -278,7 +278,7 @@ impl Monitor {
                 let to = letter.0;
                 ensure(was == Letter::Waits, || format!("letter {number} is dead, and was {was:?} before"))?;
                 self.goes(to, *number);
-                self.rooms.is_full(to, *reason)?;
+                self.rooms.check_full(to, *reason)?;
             }
             Note::DeadInStep(of) => {
                 let is_last = self.last.as_ref().is_some_and(|last| last.of == *of);

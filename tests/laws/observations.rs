@@ -76,7 +76,7 @@ impl Observations {
     }
 
     /// A letter may wait for room.
-    pub fn waits_outside(&self) {
+    pub fn allow_waiting_outside(&self) {
         self.wait_outside.store(true, Ordering::Relaxed);
     }
 

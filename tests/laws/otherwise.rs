@@ -137,7 +137,7 @@ async fn carry_out(context: Context<Letter>, shared: Shared) -> Result<(), BoxEr
                         if !is_cancelled {
                             let mut answer = Some(answer);
                             with(&mut |actor| {
-                                answer.take().into_iter().for_each(|answer| actor.accepted(answer, room))
+                                answer.take().into_iter().for_each(|answer| actor.send_answered(answer, room))
                             });
                         }
                         (!is_cancelled).then(|| tag.id())

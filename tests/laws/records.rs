@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::actor::InRoom;
+use crate::actor::PendingLetter;
 use crate::acts::Plan;
 use crate::helpers::Mutex;
 use crate::monitor::Note;
@@ -182,23 +182,23 @@ impl World {
     }
 
     /// A process is born with this plan.
-    pub fn has_bound(&self, pid: Pid, plan: usize) {
+    pub fn note_bound(&self, pid: Pid, plan: usize) {
         self.plans[plan].bound.iter().for_each(|(limit, _)| self.note(|| Note::Bound(pid, *limit)));
     }
 
     /// A letter may wait for room from now on.
-    pub fn waits_for_room(&self, room: InRoom) {
+    pub fn waits_for_room(&self, room: PendingLetter) {
         self.rooms.lock().unwrap().insert(room.number, room.to);
-        self.observations().into_iter().for_each(Observations::waits_outside);
+        self.observations().into_iter().for_each(Observations::allow_waiting_outside);
     }
 
     /// A letter waits for room no longer.
-    pub fn has_left(&self, number: u64) {
+    pub fn forget_room(&self, number: u64) {
         self.rooms.lock().unwrap().remove(&number);
     }
 
     /// A process gets its letter back, which had no room.
-    pub fn is_handed_back(&self, room: InRoom, me: Pid) {
+    pub fn note_handed_back(&self, room: PendingLetter, me: Pid) {
         self.note(|| Note::Refused { number: room.number, is_full: false });
         let mut sent = self.sent.lock().unwrap();
         sent.entry((room.to, Some(me))).or_default().retain(|number| *number != room.number);

@@ -20,7 +20,7 @@ pub struct Rooms {
 }
 
 impl Rooms {
-    pub fn has_bound(&mut self, of: Pid, limit: usize) {
+    pub fn set_bound(&mut self, of: Pid, limit: usize) {
         self.bounds.insert(of, limit);
     }
 
@@ -70,7 +70,7 @@ impl Rooms {
 
     /// A letter is dead. If there was no room for it, as many letters have places as the bound allows: those that wait,
     /// and those that were taken in this turn.
-    pub fn is_full(&self, to: Pid, reason: DeadLetterReason) -> Result<(), String> {
+    pub fn check_full(&self, to: Pid, reason: DeadLetterReason) -> Result<(), String> {
         let has_no_room = matches!(
             reason,
             DeadLetterReason::Full | DeadLetterReason::DroppedNewest | DeadLetterReason::DroppedOldest

@@ -88,7 +88,7 @@ impl Observer for Notes {
         if stamp_of(letter).is_some() {
             return self.watcher.dead_letter(letter);
         }
-        letter.message::<Letter>().into_iter().for_each(|letter| self.records.has_left(letter.number));
+        letter.message::<Letter>().into_iter().for_each(|letter| self.records.forget_room(letter.number));
         self.records.note(|| match letter.message::<Letter>() {
             Some(one) => Note::Dead { number: one.number, reason: letter.reason },
             None => Note::DeadInStep(letter.to),

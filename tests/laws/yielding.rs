@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use procession::{Monitor, Pid, SpawnOptions, StepOutput};
 
-use crate::actor::{Actor, InRoom, Pending};
+use crate::actor::{Actor, Pending, PendingLetter};
 use crate::acts::{Act, Born, Completes, Do, DoSoon, Letter, StepNumber, future};
 use crate::monitor::{Note, Yields};
 use crate::parcels::send_parcels;
@@ -65,7 +65,7 @@ impl Actor {
                         child.address
                     });
                     let Some(child) = child else { continue };
-                    self.world.has_bound(child.pid(), plan);
+                    self.world.note_bound(child.pid(), plan);
                     let linked = child.pid();
                     if let Born::Linked = born {
                         effects.push(Box::new(move |world| {
@@ -99,7 +99,7 @@ impl Actor {
                     yields.sent.push((to, number));
                     let tag = out.send_timeout(to.typed(), letter, Duration::from_secs(seconds.into()));
                     yields.rooms.push((tag.id(), number));
-                    let room = InRoom { to, number };
+                    let room = PendingLetter { to, number };
                     effects.push(Box::new(move |world| world.waits_for_room(room)));
                     tags.push((tag.id(), Pending::Room(tag, room)));
                 }
