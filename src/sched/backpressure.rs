@@ -77,10 +77,10 @@ impl Road {
         executor.let_go();
         let panic = match send.convert() {
             Ok(converted) => {
-                if let Some((converted, end)) = self.offer_to_wait(executor, (from, to), converted, false) {
-                    let ended = vec![(converted, end)];
-                    self.tell_counted(executor, to, ended);
-                }
+                let ended = self.offer_to_wait(executor, (from, to), converted, false);
+                // One that was accepted is counted already.
+                let ended = ended.filter(|(_, end)| !matches!(end, SendEnd::Accepted));
+                self.tell_counted(executor, to, ended.into_iter().collect());
                 None
             }
             Err(panic) => Some(panic),

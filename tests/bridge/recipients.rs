@@ -9,7 +9,9 @@ use procession::names::NoSuchProcessError;
 use procession::observe::DeadLetterReason;
 use procession::spawn::Overflow;
 use procession::testing::{Driver, SentError};
-use procession::{CommandError, Event, Events, Process, Recipient, Reply, SendError, SpawnOptions, Step, StepOutput};
+use procession::{
+    CommandError, Event, Events, Process, Recipient, Rejected, Reply, SendError, SpawnOptions, Step, StepOutput, Tag,
+};
 
 use crate::helpers::*;
 
@@ -131,6 +133,29 @@ fn a_recipient_hands_back_what_is_refused_unconverted() {
     assert!(matches!(answer, Err(CommandError::NoSuchProcess(_))), "{answer:?}");
     assert_eq!(converted.load(Ordering::SeqCst), 1, "what is refused is not converted");
     assert_accounted(&runtime);
+}
+
+/// A mailbox that refuses nothing has no places to wait for.
+#[test]
+fn a_converted_message_that_need_not_wait_counts_once() {
+    for overflow in [None, Some(Overflow::DropNewest), Some(Overflow::DropOldest)] {
+        let (runtime, lines) = (runtime(1), Log::new());
+        let options = overflow.into_iter().fold(SpawnOptions::new(), |options, overflow| options.mailbox(1, overflow));
+        let to = runtime.spawn_with(room(&lines), options).unwrap().address().map(Room::Line);
+        let mut tag: Option<Tag<Result<(), Rejected<Line, SendError>>>> = None;
+        let sender = script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            for event in events {
+                if let (Event::Completed(done), Some(tag)) = (event, tag) {
+                    return Ok(Step::Done(done.take(tag).unwrap()?.is_ok()));
+                }
+            }
+            tag = Some(out.send_timeout(&to, Line(1), LIMIT));
+            Ok(Step::Wait)
+        });
+        assert!(*output(&runtime.spawn(sender).unwrap()));
+        until("the line is taken", || lines.len() == 1 && runtime.is_idle());
+        assert_accounted(&runtime);
+    }
 }
 
 /// Questions that a full mailbox refuses or drops are answered at once.
