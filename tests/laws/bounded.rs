@@ -4,7 +4,7 @@
 //! The process waits for a command, so that messages queue up, until the program says that it may step. So there is one
 //! interleaving, and the queue says exactly what happens.
 
-use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +13,19 @@ use procession::observe::DeadLetterReason;
 use procession::simulation::{Simulation, World};
 use procession::spawn::Overflow;
 use procession::{
-    Address, BoxError, Event, Events, Exit, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Upgrade,
+    Address, BoxError, Event, Events, Exit, Process, Recipient, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
+use crate::bounded_model::Model;
 use crate::helpers::*;
 use crate::seeded::random_programs;
 use crate::simulated::cases;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Then {
+pub enum Then {
     Wait,
     Fail,
     Panic,
@@ -31,13 +33,13 @@ enum Then {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Take {
-    messages: usize,
+pub struct Take {
+    pub messages: usize,
     /// Takes odd numbers only, and passes over the others.
-    odd: bool,
+    pub odd: bool,
     /// So many are sent while the step runs.
-    meanwhile: u32,
-    then: Then,
+    pub meanwhile: u32,
+    pub then: Then,
 }
 
 #[derive(Clone, Debug)]
@@ -48,13 +50,15 @@ enum Op {
     SendTogether(u32),
     /// Another process sends so many that wait for room.
     Wait(u32),
+    /// The code outside sends one that is converted. The conversion sends so many others, and may panic.
+    Convert(u32, bool),
     Step(Take),
 }
 
 #[derive(Clone, Debug)]
-struct Program {
-    limit: usize,
-    overflow: Overflow,
+pub struct Program {
+    pub limit: usize,
+    pub overflow: Overflow,
     ops: Vec<Op>,
     /// Of a simulation.
     seed: u64,
@@ -67,6 +71,18 @@ impl Drop for Numbered {
     fn drop(&mut self) {
         self.1.push(self.0);
     }
+}
+
+/// A message that is converted on its way to the process.
+struct Parcel(Numbered);
+
+/// Whether the message with this number is sent as a parcel. A mailbox treats it as any other.
+fn is_parcel(number: u32) -> bool {
+    number.is_multiple_of(3)
+}
+
+fn recipient(to: Address<Numbered>) -> Recipient<Parcel> {
+    to.map(|Parcel(message)| message)
 }
 
 /// The acts of the next step, and what happens while it runs.
@@ -143,126 +159,20 @@ fn sender(to: Address<Numbered>) -> impl Process<Message = Errand, Output = ()> 
     script(move |events: &mut Events<'_, Errand>, out: &mut StepOutput| {
         for event in events {
             match event {
-                Event::Message(Errand::SendTogether(all)) => all.into_iter().for_each(|one| out.send(to, one)),
-                Event::Message(Errand::Wait(all)) => {
-                    all.into_iter().for_each(|one| _ = out.send_timeout(to, one, Duration::MAX));
-                }
+                Event::Message(Errand::SendTogether(all)) => all.into_iter().for_each(|one| match is_parcel(one.0) {
+                    true => out.send(&recipient(to), Parcel(one)),
+                    false => out.send(to, one),
+                }),
+                Event::Message(Errand::Wait(all)) => all.into_iter().for_each(|one| match is_parcel(one.0) {
+                    true => _ = out.send_timeout(&recipient(to), Parcel(one), Duration::MAX),
+                    false => _ = out.send_timeout(to, one, Duration::MAX),
+                }),
                 Event::Cancel(_) => return Ok(Step::Done(())),
                 _ => {}
             }
         }
         Ok(Step::Idle)
     })
-}
-
-/// The mailbox as it has to be.
-#[derive(Default)]
-struct Model {
-    queue: VecDeque<u32>,
-    /// So many in front were left by the last step.
-    left: usize,
-    /// While a step runs: so many of those that it was given were left by the step before, and hold their places.
-    held: usize,
-    /// In the order in which they go, as far as there is one: those that a step takes go when it is over.
-    gone: Vec<u32>,
-    taken: Vec<u32>,
-    lost: u64,
-    oldest: u64,
-    newest: u64,
-    /// Those of another process that are refused.
-    full: u64,
-    /// Those that wait for room.
-    waiting: VecDeque<u32>,
-}
-
-impl Model {
-    /// A message is sent to the mailbox. Whether it is refused.
-    fn send(&mut self, program: &Program, number: u32) -> bool {
-        // `DropOldest` takes a message into the place of a held one, which goes when the step is over.
-        let is_promised = program.overflow == Overflow::Refuse && !self.waiting.is_empty();
-        if self.has_room(program) && !is_promised {
-            self.queue.push_back(number);
-            return false;
-        }
-        match program.overflow {
-            Overflow::Refuse => {
-                self.gone.push(number);
-                return true;
-            }
-            Overflow::DropNewest => {
-                self.gone.push(number);
-                self.newest += 1;
-            }
-            _ => {
-                self.queue.push_back(number);
-                self.drops_oldest(program);
-            }
-        }
-        false
-    }
-
-    fn has_room(&self, program: &Program) -> bool {
-        let held = if program.overflow == Overflow::DropOldest { 0 } else { self.held };
-        held + self.queue.len() < program.limit
-    }
-
-    /// A message is sent that may wait for room.
-    fn waits(&mut self, program: &Program, number: u32) {
-        if program.overflow == Overflow::Refuse {
-            self.waiting.push_back(number);
-            self.lets_in(program);
-        } else {
-            self.send(program, number);
-        }
-    }
-
-    /// Those that wait come in while there is room.
-    fn lets_in(&mut self, program: &Program) {
-        while !self.waiting.is_empty() && self.has_room(program) {
-            self.queue.extend(self.waiting.pop_front());
-        }
-    }
-
-    fn drops_oldest(&mut self, program: &Program) {
-        while program.overflow == Overflow::DropOldest && self.queue.len() > program.limit {
-            self.gone.extend(self.queue.pop_front());
-            self.oldest += 1;
-        }
-    }
-
-    /// Begins a step with all that is there, and returns the messages that it leaves. The places of the new ones are
-    /// free until the step is over.
-    fn step(&mut self, program: &Program, take: Take) -> VecDeque<u32> {
-        let (mut got, mut left) = (Vec::new(), VecDeque::new());
-        self.held = std::mem::take(&mut self.left);
-        for number in std::mem::take(&mut self.queue) {
-            if got.len() < take.messages && (!take.odd || number % 2 == 1) {
-                got.push(number);
-            } else {
-                left.push_back(number);
-            }
-        }
-        self.lets_in(program);
-        self.gone.extend(&got);
-        match take.then {
-            Then::Wait | Then::Upgrade => self.taken.extend(got),
-            Then::Fail | Then::Panic => self.lost += got.len() as u64,
-        }
-        left
-    }
-
-    /// The step is over.
-    fn settles(&mut self, program: &Program, take: Take, left: VecDeque<u32>) {
-        (self.held, self.left) = (0, left.len());
-        let meanwhile = std::mem::replace(&mut self.queue, left);
-        self.queue.extend(meanwhile);
-        if take.then != Then::Wait {
-            // The first step of a successor is given all, and leaves it.
-            self.left = self.queue.len();
-        }
-        self.drops_oldest(program);
-        self.lets_in(program);
-    }
 }
 
 type MaySteps = Arc<Mutex<Vec<Responder<Allowed>>>>;
@@ -335,13 +245,40 @@ impl Run<'_> {
         self.model.settles(self.program, take, left);
         Ok(())
     }
+
+    /// Sends a message whose conversion sends others, and may panic. A message that is refused is not converted.
+    fn converts(&mut self, others: u32, panics: bool) -> Result<(), String> {
+        let number = *self.numbers(1).start();
+        let is_refused = self.model.begins_conversion(self.program, number);
+        let sends = if is_refused { Vec::new() } else { self.sends(others) };
+        let (weak, to, gone, sent) = (self.runtime.downgrade(), self.to, self.gone.clone(), Log::new());
+        let told = sent.clone();
+        let target = to.map(move |Parcel(message)| {
+            let runtime = weak.upgrade().ok_or("the runtime is gone".to_owned());
+            told.push(runtime.and_then(|runtime| send_each(&runtime, to, &sends, &gone)));
+            if panics { panic!("on purpose") } else { message }
+        });
+        let parcel = Parcel(Numbered(number, self.gone.clone()));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.runtime.send(&target, parcel).is_err()));
+        let expected = if is_refused { Some(true) } else { (!panics).then_some(false) };
+        if outcome.as_ref().ok() != expected.as_ref() || sent.len() != usize::from(!is_refused) {
+            return Err(format!("{number} is to be refused: {is_refused}, and {outcome:?} came back"));
+        }
+        if !is_refused {
+            self.model.ends_conversion(self.program, number, panics);
+        }
+        sent.to_vec().into_iter().collect()
+    }
 }
 
 /// Sends messages with these numbers. Each is handed back if it is to be refused.
 fn send_each(runtime: &Runtime, to: Address<Numbered>, sends: &[(u32, bool)], gone: &Log<u32>) -> Result<(), String> {
     for (number, refused) in sends {
-        let sent = runtime.send(to, Numbered(*number, gone.clone()));
-        let back = sent.err().map(|rejected| rejected.into_parts().0.0);
+        let message = Numbered(*number, gone.clone());
+        let back = match is_parcel(*number) {
+            true => runtime.send(&recipient(to), Parcel(message)).err().map(|back| back.into_parts().0.0.0),
+            false => runtime.send(to, message).err().map(|back| back.into_parts().0.0),
+        };
         if back != refused.then_some(*number) {
             return Err(format!("{number} is to be refused: {refused}, and {back:?} came back"));
         }
@@ -414,6 +351,10 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
                 run.rests()?;
                 continue;
             }
+            Op::Convert(others, panics) => {
+                run.converts(*others, *panics)?;
+                continue;
+            }
             Op::Wait(count) => {
                 let numbers = run.numbers(*count);
                 numbers.clone().for_each(|number| run.model.waits(program, number));
@@ -469,6 +410,7 @@ fn program() -> impl Strategy<Value = Program> {
         2 => (1..5_u32).prop_map(Op::Send),
         1 => (1..5_u32).prop_map(Op::SendTogether),
         1 => (1..5_u32).prop_map(Op::Wait),
+        1 => (0..4_u32, prop::bool::weighted(0.2)).prop_map(|(others, panics)| Op::Convert(others, panics)),
         4 => take.prop_map(Op::Step),
     ];
     (1..5_usize, overflow, prop::collection::vec(op, 1..12), any::<u32>())

@@ -26,6 +26,7 @@ mod traces;
 mod actor;
 mod acts;
 mod bounded;
+mod bounded_model;
 mod broken_runs;
 mod cycles;
 mod hostile_log;
