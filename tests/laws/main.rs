@@ -29,6 +29,7 @@ mod bounded;
 mod bounded_model;
 mod broken_runs;
 mod cycles;
+mod ends;
 mod hostile_log;
 mod logged;
 mod lost_bodies;

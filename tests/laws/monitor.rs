@@ -10,6 +10,7 @@ use procession::Pid;
 use procession::observe::DeadLetterReason;
 
 use crate::acts::StepNumber;
+use crate::ends::{EndYields, Ends};
 use crate::rooms::Rooms;
 
 /// Something that happened in a simulated run.
@@ -112,6 +113,7 @@ pub struct Yields {
     pub at_once: Vec<u64>,
     /// The tags of sends that may wait for room, and the numbers of their letters.
     pub rooms: Vec<(u64, u64)>,
+    pub ends: EndYields,
     /// Whether the state machine is closed before others see the yields.
     pub closes: bool,
 }
@@ -127,6 +129,7 @@ impl Yields {
             replies: Vec::new(),
             at_once: Vec::new(),
             rooms: Vec::new(),
+            ends: EndYields::default(),
             closes: false,
         }
     }
@@ -154,6 +157,7 @@ struct Monitor {
     letters: HashMap<u64, (Pid, Option<Pid>, Letter)>,
     waiting: usize,
     rooms: Rooms,
+    ends: Ends,
     /// The newest letter that was taken, by receiver and sender.
     newest: HashMap<(Pid, Option<Pid>), u64>,
     succeeded: HashSet<StepNumber>,
@@ -221,6 +225,7 @@ impl Monitor {
                 self.taken.clear();
                 self.last = None;
                 self.replaced.remove(of);
+                self.ends.steps(*of);
                 self.fires_from(*of, *at);
             }
             Note::Took(of, taken) => {
@@ -254,6 +259,7 @@ impl Monitor {
                     }
                 }
                 self.finishes.remove(of);
+                self.ends.lost(*of);
                 self.asks.retain(|(asker, _), _| asker != of);
                 self.answered.retain(|(asker, _), _| asker != of);
                 // The next incarnation gets no answer to a question of this one.
@@ -288,7 +294,10 @@ impl Monitor {
             Note::Carried(step) => {
                 ensure(self.succeeded.contains(step), || format!("{step:?} has an effect, and has not succeeded"))?;
             }
-            Note::Ended(of) => ensure(self.ended.insert(*of), || format!("{of} ends twice"))?,
+            Note::Ended(of) => {
+                ensure(self.ended.insert(*of), || format!("{of} ends twice"))?;
+                self.ends.ended(*of);
+            }
             Note::Terminated { of, was_alive, has_lived } => {
                 self.terminated.insert(*of);
                 ensure(was_alive == has_lived, || {
@@ -298,6 +307,7 @@ impl Monitor {
             Note::Gone(of, part) => self.gone(*of, *part)?,
             Note::Waiting(count) => {
                 self.settle()?;
+                self.ends.turn_is_over(&self.ended);
                 self.turn += 1;
                 let outside = if self.rooms.are_all_inside() { 0 } else { self.outside() };
                 ensure((*count..=count + outside).contains(&self.waiting), || {
@@ -373,6 +383,7 @@ impl Monitor {
                     let is_closed = self.closes.get(&sender).is_some_and(|times| *times >= closes);
                     ensure(is_closed, || format!("{me} takes letter {number} before {sender} is closed"))?;
                 }
+                self.no_end_waits(me, || format!("letter {number}"))?;
                 let letter = self.letters.get_mut(&number);
                 let letter = letter.filter(|letter| (letter.0, letter.1) == (me, from));
                 let letter = letter.ok_or(format!("{me} takes letter {number} of {from:?}, which no step has sent"))?;
@@ -387,6 +398,8 @@ impl Monitor {
                 self.letter_is_not_early(me, number)
             }
             Taken::Answer { tag, fired } => {
+                self.no_end_waits(me, || format!("the answer to {tag}"))?;
+                self.ends.answers(me, tag);
                 self.rooms.answers(me, tag);
                 self.answer_is_not_early(me, tag)?;
                 let now = self.timers.get(&(me, u64::MAX)).copied();
@@ -401,6 +414,7 @@ impl Monitor {
                 })
             }
             Taken::End { of } => {
+                self.ends.takes(me, of);
                 self.is_not_before(me, Some(of))?;
                 let open = self.replies.get(&(of, me)).and_then(|letters| letters.first());
                 ensure(open.is_none(), || format!("{me} is told of the end of {of} before its answer to {open:?}"))?;
@@ -434,6 +448,25 @@ impl Monitor {
         ensure(first.is_none(), || format!("{me} takes the answer to {tag} before a letter that came earlier"))
     }
 
+    /// No end waits that could have been taken before: its process has no letter and no answer in front of it.
+    fn no_end_waits(&self, me: Pid, what: impl FnOnce() -> String) -> Result<(), String> {
+        // A step after `Wait` has other rules. A letter that was pushed out may leave an end behind.
+        if self.waited || self.sent.is_none() || self.rooms.has_bound(me) {
+            return Ok(());
+        }
+        let is_first = |of: &Pid| {
+            let waits = |letter: &(Pid, Option<Pid>, Letter)| *letter == (me, Some(*of), Letter::Waits);
+            let asks = |((asker, letter), _): (&(Pid, u64), &u64)| {
+                *asker == me && self.letters.get(letter).is_none_or(|letter| letter.0 == *of)
+            };
+            !self.letters.values().any(waits) && !self.asks.iter().any(asks)
+        };
+        match self.ends.waiting(me).find(is_first) {
+            Some(of) => Err(format!("{me} takes {} before the end of {of}", what())),
+            None => Ok(()),
+        }
+    }
+
     /// The control lane comes first. Only what the process itself has sent, whose end a signal reports, comes before.
     fn is_not_before(&self, me: Pid, of: Option<Pid>) -> Result<(), String> {
         let others = self.taken.iter().rev().find(|one| !matches!(one, Taken::End { .. } | Taken::Control { .. }));
@@ -457,6 +490,7 @@ impl Monitor {
         })?;
         self.taken.clear();
         let Some(yields) = last.yields else { return Ok(()) };
+        self.ends.yields(last.of, &yields.ends);
         self.timers.extend(yields.timers.iter().map(|(tag, delay)| ((last.of, *tag), yields.at + *delay)));
         self.answered.extend(yields.at_once.iter().map(|tag| ((last.of, *tag), self.turn)));
         self.asks.extend(yields.asks.iter().map(|(tag, letter)| ((last.of, *letter), *tag)));

@@ -24,6 +24,10 @@ impl Rooms {
         self.bounds.insert(of, limit);
     }
 
+    pub fn has_bound(&self, of: Pid) -> bool {
+        self.bounds.contains_key(&of)
+    }
+
     /// A letter is sent to this process.
     pub fn comes(&mut self, to: Pid) {
         if self.bounds.contains_key(&to) {

@@ -14,7 +14,8 @@ use crate::records::{Effect, WrittenAs};
 const BURST: usize = 16_500;
 
 impl Actor {
-    fn monitor(&mut self, monitor: Monitor, effects: &mut Vec<Effect>, me: Pid) {
+    fn monitor(&mut self, monitor: Monitor, (effects, yields): (&mut Vec<Effect>, &mut Yields), me: Pid) {
+        yields.ends.monitors.push(monitor);
         self.monitors.push(monitor);
         effects.push(Box::new(move |world| world.relations.monitors(me, monitor)));
     }
@@ -60,7 +61,7 @@ impl Actor {
                     };
                     let child = child.map(|child| {
                         if let Some(monitor) = child.monitor {
-                            self.monitor(monitor, &mut effects, me);
+                            self.monitor(monitor, (&mut effects, &mut yields), me);
                         }
                         child.address
                     });
@@ -139,7 +140,7 @@ impl Actor {
                 }
                 Act::Monitor(which) => {
                     let Some(to) = self.world.choose(which) else { continue };
-                    self.monitor(out.monitor(to), &mut effects, me);
+                    self.monitor(out.monitor(to), (&mut effects, &mut yields), me);
                 }
                 Act::Demonitor(which) => {
                     if self.monitors.is_empty() {
@@ -147,6 +148,7 @@ impl Actor {
                     }
                     let monitor = self.monitors.swap_remove(which % self.monitors.len());
                     out.demonitor(monitor);
+                    yields.ends.demonitors.push(monitor);
                     effects.push(Box::new(move |world| world.relations.demonitors(me, monitor)));
                 }
                 Act::Link(which) => {
@@ -172,6 +174,7 @@ impl Actor {
                         WrittenAs::Actor => out.run_timeout(child.into_actor(), limit),
                     };
                     self.world.relations.runs(me);
+                    yields.ends.runs.push(tag.id());
                     tags.push((tag.id(), Pending::Run(tag)));
                 }
                 Act::CancelCommand(which) => {
