@@ -34,6 +34,7 @@ mod hostile_log;
 mod logged;
 mod lost_bodies;
 mod managed;
+mod managed_laws;
 mod monitor;
 mod observations;
 mod otherwise;

@@ -10,51 +10,69 @@ use procession::clock::Clock;
 use procession::observe::{Observer, ProcessIdentity};
 use procession::simulation::{Simulation, World};
 use procession::supervisor::{
-    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, SpecError, Supervisor,
-    SupervisorMessage,
+    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, Restart, Shutdown, SpecError, Strategy as Siblings,
+    Supervisor, SupervisorMessage,
 };
 use procession::{
-    Address, BoxError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Pid, Process, Step, StepOutput,
-    StepResult, Tag,
+    Address, BoxError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Pid, Process, SpawnOptions, Step,
+    StepOutput, StepResult, Tag, Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use crate::helpers::*;
+use crate::managed_laws::{
+    all_start, check_answers, check_delays, check_list, check_refused, check_restarts, check_timers, check_unanswered,
+    is_counted, is_steady, is_to_end, most_in_window,
+};
 use crate::seeded::random_programs;
 use crate::simulated::cases;
 
-const SECOND: Duration = Duration::from_secs(1);
+pub const SECOND: Duration = Duration::from_secs(1);
 
 /// The most virtual time that the steps of one event take.
-const SOON: Duration = Duration::from_millis(10);
+pub const SOON: Duration = Duration::from_millis(10);
 
 /// The fate of one process of a child.
 #[derive(Clone, Copy, Debug)]
-struct Life {
-    starts: bool,
+pub struct Life {
+    pub starts: bool,
     /// After so many seconds it ends by itself. `true`: it fails.
     ends: Option<(u64, bool)>,
     /// It takes so many seconds to stop.
     slow: u64,
 }
 
+/// More restarts than any program has.
+pub const UNLIMITED: usize = 1_000;
+
 /// A life without an end of its own.
 const LONG: Life = Life { starts: true, ends: None, slow: 0 };
 
-#[derive(Clone, Debug)]
-struct Spec {
-    id: usize,
-    restart: Restart,
-    /// Its time to stop, in seconds. Zero is refused.
-    stops_within: u64,
-    is_significant: bool,
-    /// The lives of its first processes. All later ones are long.
-    lives: Vec<Life>,
+/// How a child recovers from a failure without its supervisor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Recovers {
+    Not,
+    Itself,
+    /// Its spawn option replaces it. A child that is restarted in place has no such option of its own.
+    ByOption,
 }
 
 #[derive(Clone, Debug)]
-enum Request {
+pub struct Spec {
+    pub id: usize,
+    pub restart: Restart,
+    /// Its time to stop, in seconds. Zero is refused.
+    pub stops_within: u64,
+    pub is_significant: bool,
+    pub is_in_place: bool,
+    pub recovers: Recovers,
+    /// The lives of its first processes. All later ones are long.
+    pub lives: Vec<Life>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Request {
     Add(Spec),
     Stop(usize),
     Restart(usize),
@@ -63,45 +81,48 @@ enum Request {
 }
 
 #[derive(Clone, Debug)]
-struct Program {
-    auto: AutoShutdown,
+pub struct Program {
+    pub strategy: Siblings,
+    pub auto: AutoShutdown,
+    /// The most restarts within the window.
+    pub most: usize,
     /// The length of the window of restarts, in seconds. Zero is refused.
-    window: u64,
-    limit: Option<usize>,
+    pub window: u64,
+    pub limit: Option<usize>,
     /// The first delay, the longest one, and ten times the jitter.
-    backoff: Option<(u64, u64, u64)>,
-    children: Vec<Spec>,
+    pub backoff: Option<(u64, u64, u64)>,
+    pub children: Vec<Spec>,
     /// Each with its moment, in seconds.
-    requests: Vec<(u64, Request)>,
+    pub requests: Vec<(u64, Request)>,
     /// The moment at which the supervisor is asked to stop.
-    ends_at: u64,
-    seed: u64,
+    pub ends_at: u64,
+    pub seed: u64,
 }
 
 /// The process of a child: its id, and the moments at which it began and ended.
 #[derive(Clone, Debug)]
-struct Lived {
-    id: usize,
+pub struct Lived {
+    pub id: usize,
     /// Known from its first step on.
-    pid: Option<Pid>,
-    began: Duration,
-    ended: Option<Duration>,
-    has_failed: bool,
-    has_started: bool,
+    pub pid: Option<Pid>,
+    pub began: Duration,
+    pub ended: Option<Duration>,
+    pub has_failed: bool,
+    pub has_started: bool,
 }
 
-struct Records {
-    clock: Clock,
-    start: std::time::Instant,
+pub struct Records {
+    pub clock: Clock,
+    pub start: std::time::Instant,
     /// In the order in which they began.
-    lived: Mutex<Vec<Lived>>,
+    pub lived: Mutex<Vec<Lived>>,
     /// The answers, in order: the number of the request, and the answer.
-    answers: Mutex<Vec<(usize, Answer)>>,
-    lists: Mutex<Vec<Vec<ChildInfo>>>,
+    pub answers: Mutex<Vec<(usize, Answer)>>,
+    pub lists: Mutex<Vec<Vec<ChildInfo>>>,
 }
 
 #[derive(Clone, Debug)]
-enum Answer {
+pub enum Answer {
     Started(Pid),
     Stopped,
     Listed,
@@ -110,12 +131,12 @@ enum Answer {
 }
 
 impl Records {
-    fn now(&self) -> Duration {
+    pub fn now(&self) -> Duration {
         self.clock.now().duration_since(self.start)
     }
 
     /// The processes of a child, in order.
-    fn of(&self, child: usize) -> Vec<Lived> {
+    pub fn of(&self, child: usize) -> Vec<Lived> {
         self.lived.lock().unwrap().iter().filter(|lived| lived.id == child).cloned().collect()
     }
 }
@@ -124,15 +145,16 @@ struct Ends(Arc<Records>);
 
 impl Observer for Ends {
     fn exited(&self, process: &ProcessIdentity, exit: &Exit) {
-        if let Some(lived) = self.0.lived.lock().unwrap().iter_mut().find(|lived| lived.pid == Some(process.pid)) {
+        let mut all = self.0.lived.lock().unwrap();
+        let mut lives = all.iter_mut().filter(|lived| lived.pid == Some(process.pid) && lived.ended.is_none());
+        if let Some(lived) = lives.next() {
             (lived.ended, lived.has_failed) = (Some(self.0.now()), !exit.is_done());
         }
     }
 }
 
 struct Child {
-    id: usize,
-    lives: Vec<Life>,
+    spec: Spec,
     life: Life,
     records: Arc<Records>,
     /// Of this process, among all.
@@ -146,13 +168,13 @@ impl Process for Child {
     type Output = ();
 
     fn init(&mut self, _: EntryArgs) -> InitResult {
-        self.life = self.lives.get(self.records.of(self.id).len()).copied().unwrap_or(LONG);
+        self.life = self.spec.lives.get(self.records.of(self.spec.id).len()).copied().unwrap_or(LONG);
         let (began, has_started) = (self.records.now(), self.life.starts);
         let lived = &mut *self.records.lived.lock().unwrap();
         self.number = lived.len();
         // A process that does not start ends now.
         let ended = (!has_started).then_some(began);
-        lived.push(Lived { id: self.id, pid: None, began, ended, has_failed: !has_started, has_started });
+        lived.push(Lived { id: self.spec.id, pid: None, began, ended, has_failed: !has_started, has_started });
         if has_started { Ok(()) } else { Err("it does not start".into()) }
     }
 
@@ -170,41 +192,68 @@ impl Process for Child {
                 }
                 Event::Completed(done) if done.is(self.end) => {
                     let fails = self.life.ends.is_some_and(|(_, fails)| fails);
-                    return if fails { Err("by plan".into()) } else { Ok(Step::Done(())) };
+                    if !fails {
+                        return Ok(Step::Done(()));
+                    }
+                    // The process may go on with another state machine.
+                    let lived = &mut self.records.lived.lock().unwrap()[self.number];
+                    (lived.ended, lived.has_failed) = (Some(self.records.now()), true);
+                    return Err("by plan".into());
                 }
                 _ => {}
             }
         }
         Ok(Step::Idle)
     }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        (self.spec.recovers == Recovers::Itself).then(|| Upgrade::to(Child::new(&self.spec, &self.records)))
+    }
+}
+
+impl Child {
+    fn new(spec: &Spec, records: &Arc<Records>) -> Child {
+        let (spec, records) = (spec.clone(), records.clone());
+        Child { spec, life: LONG, records, number: 0, is_new: true, end: None }
+    }
 }
 
 fn spec(spec: &Spec, records: &Arc<Records>) -> ChildSpec {
-    let (of, records) = (spec.clone(), records.clone());
-    let make = move || {
-        let (lives, records) = (of.lives.clone(), records.clone());
-        Child { id: of.id, lives, life: LONG, records, number: 0, is_new: true, end: None }
+    let ((of, records), (of_option, records_of_option)) =
+        ((spec.clone(), records.clone()), (spec.clone(), records.clone()));
+    let make = move || Child::new(&of, &records);
+    let made = match spec.is_in_place {
+        true => ChildSpec::in_place(id(spec.id), make),
+        false => ChildSpec::new(id(spec.id), make),
     };
-    let made = ChildSpec::new(id(spec.id), make)
+    let made = made
+        .options(move || match of_option.recovers {
+            Recovers::ByOption => {
+                let (spec, records) = (of_option.clone(), records_of_option.clone());
+                SpawnOptions::new().recover_with(move |_| Some(Upgrade::to(Child::new(&spec, &records))))
+            }
+            _ => SpawnOptions::new(),
+        })
         .restart(spec.restart)
         .shutdown(Shutdown::Within(spec.stops_within as u32 * SECOND));
     if spec.is_significant { made.significant() } else { made }
 }
 
 /// The last id is empty, and refused.
-fn id(number: usize) -> String {
+pub fn id(number: usize) -> String {
     if number == 5 { String::new() } else { format!("child-{number}") }
 }
 
 /// Whether a child may have this specification.
-fn is_valid(spec: &Spec, auto: AutoShutdown) -> bool {
+pub fn is_valid(spec: &Spec, auto: AutoShutdown) -> bool {
     let may_be_significant = spec.restart != Restart::Permanent && auto != AutoShutdown::Never;
     spec.id != 5 && spec.stops_within > 0 && (!spec.is_significant || may_be_significant)
 }
 
 fn supervisor(program: &Program, records: &Arc<Records>) -> Result<Supervisor, SpecError> {
     let mut builder =
-        Supervisor::builder().intensity(1_000, program.window as u32 * 1_000 * SECOND).auto_shutdown(program.auto);
+        Supervisor::builder().intensity(program.most, program.window as u32 * SECOND).auto_shutdown(program.auto);
+    builder = builder.strategy(program.strategy);
     if let Some(limit) = program.limit {
         builder = builder.limit(limit);
     }
@@ -351,12 +400,21 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     let list = runtime.ask(&top, SupervisorMessage::children, 100 * SECOND).wait();
     if let Ok(list) = list {
         // Otherwise it may be about to end.
-        if program.auto == AutoShutdown::Never && all_start(program) {
+        if is_steady(program) {
             check_restarts(program, &list, &records)?;
+            check_refused(program, &list, &records)?;
+            check_unanswered(program, &records)?;
+        }
+        check_timers(program, &list, &records, runtime.stats().timers as usize)?;
+        if is_counted(program) && most_in_window(program, &records, false) > program.most {
+            return Err("supervisors: there were too many restarts, and the supervisor lives".into());
         }
         records.lists.lock().unwrap().push(list);
     }
     let was_alive = runtime.is_alive(&top);
+    if !was_alive && is_counted(program) && most_in_window(program, &records, true) <= program.most {
+        return Err("supervisors: there were few restarts, and the supervisor has ended".into());
+    }
     if program.requests.is_empty() && was_alive && is_to_end(program, &records) {
         return Err("supervisors: significant children have ended, and the supervisor lives".into());
     }
@@ -376,151 +434,6 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     check_delays(program, &records)
 }
 
-/// Whether each child starts for the first time. Otherwise the supervisor ends, and its other children may take long.
-fn all_start(program: &Program) -> bool {
-    program.children.iter().all(|child| child.lives.first().is_none_or(|life| life.starts))
-}
-
-/// Whether significant children have ended by themselves, so that the supervisor has to end.
-fn is_to_end(program: &Program, records: &Records) -> bool {
-    let has_ended = |child: &Spec| {
-        // The other children have some seconds to stop.
-        let is_long_ago = |ended: Duration| records.now() > ended + 4 * SECOND;
-        let last = records.of(child.id).pop().filter(|last| last.ended.is_some_and(is_long_ago));
-        last.is_some_and(|last| child.restart == Restart::Temporary || !last.has_failed)
-    };
-    let mut significant = program.children.iter().filter(|child| child.is_significant).peekable();
-    match program.auto {
-        AutoShutdown::AnySignificant => significant.any(has_ended),
-        AutoShutdown::AllSignificant => significant.peek().is_some() && significant.all(has_ended),
-        _ => false,
-    }
-}
-
-/// The requests that name this child, or add it.
-fn requests_about(program: &Program, child: usize) -> impl Iterator<Item = (usize, &(u64, Request))> {
-    program.requests.iter().enumerate().filter(move |(_, (_, request))| match request {
-        Request::Add(spec) => spec.id == child,
-        Request::Stop(of) | Request::Restart(of) | Request::Delete(of) => *of == child,
-        Request::List => false,
-    })
-}
-
-/// A list has each child once, and no more than the limit allows. Only a child with a process has a PID.
-fn check_list(program: &Program, list: &[ChildInfo]) -> Result<(), String> {
-    let ids: BTreeSet<&str> = list.iter().map(|info| &*info.id).collect();
-    if ids.len() != list.len() || program.limit.is_some_and(|limit| list.len() > limit) {
-        return Err(format!("supervisors: the list is {list:?}"));
-    }
-    let is_right = |info: &ChildInfo| match info.state {
-        ChildState::Up | ChildState::Starting | ChildState::ToStop | ChildState::Stopping => info.pid.is_some(),
-        ChildState::Delayed => info.pid.is_none() && program.backoff.is_some(),
-        _ => info.pid.is_none(),
-    };
-    match list.iter().find(|info| !is_right(info)) {
-        Some(info) => Err(format!("supervisors: {info:?} is listed")),
-        None => Ok(()),
-    }
-}
-
-/// A child that no request is about has been restarted as often as it has begun again. While it waits for its delay,
-/// it has been restarted once more.
-fn check_restarts(program: &Program, list: &[ChildInfo], records: &Records) -> Result<(), String> {
-    for child in program.children.iter().filter(|child| requests_about(program, child.id).next().is_none()) {
-        let began = records.of(child.id);
-        let info = list.iter().find(|info| *info.id == *id(child.id));
-        let what = || format!("supervisors: {child:?} has begun {} times, and is {info:?}", began.len());
-        let Some(info) = info else {
-            // Only a temporary child is deleted.
-            if child.restart == Restart::Temporary { continue } else { return Err(what()) }
-        };
-        let again = began.len() as u64 - u64::from(!began.is_empty());
-        let waits = u64::from(info.state == ChildState::Delayed);
-        let lives = began.last().and_then(|last| last.pid.filter(|_| last.ended.is_none()));
-        let is_up = info.state == ChildState::Up;
-        if info.restarts != again + waits || is_up != lives.is_some() || is_up && info.pid != lives {
-            return Err(what());
-        }
-    }
-    Ok(())
-}
-
-/// Each request has one answer, which fits to what has happened.
-fn check_answers(program: &Program, records: &Records) -> Result<(), String> {
-    let answers = records.answers.lock().unwrap();
-    let is_of = |pid: &Pid, child| records.of(child).iter().any(|one| one.pid == Some(*pid) && one.has_started);
-    let place = |number| answers.iter().position(|(of, _)| *of == number);
-    for (number, (at, request)) in program.requests.iter().enumerate() {
-        let count = answers.iter().filter(|(of, _)| *of == number).count();
-        let Some((_, answer)) = place(number).map(|place| &answers[place]).filter(|_| count == 1) else {
-            return Err(format!("supervisors: {request:?} was answered {count} times"));
-        };
-        let is_right = match (request, answer) {
-            (Request::Add(spec), Answer::Started(pid)) => is_valid(spec, program.auto) && is_of(pid, spec.id),
-            (Request::Restart(child), Answer::Started(pid)) => is_of(pid, *child),
-            // The supervisor has ended before or meanwhile.
-            (_, Answer::NotAnswered(error)) => matches!(error, CommandError::Ended(_) | CommandError::NoSuchProcess(_)),
-            (Request::Add(spec), Answer::Refused(ChildError::Spec(SpecError::TwoWithOneId { .. }))) => {
-                is_valid(spec, program.auto)
-                    && (program.children.iter().any(|child| child.id == spec.id)
-                        || requests_about(program, spec.id).any(|(other, _)| other != number))
-            }
-            (Request::Add(spec), Answer::Refused(ChildError::Spec(_))) => !is_valid(spec, program.auto),
-            (Request::Add(_), Answer::Refused(ChildError::Limit { limit })) => program.limit == Some(*limit),
-            _ => true,
-        };
-        if !is_right {
-            return Err(format!("supervisors: {request:?} was answered {answer:?}"));
-        }
-        // A stop and a later restart of the same child are answered in this order. A supervisor that is ending refuses
-        // a restart at once, and so does one that is to delete the child.
-        let Request::Stop(child) = request else { continue };
-        let later = requests_about(program, *child).filter(|(_, (after, _))| after > at && *after < program.ends_at);
-        for (other, (_, request)) in later.filter(|_| program.auto == AutoShutdown::Never && all_start(program)) {
-            let answered = place(other).map(|place| &answers[place].1);
-            let is_refused =
-                matches!(answered, Some(Answer::Refused(ChildError::Stopped | ChildError::NoSuchChild { .. })));
-            if matches!(request, Request::Restart(_)) && place(other) < place(number) && !is_refused {
-                return Err(format!("supervisors: {request:?} was answered before the stop {number}: {answers:?}"));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A child that no request is about is started again after its delay.
-fn check_delays(program: &Program, records: &Records) -> Result<(), String> {
-    for child in program.children.iter().filter(|child| requests_about(program, child.id).next().is_none()) {
-        let mut failures = 0;
-        for pair in records.of(child.id).windows(2) {
-            let Some(ended) = pair[0].ended else { return Err(format!("supervisors: two of one child: {pair:?}")) };
-            let (up, delay) = (ended - pair[0].began, pair[1].began.saturating_sub(ended));
-            let (shortest, longest) = match program.backoff {
-                None => (Duration::ZERO, Duration::ZERO),
-                Some((first, cap, jitter)) => {
-                    let cap = cap as u32 * SECOND;
-                    let backoff = Backoff::exponential(first as u32 * SECOND, cap);
-                    // At this moment, either may be.
-                    let is_unclear = pair[0].has_started && up.abs_diff(cap) < SOON;
-                    if is_unclear {
-                        break;
-                    }
-                    failures = if pair[0].has_started && up > cap { 1 } else { failures + 1 };
-                    let longest = backoff.delay(failures);
-                    (longest.mul_f64(1.0 - jitter as f64 / 10.0), longest)
-                }
-            };
-            if delay + SOON < shortest || delay > longest + SOON {
-                return Err(format!("supervisors: after {failures} failures {delay:?}, of {longest:?}: {pair:?}"));
-            }
-            if child.restart == Restart::Temporary || child.restart == Restart::Transient && !pair[0].has_failed {
-                return Err(format!("supervisors: {child:?} was restarted"));
-            }
-        }
-    }
-    Ok(())
-}
-
 fn child() -> impl Strategy<Value = Spec> {
     let ends = prop::option::weighted(0.6, (0..4_u64, any::<bool>()));
     let life = (prop::bool::weighted(0.8), ends, prop_oneof![2 => Just(0), 1 => 1..3_u64])
@@ -529,8 +442,18 @@ fn child() -> impl Strategy<Value = Spec> {
         prop_oneof![2 => Just(Restart::Permanent), 1 => Just(Restart::Transient), 1 => Just(Restart::Temporary)];
     let id = prop_oneof![40 => 0..5_usize, 1 => Just(5)];
     let stops_within = prop_oneof![40 => 1..4_u64, 1 => Just(0)];
-    (id, restart, stops_within, prop::bool::weighted(0.1), prop::collection::vec(life, 0..4)).prop_map(
-        |(id, restart, stops_within, is_significant, lives)| Spec { id, restart, stops_within, is_significant, lives },
+    let recovers = prop_oneof![6 => Just(Recovers::Not), 1 => Just(Recovers::Itself), 1 => Just(Recovers::ByOption)];
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.2), recovers);
+    (id, restart, stops_within, flags, prop::collection::vec(life, 0..4)).prop_map(
+        |(id, restart, stops_within, (is_significant, is_in_place, recovers), lives)| Spec {
+            id,
+            restart,
+            stops_within,
+            is_significant,
+            is_in_place,
+            recovers: if is_in_place && recovers == Recovers::ByOption { Recovers::Not } else { recovers },
+            lives,
+        },
     )
 }
 
@@ -547,7 +470,10 @@ fn program() -> impl Strategy<Value = Program> {
         1 => Just(AutoShutdown::AnySignificant),
         1 => Just(AutoShutdown::AllSignificant),
     ];
-    let window = prop_oneof![30 => Just(1_u64), 1 => Just(0)];
+    let siblings =
+        prop_oneof![4 => Just(Siblings::OneForOne), 1 => Just(Siblings::OneForAll), 1 => Just(Siblings::RestForOne)];
+    let most = prop_oneof![3 => Just(UNLIMITED), 1 => 0..4_usize];
+    let window = prop_oneof![30 => 1..8_u64, 1 => Just(0)];
     let backoff = prop::option::of((0..3_u64, 1..6_u64, prop_oneof![9 => 0..=10_u64, 1 => Just(11)]));
     // Each child has its own id, mostly.
     let children = prop::collection::vec(child(), 0..4).prop_flat_map(|children| {
@@ -561,9 +487,11 @@ fn program() -> impl Strategy<Value = Program> {
     });
     let limit = prop::option::weighted(0.3, prop_oneof![1 => Just(0), 20 => 2..6_usize]);
     let requests = prop::collection::vec((0..8_u64, request), 0..6);
-    (auto, window, limit, backoff, children, requests, 2..12_u64, any::<u32>()).prop_map(
-        |(auto, window, limit, backoff, children, requests, ends_at, seed)| Program {
+    (auto, (siblings, most, window), limit, backoff, children, requests, 2..12_u64, any::<u32>()).prop_map(
+        |(auto, (strategy, most, window), limit, backoff, children, requests, ends_at, seed)| Program {
+            strategy,
             auto,
+            most,
             window,
             limit,
             backoff,
