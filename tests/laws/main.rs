@@ -204,17 +204,40 @@ fn act_from_outside((which, terminates): (usize, bool), runtime: &Runtime, world
     // It may be stepped before the send returns.
     world.note(|| Note::Sent(to, number));
     let letter = |stamp| Letter { to, from: None, number, effective: true, reply: None, stamp };
+    let send = |stamp| match number.is_multiple_of(4) {
+        true => send_converted(runtime, world, letter(stamp)),
+        false => runtime.send(to, letter(stamp)).map_err(|rejected| rejected.into_parts().1),
+    };
     let sent = match world.observations() {
-        Some(seen) => seen.in_trace(number, || runtime.send(to, letter(seen.stamp()))),
-        None => runtime.send(to, letter(Stamp::default())),
+        Some(seen) => seen.in_trace(number, || send(seen.stamp())),
+        None => send(Stamp::default()),
     };
     match sent {
         Ok(()) => world.sent.lock().unwrap().entry((to, None)).or_default().push(number),
-        Err(rejected) => {
-            let is_full = matches!(rejected.into_parts().1, SendError::Full { .. });
+        Err(why) => {
+            let is_full = matches!(why, SendError::Full { .. });
             world.note(|| Note::Refused { number, is_full });
         }
     }
+}
+
+/// Sends a letter that is converted on its way. The conversion of some terminates the receiver.
+fn send_converted(runtime: &Runtime, world: &World, letter: Letter) -> Result<(), SendError> {
+    struct Parcel(Letter);
+    let (to, terminates, weak) = (letter.to, letter.number.is_multiple_of(32), runtime.downgrade());
+    let terminated = Arc::<Mutex<Option<bool>>>::default();
+    let told = terminated.clone();
+    let target = to.typed::<Letter>().map(move |Parcel(letter)| {
+        let runtime = weak.upgrade().filter(|_| terminates);
+        *told.lock().unwrap() = runtime.and_then(|runtime| runtime.terminate(letter.to).ok());
+        letter
+    });
+    let sent = runtime.send(&target, Parcel(letter)).map_err(|rejected| rejected.into_parts().1);
+    if let Some(has_lived) = *terminated.lock().unwrap() {
+        // A letter that is refused is not converted. So there was somebody.
+        world.note(|| Note::Terminated { of: to, was_alive: true, has_lived });
+    }
+    sent
 }
 
 /// Law 2, and law 6 for the living: as time passes, every process comes to rest with nothing left to do.
