@@ -30,7 +30,11 @@ pub const GROUPS: [&str; 2] = ["north", "south"];
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     Register(usize),
+    /// Registers a process that has ended.
+    RegisterEnded(usize),
     Join(usize),
+    /// Lets a process join that has ended.
+    JoinEnded(usize),
     Leave(usize),
     Broadcast(usize),
     Subscribe(usize),
@@ -164,6 +168,8 @@ pub struct Member {
     has_begun: bool,
     registers: BTreeMap<u64, (usize, Tag<()>)>,
     joins: BTreeMap<u64, (usize, Tag<()>)>,
+    /// Acts on a process that has ended.
+    vain: BTreeMap<u64, Tag<()>>,
     subscribed: BTreeSet<usize>,
 }
 
@@ -176,6 +182,7 @@ impl Member {
             has_begun: false,
             registers: BTreeMap::new(),
             joins: BTreeMap::new(),
+            vain: BTreeMap::new(),
             subscribed: BTreeSet::new(),
         }
     }
@@ -214,6 +221,10 @@ impl Member {
                     && let Some(Ok(())) = done.take(tag)
                 {
                     *records.joined.entry((group, me)).or_default() += 1;
+                } else if let Some(tag) = self.vain.remove(&done.tag())
+                    && let Some(Ok(())) = done.take(tag)
+                {
+                    records.wrong = Some(format!("names and groups: {me} has given one to a process that has ended"));
                 }
             }
             Event::Group(event) => {
@@ -252,7 +263,16 @@ impl Member {
 
     fn act(&mut self, act: Act, out: &mut StepOutput) {
         let me = out.pid();
+        let ended = self.records.lock().unwrap().exits.first().copied();
         match act {
+            Act::RegisterEnded(name) => {
+                let tag = ended.map(|pid| out.register(NAMES[name], pid));
+                self.vain.extend(tag.map(|tag| (tag.id(), tag)));
+            }
+            Act::JoinEnded(group) => {
+                let tag = ended.map(|pid| out.join_group(GROUPS[group], pid));
+                self.vain.extend(tag.map(|tag| (tag.id(), tag)));
+            }
             Act::Register(name) => {
                 let tag = out.register(NAMES[name], me);
                 self.registers.insert(tag.id(), (name, tag));
@@ -432,7 +452,9 @@ fn plan() -> impl Strategy<Value = Plan> {
     let which = 0..2_usize;
     let act = prop_oneof![
         1 => which.clone().prop_map(Act::Register),
+        1 => which.clone().prop_map(Act::RegisterEnded),
         2 => which.clone().prop_map(Act::Join),
+        1 => which.clone().prop_map(Act::JoinEnded),
         1 => which.clone().prop_map(Act::Leave),
         3 => which.clone().prop_map(Act::Broadcast),
         1 => which.clone().prop_map(Act::Subscribe),
