@@ -13,8 +13,8 @@ use procession::observe::DeadLetterReason;
 use procession::simulation::{Simulation, World};
 use procession::spawn::Overflow;
 use procession::{
-    Address, BoxError, Event, Events, Exit, Process, Recipient, Runtime, SpawnOptions, Step, StepOutput, StepResult,
-    Upgrade,
+    Address, BoxError, Event, Events, Exit, Process, Recipient, Runtime, SendFuture, SpawnOptions, Step, StepOutput,
+    StepResult, Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -48,7 +48,7 @@ enum Op {
     Send(u32),
     /// Another process sends so many in one step.
     SendTogether(u32),
-    /// Another process sends so many that wait for room.
+    /// So many are sent that wait for room: by another process, or by the code outside.
     Wait(u32),
     /// The code outside sends one that is converted. The conversion sends so many others, and may panic.
     Convert(u32, bool),
@@ -60,6 +60,8 @@ pub struct Program {
     pub limit: usize,
     pub overflow: Overflow,
     ops: Vec<Op>,
+    /// Whether the code outside sends those that wait for room.
+    waits_outside: bool,
     /// Of a simulation.
     seed: u64,
 }
@@ -186,6 +188,8 @@ struct Run<'a> {
     gone: Log<u32>,
     model: Model,
     numbers: u32,
+    /// The sends of the code outside that wait for room, or have.
+    sends: Vec<SendFuture<Numbered>>,
 }
 
 impl Run<'_> {
@@ -327,7 +331,7 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
         senders.push(runtime.spawn(sender(to)).map_err(|why| why.to_string())?);
     }
     let (gone, model) = (Log::new(), Model::default());
-    let mut run = Run { program, world, runtime, to, may_step, gone, model, numbers: 0 };
+    let mut run = Run { program, world, runtime, to, may_step, gone, model, numbers: 0, sends: Vec::new() };
     run.rests()?;
     for op in &program.ops {
         match op {
@@ -358,6 +362,14 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
             Op::Wait(count) => {
                 let numbers = run.numbers(*count);
                 numbers.clone().for_each(|number| run.model.waits(program, number));
+                if program.waits_outside {
+                    let message = |number| Numbered(number, run.gone.clone());
+                    let sends = numbers.map(|number| run.runtime.send_timeout(to, message(number), Duration::MAX));
+                    let sends: Vec<_> = sends.collect();
+                    run.sends.extend(sends);
+                    run.rests()?;
+                    continue;
+                }
                 let all = numbers.map(|number| Numbered(number, run.gone.clone())).collect();
                 run.runtime.send(&senders[1], Errand::Wait(all)).map_err(|why| why.to_string())?;
                 run.rests()?;
@@ -379,6 +391,7 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
     }
     let waiting = run.model.queue.len() as u64;
     let report = run.runtime.shutdown(Duration::ZERO).map_err(|error| error.to_string())?;
+    run.sends.clear();
     let dead = run.runtime.stats().messages.dead_by_reason;
     let count = |reason| dead.get(&reason).copied().unwrap_or(0);
     let reasons = [
@@ -413,8 +426,15 @@ fn program() -> impl Strategy<Value = Program> {
         1 => (0..4_u32, prop::bool::weighted(0.2)).prop_map(|(others, panics)| Op::Convert(others, panics)),
         4 => take.prop_map(Op::Step),
     ];
-    (1..5_usize, overflow, prop::collection::vec(op, 1..12), any::<u32>())
-        .prop_map(|(limit, overflow, ops, seed)| Program { limit, overflow, ops, seed: seed.into() })
+    (1..5_usize, overflow, prop::collection::vec(op, 1..12), any::<bool>(), any::<u32>()).prop_map(
+        |(limit, overflow, ops, waits_outside, seed)| Program {
+            limit,
+            overflow,
+            ops,
+            waits_outside,
+            seed: seed.into(),
+        },
+    )
 }
 
 #[test]
