@@ -305,7 +305,7 @@ impl Actor {
         self.waited = false;
         // After its plan, a process does nothing but listen.
         let next = self.world.plans[self.plan].steps.get(self.at).cloned();
-        let (_, acts, mut ending) = next.unwrap_or((Takes::All, Vec::new(), Ending::Idle));
+        let (takes, acts, mut ending) = next.unwrap_or((Takes::All, Vec::new(), Ending::Idle));
         self.at += 1;
         if cancelled {
             ending = Ending::Done;
@@ -321,6 +321,7 @@ impl Actor {
         if ending == Ending::Wait && self.outstanding.is_empty() {
             ending = Ending::Idle;
         }
+        (yields.takes_all, yields.rests) = (matches!(takes, Takes::All), ending == Ending::Idle);
         if effective {
             if let WrittenAs::Machine = self.world.written_as {
                 effects.push(Box::new(|world| world.counts()));

@@ -114,6 +114,10 @@ pub struct Yields {
     /// The tags of sends that may wait for room, and the numbers of their letters.
     pub rooms: Vec<(u64, u64)>,
     pub ends: EndYields,
+    /// Whether the step has taken whatever it was given.
+    pub takes_all: bool,
+    /// Whether the process waits for something new.
+    pub rests: bool,
     /// Whether the state machine is closed before others see the yields.
     pub closes: bool,
 }
@@ -130,6 +134,8 @@ impl Yields {
             at_once: Vec::new(),
             rooms: Vec::new(),
             ends: EndYields::default(),
+            takes_all: false,
+            rests: false,
             closes: false,
         }
     }
@@ -158,6 +164,8 @@ struct Monitor {
     waiting: usize,
     rooms: Rooms,
     ends: Ends,
+    /// The processes that wait for something new.
+    resting: HashSet<Pid>,
     /// The newest letter that was taken, by receiver and sender.
     newest: HashMap<(Pid, Option<Pid>), u64>,
     succeeded: HashSet<StepNumber>,
@@ -236,6 +244,13 @@ impl Monitor {
             Note::Stepped(of, yields) => {
                 self.inside = None;
                 self.succeeded.insert(yields.step);
+                let was_resting = self.resting.remove(of);
+                ensure(!was_resting || !yields.takes_all || !self.taken.is_empty(), || {
+                    format!("{of} rests, and is stepped for nothing")
+                })?;
+                if yields.rests {
+                    self.resting.insert(*of);
+                }
                 _ = if yields.closes { self.finishes.insert(*of) } else { self.finishes.remove(of) };
                 let closes = self.closes.get(of).copied().unwrap_or(0) + 1;
                 for (to, number) in &yields.sent {
@@ -259,6 +274,7 @@ impl Monitor {
                     }
                 }
                 self.finishes.remove(of);
+                self.resting.remove(of);
                 self.ends.lost(*of);
                 self.asks.retain(|(asker, _), _| asker != of);
                 self.answered.retain(|(asker, _), _| asker != of);
