@@ -49,8 +49,8 @@ pub fn most_in_window(program: &Program, records: &Records, late: bool) -> usize
 pub fn check_timers(program: &Program, list: &[ChildInfo], records: &Records, timers: usize) -> Result<(), String> {
     let timers_of = |info: &ChildInfo| match info.state {
         ChildState::Delayed | ChildState::ToStop => 1,
-        // Its time to stop, and the limit of the request.
-        ChildState::Stopping => 2,
+        // Its time to stop, the limit of the request, and the time that it takes, beside the end of its life.
+        ChildState::Stopping => 3,
         _ => 0,
     };
     let living = records.lived.lock().unwrap().iter().filter(|one| one.ended.is_none()).count();
