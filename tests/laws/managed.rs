@@ -10,8 +10,8 @@ use procession::clock::Clock;
 use procession::observe::{Observer, ProcessIdentity};
 use procession::simulation::{Simulation, World};
 use procession::supervisor::{
-    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, Restart, Shutdown, SpecError, Strategy as Siblings,
-    Supervisor, SupervisorMessage,
+    AutoShutdown, Backoff, ChildError, ChildInfo, ChildSpec, ChildState, Restart, Shutdown, SpecError,
+    Strategy as Siblings, Supervisor, SupervisorMessage,
 };
 use procession::{
     Address, BoxError, CommandError, EntryArgs, Event, Events, Exit, InitResult, Pid, Process, SpawnOptions, Step,
@@ -406,7 +406,8 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
             check_unanswered(program, &records)?;
         }
         check_timers(program, &list, &records, runtime.stats().timers as usize)?;
-        if is_counted(program) && most_in_window(program, &records, false) > program.most {
+        let is_ending = list.iter().any(|info| matches!(info.state, ChildState::ToStop | ChildState::Stopping));
+        if is_counted(program) && !is_ending && most_in_window(program, &records, false) > program.most {
             return Err("supervisors: there were too many restarts, and the supervisor lives".into());
         }
         records.lists.lock().unwrap().push(list);
@@ -422,8 +423,9 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     let exit = top.join().map_err(|error| error.to_string())?;
     world.run().map_err(text)?;
     // Without significant children it ends by itself only with an error.
+    let may_not_fail = all_start(program) && program.most == UNLIMITED;
     let may_end = was_alive || program.auto != AutoShutdown::Never;
-    if was_alive && !exit.is_done() && all_start(program) || exit.is_done() && !may_end {
+    if was_alive && !exit.is_done() && may_not_fail || exit.is_done() && !may_end {
         return Err(format!("supervisors: it was asked to stop: {exit}"));
     }
     if let Some(lived) = records.lived.lock().unwrap().iter().find(|lived| lived.ended.is_none()) {
