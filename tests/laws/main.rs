@@ -30,6 +30,7 @@ mod bounded_model;
 mod broken_runs;
 mod cycles;
 mod ends;
+mod fed;
 mod hostile_log;
 mod logged;
 mod lost_bodies;
