@@ -352,7 +352,7 @@ impl Actor {
                     _ => {}
                 }
             }
-            self.world.note(|| Note::Stepped(me, yields));
+            self.world.note(|| Note::Stepped(me, Box::new(yields)));
             self.world.settle(me, effects);
         } else {
             self.world.note(|| Note::Failed(me));

@@ -19,7 +19,7 @@ fn begins(of: u32, at: u64) -> Note {
 fn stepped(of: u32, step: u64, change: impl FnOnce(&mut Yields)) -> Note {
     let mut yields = Yields::new(StepNumber(step), Duration::ZERO);
     change(&mut yields);
-    Note::Stepped(pid(of), yields)
+    Note::Stepped(pid(of), Box::new(yields))
 }
 
 fn dead(number: u64) -> Note {
@@ -73,6 +73,12 @@ fn a_step_after_a_termination_is_found() {
     let terminated = |was_alive, has_lived| Note::Terminated { of: pid(1), was_alive, has_lived };
     is_found([terminated(true, true), begins(1, 0)], "is stepped after it was terminated");
     is_found([terminated(false, true)], "has lived");
+}
+
+#[test]
+fn a_step_for_nothing_is_found() {
+    let rests = |step| stepped(1, step, |yields| (yields.takes_all, yields.rests) = (true, true));
+    is_found([begins(1, 0), rests(1), begins(1, 0), rests(2)], "is stepped for nothing");
 }
 
 #[test]

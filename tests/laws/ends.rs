@@ -104,7 +104,9 @@ impl Ends {
 
     fn forget(&mut self, me: Pid, of: Pid, forget: impl FnOnce(&mut BTreeSet<Monitor>)) {
         let Some(arrived) = self.arrived.get_mut(&me) else { return };
-        arrived.get_mut(&of).map(|(monitors, _)| forget(monitors));
+        if let Some((monitors, _)) = arrived.get_mut(&of) {
+            forget(monitors);
+        }
         arrived.retain(|_, (monitors, _)| !monitors.is_empty());
     }
 

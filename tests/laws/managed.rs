@@ -405,7 +405,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
             check_refused(program, &list, &records)?;
             check_unanswered(program, &records)?;
         }
-        check_timers(program, &list, &records, runtime.stats().timers as usize)?;
+        check_timers(program, &list, &records, runtime.stats().timers)?;
         let is_ending = list.iter().any(|info| matches!(info.state, ChildState::ToStop | ChildState::Stopping));
         if is_counted(program) && !is_ending && most_in_window(program, &records, false) > program.most {
             return Err("supervisors: there were too many restarts, and the supervisor lives".into());

@@ -25,7 +25,7 @@ pub enum Note {
     /// The step in progress of this process takes an event.
     Took(Pid, Taken),
     /// The step has returned without an error.
-    Stepped(Pid, Yields),
+    Stepped(Pid, Box<Yields>),
     /// The step has failed, or the simulation has made it fail after it returned.
     Failed(Pid),
     /// The code outside sends a letter.
@@ -261,7 +261,7 @@ impl Monitor {
                         self.closing.insert(*number, (*of, closes));
                     }
                 }
-                self.last = Some(LastStep { of: *of, yields: Some(yields.clone()) });
+                self.last = Some(LastStep { of: *of, yields: Some(Yields::clone(yields)) });
             }
             Note::Failed(of) => {
                 self.inside = None;
