@@ -148,6 +148,8 @@ pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     pub(crate) watch: Arc<NodeWatch>,
     pub(crate) clock: Clock,
+    /// The start of the time of the machine. All drivers of a node have the same, so their heartbeats are due at once.
+    pub(crate) start: Instant,
     /// Draws a new nonce.
     pub(crate) nonce: Box<dyn Fn() -> u64 + Send + Sync>,
     pub(crate) wake: Wakes,
@@ -165,9 +167,8 @@ pub(crate) enum Outward {
 impl PeerDriver {
     /// Makes the driver of a peer that the link does not see yet.
     pub(crate) fn new(node: Weak<Node>, parts: Parts) -> Arc<PeerDriver> {
-        let Parts { here, name, watch, clock, nonce, wake } = parts;
-        let start = clock.now();
-        let peer = Peer::new(Duration::ZERO, here, LIMIT);
+        let Parts { here, name, watch, clock, start, nonce, wake } = parts;
+        let peer = Peer::new(clock.now().saturating_duration_since(start), here, LIMIT);
         let (arrived, effects) = (VecDeque::new(), VecDeque::new());
         let machine = Mutex::new(Machine {
             peer,

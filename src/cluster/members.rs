@@ -1,7 +1,7 @@
 //! The peers of a node, as its link reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::driver::{Parts, PeerDriver};
 use super::events::NodeWatch;
@@ -34,6 +34,8 @@ pub(super) struct Members {
     node: Weak<Node>,
     link: Arc<dyn Link>,
     clock: Clock,
+    /// The start of the time of all connections.
+    start: Instant,
     nonce: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// The world of a simulation.
     world: Option<Arc<dyn NodeHost>>,
@@ -68,7 +70,8 @@ impl Members {
         let reports = watch.clone();
         node.limits().report_to(Box::new(move |peer, why| reports.limit_reached(peer, why)));
         let (node, known, quiet) = (Arc::downgrade(node), Mutex::default(), Parker::new());
-        Arc::new(Members { here, node, link, clock, nonce, world, watch, known, quiet })
+        let start = clock.now();
+        Arc::new(Members { here, node, link, clock, start, nonce, world, watch, known, quiet })
     }
 
     pub(super) fn node(&self) -> Option<Arc<Node>> {
@@ -126,6 +129,7 @@ impl Members {
             name: name.clone(),
             watch: self.watch.clone(),
             clock: self.clock.clone(),
+            start: self.start,
             nonce: Box::new(move || nonce()),
             wake: bells.wakes(),
         };

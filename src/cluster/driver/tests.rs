@@ -84,7 +84,8 @@ fn end(name: &str, life: u64, clock: &ManualClock, protocols: RangeInclusive<u16
     let wake = Wakes { inward: Box::new(|| ()), outward };
     let watch = side.node.node_watch().clone();
     let (name, nonce) = ("the other".into(), Box::new(nonce));
-    let parts = Parts { here: identity, name, watch, clock: clock.clock(), nonce, wake };
+    let start = clock.clock().now();
+    let parts = Parts { here: identity, name, watch, clock: clock.clock(), start, nonce, wake };
     let driver = PeerDriver::new(Arc::downgrade(&side.node), parts);
     driver.seen();
     let (inward, on_the_way) = (Inward::default(), VecDeque::new());

@@ -44,7 +44,8 @@ fn member() -> (Arc<Member>, Arc<Counts>) {
     let clock = ManualClock::new().clock();
     let (watch, bells) = (Arc::new(NodeWatch::new(clock.clone())), Bells::of_threads(Parker::new()));
     let (nonce, wake) = (Box::new(|| 1), bells.wakes());
-    let parts = Parts { here, name: "there".into(), watch, clock: clock.clone(), nonce, wake };
+    let start = clock.now();
+    let parts = Parts { here, name: "there".into(), watch, clock: clock.clone(), start, nonce, wake };
     let driver = PeerDriver::new(Weak::new(), parts);
     let counts = Arc::new(Counts::default());
     (Member::new("there".into(), (driver, bells), counts.clone(), clock), counts)

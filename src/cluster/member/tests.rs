@@ -53,7 +53,8 @@ fn member(panics: usize) -> (Arc<Member>, ManualClock, mpsc::Receiver<usize>) {
     let clock = manual.clock();
     let (watch, bells) = (Arc::new(NodeWatch::new(clock.clone())), Bells::of_threads(Parker::new()));
     let (nonce, wake) = (Box::new(|| 1), bells.wakes());
-    let parts = Parts { here, name: "there".into(), watch, clock: clock.clone(), nonce, wake };
+    let start = clock.now();
+    let parts = Parts { here, name: "there".into(), watch, clock: clock.clone(), start, nonce, wake };
     let driver = PeerDriver::new(Weak::new(), parts);
     let (frames, sent) = mpsc::channel();
     let link = Arc::new(Sender { frames: Mutex::new(frames), sent: Mutex::new(0), panics });

@@ -9,7 +9,7 @@ use super::hello::Identity;
 use super::lanes::Lanes;
 use super::unacknowledged::Unacknowledged;
 
-/// The time between two frames, if there is nothing to send. A sixth of the detection time.
+/// The longest time between two frames, if there is nothing to send. A sixth of the detection time.
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// How long an acknowledgement waits for a batch to travel with.
@@ -202,7 +202,7 @@ impl<T: Clone> Connection<T> {
 
     /// Returns when the next tick or the next frame is due.
     pub(super) fn due(&self, detection_time: Duration) -> Duration {
-        let heartbeat = self.last_sent + HEARTBEAT;
+        let heartbeat = self.beat_at();
         let times = [Some(heartbeat), Some(self.silent_at(detection_time)), self.acknowledge_at, self.tick_again_at];
         times.into_iter().flatten().fold(heartbeat, Duration::min)
     }
@@ -211,8 +211,15 @@ impl<T: Clone> Connection<T> {
         self.stage != Stage::Paired && self.sent.has_room() && self.lanes.has_part()
     }
 
+    /// When the next beat is due, a multiple of [`HEARTBEAT`]. So those of all connections of a node are due at once,
+    /// and the threads of the node and of the link wake together.
+    fn beat_at(&self) -> Duration {
+        let interval = HEARTBEAT.as_nanos();
+        Duration::from_nanos_u128((self.last_sent.as_nanos() / interval + 1) * interval)
+    }
+
     fn is_beat_due(&self, now: Duration) -> bool {
-        now >= self.last_sent + HEARTBEAT || self.acknowledge_at.is_some_and(|at| at <= now)
+        now >= self.beat_at() || self.acknowledge_at.is_some_and(|at| at <= now)
     }
 
     /// Whether there is a batch or a beat to write.
@@ -232,7 +239,7 @@ impl<T: Clone> Connection<T> {
                 return true;
             }
         }
-        if now >= self.last_sent + HEARTBEAT {
+        if now >= self.beat_at() {
             self.lanes.shrink();
             self.sent.shrink();
         }

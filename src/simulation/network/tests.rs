@@ -357,6 +357,31 @@ fn a_node_with_thirty_one_idle_peers_sends_only_heartbeats() {
 }
 
 #[test]
+fn heartbeats_to_peers_that_came_at_different_times_are_sent_at_once() {
+    Simulation::new(|world| {
+        let history = Shelf::default();
+        let mut members = vec![member(world, "n0", 0, &history)?, member(world, "n1", 1, &history)?];
+        world.run_for(SECOND / 10)?;
+        members.push(member(world, "n2", 2, &history)?);
+        connect(world, &members)?;
+        world.run_for(SECOND)?;
+        let sent = || members[0].node.stats().peers.iter().map(|peer| peer.frames_sent).collect::<Vec<_>>();
+        let mut moments = 0;
+        for _ in 0..100 {
+            let before = sent();
+            world.run_for(SECOND / 100)?;
+            let has_sent: Vec<bool> = before.iter().zip(sent()).map(|(before, after)| *before < after).collect();
+            assert!(has_sent == [true, true] || has_sent == [false, false], "{has_sent:?}");
+            moments += usize::from(has_sent[0]);
+        }
+        assert_eq!(moments, 4, "in a second");
+        Ok(())
+    })
+    .seeds(0..5)
+    .check();
+}
+
+#[test]
 fn a_world_that_has_rested_goes_on_when_the_scenario_sends() {
     Simulation::new(|world| {
         let history = Shelf::default();

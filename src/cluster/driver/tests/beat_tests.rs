@@ -49,3 +49,19 @@ fn a_heartbeat_waits_behind_the_frames_that_came_before_it() {
     assert!(there.inward.up.is_some(), "the heartbeat follows the batch");
     until("it is stepped", || *lock(&notes) == [1]);
 }
+
+#[test]
+fn heartbeats_are_due_at_multiples_of_their_interval() {
+    let mut world = apart([spoken(PROTOCOL), spoken(PROTOCOL)]);
+    let begun = world.clock.clock().now();
+    world.connect();
+    let (_echo, far, _notes) = world.echo();
+    world.pass(70 * MILLIS, &mut || true);
+    world.ends[0].side.runtime.send(far, Message::Note(1)).unwrap();
+    world.pass(50 * MILLIS, &mut || true);
+    for beat in 1..=3 {
+        let due = world.ends.each_ref().map(|end| end.sleeps_until.unwrap() - begun);
+        assert_eq!(due, [beat * 250 * MILLIS; 2]);
+        world.pass(250 * MILLIS, &mut || true);
+    }
+}
