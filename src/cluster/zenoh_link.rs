@@ -14,6 +14,7 @@ use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
 use super::link::{CLOSE, Link, LinkError, Upward};
+use super::peer::LONGEST_FRAME;
 use super::security::Endpoints;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, OnceLock, Weak};
@@ -21,6 +22,9 @@ use crate::threads;
 
 /// How long a frame may block before zenoh closes the connection, in microseconds.
 const LONGEST_SEND: u64 = 500_000;
+
+/// The longest message that zenoh puts together from its own fragments: a frame, with its key. It drops longer ones.
+const LONGEST_MESSAGE: usize = LONGEST_FRAME + (4 << 10);
 
 /// The link of one node over zenoh.
 pub(crate) struct ZenohLink {
@@ -49,6 +53,8 @@ impl ZenohLink {
             ("connect/retry", json!({ "period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2 })),
             ("scouting/multicast/enabled", json!(false)),
             ("transport/link/tx/queue/congestion_control/block/wait_before_close", json!(LONGEST_SEND)),
+            // By default, a program could make it take 1 GiB.
+            ("transport/link/rx/max_message_size", json!(LONGEST_MESSAGE)),
         ];
         for (key, value) in settings {
             config.insert_json5(key, &value.to_string())?;

@@ -6,10 +6,11 @@ use super::tests::{Graves, LIMIT, Member, is_down, wire};
 use super::*;
 use crate::cluster::events::NodeEvent;
 use crate::cluster::node::echo::Message;
-use crate::cluster::peer::DownReason;
+use crate::cluster::peer::{DownReason, LONGEST_FRAME};
 use crate::cluster::security::Certificates;
 use crate::wait::until;
 use zenoh::Wait as _;
+use zenoh::qos::CongestionControl;
 use zenoh::sample::Locality;
 
 /// Endpoints that are free at this moment.
@@ -240,6 +241,29 @@ fn a_program_hears_and_says_only_what_its_certificate_allows() {
     // A frame that is heard at all reaches the other subscriber of the session, too.
     assert!(lock(&heard[1].0).iter().all(|key| key == "procession/to/x/c/a"), "{:?}", lock(&heard[1].0));
     assert!(lock(&heard[0].0).is_empty() && lock(&heard[0].1).is_empty());
+}
+
+#[test]
+fn the_engine_drops_a_message_that_is_longer_than_a_frame() {
+    let [one, other] = endpoints();
+    let open = |name, listen: &String, join: &[&String]| {
+        let join = join.iter().map(|seed| seed.to_string()).collect();
+        let endpoints = Endpoints { listen: vec![listen.clone()], join, security: Some(Security::TrustedNetwork) };
+        zenoh::open(ZenohLink::new(("x", name), 7, endpoints).config().unwrap()).wait().unwrap()
+    };
+    let here = open("a", &one, &[]);
+    let frames = listen(&here, "procession/to/x/a/*", false);
+    let there = open("b", &other, &[&one]);
+    let put = |from: &str, bytes: usize| {
+        let put = there.put(format!("procession/to/x/a/{from}"), vec![7; bytes]);
+        put.congestion_control(CongestionControl::Block).wait().unwrap();
+        let key = format!("procession/to/x/a/{from}");
+        lock(&frames).contains(&key)
+    };
+    until("the longest frame arrives", || put("b", LONGEST_FRAME));
+    put("long", 2 * LONGEST_FRAME);
+    until("a later frame arrives", || put("last", 1));
+    assert!(!lock(&frames).contains(&String::from("procession/to/x/a/long")));
 }
 
 #[test]

@@ -26,6 +26,8 @@ pub(in crate::cluster) mod hostile_tests;
 
 pub use effect::DownReason;
 pub(crate) use effect::{Effect, Payload};
+#[cfg(feature = "zenoh")]
+pub(crate) use frame::LONGEST_FRAME;
 pub(crate) use frame::{ITEM_LIMIT, is_beat};
 pub(crate) use hello::{DETECTION_TIME, Identity, MOST_VOTERS, PROTOCOL, spoken};
 pub(crate) use lanes::{Class, Item, NotOffered, Room, Size};
