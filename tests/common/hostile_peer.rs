@@ -31,6 +31,9 @@ const INCARNATION: u64 = 0x6666;
 /// The time between two heartbeats of the peer.
 const BEAT: Duration = Duration::from_millis(250);
 
+/// The bytes that the peer gives its engine at once.
+const LARGE_FRAME: usize = 64 << 20;
+
 /// How many nodes the peer names.
 pub(crate) const NAMED: u64 = 1_000_000;
 
@@ -67,6 +70,8 @@ const NEXT_FRAGMENT: u8 = 4;
 pub(crate) enum Fault {
     /// It never lets the node send fragments of large messages.
     NoCredit,
+    /// As before. The node has messages of 16 MiB.
+    NoCreditForLargest,
     /// It never acknowledges a batch.
     NoAcknowledgement,
     /// It answers the first frame of each connection, and says nothing more. It also has a bare connection to the port.
@@ -78,26 +83,36 @@ pub(crate) enum Fault {
     EndlessHalves,
     /// It names 1,000,000 nodes in messages.
     NamedNodes,
+    /// It gives its engine messages of 64 MiB for the node, which travel in fragments of the engine.
+    LargeFrames,
+    /// It tells the engine of the node that 1,000,000 nodes are there.
+    AnnouncedNodes,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 6] = [
+    pub(crate) const ALL: [Fault; 9] = [
         Fault::NoCredit,
+        Fault::NoCreditForLargest,
         Fault::NoAcknowledgement,
         Fault::Silent,
         Fault::HalfMessages,
         Fault::EndlessHalves,
         Fault::NamedNodes,
+        Fault::LargeFrames,
+        Fault::AnnouncedNodes,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::NoCredit => "grants no credit",
+            Fault::NoCreditForLargest => "grants no credit for messages of 16 MiB",
             Fault::NoAcknowledgement => "acknowledges nothing",
             Fault::Silent => "dials and says nothing",
             Fault::HalfMessages => "sends half of large messages",
             Fault::EndlessHalves => "sends half of large messages again and again",
             Fault::NamedNodes => "names 1,000,000 nodes",
+            Fault::LargeFrames => "sends 64 MiB at once",
+            Fault::AnnouncedNodes => "announces 1,000,000 nodes",
         }
     }
 }
@@ -110,6 +125,8 @@ pub(crate) struct Counts {
     pub(crate) heartbeats: AtomicU64,
     /// How many times it has done all that it does to a connection.
     pub(crate) attacks: AtomicU64,
+    /// The nodes that it has announced.
+    pub(crate) announced: AtomicU64,
 }
 
 /// The peer. It goes on until it is dropped.
@@ -292,7 +309,8 @@ impl Peer {
 
     fn head(&self, kind: u8, length: usize) -> Vec<u8> {
         let acknowledged = if self.fault == Fault::NoAcknowledgement { 0 } else { self.acknowledged };
-        let granted = if self.fault == Fault::NoCredit { 0 } else { u64::MAX / 2 };
+        let gives_none = matches!(self.fault, Fault::NoCredit | Fault::NoCreditForLargest);
+        let granted = if gives_none { 0 } else { u64::MAX / 2 };
         let mut frame = vec![kind];
         let words = [self.there, self.here, self.sequence, acknowledged, granted];
         words.iter().for_each(|word| frame.extend(word.to_le_bytes()));
@@ -317,7 +335,7 @@ impl Peer {
     /// Does what there is to do now.
     fn attack(&mut self) {
         match self.fault {
-            Fault::NoCredit | Fault::NoAcknowledgement if self.done == 0 => {
+            Fault::NoCredit | Fault::NoCreditForLargest | Fault::NoAcknowledgement if self.done == 0 => {
                 // A process of this peer, to which the node sends.
                 let parts = self.message(1, |_| (0, 1, 1), &[]);
                 self.batch(&parts);
@@ -334,6 +352,24 @@ impl Peer {
                         })
                         .collect();
                     self.batch(&parts);
+                }
+                self.finish(1);
+            }
+            // The node is sent one after the other while it is connected.
+            Fault::LargeFrames => {
+                self.send(vec![BATCH; LARGE_FRAME]);
+                self.finish(1);
+            }
+            Fault::AnnouncedNodes if self.done == 0 => {
+                for number in 0..NAMED {
+                    let token = format!("procession/alive/{CLUSTER}/n{number}/{number:016x}");
+                    // It lasts until the session is closed.
+                    let declared = self.session.liveliness().declare_token(token).wait();
+                    std::mem::forget(declared);
+                    self.counts.announced.fetch_add(1, Ordering::SeqCst);
+                    if number % 1_000 == 0 {
+                        self.beat();
+                    }
                 }
                 self.finish(1);
             }

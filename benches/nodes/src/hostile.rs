@@ -3,6 +3,7 @@
 //! The node is a program of its own, and this program is the peer.
 
 use std::io::Write as _;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -26,6 +27,9 @@ const SMALL: usize = 64;
 
 /// The bytes of a large text, which travels in fragments.
 const LARGE: usize = 1 << 20;
+
+/// The bytes of the largest text. With its length it is the largest message.
+const LARGEST: usize = (16 << 20) - 4;
 
 /// The bar for the memory, in MiB.
 const MOST_MEMORY: f64 = 32.0;
@@ -84,23 +88,28 @@ pub(crate) fn node(fault: &str, port: u16, time: Duration) -> Outcome<Spent> {
     let before = now()?;
     println!("ready {}", reader.pid());
     std::io::stdout().flush()?;
-    let fills = [Fault::NoCredit, Fault::NoAcknowledgement].iter().any(|other| other.name() == fault);
-    if fills {
+    let fills = [Fault::NoCredit, Fault::NoCreditForLargest, Fault::NoAcknowledgement];
+    if let Some(fault) = fills.into_iter().find(|other| other.name() == fault) {
         let sender = runtime.clone();
+        let largest = fault == Fault::NoCreditForLargest;
         // It fills the room for small messages, and then that for large ones.
         thread::spawn(move || {
             let Ok(pids) = pids.recv() else { return };
-            for length in [SMALL, LARGE] {
-                let is_taken = |_: &usize| sender.send(pids[0].typed(), Text("x".repeat(length))).is_ok();
-                // A peer that acknowledges takes small ones for ever.
-                let _ = (0..200_000).take_while(is_taken).count();
+            let is_taken = |length: usize| sender.send(pids[0].typed(), Text("x".repeat(length))).is_ok();
+            // A peer that acknowledges takes small ones for ever.
+            let _ = (0..200_000).take_while(|_| is_taken(SMALL)).count();
+            // Before the largest one, as much waits as possible.
+            let most = if largest { 7 } else { usize::MAX };
+            let _ = (0..most).take_while(|_| is_taken(LARGE)).count();
+            if largest {
+                is_taken(LARGEST);
             }
         });
     }
     rest(time);
     let after = now()?;
     let kib = field("/proc/self/status", "VmHWM:")?.saturating_sub(resident);
-    Ok(Spent { processor: Duration::from_nanos(after.processor - before.processor), time, kib })
+    Ok(Spent { processor: Duration::from_nanos(after.processor.saturating_sub(before.processor)), time, kib })
 }
 
 /// Measures a node beside a peer with each fault.
@@ -115,8 +124,9 @@ pub(crate) fn all(keeper: &mut Keeper, time: Duration) -> Outcome<Vec<Bound>> {
         let mut peer = HostilePeer::open(&format!("127.0.0.1:{port}"))?;
         peer.begin(pid, fault)?;
         let spent: Spent = serde_json::from_str(&keeper.line(&node, START + time)?)?;
+        let announced = peer.counts.announced.load(Ordering::SeqCst);
         drop(peer);
-        eprintln!("nodes: a peer that {}: {spent:?}", fault.name());
+        eprintln!("nodes: a peer that {}: {spent:?}, {announced} nodes announced", fault.name());
         let share = 100.0 * spent.processor.as_secs_f64() / spent.time.as_secs_f64();
         let what = |of: &str| format!("{of} beside a peer that {}", fault.name());
         bounds.push(Bound::at_most(54, what("processor"), (share, "% of a core"), MOST_PROCESSOR));

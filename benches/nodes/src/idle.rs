@@ -108,12 +108,14 @@ pub(crate) fn now() -> Outcome<Idle> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
         let read = |name: &str| std::fs::read_to_string(task.join(name));
-        let processor: u64 = read("schedstat")?.split(' ').next().unwrap_or_default().parse()?;
-        let wakes = field(&task.join("status").to_string_lossy(), "voluntary_ctxt_switches:")?;
+        // A thread may exit meanwhile.
+        let (Ok(times), Ok(status), Ok(name)) = (read("schedstat"), read("status"), read("comm")) else { continue };
+        let processor: u64 = times.split(' ').next().unwrap_or_default().parse()?;
+        let wakes = number(&status, "voluntary_ctxt_switches:").ok_or("a thread has no count of its wake-ups")?;
         idle.threads += 1;
         idle.processor += processor;
         idle.wakes += wakes;
-        if read("comm")?.starts_with("procession") {
+        if name.starts_with("procession") {
             idle.our_threads += 1;
             idle.our_processor += processor;
             idle.our_wakes += wakes;
@@ -125,6 +127,10 @@ pub(crate) fn now() -> Outcome<Idle> {
 /// A number from a file of the kernel.
 pub(crate) fn field(file: &str, name: &str) -> Outcome<u64> {
     let text = std::fs::read_to_string(file)?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("{file} has no {name}"))?;
-    Ok(line.split_whitespace().next().unwrap_or_default().parse()?)
+    number(&text, name).ok_or_else(|| format!("{file} has no {name}").into())
+}
+
+/// The number in the line that begins with this name.
+fn number(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

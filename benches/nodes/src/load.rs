@@ -104,6 +104,8 @@ pub(crate) struct Measured {
     /// A question after the other while 64 MiB travel. Not there, if the peer does not do this.
     pub(crate) beside_p50: Option<u64>,
     pub(crate) beside_p99: Option<u64>,
+    /// The longest time without a frame of the other node meanwhile. Ours only.
+    pub(crate) beside_silence: Option<u64>,
     /// The time for 64 MiB, the mean.
     pub(crate) large: Option<u64>,
 }

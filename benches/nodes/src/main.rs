@@ -40,7 +40,7 @@ Runs pairs of programs that send messages to each other over TCP on this machine
   --rounds N  rounds, 1 to 1000; without it 5, or 1 with --smoke
   --idle      also the cost of an idle peer
   --bounds    measures the times and rates that our nodes promise, instead of the peers; takes about 2.5 minutes
-  --hostile   measures the cost of a peer that breaks the protocol, instead of the peers; takes about 1.5 minutes
+  --hostile   measures the cost of a peer that breaks the protocol, instead of the peers; takes about 2 minutes
   --smoke     small counts, to see that everything works
   --json      a line of JSON for each measurement, instead of the table
   --help      this

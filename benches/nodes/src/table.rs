@@ -22,7 +22,7 @@ enum Bar {
     Most(f64),
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     Row {
         name: "one way, messages a second",
         value: |measured| Some(measured.messages_a_second()),
@@ -54,6 +54,12 @@ const ROWS: [Row; 8] = [
         value: |measured| measured.beside_p99.map(micros),
         digits: 1,
         bars: &[("erlang", Bar::Most(0.25))],
+    },
+    Row {
+        name: "beside 64 MiB, the longest time without a frame, ms",
+        value: |measured| measured.beside_silence.map(|time| micros(time) / 1e3),
+        digits: 1,
+        bars: &[],
     },
     Row { name: "64 MiB, ms", value: |measured| measured.large.map(|time| micros(time) / 1e3), digits: 1, bars: &[] },
 ];

@@ -5,17 +5,22 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use procession::cluster::{Cluster, Security, Wire};
 use procession::{Address, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag, remote};
 use serde::{Deserialize, Serialize};
 
+use crate::idle::rest;
 use crate::load::{
     Arrived, BATCH, Counts, ECHO, IN_FLIGHT, LARGE, LARGE_MESSAGES, LIMIT, Measured, OPEN, Outcome, RECEIVER,
-    check_answer, large_text, text,
+    check_answer, large_text, nanos, text,
 };
 use crate::peers::until_the_end;
+
+/// How often the frames of the other node are counted.
+const POLL: Duration = Duration::from_millis(1);
 
 /// A message to the node that is asked.
 #[derive(Serialize, Deserialize)]
@@ -229,15 +234,33 @@ pub(crate) fn measure(endpoint: &str, counts: Counts) -> Outcome<Measured> {
         let is_over = Arc::new(AtomicBool::new(false));
         let begun = Instant::now();
         let asker = runtime.spawn(Asker::new(echo, 1, Until::Set(is_over.clone())))?;
+        let watched = is_over.clone();
+        let watcher = thread::spawn(move || longest_silence(&cluster, &watched));
         let sent = run(&runtime, LargeSender { to: receiver, left: counts.large * LARGE_MESSAGES, open: None });
         let time = begun.elapsed();
         is_over.store(true, Ordering::Relaxed);
         sent?;
+        measured.beside_silence = watcher.join().ok().map(nanos);
         let times = asker.join()?.into_result()?.as_ref().clone();
         measured.beside(times, time, counts.large);
     }
     runtime.shutdown(LIMIT)?;
     Ok(measured)
+}
+
+/// Returns the longest time in which no frame of the other node has come, until the flag is set.
+fn longest_silence(cluster: &Cluster, is_over: &AtomicBool) -> Duration {
+    let frames = || cluster.stats().peers.iter().map(|peer| peer.frames_received).sum::<u64>();
+    let (mut longest, mut last, mut heard_at) = (Duration::ZERO, frames(), Instant::now());
+    while !is_over.load(Ordering::Relaxed) {
+        rest(POLL);
+        longest = longest.max(heard_at.elapsed());
+        let now = frames();
+        if now != last {
+            (last, heard_at) = (now, Instant::now());
+        }
+    }
+    longest
 }
 
 /// Runs a process to its end, and returns its output.
