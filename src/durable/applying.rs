@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::core::StoreCore;
-use super::journal::{Batch, JournalError, Log, Opened, Position};
+use super::journal::{Batch, JournalError, LARGEST_BATCH, Log, Opened, Position};
 use super::residency::{Call, Place};
 use crate::clock::Clock;
 use crate::latch::Latch;
@@ -39,17 +39,17 @@ impl TrimmedLog {
         self.size >= most
     }
 
-    /// Waits until the tables have more, for a moment at most. Returns at once if the pool does not bring them up.
+    /// Waits until the tables have more, for a moment at most. Returns at once if the pool refuses to bring them up.
     fn wait_for_tables(&mut self) {
-        let more = Latch::new();
-        *lock(&self.core.more_applied) = Some(more.clone());
-        // In a simulation, the pool does nothing while the writer waits.
-        if self.core.simulation.is_some() || !self.core.have_applied() {
+        // In a simulation, the pool does nothing while the writer waits. And `close` is not to be slow.
+        if self.core.simulation.is_some() || self.core.tail.is_closing() {
             return;
         }
+        let progress = Latch::new();
+        *lock(&self.core.progress) = Some(progress.clone());
         // An application that was over before the latch was there has not set it.
-        if self.is_late() {
-            let _ = more.wait_timeout(self.core.settings.patience);
+        if self.core.schedule_application() && self.is_late() {
+            let _ = progress.wait_timeout(self.core.settings.late_wait);
             self.note_applied();
         }
     }
@@ -80,7 +80,11 @@ impl Log for TrimmedLog {
         self.size += bytes;
         self.core.committed(bytes);
         let applied = self.note_applied();
-        self.log.trim(applied).map(drop)
+        // As much as was committed, so that the file does not grow.
+        if self.log.trim(applied)? && batch.size() > LARGEST_BATCH {
+            self.log.trim(applied)?;
+        }
+        Ok(())
     }
 
     fn trim(&mut self, applied: Position) -> Result<bool, JournalError> {
@@ -99,12 +103,12 @@ impl StoreCore {
     /// A batch is on disk. Has the tables brought up to the log from time to time.
     fn committed(&self, bytes: u64) {
         if self.unapplied.fetch_add(bytes, Ordering::Relaxed) + bytes >= APPLY_AFTER {
-            self.have_applied();
+            self.schedule_application();
         }
     }
 
-    /// Has the tables brought up to the log by the pool. Returns `false` if the pool takes no job any more.
-    fn have_applied(&self) -> bool {
+    /// Has the pool bring the tables up to the log. Returns `false` if the pool refuses the job.
+    fn schedule_application(&self) -> bool {
         let (Some(core), Some(me)) = (self.core(), self.me.upgrade()) else { return false };
         // One job that waits is enough. More of them would take up the pool while the disk is slow.
         if self.is_apply_due.swap(true, Ordering::AcqRel) {
@@ -113,6 +117,7 @@ impl StoreCore {
         let apply = move || {
             if let Err(error) = me.apply() {
                 tell_log(|| tracing::error!(%error, "the tables of a store cannot be written"));
+                me.wake_writer();
             }
         };
         let is_taken = self.in_pool(&core, apply);

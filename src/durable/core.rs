@@ -281,8 +281,8 @@ pub(crate) struct StoreCore {
     pub(super) tables: Mutex<Option<OpenTables>>,
     /// The position that the tables have.
     pub(super) applied: AtomicU64,
-    /// Set when the tables have more, if the writer waits for that.
-    pub(super) more_applied: Mutex<Option<Latch<()>>>,
+    /// Set when the tables have more, or have failed, if the writer waits for that.
+    pub(super) progress: Mutex<Option<Latch<()>>>,
     /// The bytes of the records that the tables do not have.
     pub(super) unapplied: AtomicU64,
     /// Whether a thread of the pool is to bring the tables up to the log.

@@ -150,9 +150,7 @@ impl StoreCore {
 
     pub(super) fn note_applied(&self, applied: Position) {
         self.applied.fetch_max(applied.0, Ordering::AcqRel);
-        if let Some(more) = lock(&self.more_applied).take() {
-            let _ = more.set(());
-        }
+        self.wake_writer();
         let mut forgotten = Vec::new();
         lock(&self.ends).recent.retain(|serial, (position, _)| {
             let is_kept = *position > applied;
@@ -161,6 +159,13 @@ impl StoreCore {
         });
         // The tables say that they have ended.
         forgotten.into_iter().for_each(|serial| self.residency.forget(serial));
+    }
+
+    /// Wakes the writer, if it waits for the tables.
+    pub(super) fn wake_writer(&self) {
+        if let Some(progress) = lock(&self.progress).take() {
+            let _ = progress.set(());
+        }
     }
 
     /// Brings the tables up to the log, and forgets ids and keys that the tables have. An error of the tables has the
@@ -181,6 +186,7 @@ impl StoreCore {
     /// Applies all that is on disk. The lock of the tables is held.
     pub(super) fn catch_up(&self, tables: &mut dyn Tables) -> Result<(), JournalError> {
         let through = self.tail.released();
+        // The tables have all that is noted: an opening of the journal applies everything.
         loop {
             let before = Position(self.applied.load(Ordering::Acquire));
             let applied = tables.apply_some(through)?;

@@ -15,8 +15,8 @@
 //!
 //! *A link to a process that had ended* is told with `NoSuchProcess`, as the monitors are: if its residence does not
 //! know, it is loaded, which shows that. The half of the living one stays until the event is taken. So a load makes the
-//! event again if it was lost with the memory. The ended one may be loaded later than that. So one that is in memory gets
-//! the event only if it has its half, and no event.
+//! event again if it was lost with the memory. The ended process may be loaded after that, and would tell the living one
+//! again. So a process that is in memory takes such an event only if it has its half of the link, and no event of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -125,7 +125,7 @@ impl Resident {
     }
 
     /// Takes the event of a link to a process that had ended, if the link is still there and has no event.
-    fn find_exit(&self, road: &Road, other: u64, exit: &DownExit) {
+    fn keep_found_exit(&self, road: &Road, other: u64, exit: &DownExit) {
         let mut events = lock(&self.events);
         if !events.contains_key(&(LINKS, other)) || events.contains_key(&(EXITS, other)) {
             return;
@@ -179,7 +179,7 @@ impl StoreCore {
             let notified = self.residency.enter(to, |residence| match residence.place {
                 Place::Ending | Place::Nobody | Place::Removed => None,
                 Place::Resident(ref resident) => {
-                    resident.find_exit(&core.road, of, &exit);
+                    resident.keep_found_exit(&core.road, of, &exit);
                     None
                 }
                 // The end is read under the lock: a load must not begin before a record that came first.

@@ -8,10 +8,10 @@
 //! process. A step that takes the last of them gives it to the mailbox.
 //!
 //! *A monitor of an ended process.* The watched process may have ended before. If its residence knows, the watcher gets
-//! the event at once. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
+//! the event in its next turn. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
 //! processes that have ended since. So the event is made again if it was lost with the memory. The ended process may be
-//! loaded later than that. So a watcher that is in memory gets the event only if it has none, and if it still watches
-//! when it looks at it in a turn of its own.
+//! loaded after that, and would tell the watcher again. So a watcher that is in memory takes such an event only if it has
+//! no event of the monitor. In its next turn it drops the event if it has no such monitor any more.
 //!
 //! *Ordinary processes* are monitored as by any process, in each run, by the PID of the watcher in this run. If a run
 //! has ended, its ordinary processes have, too, and the next load of the watcher has the event.
@@ -127,7 +127,7 @@ impl Resident {
     }
 
     /// Keeps the event of a monitor of a process that had ended for the next turn, if the monitor has no event.
-    fn find_down(&self, road: &Road, down: Down, exit: &DownExit) {
+    fn keep_found_down(&self, road: &Road, down: Down, exit: &DownExit) {
         let key = (DOWNS, down.monitor.id());
         let mut events = lock(&self.events);
         if events.contains_key(&key) {
@@ -203,7 +203,7 @@ impl StoreCore {
             let notified = self.residency.enter(notice.to, |residence| match residence.place {
                 Place::Ending | Place::Nobody | Place::Removed => None,
                 Place::Resident(ref resident) => {
-                    notice.take_down().into_iter().for_each(|down| resident.find_down(&core.road, down, &exit));
+                    notice.take_down().into_iter().for_each(|down| resident.keep_found_down(&core.road, down, &exit));
                     None
                 }
                 // The end is read under the lock: a load must not begin before a record that came first.

@@ -15,9 +15,9 @@ const MAILBOX_LIMIT: usize = 100_000;
 /// The bytes of the log that the tables may not have. A batch more may be on its way.
 const LOG_LIMIT: u64 = 64 << 20;
 
-/// How long the writer waits before each batch for tables that are late. With batches of 2 MiB, less is committed
-/// meanwhile than tables take, also if each row is on a page of its own.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long the writer waits before each batch for tables that are late. With batches of 2 MiB, it commits at most 8 MiB
+/// a second meanwhile. The log has 21 MiB for that, so a piece of it is to be applied in 2.6 s.
+const LATE_WAIT: Duration = Duration::from_millis(250);
 
 /// A state of so many bytes is reported to the log, once for each process in each run. Each step of it writes as much.
 pub(super) const LARGE_STATE: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// The bytes of the log that the tables may not have.
     pub(super) log_limit: u64,
     /// How long the writer waits before each batch for tables that are late.
-    pub(super) patience: Duration,
+    pub(super) late_wait: Duration,
 }
 
 impl Default for Settings {
@@ -44,7 +44,7 @@ impl Default for Settings {
             largest_state: LARGEST_STATE,
             mailbox_limit: MAILBOX_LIMIT,
             log_limit: LOG_LIMIT,
-            patience: PATIENCE,
+            late_wait: LATE_WAIT,
         }
     }
 }

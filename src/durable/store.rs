@@ -248,7 +248,7 @@ impl StoreBuilder {
             ends: Mutex::new(Ends::default()),
             tables: Mutex::new(Some((tables, reader))),
             applied: AtomicU64::new(applied.0),
-            more_applied: Mutex::default(),
+            progress: Mutex::default(),
             unapplied: AtomicU64::new(0),
             commits: CommitCounts::default(),
             wall: WallClock::default(),

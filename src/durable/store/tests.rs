@@ -267,24 +267,45 @@ fn a_log_that_is_full_waits_for_the_tables() {
 #[test]
 fn a_log_goes_on_while_tables_are_late_and_has_them_brought_up() {
     let clock = ManualClock::new();
-    let settings = Settings { log_limit: 60_000, ..Settings::default() };
+    let settings = Settings { log_limit: 75_000, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
+    let core = &bad.store.inner.core;
+    let before = core.applied.load(Ordering::SeqCst);
+    let late = lock(&core.tables);
+    // That is more than two thirds of the limit.
+    grow(&bad.runtime, keeper, (12, 5_000), || ());
+    assert_eq!(core.applied.load(Ordering::SeqCst), before);
+    drop(late);
+    // Otherwise that is done behind 4 MiB.
+    until("the tables have more", || core.applied.load(Ordering::SeqCst) > before);
+    end((bad.store, bad.runtime));
+}
+
+#[test]
+fn a_log_that_is_at_its_limit_does_not_grow() {
+    let clock = ManualClock::new();
+    let settings = Settings { log_limit: 20_000, late_wait: Duration::ZERO, ..Settings::default() };
     let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
     let core = &bad.store.inner.core;
     let late = lock(&core.tables);
-    // That is more than two thirds of the limit.
-    grow(&bad.runtime, keeper, (10, 5_000), || ());
-    let end_of_log = core.tail.released();
-    assert!(core.applied.load(Ordering::SeqCst) < end_of_log.0);
+    for n in 0..100 {
+        let (_, before) = core.tail.end();
+        bad.runtime.send(keeper, KeeperMessage::Grow(5_000 + n)).unwrap();
+        until("it is stepped", || core.tail.end().1 > before);
+    }
+    let ((life, last), stored) = (core.tail.end(), Latch::new());
+    let waiter = stored.clone();
+    core.tail.when_released(life, last, move |_| _ = waiter.set(()));
+    assert_eq!(stored.wait_timeout(Duration::from_millis(200)), None, "the log has 500,000 bytes");
     drop(late);
-    // Otherwise that is done behind 4 MiB.
-    until("the tables have caught up", || core.applied.load(Ordering::SeqCst) >= end_of_log.0 - 3);
+    wait(&stored);
     end((bad.store, bad.runtime));
 }
 
 #[test]
 fn a_writer_that_waits_for_tables_goes_on_when_they_have_more() {
     let clock = ManualClock::new();
-    let settings = Settings { log_limit: 60_000, patience: Duration::MAX, ..Settings::default() };
+    let settings = Settings { log_limit: 60_000, late_wait: Duration::MAX, ..Settings::default() };
     let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
     // The tables are late again and again.
     grow(&bad.runtime, keeper, (40, 5_000), || ());
