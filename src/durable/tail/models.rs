@@ -2,7 +2,7 @@
 
 use super::{Fate, Tail};
 use crate::durable::journal::{
-    Change, EncodedRecord, Fault, Journal, MemoryDisk, MemoryJournal, NameRow, Position, Record, RowKey,
+    Change, EncodedRecord, Fault, Journal, MemoryDisk, MemoryJournal, NameRow, Position, Record,
 };
 use crate::durable::writer::write;
 use crate::primitives::{Arc, Mutex, lock};
