@@ -15,10 +15,10 @@ const APPLY_AFTER: u64 = 4 << 20;
 
 /// A log that trims records that the tables have, a little after each batch.
 ///
-/// The tables are brought up to it by a thread of the pool. If two thirds of the log's limit are not in the tables, they
-/// are *late*. Then the writer waits for a moment before each batch. So batches still come to the disk, and fewer than
-/// the tables take. If the log reaches its limit nevertheless, the writer brings the tables up itself, or waits for the
-/// thread that does it. Records are released late meanwhile, so processes wait for room in the tail.
+/// The tables are brought up to it by a thread of the pool. If two thirds of the log's limit are not in the tables,
+/// they are *late*. Then the writer waits for a moment before each batch. So the log grows slowly, and no commit waits
+/// long. If the log reaches its limit nevertheless, the writer brings the tables up itself, or waits for the thread
+/// that does it. Records are released late meanwhile, so processes wait for room in the tail.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,

@@ -15,8 +15,9 @@
 //!
 //! *A link to a process that had ended* is told with `NoSuchProcess`, as the monitors are: if its residence does not
 //! know, it is loaded, which shows that. The half of the living one stays until the event is taken. So a load makes the
-//! event again if it was lost with the memory. The ended process may be loaded after that, and would tell the living one
-//! again. So a process that is in memory takes such an event only if it has its half of the link, and no event of it.
+//! event again if it was lost with the memory. The ended process may be loaded after that, and would tell the living
+//! one again. So a process that is in memory takes such an event only if it has its half of the link, and no event of
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 

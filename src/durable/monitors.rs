@@ -8,10 +8,10 @@
 //! process. A step that takes the last of them gives it to the mailbox.
 //!
 //! *A monitor of an ended process.* The watched process may have ended before. If its residence knows, the watcher gets
-//! the event in its next turn. If not, the watched process is loaded, which shows that. A load of the watcher also looks for
-//! processes that have ended since. So the event is made again if it was lost with the memory. The ended process may be
-//! loaded after that, and would tell the watcher again. So a watcher that is in memory takes such an event only if it has
-//! no event of the monitor. In its next turn it drops the event if it has no such monitor any more.
+//! the event in its next turn. If not, the watched process is loaded, which shows that. A load of the watcher also
+//! looks for processes that have ended since. So the event is made again if it was lost with the memory. The ended
+//! process may be loaded after that, and would tell the watcher again. So a watcher that is in memory takes such an
+//! event only if it has no event of the monitor. In its next turn it drops the event if it has no such monitor.
 //!
 //! *Ordinary processes* are monitored as by any process, in each run, by the PID of the watcher in this run. If a run
 //! has ended, its ordinary processes have, too, and the next load of the watcher has the event.

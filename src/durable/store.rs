@@ -47,6 +47,8 @@ use crate::process::SendError;
 use crate::runtime::{BuildError, Runtime};
 
 #[cfg(all(test, not(loom)))]
+mod table_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// A run has so many bits for the numbers of its monitors.

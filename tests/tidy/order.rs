@@ -384,6 +384,7 @@ pub(super) const ORDER: &[&str] = &[
     "durable/closed",
     "durable/operate",
     "durable/store/tests",
+    "durable/store/table_tests",
     "durable/sleep/tests",
     "durable/burial/tests",
     "durable/links/tests",

@@ -4,30 +4,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PAUSE, RunningWriter, Settings, Store, StoreError};
+use super::{PAUSE, Store, StoreError};
 use crate::clock::ManualClock;
 use crate::durable::core::RELOAD;
-use crate::durable::journal::{
-    Batch, Damage, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, Opened, Position, Reader, Tables,
-};
+use crate::durable::journal::{Batch, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, Opened, Position};
 use crate::durable::residency::Place;
 use crate::durable::rows;
 use crate::durable::{BeginOptions, Durable};
 use crate::latch::Latch;
 use crate::outcome::Panic;
-use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, lock};
-use crate::process::{Address, Event, Events, Process, Reply, Step, StepOutput, StepResult};
+use crate::primitives::{Arc, Mutex, lock};
+use crate::process::{Event, Events, Process, Reply, Step, StepOutput, StepResult};
 use crate::runtime::{Runtime, RuntimeBuilder, Timed};
 use crate::sched::turn::body_lost;
-use crate::wait::{block_on, until, wait};
+use crate::wait::{until, wait};
 
 #[derive(Serialize, Deserialize)]
-struct Keeper {
+pub(super) struct Keeper {
     text: String,
 }
 
 #[derive(Serialize, Deserialize)]
-enum KeeperMessage {
+pub(super) enum KeeperMessage {
     Grow(usize),
     Look(Reply<usize>),
     Over,
@@ -54,16 +52,16 @@ impl Durable for Keeper {
     const NAME: &str = "keeper";
 }
 
-fn new() -> Keeper {
+pub(super) fn new() -> Keeper {
     Keeper { text: String::new() }
 }
 
-fn open(journal: impl Journal + 'static, clock: &ManualClock) -> (Store, Runtime) {
+pub(super) fn open(journal: impl Journal + 'static, clock: &ManualClock) -> (Store, Runtime) {
     let builder = Runtime::builder().workers(2).clock(clock.clock());
     Store::with_journal(journal).kind::<Keeper>().start(builder).unwrap()
 }
 
-fn end((store, runtime): (Store, Runtime)) {
+pub(super) fn end((store, runtime): (Store, Runtime)) {
     drop(runtime.shutdown(Duration::MAX).unwrap());
     store.close().unwrap();
 }
@@ -106,276 +104,6 @@ fn the_residences_of_ended_processes_are_forgotten() {
     assert!(left.iter().all(|(_, one)| matches!(lock(one).place, Place::Nobody)), "they have ended");
     assert_eq!(left.len(), 0);
     end((store, runtime));
-}
-
-/// A journal whose tables fail some times. Its openings are counted.
-struct BadTables {
-    journal: MemoryJournal,
-    openings: Arc<AtomicUsize>,
-    failures: Failures,
-}
-
-#[derive(Clone)]
-struct Failures {
-    /// How many calls of `apply` are to fail.
-    left: Arc<AtomicUsize>,
-    /// How many calls there have been.
-    calls: Arc<AtomicUsize>,
-    error: fn() -> JournalError,
-}
-
-impl std::fmt::Debug for Failures {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.left.fmt(f)
-    }
-}
-
-#[derive(Debug)]
-struct BadTable(Box<dyn Tables>, Failures);
-
-impl Journal for BadTables {
-    fn open(&mut self) -> Result<Opened, JournalError> {
-        self.openings.fetch_add(1, Ordering::SeqCst);
-        let opened = self.journal.open()?;
-        Ok(Opened { tables: Box::new(BadTable(opened.tables, self.failures.clone())), ..opened })
-    }
-}
-
-impl Tables for BadTable {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
-        self.1.calls.fetch_add(1, Ordering::SeqCst);
-        let fails = |left: usize| left.checked_sub(1);
-        match self.1.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
-            Ok(_) => Err((self.1.error)()),
-            Err(_) => self.0.apply(through),
-        }
-    }
-
-    fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
-        self.0.reader()
-    }
-
-    fn check(&mut self) -> Result<Vec<Damage>, JournalError> {
-        self.0.check()
-    }
-}
-
-/// A store with one process, whose tables fail when a test says so.
-fn with_bad_tables(clock: &ManualClock, error: fn() -> JournalError) -> (BadStore, Address<KeeperMessage>) {
-    with_bad_tables_and(clock, error, Settings::default())
-}
-
-/// As `with_bad_tables`, with other settings.
-fn with_bad_tables_and(
-    clock: &ManualClock,
-    error: fn() -> JournalError,
-    settings: Settings,
-) -> (BadStore, Address<KeeperMessage>) {
-    let openings = Arc::new(AtomicUsize::new(0));
-    let failures = Failures { left: Arc::default(), calls: Arc::default(), error };
-    let journal = MemoryJournal::new(&MemoryDisk::new());
-    let journal = BadTables { journal, openings: openings.clone(), failures: failures.clone() };
-    let mut store = Store::with_journal(journal).kind::<Keeper>();
-    store.settings = settings;
-    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
-    let keeper = store.begin("a", new()).unwrap();
-    keeper.wait(Duration::MAX).unwrap();
-    (BadStore { store, runtime, openings, failures: failures.left, applies: failures.calls }, keeper.address())
-}
-
-struct BadStore {
-    store: Store,
-    runtime: Runtime,
-    openings: Arc<AtomicUsize>,
-    failures: Arc<AtomicUsize>,
-    applies: Arc<AtomicUsize>,
-}
-
-/// Gives a process states of this size, each of which is on disk before the next one.
-fn grow(runtime: &Runtime, keeper: Address<KeeperMessage>, (states, size): (usize, usize), mut seen: impl FnMut()) {
-    for n in 0..states {
-        runtime.send(keeper, KeeperMessage::Grow(size + n)).unwrap();
-        assert_eq!(block_on(runtime.ask(keeper, KeeperMessage::Look, Duration::MAX)).unwrap(), size + n);
-        seen();
-    }
-}
-
-#[test]
-fn the_counts_in_memory_are_known_though_the_tables_cannot_be_read() {
-    let (bad, _) = with_bad_tables(&ManualClock::new(), || JournalError::Full);
-    let before = bad.store.stats();
-    assert_eq!((before.in_memory, before.parked), (1, Some(0)));
-    bad.failures.store(1, Ordering::SeqCst);
-    let stats = bad.store.stats();
-    assert_eq!((stats.in_memory, stats.loaded, stats.stored), (1, before.loaded, before.stored));
-    assert_eq!(stats.parked, None);
-    assert_eq!(bad.store.stats().parked, Some(0));
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn the_tables_are_brought_up_by_one_thread_though_they_are_late() {
-    let clock = ManualClock::new();
-    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
-    let core = &bad.store.inner.core;
-    let before = bad.applies.load(Ordering::SeqCst);
-    let late = lock(&core.tables);
-    // So much is stored that the tables would be brought up five times.
-    grow(&bad.runtime, keeper, (22, 1_000_000), || ());
-    let end_of_log = core.tail.released();
-    drop(late);
-    until("the tables have caught up", || core.applied.load(Ordering::SeqCst) >= end_of_log.0);
-    let applies = bad.applies.load(Ordering::SeqCst) - before;
-    assert!(applies <= 2, "one is at work, and one waits: {applies}");
-    grow(&bad.runtime, keeper, (6, 1_000_000), || ());
-    until("the tables are brought up again", || core.applied.load(Ordering::SeqCst) > end_of_log.0);
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn reads_that_have_waited_share_an_application() {
-    let clock = ManualClock::new();
-    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
-    grow(&bad.runtime, keeper, (1, 10), || ());
-    let core = &bad.store.inner.core;
-    let through = core.tail.released();
-    let applies = || {
-        core.with_tables(|tables, _| core.catch_up_to(tables, through)).unwrap();
-        assert!(core.applied.load(Ordering::SeqCst) >= through.0);
-        bad.applies.load(Ordering::SeqCst)
-    };
-    let first = applies();
-    assert_eq!((applies(), applies()), (first, first));
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn a_log_that_is_full_waits_for_the_tables() {
-    const LIMIT: u64 = 20_000;
-    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
-    let mut store = Store::with_journal(MemoryJournal::new(&disk)).kind::<Keeper>();
-    store.settings.log_limit = LIMIT;
-    let (store, runtime) = store.start(Runtime::builder().workers(2).clock(clock.clock())).unwrap();
-    let keeper = store.begin("a", new()).unwrap().address();
-    // Nobody else would bring the tables up: that is done behind 4 MiB.
-    let mut largest = 0;
-    grow(&runtime, keeper, (100, 1_000), || largest = largest.max(disk.log_size()));
-    assert!((LIMIT / 2..LIMIT + 5_000).contains(&(largest as u64)), "{largest}");
-    end((store, runtime));
-}
-
-#[test]
-fn a_log_goes_on_while_tables_are_late_and_has_them_brought_up() {
-    let clock = ManualClock::new();
-    let settings = Settings { log_limit: 75_000, ..Settings::default() };
-    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
-    let core = &bad.store.inner.core;
-    let before = core.applied.load(Ordering::SeqCst);
-    let late = lock(&core.tables);
-    // That is more than two thirds of the limit.
-    grow(&bad.runtime, keeper, (12, 5_000), || ());
-    assert_eq!(core.applied.load(Ordering::SeqCst), before);
-    drop(late);
-    // Otherwise that is done behind 4 MiB.
-    until("the tables have more", || core.applied.load(Ordering::SeqCst) > before);
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn a_log_that_is_at_its_limit_does_not_grow() {
-    let clock = ManualClock::new();
-    let settings = Settings { log_limit: 20_000, late_wait: Duration::ZERO, ..Settings::default() };
-    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
-    let core = &bad.store.inner.core;
-    let late = lock(&core.tables);
-    for n in 0..100 {
-        let (_, before) = core.tail.end();
-        bad.runtime.send(keeper, KeeperMessage::Grow(5_000 + n)).unwrap();
-        until("it is stepped", || core.tail.end().1 > before);
-    }
-    let ((life, last), stored) = (core.tail.end(), Latch::new());
-    let waiter = stored.clone();
-    core.tail.when_released(life, last, move |_| _ = waiter.set(()));
-    assert_eq!(stored.wait_timeout(Duration::from_millis(200)), None, "the log has 500,000 bytes");
-    drop(late);
-    wait(&stored);
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn a_writer_that_waits_for_tables_goes_on_when_they_have_more() {
-    let clock = ManualClock::new();
-    let settings = Settings { log_limit: 60_000, late_wait: Duration::MAX, ..Settings::default() };
-    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
-    // The tables are late again and again.
-    grow(&bad.runtime, keeper, (40, 5_000), || ());
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn tables_that_keep_the_log_full_have_the_journal_opened_anew() {
-    let clock = ManualClock::new();
-    // The tables are brought up before each batch.
-    let settings = Settings { log_limit: 0, ..Settings::default() };
-    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
-    bad.failures.store(1, Ordering::SeqCst);
-    until("a message is stored behind the error", || {
-        let sent = bad.store.send(keeper, KeeperMessage::Grow(7));
-        sent.is_ok_and(|receipt| receipt.wait(Duration::MAX).is_ok())
-    });
-    assert_eq!(bad.failures.load(Ordering::SeqCst), 0);
-    until("it is opened anew", || bad.openings.load(Ordering::SeqCst) == 2);
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn an_application_that_fails_has_the_journal_opened_anew() {
-    let clock = ManualClock::new();
-    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
-    bad.failures.store(1, Ordering::SeqCst);
-    // The tables are brought up to the log after 4 MiB.
-    for n in 0..12 {
-        // It is refused while the journal is opened.
-        drop(bad.runtime.send(keeper, KeeperMessage::Grow(1_000_000 + n)));
-        bad.runtime.wait_idle().unwrap();
-    }
-    until("it is opened anew", || bad.openings.load(Ordering::SeqCst) == 2);
-    assert_eq!(bad.failures.load(Ordering::SeqCst), 0);
-    end((bad.store, bad.runtime));
-}
-
-#[test]
-fn tables_that_cannot_be_opened_close_the_store_if_their_errors_count() {
-    let io = || JournalError::Io { call: "read", source: "on purpose".into() };
-    let errors: [(fn() -> JournalError, bool); 2] = [(|| JournalError::Full, false), (io, true)];
-    for (error, closes) in errors {
-        let clock = ManualClock::new();
-        let (bad, keeper) = with_bad_tables(&clock, error);
-        let tail = &bad.store.inner.core.tail;
-        let is_closed =
-            || matches!(&*lock(&bad.store.inner.writer), Some(RunningWriter::Thread(thread)) if thread.is_finished());
-        bad.failures.store(10, Ordering::SeqCst);
-        tail.reopen(tail.life(), &error());
-        until("it is opened or closed", || {
-            clock.advance(PAUSE);
-            // Its tables are not open, which follows from the other error.
-            drop(bad.store.find::<Keeper>("b"));
-            is_closed() || bad.failures.load(Ordering::SeqCst) == 0
-        });
-        until("it is stored, or known that it never will be", || {
-            clock.advance(PAUSE);
-            match bad.store.send(keeper, KeeperMessage::Grow(7)) {
-                Ok(receipt) => receipt.wait(Duration::from_millis(1)).is_ok(),
-                Err(_) => is_closed(),
-            }
-        });
-        assert_eq!(is_closed(), closes);
-        // Two openings whose tables have failed, after an error of those that were open.
-        assert_eq!(bad.openings.load(Ordering::SeqCst), if closes { 3 } else { 12 });
-        drop(bad.runtime.shutdown(Duration::MAX).unwrap());
-        let why = bad.store.close().err().map(|error| error.to_string());
-        assert_eq!(why.as_ref().is_some_and(|why| why.contains("on purpose")), closes, "{why:?}");
-    }
 }
 
 #[test]
