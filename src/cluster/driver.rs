@@ -148,7 +148,7 @@ pub(crate) struct Parts {
     pub(crate) name: Arc<str>,
     pub(crate) watch: Arc<NodeWatch>,
     pub(crate) clock: Clock,
-    /// The start of the time of the machine. All drivers of a node have the same, so their heartbeats are due at once.
+    /// The start of the time of the machine. All drivers of a node have the same, so their heartbeats are due together.
     pub(crate) start: Instant,
     /// Draws a new nonce.
     pub(crate) nonce: Box<dyn Fn() -> u64 + Send + Sync>,

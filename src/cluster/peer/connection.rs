@@ -211,7 +211,7 @@ impl<T: Clone> Connection<T> {
         self.stage != Stage::Paired && self.sent.has_room() && self.lanes.has_part()
     }
 
-    /// When the next beat is due, a multiple of [`HEARTBEAT`]. So those of all connections of a node are due at once,
+    /// When the next beat is due, a multiple of [`HEARTBEAT`]. So those of all connections of a node are due together,
     /// and the threads of the node and of the link wake together.
     fn beat_at(&self) -> Duration {
         let interval = HEARTBEAT.as_nanos();
