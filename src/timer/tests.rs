@@ -205,6 +205,7 @@ fn timers_of_several_shards_fire_in_the_order_of_their_moments() {
     for n in (0..100).rev() {
         timers.at(n as usize % 7, start + Duration::from_millis(10) + Duration::from_micros(n), n).unwrap();
     }
+    assert_eq!((timers.pending(), timers.fired()), (100, 0), "none is due yet");
     manual.advance(Duration::from_millis(11));
     wait(&done);
     assert!(timers.pending() == 0 && timers.fired() == 100);
