@@ -304,13 +304,13 @@ impl Relations {
         if let Some(monitor) = bond.monitor {
             write_monitor(&mut self.both(bond.watcher, child), cells, bond.watcher, monitor);
         }
-        let mut both = self.both(bond.parent, child);
         if bond.link {
-            write_link(&mut both, cells, bond.parent, child);
+            write_link(&mut self.both(bond.parent, child), cells, bond.parent, child);
         }
         if let Some((number, policy)) = bond.run
             && policy != ParentEndPolicy::Leave
         {
+            let mut both = self.both(bond.parent, child);
             both.second().of(child).watches.insert(RUN | number, bond.parent);
             both.first().of(bond.parent).watched_by.insert(RUN | number, Watcher::Child(child, policy));
             mark(cells, bond.parent);
