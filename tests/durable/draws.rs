@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use procession::durable::Durable;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
@@ -80,10 +80,11 @@ fn no_step_draws_the_numbers_of_another_one() {
     }
 }
 
-/// Draws a number, and decides by it whether to draw another one.
+/// Draws a number, reads the time, and decides by both whether to draw another one.
 #[derive(Default, Serialize, Deserialize)]
 struct Gambler {
-    drawn: Vec<u64>,
+    /// The numbers, and the times at which they were drawn.
+    drawn: Vec<(u64, SystemTime)>,
     /// How often it has decided to draw again.
     again: u64,
 }
@@ -91,7 +92,7 @@ struct Gambler {
 #[derive(Serialize, Deserialize)]
 enum GamblerMessage {
     Draw,
-    Look(Reply<(Vec<u64>, u64)>),
+    Look(Reply<(Vec<(u64, SystemTime)>, u64)>),
 }
 
 thread_local! {
@@ -107,9 +108,10 @@ impl Process for Gambler {
         for event in events {
             match event {
                 Event::Message(GamblerMessage::Draw) => {
-                    let number = out.random();
-                    self.drawn.push(number);
-                    if (number ^ RUN.get()).is_multiple_of(3) {
+                    let (number, time) = (out.random(), out.system_time());
+                    self.drawn.push((number, time));
+                    let millis = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_millis());
+                    if (number ^ RUN.get() ^ u64::from(millis)).is_multiple_of(3) {
                         self.again += 1;
                         out.send(out.pid().typed(), GamblerMessage::Draw);
                     }
@@ -128,7 +130,7 @@ impl Durable for Gambler {
 
 /// Each seed kills the program once, behind one of 20 commits.
 #[test]
-fn a_process_that_decides_by_chance_goes_on_after_each_kill() {
+fn a_process_that_decides_by_chance_and_time_goes_on_after_each_kill() {
     let report = Simulation::new(|world| {
         let (disk, sent, acknowledged) = (MemoryDisk::new(), Cell::new(0), Cell::new(0));
         world.kill_behind_commit(1 + world.seed() % 20);
@@ -142,10 +144,14 @@ fn a_process_that_decides_by_chance_goes_on_after_each_kill() {
                 let receipt = store.send(gambler, GamblerMessage::Draw).map_err(|why| why.into_parts().1)?;
                 receipt.wait(LIMIT)?;
                 acknowledged.set(acknowledged.get() + 1);
+                world.run_for(Duration::from_millis(world.seed() % 7 + acknowledged.get()))?;
             }
             world.run_for(LIMIT)?;
             let (drawn, again) = runtime.ask(gambler, GamblerMessage::Look, LIMIT).wait()?;
-            assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len(), "{drawn:?}");
+            let numbers: BTreeSet<_> = drawn.iter().map(|(number, _)| number).collect();
+            let times: BTreeSet<_> = drawn.iter().map(|(_, time)| time).collect();
+            assert_eq!(numbers.len(), drawn.len(), "{drawn:?}");
+            assert!(times.len() as u64 >= acknowledged.get() && drawn.is_sorted_by_key(|(_, time)| time), "{drawn:?}");
             let taken = drawn.len() as u64 - again;
             assert!((acknowledged.get()..=sent.get()).contains(&taken), "{taken} of {} were taken", sent.get());
             Ok(run)

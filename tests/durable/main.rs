@@ -51,6 +51,7 @@ mod traced_commands;
 mod traced_questions;
 mod many_lives;
 mod memory_faults;
+mod observed;
 mod operating;
 mod outside_links;
 mod outside_changes;

@@ -138,6 +138,48 @@ fn the_tables_are_brought_up_by_one_thread_though_they_are_late() {
     end((bad.store, bad.runtime));
 }
 
+/// Tables that apply one record in a call, and fail when they have applied some.
+#[derive(Debug)]
+struct OneByOne<'a> {
+    tables: &'a mut dyn Tables,
+    next: u64,
+    left: usize,
+}
+
+impl Tables for OneByOne<'_> {
+    fn apply(&mut self, _: Position) -> Result<Position, JournalError> {
+        self.left = self.left.checked_sub(1).ok_or(JournalError::Full)?;
+        self.next += 1;
+        self.tables.apply(Position(self.next))
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
+        self.tables.reader()
+    }
+
+    fn check(&mut self) -> Result<Vec<Damage>, JournalError> {
+        self.tables.check()
+    }
+}
+
+#[test]
+fn each_piece_that_is_applied_is_noted_at_once() {
+    let clock = ManualClock::new();
+    let (bad, keeper) = with_bad_tables(&clock, || JournalError::Full);
+    grow(&bad.runtime, keeper, (10, 10), || ());
+    let core = &bad.store.inner.core;
+    let before = core.applied.load(Ordering::SeqCst);
+    let mut tables = lock(&core.tables);
+    let (tables, _) = tables.as_mut().unwrap();
+    let mut some = OneByOne { tables: &mut **tables, next: before, left: 3 };
+    assert!(matches!(core.catch_up(&mut some), Err(JournalError::Full)));
+    assert_eq!(core.applied.load(Ordering::SeqCst), before + 3);
+    // The rest needs several calls, too.
+    let mut rest = OneByOne { tables: &mut **tables, next: before + 3, left: 1_000 };
+    core.catch_up(&mut rest).unwrap();
+    assert!(core.applied.load(Ordering::SeqCst) >= before + 10);
+}
+
 #[test]
 fn reads_that_have_waited_share_an_application() {
     let clock = ManualClock::new();
