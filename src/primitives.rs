@@ -80,6 +80,8 @@ mod model {
 pub(crate) type StaticCounter = std::sync::atomic::AtomicU64;
 
 use std::sync::PoisonError;
+#[cfg(feature = "durable")]
+use std::sync::TryLockError;
 use std::time::Duration;
 
 /// Locks, ignoring poison.
@@ -88,6 +90,16 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     #[cfg(all(test, not(loom)))]
     locks::count_lock();
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks, ignoring poison, unless it is locked.
+#[cfg(feature = "durable")]
+pub(crate) fn try_lock<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Locks a value that is only ever locked for a moment.

@@ -96,12 +96,12 @@ impl Log for WatchedLog {
 }
 
 impl Tables for WatchedTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
         if self.1.seen().holds_applications {
             // Until the program ends.
             Latch::<()>::new().wait();
         }
-        let applied = self.0.apply(through)?;
+        let applied = self.0.apply_some(through)?;
         let mut seen = self.1.seen();
         while seen.batches.pop_front_if(|(last, _)| *last <= applied).is_some() {}
         Ok(applied)

@@ -16,9 +16,12 @@ const APPLY_AFTER: u64 = 4 << 20;
 /// A log that trims records that the tables have, a little after each batch.
 ///
 /// The tables are brought up to it by a thread of the pool. If two thirds of the log's limit are not in the tables,
-/// they are *late*. Then the writer waits for a moment before each batch. So the log grows slowly, and no commit waits
-/// long. If the log reaches its limit nevertheless, the writer brings the tables up itself, or waits for the thread
-/// that does it. Records are released late meanwhile, so processes wait for room in the tail.
+/// they are *late*. Then the writer waits for at most [`late_wait`](super::settings::Settings::late_wait) before each
+/// batch. So the log grows slowly, and no commit waits long. If the log reaches its limit nevertheless, the writer
+/// waits until the tables have more. Records are released late meanwhile, so processes wait for room in the tail.
+///
+/// The pool may be busy, or closed. So after a wait in vain, the writer applies a piece itself, unless another thread
+/// has the tables. It also gets the error of tables that are broken in this way.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,
@@ -30,28 +33,53 @@ struct TrimmedLog {
 }
 
 impl TrimmedLog {
-    /// Whether the tables lack so much that the writer is to be slower.
-    fn is_late(&mut self) -> bool {
-        let most = self.core.settings.log_limit / 3 * 2;
-        if self.size >= most {
-            self.note_applied();
+    /// Returns once the log has room for a batch.
+    fn wait_for_tables(&mut self) -> Result<(), JournalError> {
+        let limit = self.core.settings.log_limit;
+        if !self.find_lacking(limit / 3 * 2) {
+            return Ok(());
         }
-        self.size >= most
+        loop {
+            let is_full = self.find_lacking(limit);
+            let may_wait = self.may_wait();
+            let is_helped = may_wait && self.wait_for_progress();
+            if !is_helped && (may_wait || is_full) {
+                self.core.apply_piece(!may_wait)?;
+            }
+            if !is_full || !self.find_lacking(limit) {
+                return Ok(());
+            }
+        }
     }
 
-    /// Waits until the tables have more, for a moment at most. Returns at once if the pool refuses to bring them up.
-    fn wait_for_tables(&mut self) {
-        // In a simulation, the pool does nothing while the writer waits. And `close` is not to be slow.
-        if self.core.simulation.is_some() || self.core.tail.is_closing() {
-            return;
+    /// Finds out whether the tables lack so many bytes, and something.
+    fn find_lacking(&mut self, bytes: u64) -> bool {
+        if self.size >= bytes {
+            self.note_applied();
         }
+        self.size >= bytes && self.size > 0
+    }
+
+    /// Whether the writer may wait for the pool. In a simulation, the pool does nothing meanwhile. Neither the shutdown
+    /// nor `close` is to be slow.
+    fn may_wait(&self) -> bool {
+        let is_open = self.core.core().is_some_and(|core| !core.road.door.is_closed());
+        is_open && self.core.simulation.is_none() && !self.core.tail.is_closing()
+    }
+
+    /// Waits until the tables have more, for a moment at most. Returns `false` if they have not, and at once if the
+    /// pool refuses to bring them up.
+    fn wait_for_progress(&mut self) -> bool {
+        let before = self.size;
         let progress = Latch::new();
         *lock(&self.core.progress) = Some(progress.clone());
         // An application that was over before the latch was there has not set it.
-        if self.core.schedule_application() && self.is_late() {
+        self.note_applied();
+        if self.size == before && self.core.schedule_application() {
             let _ = progress.wait_timeout(self.core.settings.late_wait);
             self.note_applied();
         }
+        self.size < before
     }
 
     fn note_applied(&mut self) -> Position {
@@ -65,13 +93,7 @@ impl TrimmedLog {
 
 impl Log for TrimmedLog {
     fn commit(&mut self, batch: &Batch) -> Result<(), JournalError> {
-        if self.is_late() {
-            self.wait_for_tables();
-        }
-        if self.size >= self.core.settings.log_limit {
-            self.core.apply()?;
-            self.note_applied();
-        }
+        self.wait_for_tables()?;
         let begin = Clock::system().now();
         self.log.commit(batch)?;
         self.core.commits.committed(batch, begin.elapsed());

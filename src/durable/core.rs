@@ -228,7 +228,7 @@ impl Found {
 }
 
 /// The tables, with a reader of them.
-type OpenTables = (Box<dyn Tables>, Box<dyn Reader>);
+pub(super) type OpenTables = (Box<dyn Tables>, Box<dyn Reader>);
 
 /// An id that was begun, until the tables have it.
 pub(super) struct Id {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::core::{EndOrFate, Id, StoreCore};
+use super::core::{EndOrFate, Id, OpenTables, StoreCore};
 use super::error::StoreError;
 use super::journal::{EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, Tables};
 use super::notice::Notice;
@@ -11,7 +11,7 @@ use super::rows::{self, StoredExit, StoredHead};
 use super::tail::Fate;
 use crate::latch::Latch;
 use crate::outcome::BoxError;
-use crate::primitives::{Ordering, lock};
+use crate::primitives::{MutexGuard, Ordering, lock, try_lock};
 
 /// The error of one that waits for an end and is told that there will be none.
 pub(super) fn not_told(fate: Fate) -> StoreError {
@@ -183,6 +183,16 @@ impl StoreCore {
         Ok(())
     }
 
+    /// Applies a piece of the log. If another thread has the tables, this waits, or does nothing if it may not wait.
+    pub(super) fn apply_piece(&self, may_wait: bool) -> Result<(), JournalError> {
+        let tables = if may_wait { Some(lock(&self.tables)) } else { try_lock(&self.tables) };
+        let Some(tables) = tables else { return Ok(()) };
+        self.with_locked_tables(tables, |tables, _| {
+            self.note_applied(tables.apply_some(self.tail.released())?);
+            Ok(())
+        })
+    }
+
     /// Applies all that is on disk. The lock of the tables is held.
     pub(super) fn catch_up(&self, tables: &mut dyn Tables) -> Result<(), JournalError> {
         let through = self.tail.released();
@@ -212,7 +222,14 @@ impl StoreCore {
         &self,
         read: impl FnOnce(&mut dyn Tables, &mut dyn Reader) -> Result<R, JournalError>,
     ) -> Result<R, JournalError> {
-        let mut tables = lock(&self.tables);
+        self.with_locked_tables(lock(&self.tables), read)
+    }
+
+    fn with_locked_tables<R>(
+        &self,
+        mut tables: MutexGuard<'_, Option<OpenTables>>,
+        read: impl FnOnce(&mut dyn Tables, &mut dyn Reader) -> Result<R, JournalError>,
+    ) -> Result<R, JournalError> {
         // With the lock: these tables are not those of a later life.
         let life = self.tail.life();
         let result = match tables.as_mut() {

@@ -51,7 +51,6 @@ pub(super) const ATTEMPTS: u32 = 5;
 
 /// The pause after the first failed attempt. It doubles.
 const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The machine of a durable process.
 pub(super) struct DurableMachine<P: Durable> {
@@ -200,7 +199,7 @@ impl<P: Durable> DurableMachine<P> {
             self.park(error, event);
             return over;
         }
-        let pause = PAUSE.saturating_mul(1 << (attempts - 1)).min(LONGEST_PAUSE);
+        let pause = PAUSE.saturating_mul(1 << (attempts - 1));
         self.note_failure(&error, pause);
         tell_log(|| tracing::warn!(%pid, process = P::NAME, error, attempts, ?pause, "a step failed, and is repeated"));
         self.stage = Stage::Pausing;

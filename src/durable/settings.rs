@@ -16,7 +16,7 @@ const MAILBOX_LIMIT: usize = 100_000;
 const LOG_LIMIT: u64 = 64 << 20;
 
 /// How long the writer waits before each batch for tables that are late. With batches of 2 MiB, it commits at most 8
-/// MiB a second meanwhile. The log has 21 MiB for that, so a piece of it is to be applied in 2.6 s.
+/// MiB a second meanwhile. The log has 21 MiB for that. If a piece takes longer than 2.6 s, the log reaches its limit.
 const LATE_WAIT: Duration = Duration::from_millis(250);
 
 /// A state of so many bytes is reported to the log, once for each process in each run. Each step of it writes as much.

@@ -91,6 +91,8 @@ impl<P: Durable> DurableMachine<P> {
         }
         if !self.store.begins_to_sleep(&self.resident) {
             self.resident.take_call(Call::Sleep);
+            // An event that nobody wants any more may be dropped without a step. Then it would be asked never again.
+            self.store.note_active(&self.resident);
             return None;
         }
         let has_times = self.open.values().any(|class| matches!(*class, rows::TIMERS | COMMANDS | rows::QUESTIONS))
@@ -111,7 +113,7 @@ impl<P: Durable> DurableMachine<P> {
     fn is_held_in_memory(&self, head: &Head) -> bool {
         let (serial, commands) = (self.resident.serial, &self.store.open_commands);
         let at_work = |(tag, class): (&u64, &u8)| *class == COMMANDS && !commands.rests(serial, *tag);
-        if !self.stored.open.is_empty() || head.has_queued_sends() || self.open.iter().any(at_work) {
+        if !self.stored.open.is_empty() || self.open.iter().any(at_work) {
             return true;
         }
         if head.rare.as_ref().is_some_and(|rare| rare.has_feeds) {

@@ -10,6 +10,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LockResult, PoisonError, WaitTimeoutResult};
+#[cfg(feature = "durable")]
+use std::sync::{TryLockError, TryLockResult};
 use std::time::Duration;
 
 #[derive(Default, Debug)]
@@ -52,6 +54,16 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let real = self.real.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
+    }
+
+    #[cfg(feature = "durable")]
+    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        let real = match self.real.try_lock() {
+            Ok(real) => real,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(TryLockError::WouldBlock),
+        };
         Ok(MutexGuard { shadow: Shadow::acquire(&self.shadow), real })
     }
 }

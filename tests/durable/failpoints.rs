@@ -102,9 +102,9 @@ impl Log for PointedLog {
 }
 
 impl Tables for PointedTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
         reach("apply");
-        let applied = self.0.apply(through)?;
+        let applied = self.0.apply_some(through)?;
         reach("applied");
         Ok(applied)
     }

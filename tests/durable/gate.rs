@@ -97,8 +97,8 @@ impl<J: Journal> Journal for SlowLoads<J> {
 }
 
 impl Tables for SlowTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
-        self.0.apply(through)
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
+        self.0.apply_some(through)
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {

@@ -121,6 +121,8 @@ pub(crate) enum GuestMessage {
     /// Begins a command whose answer comes later.
     Later,
     Watch(Pid),
+    /// Sends a number to an ordinary process, and waits for room there if need be.
+    Tell(Address<u64>),
     /// Stops in the step, if a test has said so.
     Stop,
     /// Runs a guest of this number as a child.
@@ -217,6 +219,7 @@ impl Process for Guest {
                 }
                 Event::Message(GuestMessage::Hang) => drop(out.future(std::future::pending::<()>())),
                 Event::Message(GuestMessage::Later) => self.command = Some(out.command(Decide)),
+                Event::Message(GuestMessage::Tell(to)) => drop(out.send_timeout(to, 1, Duration::MAX)),
                 Event::Message(GuestMessage::Stop) => pass_stop((self.test, self.number)),
                 Event::Message(GuestMessage::Watch(pid)) => self.monitors.push(out.monitor(pid)),
                 Event::Message(GuestMessage::Run(number)) => {

@@ -6,9 +6,11 @@ use procession::clock::ManualClock;
 use procession::command::CommandKey;
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
 use procession::durable::{BeginOptions, Durable, Query, Store};
-use procession::{Address, Event, Events, Process, Reason, Runtime, Step, StepOutput, StepResult};
+use procession::spawn::Overflow;
+use procession::{Address, Event, Events, Process, Reason, Runtime, SpawnOptions, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
+use crate::blocker::{Blocked, Blocker};
 use crate::guest::{Decide, Guest, GuestMessage, address, all_asleep, departures, start, stays, stop};
 use crate::monitors::Ordinary;
 use crate::places::store_in;
@@ -161,6 +163,44 @@ fn a_process_with_work_that_is_only_in_memory_does_not_leave() {
     until("it is told", || look(&runtime, guests[1]).1 == ["down: terminated (terminated)"]);
     // Its monitor has ended, so nothing keeps it in memory.
     advance_until("one of them leaves", &clock, MINUTE, || departures(3) == 1);
+    end((store, runtime));
+}
+
+/// An ordinary process that blocks in its first step.
+struct Blocks(Blocked);
+
+impl Process for Blocks {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<()> {
+        if events.next().is_some() {
+            self.0.wait();
+        }
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn a_process_that_has_waited_for_room_leaves_afterwards() {
+    static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
+    let (disk, clock, blocker) = (MemoryDisk::new(), ManualClock::new(), Blocker::new());
+    let (store, runtime) = open(&clock, &disk, &KEYS);
+    let guest = store.begin("it", Guest::new(904, 1)).unwrap().address();
+    let options = SpawnOptions::new().mailbox(1, Overflow::Refuse);
+    let blocks = runtime.spawn_with(Blocks(blocker.blocked()), options).unwrap().address();
+    runtime.send(blocks, 0).unwrap();
+    blocker.wait_begun();
+    runtime.send(blocks, 0).unwrap();
+    store.send(guest, GuestMessage::Tell(blocks)).unwrap().wait(LIMIT).unwrap();
+    for _ in 0..5 {
+        assert_eq!(look(&runtime, guest).1, [""; 0]);
+        clock.advance(MINUTE);
+    }
+    assert_eq!(departures(904), 0);
+    blocker.release();
+    until("its message is taken", || look(&runtime, guest).1 == ["answer"]);
+    advance_until("it leaves", &clock, MINUTE, || departures(904) == 1);
     end((store, runtime));
 }
 

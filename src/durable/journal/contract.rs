@@ -90,23 +90,31 @@ pub type CopyTables = Box<dyn FnOnce(&Path) -> Result<(), JournalError> + Send>;
 /// They count the entries that they apply, in the row of a name of class 255. After an error they are broken, as the
 /// log is.
 pub trait Tables: Send + std::fmt::Debug {
-    /// Brings the tables up to this record, or up to the last one of the log. Returns the position that they have.
+    /// Brings the tables nearer to this record, or to the last one of the log, and returns the position that they have.
+    /// It may stop on the way, so that the caller can note how far they are. It returns the position that they had
+    /// before only if they have this record, or the last one.
     ///
     /// Rows of one process change together. Rows of different processes may change one after the other.
     ///
     /// # Errors
     ///
     /// [`JournalError::Full`], [`JournalError::Io`] and [`JournalError::Damaged`].
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError>;
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError>;
 
-    /// As [`apply`](Tables::apply), but may stop on the way. So the caller can note how far the tables are, and call
-    /// this again. Returns the position that they had before only if the log has no more.
+    /// Calls [`apply_some`](Tables::apply_some) until the tables have this record, or the last one of the log.
     ///
     /// # Errors
     ///
-    /// As [`apply`](Tables::apply).
-    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
-        self.apply(through)
+    /// As [`apply_some`](Tables::apply_some).
+    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+        let mut before = None;
+        loop {
+            let applied = self.apply_some(through)?;
+            if applied >= through || before == Some(applied) {
+                return Ok(applied);
+            }
+            before = Some(applied);
+        }
     }
 
     /// Returns a reader of the tables.

@@ -185,7 +185,7 @@ impl Log for MemoryLog {
 struct MemoryTables(Part);
 
 impl Tables for MemoryTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
         self.0.call(|disk| {
             let through = through.min(last(disk));
             if through <= disk.applied {

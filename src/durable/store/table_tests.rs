@@ -48,12 +48,12 @@ impl Journal for BadTables {
 }
 
 impl Tables for BadTable {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
+    fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
         self.1.calls.fetch_add(1, Ordering::SeqCst);
         let fails = |left: usize| left.checked_sub(1);
         match self.1.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails) {
             Ok(_) => Err((self.1.error)()),
-            Err(_) => self.0.apply(through),
+            Err(_) => self.0.apply_some(through),
         }
     }
 
@@ -106,6 +106,18 @@ fn grow(runtime: &Runtime, keeper: Address<KeeperMessage>, (states, size): (usiz
     }
 }
 
+/// Has a process make a small step. Returns a latch that is set when its record is on disk.
+fn stored(bad: &BadStore, keeper: Address<KeeperMessage>) -> Latch<()> {
+    let tail = &bad.store.inner.core.tail;
+    let (_, before) = tail.end();
+    bad.runtime.send(keeper, KeeperMessage::Grow(1)).unwrap();
+    until("it is stepped", || tail.end().1 > before);
+    let ((life, last), stored) = (tail.end(), Latch::new());
+    let waiter = stored.clone();
+    tail.when_released(life, last, move |_| _ = waiter.set(()));
+    stored
+}
+
 #[test]
 fn the_counts_in_memory_are_known_though_the_tables_cannot_be_read() {
     let (bad, _) = with_bad_tables(&ManualClock::new(), || JournalError::Full);
@@ -147,10 +159,10 @@ struct OneByOne<'a> {
 }
 
 impl Tables for OneByOne<'_> {
-    fn apply(&mut self, _: Position) -> Result<Position, JournalError> {
+    fn apply_some(&mut self, _: Position) -> Result<Position, JournalError> {
         self.left = self.left.checked_sub(1).ok_or(JournalError::Full)?;
         self.next += 1;
-        self.tables.apply(Position(self.next))
+        self.tables.apply_some(Position(self.next))
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, JournalError> {
@@ -230,6 +242,39 @@ fn a_log_goes_on_while_tables_are_late_and_has_them_brought_up() {
 }
 
 #[test]
+fn a_writer_waits_for_late_tables() {
+    let clock = ManualClock::new();
+    let settings = Settings { log_limit: 75_000, late_wait: Duration::MAX, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
+    let core = &bad.store.inner.core;
+    let late = lock(&core.tables);
+    // The log has less than two thirds of its limit, and then more.
+    let mut size = 5_000;
+    while core.unapplied.load(Ordering::SeqCst) < 40_000 {
+        grow(&bad.runtime, keeper, (1, size), || ());
+        size += 1;
+    }
+    grow(&bad.runtime, keeper, (1, 10_000), || ());
+    let stored = stored(&bad, keeper);
+    assert_eq!(stored.wait_timeout(Duration::from_millis(200)), None, "the writer has not waited");
+    drop(late);
+    wait(&stored);
+    end((bad.store, bad.runtime));
+}
+
+#[test]
+fn a_writer_helps_itself_if_the_pool_is_busy() {
+    let clock = ManualClock::new();
+    let settings = Settings { log_limit: 20_000, late_wait: Duration::ZERO, ..Settings::default() };
+    let (bad, keeper) = with_bad_tables_and(&clock, || JournalError::Full, settings);
+    // As if a job waited behind others, for ever.
+    bad.store.inner.core.is_apply_due.store(true, Ordering::SeqCst);
+    grow(&bad.runtime, keeper, (10, 5_000), || ());
+    assert!(bad.store.inner.core.is_apply_due.load(Ordering::SeqCst));
+    end((bad.store, bad.runtime));
+}
+
+#[test]
 fn a_log_that_is_at_its_limit_does_not_grow() {
     let clock = ManualClock::new();
     let settings = Settings { log_limit: 20_000, late_wait: Duration::ZERO, ..Settings::default() };
@@ -238,12 +283,7 @@ fn a_log_that_is_at_its_limit_does_not_grow() {
     let late = lock(&core.tables);
     // Each of these is a batch of its own.
     grow(&bad.runtime, keeper, (4, 5_000), || ());
-    let (_, before) = core.tail.end();
-    bad.runtime.send(keeper, KeeperMessage::Grow(1)).unwrap();
-    until("it is stepped", || core.tail.end().1 > before);
-    let ((life, last), stored) = (core.tail.end(), Latch::new());
-    let waiter = stored.clone();
-    core.tail.when_released(life, last, move |_| _ = waiter.set(()));
+    let stored = stored(&bad, keeper);
     assert_eq!(stored.wait_timeout(Duration::from_millis(200)), None, "the log has more than 20,000 bytes");
     drop(late);
     wait(&stored);

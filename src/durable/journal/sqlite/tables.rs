@@ -129,17 +129,6 @@ impl SqliteTables {
 }
 
 impl Tables for SqliteTables {
-    fn apply(&mut self, through: Position) -> Result<Position, JournalError> {
-        let mut applied = self.file.held.applied();
-        loop {
-            let next = self.apply_some(through)?;
-            if next == applied || next >= through {
-                return Ok(next);
-            }
-            applied = next;
-        }
-    }
-
     fn apply_some(&mut self, through: Position) -> Result<Position, JournalError> {
         let applied = self.file.held.applied();
         if through <= applied {
