@@ -186,7 +186,7 @@ fn a_process_that_has_waited_for_room_leaves_afterwards() {
     static KEYS: Mutex<Vec<CommandKey>> = Mutex::new(Vec::new());
     let (disk, clock, blocker) = (MemoryDisk::new(), ManualClock::new(), Blocker::new());
     let (store, runtime) = open(&clock, &disk, &KEYS);
-    let guest = store.begin("it", Guest::new(904, 1)).unwrap().address();
+    let guest = store.begin("it", Guest::new(907, 1)).unwrap().address();
     let options = SpawnOptions::new().mailbox(1, Overflow::Refuse);
     let blocks = runtime.spawn_with(Blocks(blocker.blocked()), options).unwrap().address();
     runtime.send(blocks, 0).unwrap();
@@ -197,10 +197,11 @@ fn a_process_that_has_waited_for_room_leaves_afterwards() {
         assert_eq!(look(&runtime, guest).1, [""; 0]);
         clock.advance(MINUTE);
     }
-    assert_eq!(departures(904), 0);
+    assert_eq!(departures(907), 0);
     blocker.release();
     until("its message is taken", || look(&runtime, guest).1 == ["answer"]);
-    advance_until("it leaves", &clock, MINUTE, || departures(904) == 1);
+    advance_until("it leaves", &clock, MINUTE, || departures(907) == 1);
+    runtime.terminate(blocks.pid()).unwrap();
     end((store, runtime));
 }
 
