@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
 use crate::script::counts;
-use crate::wait::{LIMIT, Mutex, advance_until, until};
+use crate::wait::{Barrier, LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{CLOSURES, Charge, FAILURES, Worker, WorkerMessage, end, look, open, start, stepped};
 
 /// Notes the numbers that it gets.
@@ -255,21 +255,28 @@ fn a_durable_process_is_not_asked_for_a_recovery() {
 
 #[test]
 fn of_all_that_begin_an_id_one_begins_it_in_whatever_run() {
+    const IDS: usize = 100;
     let disk = MemoryDisk::new();
-    let mut pids = Vec::new();
+    let mut pids = vec![Vec::new(); IDS];
     for run in 0..3 {
         let (store, runtime) = open(&disk);
-        let begun = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..8).map(|_| scope.spawn(|| store.begin("a", Worker::default()).unwrap())).collect();
-            threads.into_iter().map(|thread| thread.join().ok().unwrap()).collect::<Vec<_>>()
-        });
-        let new = begun.iter().filter(|begun| !begun.was_there()).count();
-        assert_eq!(new, usize::from(run == 0));
-        pids.extend(begun.iter().map(|begun| begun.pid()));
+        for (id, pids) in pids.iter_mut().enumerate() {
+            let (barrier, id) = (Barrier::new(8), id.to_string());
+            let begin = || {
+                wait(&barrier);
+                store.begin(&id, Worker::default()).unwrap()
+            };
+            let begun = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(begin)).collect();
+                threads.into_iter().map(|thread| wait(thread).unwrap()).collect::<Vec<_>>()
+            });
+            let new = begun.iter().filter(|begun| !begun.was_there()).count();
+            assert_eq!(new, usize::from(run == 0), "id {id}");
+            pids.extend(begun.iter().map(|begun| begun.pid()));
+        }
         end((store, runtime));
     }
-    assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
+    assert!(pids.iter().all(|of_id| of_id.iter().all(|pid| *pid == of_id[0])), "{pids:?}");
 }
 
 #[test]
@@ -294,8 +301,10 @@ fn the_program_sets_the_largest_state() {
     let (store, runtime) = store.start(Runtime::builder().clock(clock.clock())).unwrap();
     let mut too_large = Worker::default();
     too_large.filling = "x".repeat(1_000);
+    let size = serde_json::to_vec(&too_large).unwrap().len();
+    let said = format!("the state has {size} bytes, and the limit is 1000");
     let refused = store.begin("a", too_large).unwrap_err().to_string();
-    assert!(refused.contains("and the limit is 1000"), "{refused}");
+    assert!(refused.contains(&said), "{refused}");
     let worker = store.begin("a", Worker::default()).unwrap().address();
     store.send(worker, WorkerMessage::Grow(900)).unwrap();
     assert_eq!(look(&runtime, worker).0, 0);
@@ -303,7 +312,7 @@ fn the_program_sets_the_largest_state() {
     let mut parked = Vec::new();
     until("it is parked", || {
         clock.advance(Duration::from_secs(60));
-        parked = store.list(&Query::all().error("and the limit is 1000")).unwrap();
+        parked = store.list(&Query::all().error(&said)).unwrap();
         !parked.is_empty()
     });
     assert_eq!(parked[0].pid, worker.pid());
