@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal, Status};
-use procession::durable::{Durable, NotRepaired, Query, Store, StoreError, Traced, WhyDead};
+use procession::durable::{Durable, NotRepaired, Query, Request, Store, StoreError, Traced, Which, WhyDead};
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
@@ -375,6 +375,34 @@ fn all_with_the_same_error_try_again() {
     assert!(ledgers.iter().all(|ledger| shop.read(*ledger) == [same]));
     assert_eq!(shop.store.skip_all(&Query::all().parked()).unwrap(), 1);
     assert!(shop.read(left).is_empty());
+    shop.end();
+}
+
+#[test]
+fn all_with_the_same_error_are_asked_to_stop_or_terminated() {
+    let (_, shop) = Shop::new();
+    let (first, second) = (poison(), poison());
+    let same = ["one", "two"].map(|id| shop.begin(id));
+    let other = shop.begin("other");
+    same.iter().for_each(|ledger| shop.send(*ledger, [Entry::Poison(first)]));
+    shop.send(other, [Entry::Poison(poison())]);
+    shop.give_up(3);
+    let failing = |number| Which::All(Query::all().error(format!("poison {number}")));
+    assert_eq!(shop.store.operate(&Request::Cancel(failing(first))).unwrap(), 2);
+    heal(first);
+    assert_eq!(shop.store.retry_all(&Query::all().error("poison")).unwrap(), 3);
+    assert!(same.iter().all(|ledger| shop.read(*ledger) == [first]));
+    shop.give_up(1);
+    let is_asked = |ledger: Address<Entry>| shop.traced(ledger).contains(&Traced::Cancelled);
+    assert_eq!([same[0], same[1], other].map(is_asked), [true, true, false]);
+
+    same.iter().for_each(|ledger| shop.send(*ledger, [Entry::Poison(second)]));
+    shop.give_up(3);
+    assert_eq!(shop.store.operate(&Request::Terminate(failing(second))).unwrap(), 2);
+    for id in ["one", "two"] {
+        assert!(matches!(shop.store.result::<Ledger>(id).unwrap().wait(LIMIT), Err(StoreError::Terminated)), "{id}");
+    }
+    assert_eq!((shop.count(&Query::all().status(Status::Ended)), shop.count(&Query::all().parked())), (2, 1));
     shop.end();
 }
 
