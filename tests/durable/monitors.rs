@@ -32,6 +32,10 @@ struct Guard {
 #[derive(Serialize, Deserialize)]
 enum GuardMessage {
     Watch(Pid),
+    /// Waits for a minute. Its mail waits, too.
+    Rest,
+    /// As `Watch` and `Rest`.
+    WatchAndRest(Pid),
     /// Watches a process, and fails as often as the static counter says.
     WatchAndFail(Pid),
     /// Spawns an ordinary process of the name `child`, and watches it.
@@ -48,6 +52,12 @@ enum GuardMessage {
 }
 
 static FAILURES: AtomicU32 = AtomicU32::new(0);
+
+/// The mail waits until the timer has fired.
+fn rest(out: &mut StepOutput) -> Step<()> {
+    out.after(MINUTE);
+    Step::Wait
+}
 
 impl Guard {
     fn next(&mut self, out: &mut StepOutput) {
@@ -66,6 +76,12 @@ impl Process for Guard {
         for event in events {
             match event {
                 Event::Message(GuardMessage::Watch(pid)) => self.monitors.push(out.monitor(pid)),
+                Event::Message(GuardMessage::Rest) => return Ok(rest(out)),
+                Event::Message(GuardMessage::WatchAndRest(pid)) => {
+                    self.monitors.push(out.monitor(pid));
+                    return Ok(rest(out));
+                }
+                Event::Completed(_) => {}
                 Event::Message(GuardMessage::WatchAndFail(pid)) => {
                     self.monitors.push(out.monitor(pid));
                     if FAILURES.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
@@ -269,6 +285,28 @@ fn a_process_that_has_ended_before_is_down_at_once() {
     let (store, runtime) = open(&disk);
     assert_eq!(look(&runtime, guard).unwrap(), [nobody, nobody]);
     end((store, runtime));
+}
+
+#[test]
+fn an_end_that_a_late_monitor_finds_is_told_after_what_was_sent() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = start(MemoryJournal::new(&disk), Runtime::builder().clock(clock.clock()));
+    let [guard, other] = begin(&store);
+    tell(&store, guard, GuardMessage::Rest);
+    stepped(&runtime);
+    // The monitor begins when the other one has ended. Its greetings wait behind the message that begins the monitor.
+    tell(&store, guard, GuardMessage::WatchAndRest(other.pid()));
+    tell(&store, other, GuardMessage::GreetAndEnd(3, guard));
+    store.result::<Guard>("1").unwrap().wait(Duration::MAX).unwrap();
+    clock.advance(MINUTE);
+    until("the monitor has begun", || runtime.is_idle());
+    assert_eq!(runtime.stats().messages.queued, 3, "the greetings wait");
+    clock.advance(MINUTE);
+    let notes = || runtime.ask(guard, GuardMessage::Look, Duration::MAX).wait().unwrap();
+    until("it is told", || notes().len() == 4);
+    assert_eq!(notes(), ["greeting", "greeting", "greeting", "terminated (no such process)"]);
+    drop(runtime.shutdown(Duration::MAX).unwrap());
+    store.close().unwrap();
 }
 
 #[test]
