@@ -6,8 +6,8 @@ use std::time::Duration;
 use procession::Reason;
 use procession::clock::ManualClock;
 use procession::command::Responder;
-use procession::durable::StoreError;
 use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Position};
+use procession::durable::{Store, StoreError};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::payer::{
@@ -137,6 +137,62 @@ fn the_time_of_the_next_attempt_outlives_the_program() {
         assert_eq!(calls.numbers(), [1, 2, 3]);
         stop((store, runtime));
     }
+}
+
+/// The minutes that a command waits before each further attempt. The fourth attempt fails with a final error.
+fn minutes_of_pauses(is_killed: bool) -> Vec<u64> {
+    let (disk, calls, clock) = (MemoryDisk::new(), Calls::default(), ManualClock::new());
+    let run = || {
+        let builder = calls.handled_by(|_, done| {
+            match done.attempt() {
+                4 => done.fail(PayError::NoSuchAccount),
+                _ => busy(done),
+            }
+            None
+        });
+        start(MemoryJournal::new(&disk), builder.seed(7).clock(clock.clock()))
+    };
+    let (mut store, mut runtime) = run();
+    let payer = begin(&store);
+    let pay = Pay { longest: Some(HOUR), jitter: 0.5, ..Pay::with(1, 9, HOUR / 2) };
+    store.send(payer, PayerMessage::Pay(pay)).unwrap();
+    let mut pauses = Vec::new();
+    for attempt in 1..=3 {
+        let shown = |store: &Store| store.show(payer.pid()).ok()?.commands.into_iter().next();
+        until("it pauses, on disk", || {
+            shown(&store).is_some_and(|command| (command.attempt, command.phase) == (attempt, "pausing"))
+        });
+        let mut minutes = 0;
+        // The next attempt is on disk before it is handed out.
+        while shown(&store).is_some_and(|command| command.attempt == attempt) {
+            assert!(minutes <= 120, "{pauses:?}: no attempt follows attempt {attempt}");
+            if is_killed && minutes == 10 {
+                kill((store, runtime), &disk);
+                (store, runtime) = run();
+            }
+            pass(&clock, 60);
+            on_disk(&store, &runtime, payer);
+            minutes += 1;
+        }
+        pauses.push(minutes);
+    }
+    until("it has failed", || notes(&runtime, payer) == ["NoSuchAccount"]);
+    assert_eq!(calls.numbers(), [1, 2, 3, 4], "the plan has nine attempts, and the error is final");
+    end((store, runtime));
+    pauses
+}
+
+/// The jitter of two runtimes with one seed is the same.
+#[test]
+fn the_cap_jitter_and_final_errors_of_a_plan_outlive_kills() {
+    let [pauses, without_kills] = [true, false].map(minutes_of_pauses);
+    println!("minutes: {pauses:?} and {without_kills:?}");
+    // Without jitter these are 30, 60, and 60 minutes, because of the cap. The time of a kill is rounded.
+    for ((pause, without_kill), full) in pauses.iter().zip(&without_kills).zip([30, 60, 60]) {
+        assert!(pause.abs_diff(*without_kill) <= 1, "{pauses:?} and {without_kills:?}");
+        assert!((full / 2..=full).contains(pause), "{pauses:?}");
+    }
+    assert!(pauses.iter().sum::<u64>() < 145, "jitter takes something off: {pauses:?}");
 }
 
 #[test]

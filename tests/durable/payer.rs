@@ -22,6 +22,10 @@ pub(crate) struct Pay {
     pub(crate) attempts: u32,
     /// The first pause, in seconds. The next ones are twice as long.
     pub(crate) pause: u64,
+    /// The longest pause, in seconds.
+    pub(crate) longest: Option<u64>,
+    /// The part of each pause that chance may take off.
+    pub(crate) jitter: f64,
     /// The limit of all attempts together, in seconds.
     pub(crate) total: Option<u64>,
     /// Set before each attempt.
@@ -40,7 +44,7 @@ pub(crate) enum PayError {
 impl Pay {
     /// One attempt.
     pub(crate) fn once(amount: u64) -> Pay {
-        Pay { amount, attempts: 1, pause: 0, total: None, attempt: None }
+        Pay { amount, attempts: 1, pause: 0, longest: None, jitter: 0.0, total: None, attempt: None }
     }
 
     pub(crate) fn with(amount: u64, attempts: u32, pause: u64) -> Pay {
@@ -57,8 +61,9 @@ impl DurableCommand for Pay {
     type Error = PayError;
 
     fn retry(&self) -> Retry {
-        let retry = Retry::new().first_pause(Duration::from_secs(self.pause)).jitter(0.0).attempts(self.attempts);
-        let retry = retry.cap(Duration::MAX).final_if(|why| why.downcast_ref() == Some(&PayError::NoSuchAccount));
+        let retry = Retry::new().first_pause(Duration::from_secs(self.pause)).attempts(self.attempts);
+        let retry = retry.cap(self.longest.map_or(Duration::MAX, Duration::from_secs)).jitter(self.jitter);
+        let retry = retry.final_if(|why| why.downcast_ref() == Some(&PayError::NoSuchAccount));
         self.total.map_or(retry, |total| retry.total_time(Duration::from_secs(total)))
     }
 
