@@ -102,7 +102,7 @@ fn end(store: Store, runtime: Runtime) {
 }
 
 #[test]
-fn a_parked_process_takes_mail_answers_and_timers_and_runs_nothing() {
+fn a_parked_process_takes_mail_and_timers_and_runs_nothing() {
     let clock = ManualClock::new();
     let (store, runtime, open) = open(&clock);
     let patient = store.begin("a", Patient::default()).unwrap();
