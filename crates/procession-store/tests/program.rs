@@ -194,6 +194,47 @@ fn an_operator_finds_and_repairs_what_is_stuck() {
 }
 
 #[test]
+fn orders_to_a_store_that_nobody_has_are_found_by_the_next_start() {
+    let folder = Folder::new();
+    let (store, runtime, clock) = open(&folder.0);
+    let [stuck, ..] = ["stuck", "sleeps", "sleeps too"].map(|id| store.begin(id, Order::default()).unwrap());
+    // This one fails in every run.
+    store.send(stuck.address(), OrderMessage::Pay(13)).unwrap().wait(LIMIT).unwrap();
+    let parks = |(store, runtime): (&Store, &Runtime), clock: &procession::clock::ManualClock| {
+        until("it is parked", || {
+            clock.advance(Duration::from_secs(1));
+            runtime.wait_idle().unwrap();
+            store.count(&Query::all().parked()).unwrap() == 1
+        });
+    };
+    parks((&store, &runtime), &clock);
+    assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
+    store.close().unwrap();
+    drop((store, runtime));
+
+    let traced = |id: &str, what: &str| {
+        let shown = json(&folder.0, &["show", id]);
+        let trail = shown["trail"].as_array().unwrap().iter();
+        trail.filter(|step| step["what"].as_str().unwrap().eq_ignore_ascii_case(what)).count()
+    };
+    assert_eq!(ok(&folder.0, &["retry", "stuck"]).trim(), "1");
+    assert_eq!((traced("stuck", "retried"), json(&folder.0, &["count", "--status", "parked"])), (1, 0.into()));
+    assert_eq!(code(&run(&folder.0, &["retry", "stuck"])), Some(1), "it is not parked");
+    assert_eq!(ok(&folder.0, &["cancel", "sleeps"]).trim(), "1");
+    assert_eq!(ok(&folder.0, &["cancel", "--id", "sleeps t"]).trim(), "1");
+    assert_eq!(code(&run(&folder.0, &["cancel", "nobody"])), Some(1));
+    let cancelled = || ["stuck", "sleeps", "sleeps too"].map(|id| traced(id, "cancelled"));
+    assert_eq!(cancelled(), [0, 0, 0], "no step has taken a request");
+
+    let (store, runtime, clock) = open(&folder.0);
+    until("both have taken the request", || cancelled() == [0, 1, 1]);
+    parks((&store, &runtime), &clock);
+    assert_eq!(traced("stuck", "parked"), 2, "it has tried again");
+    assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
+    store.close().unwrap();
+}
+
+#[test]
 fn bad_input_is_refused_with_a_code() {
     let folder = Folder::new();
     assert_eq!(code(&run(&folder.0, &["list"])), Some(3), "there is no store");
