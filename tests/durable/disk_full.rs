@@ -145,7 +145,7 @@ fn a_full_disk_that_gets_room_is_written_to_within_two_pauses() {
 
 /// An ordinary process, which answers with the number of questions so far.
 #[derive(Default)]
-struct Ordinary(u64);
+pub(crate) struct Ordinary(u64);
 
 impl Process for Ordinary {
     type Message = Reply<u64>;

@@ -90,3 +90,5 @@ mod ledgers;
 mod failpoints;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod failing_calls;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod failing_stores;
