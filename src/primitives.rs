@@ -216,6 +216,9 @@ pub(crate) fn wait_for_clock<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>)
 
 /// Records which thread has started which, in tests of the crate. Elsewhere this returns `main`.
 #[cfg(not(all(test, not(any(loom, procession_sanitize_thread)))))]
-pub(crate) fn in_crowd(_name: &str, main: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+pub(crate) fn in_crowd<T>(
+    _name: &str,
+    main: impl FnOnce() -> T + Send + 'static,
+) -> impl FnOnce() -> T + Send + 'static {
     main
 }

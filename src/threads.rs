@@ -11,18 +11,21 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, Mutex, in_crowd, lock, thread};
 
 /// Starts a thread.
-pub(crate) fn start(name: String, main: impl FnOnce() + Send + 'static) -> io::Result<thread::JoinHandle<()>> {
+pub(crate) fn start<T: Send + 'static>(
+    name: String,
+    main: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<thread::JoinHandle<T>> {
     start_sized(name, None, main)
 }
 
 /// Starts a thread with a stack of this size in bytes. The crate starts all its threads here.
 ///
 /// A name that no thread can have is an error and not a panic. Tests of the crate can have threads refused.
-pub(crate) fn start_sized(
+pub(crate) fn start_sized<T: Send + 'static>(
     name: String,
     stack_size: Option<usize>,
-    main: impl FnOnce() + Send + 'static,
-) -> io::Result<thread::JoinHandle<()>> {
+    main: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<thread::JoinHandle<T>> {
     if are_refused() {
         return Err(io::Error::from(io::ErrorKind::WouldBlock));
     }

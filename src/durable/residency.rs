@@ -256,11 +256,11 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// The event, if there is only one, and one that can be left out.
+    /// The event, if there is only one that can be left out. Requests to stop come with each attempt, and stay.
     pub(super) fn one(&self) -> Option<FailedEvent> {
-        match (&*self.mail, &*self.answers, &*self.cancels) {
-            ([number], [], []) => Some(FailedEvent::Mail(*number)),
-            ([], [tag], []) => Some(FailedEvent::Answer(*tag)),
+        match (&*self.mail, &*self.answers) {
+            ([number], []) => Some(FailedEvent::Mail(*number)),
+            ([], [tag]) => Some(FailedEvent::Answer(*tag)),
             _ => None,
         }
     }

@@ -45,6 +45,7 @@ use crate::pid::{Address, Pid};
 use crate::primitives::{Arc, AtomicBool, AtomicU64, Mutex, OnceLock, Ordering, Weak, lock, thread};
 use crate::process::SendError;
 use crate::runtime::{BuildError, Runtime};
+use crate::threads;
 
 #[cfg(all(test, not(loom)))]
 mod table_tests;
@@ -333,8 +334,8 @@ fn begin_writer(
         }
         result
     };
-    let thread = thread::Builder::new().name("procession-store".into()).spawn(write);
-    thread.map_err(|error| StoreError::NotStored(format!("there is no thread for the writer: {error}")))
+    threads::start("procession-store".into(), write)
+        .map_err(|error| StoreError::NotStored(format!("there is no thread for the writer: {error}")))
 }
 
 /// Begins a writer that has the turns of a simulated world.

@@ -153,7 +153,10 @@ impl Drop for Waits<'_> {
 
 /// Enters a thread that is about to be started into the crowd of the calling thread. The thread runs the returned
 /// closure.
-pub(crate) fn in_crowd(name: &str, main: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+pub(crate) fn in_crowd<T>(
+    name: &str,
+    main: impl FnOnce() -> T + Send + 'static,
+) -> impl FnOnce() -> T + Send + 'static {
     let crowd = CROWD.try_with(Cell::get).ok().flatten();
     let member = crowd.map(|crowd| {
         let mut book = book();
@@ -165,8 +168,9 @@ pub(crate) fn in_crowd(name: &str, main: impl FnOnce() + Send + 'static) -> impl
     move || {
         CROWD.set(crowd);
         ME.set(member.as_ref().map(|Member(number)| *number));
-        main();
+        let result = main();
         drop(member);
+        result
     }
 }
 

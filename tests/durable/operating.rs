@@ -258,6 +258,25 @@ fn a_skipped_message_is_a_dead_letter_that_can_be_sent_again() {
     shop.end();
 }
 
+/// The request is stored, and comes with each attempt.
+#[test]
+fn a_parked_process_that_was_asked_to_stop_can_be_skipped() {
+    let (disk, shop) = Shop::new();
+    let ledger = shop.begin("a");
+    shop.send(ledger, [Entry::Poison(poison()), Entry::Add(1)]);
+    shop.give_up(1);
+    assert_eq!(shop.store.operate(&Request::Cancel(Which::All(Query::all().parked()))).unwrap(), 1);
+    shop.end();
+
+    let shop = Shop::open(&disk, &ManualClock::new());
+    shop.store.retry(ledger.pid()).unwrap();
+    shop.give_up(1);
+    shop.store.skip(ledger.pid()).unwrap();
+    assert_eq!(shop.read(ledger), [1]);
+    assert!(shop.traced(ledger).contains(&Traced::Cancelled));
+    shop.end();
+}
+
 #[test]
 fn a_new_state_is_checked_before_it_is_stored() {
     let (_, shop) = Shop::new();

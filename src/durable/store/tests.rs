@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{PAUSE, Store, StoreError};
 use crate::clock::ManualClock;
+#[cfg(not(procession_sanitize_thread))]
+use crate::crowd::Crowd;
 use crate::durable::core::RELOAD;
 use crate::durable::journal::{Batch, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, Opened, Position};
 use crate::durable::residency::Place;
@@ -343,4 +345,24 @@ fn a_shutdown_drops_no_timer_before_all_is_on_disk() {
     });
     assert!(dropped.is_set());
     store.close().unwrap();
+}
+
+#[cfg(not(procession_sanitize_thread))]
+#[test]
+fn each_thread_of_an_idle_store_waits_without_a_limit() {
+    let crowd = Crowd::new();
+    let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Keeper>();
+    let (store, runtime) = store.start(Runtime::builder().workers(2).blocking_idle(None)).unwrap();
+    crowd.until_idle();
+    let keeper = store.begin("a", new()).unwrap();
+    for size in 0..3 {
+        store.send(keeper.address(), KeeperMessage::Grow(size)).unwrap().wait(Duration::MAX).unwrap();
+        let before = crowd.wakes();
+        crowd.until_idle();
+        store.send(keeper.address(), KeeperMessage::Grow(size)).unwrap().wait(Duration::MAX).unwrap();
+        crowd.until_idle();
+        assert!(crowd.wakes() > before, "they are woken by work, and by nothing else");
+    }
+    end((store, runtime));
+    crowd.until_gone();
 }

@@ -38,12 +38,17 @@ impl Checkpoints {
 
     /// Makes a checkpoint if much was written.
     pub(super) fn make(&mut self, file: &mut Guarded, name: &str) -> Result<(), JournalError> {
+        self.make_at(file, name, Clock::system().now())
+    }
+
+    /// As [`make`](Self::make), at a given time.
+    pub(super) fn make_at(&mut self, file: &mut Guarded, name: &str, now: Instant) -> Result<(), JournalError> {
         if self.written <= CHECKPOINT {
             return Ok(());
         }
         let progress = file.call(|connection| checkpoint(connection, "PASSIVE"))?;
         self.written = 0;
-        if let Some(since) = self.note(progress, Clock::system().now()) {
+        if let Some(since) = self.note(progress, now) {
             let (seconds, pages) = (since.as_secs(), progress.pages);
             tell_log(|| {
                 tracing::warn!(

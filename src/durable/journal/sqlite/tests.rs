@@ -4,13 +4,16 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::checkpoints::Checkpoints;
 use super::connection::{Guarded, Held, checkpoint, open, open_reader};
 use super::lock_file::LockFile;
 use super::tables::{SqliteTables, TABLES, read_mark};
 use super::{SqliteJournal, log};
+use crate::clock::Clock;
 use crate::durable::journal::{
     Batch, COUNTS, Change, EncodedRecord, EntryCounts, EntryRow, Journal, JournalError, MESSAGES, NameRow, Position,
     ProcessRow, Record, Status, StoredProcess, Tables,
@@ -245,4 +248,55 @@ fn a_checkpoint_says_how_far_readers_have_let_it_come() {
     let third = checkpoint(&file, "PASSIVE").unwrap();
     assert_eq!((third.pages, third.copied), (second.pages, second.pages));
     assert_eq!(checkpoint(&file, "TRUNCATE").unwrap().pages, 0);
+}
+
+/// Counts the warnings of its thread.
+struct Warnings(Arc<AtomicU64>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn the_log_has_a_warning_of_a_reader_that_holds_a_snapshot() {
+    let directory = Directory::new();
+    let (path, held) = (directory.file("tables.db"), held(&directory));
+    let mut file = Guarded::new(open(&path, TABLES).unwrap(), held.begin_opening(), &held);
+    let (warnings, mut checkpoints, start) = (Arc::default(), Checkpoints::default(), Clock::system().now());
+    let mut look = |seconds| {
+        let text = "UPDATE mark SET position = position + 1";
+        assert_eq!(file.call(|file| Ok(file.execute(text, []).unwrap())).unwrap(), 1);
+        checkpoints.add(17 << 20);
+        let now = start + Duration::from_secs(seconds);
+        tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+            checkpoints.make_at(&mut file, "tables.db", now).unwrap();
+        });
+        warnings.load(Ordering::SeqCst)
+    };
+    assert_eq!(look(0), 0);
+    let reader = open_reader(&path).unwrap();
+    let snapshot = reader.unchecked_transaction().unwrap();
+    let _: i64 = snapshot.query_row("SELECT position FROM mark", [], |row| row.get(0)).unwrap();
+    // The first checkpoint behind the snapshot finds it.
+    assert_eq!([look(1), look(10), look(11), look(60)], [0, 0, 1, 1]);
+    drop(snapshot);
+    assert_eq!(look(61), 1);
 }
