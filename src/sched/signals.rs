@@ -308,10 +308,17 @@ impl Signals {
         ends
     }
 
+    /// Finds the last answer of each process, and its last signal that waits already. A later signal comes after it.
     fn find_answers(&self, places: &mut [(Pid, Place)]) {
-        for (number, (arrived, completed)) in self.completions.iter().enumerate() {
-            if let Some(place) = completed.answered_by().and_then(|from| find(places, from)) {
-                *place = place.and(Place { messages: *arrived, answers: self.answered + number as u64 + 1, needed: 0 });
+        let answers = self.completions.iter().enumerate().filter_map(|(number, (arrived, completed))| {
+            let answers = self.answered + number as u64 + 1;
+            Some((completed.answered_by()?, Place { messages: *arrived, answers, needed: 0 }))
+        });
+        let waiting = self.related.iter().flat_map(|related| &related.behind);
+        let waiting = waiting.filter_map(|(place, control)| Some((control.follows()?, *place)));
+        for (from, behind) in answers.chain(waiting) {
+            if let Some(place) = find(places, from) {
+                *place = place.and(behind);
             }
         }
     }
@@ -773,6 +780,41 @@ mod tests {
 
     fn message_of(from: Pid) -> Queue<()> {
         Queue::One(Envelope { from: Some(from), message: () })
+    }
+
+    #[test]
+    fn an_end_comes_after_a_recovery_that_has_waited_behind_an_answer() {
+        let (mut signals, message) = (Signals::default(), message_of(pid(7)));
+        let exit = Exit::Terminated(Reason::Terminated);
+        signals.add(answer(pid(7), 1), 0);
+        let recovery = Control::Recovered(Recovered { pid: pid(7), exit, by: RecoveredBy::Process });
+        signals.add(Signal::Control(recovery), 0);
+        // The message has not come over. When it does, the answer has been taken.
+        signals.wait_behind(0, &message);
+        assert!(signals.next_completion(true).is_some());
+        signals.add(down(pid(7)), 1);
+        assert!(signals.next_control(&message, true).is_none(), "the message comes first");
+        signals.popped = 1;
+        let mut next = || signals.next_control(&Queue::<()>::Empty, true);
+        assert!(matches!(next(), Some(Control::Recovered(_))));
+        assert!(matches!(next(), Some(Control::Down(_))));
+    }
+
+    #[test]
+    fn an_end_comes_after_a_recovery_whose_message_has_been_taken() {
+        let (mut signals, message) = (Signals::default(), message_of(pid(7)));
+        let exit = Exit::Terminated(Reason::Terminated);
+        signals.add(answer(pid(7), 1), 1);
+        let recovery = Control::Recovered(Recovered { pid: pid(7), exit, by: RecoveredBy::Process });
+        signals.add(Signal::Control(recovery), 1);
+        assert!(signals.next_control(&message, true).is_none(), "the message comes first");
+        signals.popped = 1;
+        signals.add(down(pid(7)), 1);
+        let next = |signals: &mut Signals| signals.next_control(&Queue::<()>::Empty, true);
+        assert!(next(&mut signals).is_none(), "the answer comes first");
+        assert!(signals.next_completion(true).is_some());
+        assert!(matches!(next(&mut signals), Some(Control::Recovered(_))));
+        assert!(matches!(next(&mut signals), Some(Control::Down(_))));
     }
 
     #[test]
