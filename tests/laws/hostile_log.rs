@@ -35,19 +35,31 @@ pub fn second_subscriber() -> tracing::Dispatch {
     tracing::Dispatch::new(Hostile(Arc::default()))
 }
 
-/// A message, an error, or a part of a state machine. Writes its name down when it is dropped.
+/// A message, an error, or a part of a state machine. Writes its name down when it is dropped. If it is hostile, its
+/// destructor panics then.
 #[derive(thiserror::Error)]
-#[error("{0}")]
-pub struct Dropped(pub &'static str, pub Log<&'static str>);
+#[error("{name}")]
+pub struct Dropped {
+    pub name: &'static str,
+    pub log: Log<&'static str>,
+    pub is_hostile: bool,
+}
+
+impl Dropped {
+    pub fn new(name: &'static str, log: &Log<&'static str>) -> Dropped {
+        Dropped { name, log: log.clone(), is_hostile: false }
+    }
+}
 
 impl std::fmt::Debug for Dropped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
+        f.write_str(self.name)
     }
 }
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        self.1.push(self.0);
+        self.log.push(self.name);
+        assert!(!self.is_hostile, "on purpose");
     }
 }

@@ -9,8 +9,8 @@ use procession::observe::MetricsOptions;
 use procession::simulation::{Simulation, World};
 use procession::spawn::Overflow;
 use procession::{
-    Address, BoxError, CommandError, Event, Events, Pid, Process, Reply, SpawnOptions, Step, StepOutput, StepResult,
-    Tag,
+    Address, BoxError, CommandError, Event, Events, Pid, Process, Reply, Runtime, SpawnOptions, Step, StepOutput,
+    StepResult, Tag, WeakRuntime,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -41,6 +41,10 @@ struct Plan {
     is_monitored: bool,
     /// Whether its body is lost. Otherwise it listens.
     is_doomed: bool,
+    /// Whether it is terminated in the step of which its body is lost.
+    is_terminated: bool,
+    /// Whether the destructors of what it yields panic.
+    is_hostile: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -62,6 +66,7 @@ struct Doomed {
     is_asked: Arc<AtomicBool>,
     dropped: Log<&'static str>,
     to: Address<Dropped>,
+    runtime: WeakRuntime,
 }
 
 impl Process for Doomed {
@@ -88,13 +93,18 @@ impl Process for Doomed {
         if self.taken < self.plan.takes {
             return Ok(Step::Idle);
         }
+        if self.plan.is_terminated {
+            self.runtime.upgrade().into_iter().for_each(|runtime| _ = runtime.terminate(out.pid()));
+        }
         self.is_asked.store(true, Ordering::SeqCst);
-        (0..self.plan.yields).for_each(|_| out.send(self.to, Dropped("yield", self.dropped.clone())));
+        let (log, is_hostile) = (&self.dropped, self.plan.is_hostile);
+        let dropped = |name| Dropped { name, log: log.clone(), is_hostile };
+        (0..self.plan.yields).for_each(|_| out.send(self.to, dropped("yield")));
         match self.plan.ending {
             Ending::Idle => Ok(Step::Idle),
             Ending::Done => Ok(Step::Done(())),
-            Ending::Fails => Err(Dropped("error", self.dropped.clone()).into()),
-            Ending::Replaced => Ok(Step::Upgrade(procession::Upgrade::to(Next(Dropped("next", self.dropped.clone()))))),
+            Ending::Fails => Err(dropped("error").into()),
+            Ending::Replaced => Ok(Step::Upgrade(procession::Upgrade::to(Next(dropped("next"))))),
         }
     }
 }
@@ -152,6 +162,7 @@ impl Process for Client {
 }
 
 fn run(program: &Program) -> Result<(), String> {
+    quiet_panics();
     let of_scenario = program.clone();
     let report = Simulation::new(move |world| {
         let is_asked = Arc::<AtomicBool>::default();
@@ -178,7 +189,14 @@ fn run_in(world: &World, program: &Program, is_asked: &Arc<AtomicBool>) -> Resul
         let options = if plan.is_named { options.name(format!("process-{number}")) } else { options };
         let options = plan.bound.iter().fold(options, |options, (limit, full)| options.mailbox(*limit, *full));
         let dropped = Log::new();
-        let process = Doomed { plan: plan.clone(), taken: 0, is_asked: is_asked.clone(), dropped: dropped.clone(), to };
+        let process = Doomed {
+            plan: plan.clone(),
+            taken: 0,
+            is_asked: is_asked.clone(),
+            dropped: dropped.clone(),
+            to,
+            runtime: runtime.downgrade(),
+        };
         all.push(runtime.spawn_with(process, options).map_err(|error| error.to_string())?.address());
         logs.push(dropped);
     }
@@ -239,8 +257,24 @@ fn run_in(world: &World, program: &Program, is_asked: &Arc<AtomicBool>) -> Resul
     if program.has_figures && living != stats.processes {
         return Err(format!("figures: {living} live by type, of {}", stats.processes));
     }
+    check_terminated(world, &runtime, &all)?;
     let report = runtime.shutdown(Duration::from_secs(10)).map_err(|error| error.to_string())?;
     if report.stuck.is_empty() { Ok(()) } else { Err(format!("shutdown: {report}")) }
+}
+
+/// A process that is ready when it is terminated has no step any longer, whatever bodies were lost before.
+fn check_terminated(world: &World, runtime: &Runtime, all: &[Address<Letter>]) -> Result<(), String> {
+    for process in all.iter().filter(|process| runtime.is_alive(**process)) {
+        let stepped = runtime.stats().messages.stepped;
+        // A full mailbox may refuse it.
+        let _ = runtime.send(*process, Letter::default());
+        let is_told = runtime.terminate(*process).map_err(|error| error.to_string())?;
+        world.run().map_err(|error| error.to_string())?;
+        if !is_told || runtime.is_alive(*process) || runtime.stats().messages.stepped != stepped {
+            return Err(format!("ends: {process:?} was terminated ({is_told}), and has a step or lives"));
+        }
+    }
+    Ok(())
 }
 
 fn program() -> impl Strategy<Value = Program> {
@@ -248,8 +282,9 @@ fn program() -> impl Strategy<Value = Program> {
     let overflow = prop_oneof![Just(Overflow::Refuse), Just(Overflow::DropOldest), Just(Overflow::DropNewest)];
     let bound = prop::option::weighted(0.3, (1..4_usize, overflow));
     let flags = (any::<bool>(), any::<bool>(), prop::bool::weighted(0.7));
-    let plan = (0..4_usize, 0..4_usize, ending, bound, flags).prop_map(
-        |(takes, yields, ending, bound, (is_named, is_monitored, is_doomed))| Plan {
+    let more = (prop::bool::weighted(0.3), prop::bool::weighted(0.3));
+    let plan = (0..4_usize, 0..4_usize, ending, bound, flags, more).prop_map(
+        |(takes, yields, ending, bound, (is_named, is_monitored, is_doomed), (is_terminated, is_hostile))| Plan {
             takes: if is_doomed { takes } else { usize::MAX },
             yields,
             ending,
@@ -257,6 +292,8 @@ fn program() -> impl Strategy<Value = Program> {
             is_named,
             is_monitored,
             is_doomed,
+            is_terminated,
+            is_hostile,
         },
     );
     let letters = prop::collection::vec((any::<usize>(), prop::bool::weighted(0.3)), 0..20);

@@ -100,8 +100,8 @@ impl Process for Doomed {
         let Some(Event::Message(Letter::Question(reply))) = events.next() else { return Ok(Step::Idle) };
         self.is_asked.store(true, Ordering::SeqCst);
         out.reply(reply, ());
-        out.send(self.to, Dropped("yield", self.log.clone()));
-        Err(Dropped("error", self.log.clone()).into())
+        out.send(self.to, Dropped::new("yield", &self.log));
+        Err(Dropped::new("error", &self.log).into())
     }
 }
 
