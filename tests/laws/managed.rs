@@ -22,8 +22,8 @@ use proptest::test_runner::Config;
 
 use crate::helpers::*;
 use crate::managed_laws::{
-    all_start, check_answers, check_delays, check_list, check_refused, check_restarts, check_timers, check_unanswered,
-    is_counted, is_steady, is_to_end, most_in_window,
+    all_start, check_answers, check_delays, check_known, check_list, check_refused, check_restarts, check_timers,
+    check_unanswered, is_counted, is_steady, is_to_end, most_in_window,
 };
 use crate::seeded::random_programs;
 use crate::simulated::cases;
@@ -412,6 +412,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
         }
         records.lists.lock().unwrap().push(list);
     }
+    check_known(program, &records)?;
     let was_alive = runtime.is_alive(&top);
     if !was_alive && is_counted(program) && most_in_window(program, &records, true) <= program.most {
         return Err("supervisors: there were few restarts, and the supervisor has ended".into());

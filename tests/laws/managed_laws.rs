@@ -79,6 +79,24 @@ pub fn check_refused(program: &Program, list: &[ChildInfo], records: &Records) -
     Ok(())
 }
 
+/// A child that was there from the beginning is unknown only after a request to delete it, or if it is temporary.
+pub fn check_known(program: &Program, records: &Records) -> Result<(), String> {
+    let answers = records.answers.lock().unwrap();
+    let unknown =
+        answers.iter().filter(|(_, answer)| matches!(answer, Answer::Refused(ChildError::NoSuchChild { .. })));
+    for (number, _) in unknown {
+        let (Request::Stop(of) | Request::Restart(of) | Request::Delete(of)) = &program.requests[*number].1 else {
+            continue;
+        };
+        let is_deleted = requests_about(program, *of).any(|(_, (_, request))| matches!(request, Request::Delete(_)));
+        let is_known = |one: &&Spec| one.id == *of && one.restart != Restart::Temporary;
+        if !is_deleted && program.children.iter().any(|one| is_known(&one)) {
+            return Err(format!("supervisors: {:?} finds no child", program.requests[*number].1));
+        }
+    }
+    Ok(())
+}
+
 /// Without delays, each request is answered when the children that are to stop have stopped.
 pub fn check_unanswered(program: &Program, records: &Records) -> Result<(), String> {
     let answers = records.answers.lock().unwrap();

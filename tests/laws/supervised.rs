@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::names::GroupChange;
+use procession::names::{GroupChange, Subscription};
 use procession::observe::{Observer, ProcessIdentity};
 use procession::simulation::{Delivery, Faults, Simulation, World};
 use procession::supervisor::{
@@ -38,6 +38,7 @@ pub enum Act {
     Leave(usize),
     Broadcast(usize),
     Subscribe(usize),
+    Unsubscribe(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -170,7 +171,7 @@ pub struct Member {
     joins: BTreeMap<u64, (usize, Tag<()>)>,
     /// Acts on a process that has ended.
     vain: BTreeMap<u64, Tag<()>>,
-    subscribed: BTreeSet<usize>,
+    subscribed: BTreeMap<usize, Subscription>,
 }
 
 impl Member {
@@ -183,7 +184,7 @@ impl Member {
             registers: BTreeMap::new(),
             joins: BTreeMap::new(),
             vain: BTreeMap::new(),
-            subscribed: BTreeSet::new(),
+            subscribed: BTreeMap::new(),
         }
     }
 
@@ -229,6 +230,9 @@ impl Member {
             }
             Event::Group(event) => {
                 let group = GROUPS.iter().position(|group| *group == event.subscription.group()).unwrap();
+                if self.subscribed.get(&group) != Some(&event.subscription) {
+                    records.wrong = Some(format!("groups: {me} is told of {event:?}, and has not subscribed"));
+                }
                 let view = records.views.entry((me, group)).or_default();
                 match &event.change {
                     GroupChange::Members(members) => view.clone_from(members),
@@ -294,8 +298,12 @@ impl Member {
                 out.broadcast(GROUPS[group], Letter(number));
             }
             Act::Subscribe(group) => {
-                if self.subscribed.insert(group) {
-                    out.subscribe(GROUPS[group]);
+                self.subscribed.entry(group).or_insert_with(|| out.subscribe(GROUPS[group]));
+            }
+            Act::Unsubscribe(group) => {
+                if let Some(subscription) = self.subscribed.remove(&group) {
+                    out.unsubscribe(subscription);
+                    self.records.lock().unwrap().views.remove(&(me, group));
                 }
             }
         }
@@ -457,7 +465,8 @@ fn plan() -> impl Strategy<Value = Plan> {
         1 => which.clone().prop_map(Act::JoinEnded),
         1 => which.clone().prop_map(Act::Leave),
         3 => which.clone().prop_map(Act::Broadcast),
-        1 => which.clone().prop_map(Act::Subscribe),
+        2 => which.clone().prop_map(Act::Subscribe),
+        1 => which.clone().prop_map(Act::Unsubscribe),
     ];
     let ending = prop_oneof![
         4 => Just(Ending::Idle),
