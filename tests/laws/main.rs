@@ -25,6 +25,8 @@ mod sums;
 mod traces;
 mod actor;
 mod acts;
+#[cfg(feature = "cluster")]
+mod between;
 mod bounded;
 mod bounded_model;
 mod broken_runs;

@@ -23,6 +23,8 @@ struct Notes {
     downs: HashMap<(Pid, Monitor), String>,
     /// By the one that made the link and the other: how often.
     links: HashMap<(Pid, Pid), usize>,
+    /// Processes that link children to themselves at birth.
+    parents: HashSet<Pid>,
     unlinked: HashSet<(Pid, Pid)>,
     /// By the one that was told and the other, also of steps that failed: exits that say so, and others.
     nobodies: HashMap<(Pid, Pid), usize>,
@@ -71,6 +73,11 @@ impl Relations {
         *self.notes.lock().unwrap().links.entry((one, other)).or_default() += 1;
     }
 
+    /// A process spawns a child with a link. The link is noted later, or never, if one of them ends too early.
+    pub fn links_at_birth(&self, parent: Pid) {
+        self.notes.lock().unwrap().parents.insert(parent);
+    }
+
     pub fn unlinks(&self, one: Pid, other: Pid) {
         self.notes.lock().unwrap().unlinked.insert((one, other));
     }
@@ -113,6 +120,9 @@ impl Relations {
             return Err(format!("links: {pid} {exit}"));
         }
         for ((me, other), told) in &notes.exits {
+            if !notes.may_be_linked(*me, *other) {
+                return Err(format!("links: {me} was told {told:?} of {other}, to which it has no link"));
+            }
             let exit = ended.get(other);
             // One that recovers ends the links that its state machine has made, as often as it does so.
             let real = told.iter().filter(|told| Some(*told) == exit).count();
@@ -121,7 +131,8 @@ impl Relations {
             }
         }
         for ((me, other), times) in &notes.nobodies {
-            if *times > notes.links.get(&(*me, *other)).copied().unwrap_or(0) || !is_nobody(other) {
+            let links = notes.links.get(&(*me, *other)).copied().unwrap_or(0);
+            if *times > links + usize::from(notes.parents.contains(me)) || !is_nobody(other) {
                 return Err(format!("links: {me} was told {times} times that there is no {other}"));
             }
         }
@@ -158,6 +169,11 @@ impl Relations {
 }
 
 impl Notes {
+    fn may_be_linked(&self, one: Pid, other: Pid) -> bool {
+        let is_parent = self.parents.contains(&one) || self.parents.contains(&other);
+        is_parent || self.links.contains_key(&(one, other)) || self.links.contains_key(&(other, one))
+    }
+
     /// `me` lives, and a process has ended to which it is linked.
     fn check_link(&self, ends: &Ends<'_>) -> Result<(), String> {
         let Ends { me, other, exit } = *ends;

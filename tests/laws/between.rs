@@ -1,0 +1,382 @@
+//! Random programs of processes on two nodes, in simulations. They spawn each other, with and without relations,
+//! monitor and link each other, recover and end. The laws are those of relations, the same as on one node.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use procession::cluster::{Cluster, RemoteProcess, Wire};
+use procession::simulation::{Simulation, World};
+use procession::spawn::Spawned;
+use procession::{
+    BoxError, Event, Events, Exit, Monitor, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Tag,
+    Upgrade,
+};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+use crate::helpers::*;
+use crate::relations::Relations;
+use crate::seeded::random_programs;
+use crate::simulated::cases;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+const NODES: [&str; 2] = ["a", "b"];
+
+/// Numbers choose among the processes that are known at that moment.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Spawn {
+        node: usize,
+        plan: usize,
+        links: bool,
+        monitors: bool,
+    },
+    Monitor(usize),
+    /// One of the monitors that it has.
+    Demonitor(usize),
+    Link(usize),
+    Unlink(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ending {
+    Idle,
+    Continue,
+    Done,
+    Fail,
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    /// A step of the plan follows each message.
+    steps: Vec<(Vec<Act>, Ending)>,
+    traps: bool,
+    /// So many times it recovers.
+    recovers: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Program {
+    plans: Vec<Plan>,
+    /// Processes that are there from the beginning: their nodes and their plans.
+    roots: Vec<(usize, usize)>,
+    /// Which process is woken, or terminated. Then everything may come to rest.
+    outside: Vec<(usize, bool, bool)>,
+    seed: u64,
+}
+
+/// The records of all processes.
+struct Records {
+    program: Program,
+    nodes: Vec<Node>,
+    known: Vec<Pid>,
+    wrong: Option<String>,
+}
+
+#[derive(Clone)]
+struct Node {
+    runtime: Runtime,
+    cluster: Cluster,
+    watcher: Watcher,
+}
+
+impl Node {
+    /// Whether this process lives here.
+    fn has(&self, pid: Pid) -> bool {
+        self.watcher.spawned.to_vec().contains(&pid) && self.runtime.is_alive(pid)
+    }
+}
+
+#[derive(Clone)]
+struct Shared(Arc<(Mutex<Records>, Relations)>);
+
+thread_local! {
+    /// A process that travels brings no references with it.
+    static SHARED: RefCell<Option<Shared>> = const { RefCell::new(None) };
+}
+
+struct Member {
+    shared: Shared,
+    plan: Plan,
+    at: usize,
+    me: Option<Pid>,
+    recovers: usize,
+    spawns: BTreeMap<u64, (Tag<Spawned<()>>, bool)>,
+    /// Those of which it was told nothing yet.
+    monitors: Vec<Monitor>,
+}
+
+impl RemoteProcess for Member {
+    const NAME: &'static str = "test::Member";
+    const VERSION: u32 = 1;
+    type Argument = usize;
+
+    fn begin(plan: usize) -> Result<Member, BoxError> {
+        let shared = SHARED.with_borrow(Clone::clone).ok_or("there is no program")?;
+        Ok(Member::new(&shared, plan))
+    }
+}
+
+impl Member {
+    fn new(shared: &Shared, plan: usize) -> Member {
+        let plan = shared.0.0.lock().unwrap().program.plans[plan].clone();
+        let recovers = plan.recovers;
+        let (spawns, monitors) = (BTreeMap::new(), Vec::new());
+        Member { shared: shared.clone(), plan, at: 0, me: None, recovers, spawns, monitors }
+    }
+
+    /// Takes an event. Returns whether it is a request to stop.
+    fn take(&mut self, event: &Event<()>, me: Pid) -> bool {
+        let relations = &self.shared.0.1;
+        match event {
+            Event::Completed(done) => {
+                let Some((tag, links)) = self.spawns.remove(&done.tag()) else { return false };
+                let Some(Ok(spawned)) = done.take(tag) else { return false };
+                if links {
+                    relations.links(me, spawned.address.pid());
+                }
+                if let Some(monitor) = spawned.monitor {
+                    relations.monitors(me, monitor);
+                    self.monitors.push(monitor);
+                }
+            }
+            Event::Down(down) => {
+                match self.monitors.iter().position(|monitor| *monitor == down.monitor) {
+                    Some(place) => _ = self.monitors.swap_remove(place),
+                    None => self.wrong(format!("monitors: {me} was told of {} twice, or unasked", down.pid)),
+                }
+                relations.down(me, down.monitor, &down.exit);
+            }
+            Event::Exit(exit) => {
+                self.traps(me);
+                relations.exit(me, exit.pid, &exit.exit);
+            }
+            Event::Recovered(recovered) => {
+                self.traps(me);
+                relations.recovery(me, recovered.pid);
+            }
+            Event::Cancel(_) => return true,
+            _ => {}
+        }
+        false
+    }
+
+    fn wrong(&self, what: String) {
+        self.shared.0.0.lock().unwrap().wrong.get_or_insert(what);
+    }
+
+    fn traps(&self, me: Pid) {
+        if !self.plan.traps {
+            self.wrong(format!("links: {me} does not trap exits, and was told of one"));
+        }
+    }
+
+    fn act(&mut self, act: Act, out: &mut StepOutput) {
+        let (me, shared) = (out.pid(), self.shared.clone());
+        let (records, relations) = (&mut *shared.0.0.lock().unwrap(), &shared.0.1);
+        let choose = |which: usize| records.known[which % records.known.len()];
+        match act {
+            Act::Spawn { node, plan, links, monitors } => {
+                if records.known.len() > 30 {
+                    return;
+                }
+                let plan = plan % records.program.plans.len();
+                let options = options(&records.program.plans[plan]);
+                let options = if links { options.link() } else { options };
+                let options = if monitors { options.monitor() } else { options };
+                let here = records.nodes.iter().find(|node| node.has(me));
+                let Some(cluster) = here.map(|node| node.cluster.clone()) else { return };
+                if links {
+                    relations.links_at_birth(me);
+                }
+                let tag = out.spawn_on::<Member>(&cluster, NODES[node], plan, options, 100 * SECOND);
+                self.spawns.insert(tag.id(), (tag, links));
+            }
+            Act::Monitor(which) => {
+                let monitor = out.monitor(choose(which));
+                relations.monitors(me, monitor);
+                self.monitors.push(monitor);
+            }
+            Act::Demonitor(which) => {
+                let place = which % self.monitors.len().max(1);
+                if place < self.monitors.len() {
+                    let monitor = self.monitors.swap_remove(place);
+                    out.demonitor(monitor);
+                    relations.demonitors(me, monitor);
+                }
+            }
+            Act::Link(which) => {
+                let other = choose(which);
+                if other != me {
+                    out.link(other);
+                    relations.links(me, other);
+                }
+            }
+            Act::Unlink(which) => {
+                let other = choose(which);
+                if other != me {
+                    out.unlink(other);
+                    relations.unlinks(me, other);
+                }
+            }
+        }
+    }
+}
+
+impl Process for Member {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let me = out.pid();
+        if self.me.replace(me).is_none() {
+            self.shared.0.1.begins(me, self.plan.traps);
+            self.shared.0.0.lock().unwrap().known.push(me);
+        }
+        let (mut is_woken, mut is_cancelled) = (self.at == 0, false);
+        for event in events {
+            is_woken |= matches!(event, Event::Message(()));
+            is_cancelled |= self.take(&event, me);
+        }
+        if is_cancelled {
+            return Ok(Step::Done(()));
+        }
+        if !is_woken {
+            return Ok(Step::Idle);
+        }
+        let (acts, ending) = self.plan.steps.get(self.at).cloned().unwrap_or((Vec::new(), Ending::Idle));
+        self.at += 1;
+        if ending == Ending::Fail {
+            return Err("by plan".into());
+        }
+        acts.into_iter().for_each(|act| self.act(act, out));
+        Ok(match ending {
+            Ending::Idle | Ending::Fail => Step::Idle,
+            Ending::Continue => Step::Continue,
+            Ending::Done => Step::Done(()),
+        })
+    }
+
+    fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
+        let recovers = self.recovers.checked_sub(1)?;
+        self.shared.0.1.recovers(self.me?);
+        let (shared, plan) = (self.shared.clone(), self.plan.clone());
+        let (spawns, monitors) = (BTreeMap::new(), Vec::new());
+        Some(Upgrade::to(Member { shared, plan, at: self.at, me: self.me, recovers, spawns, monitors }))
+    }
+}
+
+fn options(plan: &Plan) -> SpawnOptions {
+    if plan.traps { SpawnOptions::new().trap_exits() } else { SpawnOptions::new() }
+}
+
+fn run(program: &Program) -> Result<(), String> {
+    let of_scenario = program.clone();
+    let report = Simulation::new(move |world| {
+        let outcome = run_in(world, &of_scenario);
+        SHARED.set(None);
+        outcome.map_err(BoxError::from)
+    })
+    .name("random nodes")
+    .seeds(program.seed..program.seed + 1)
+    .threads(1)
+    .run();
+    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))
+}
+
+fn start(world: &World, name: &str) -> Result<Node, BoxError> {
+    let watcher = Watcher::new();
+    let runtime = world.start(builder().observer(watcher.clone()))?;
+    let wire = Wire::new().process::<Member>();
+    Ok(Node { cluster: world.start_node(Cluster::named(name, wire), &runtime)?, runtime, watcher })
+}
+
+fn run_in(world: &World, program: &Program) -> Result<(), String> {
+    let text = |error: BoxError| error.to_string();
+    let nodes = NODES.iter().map(|name| start(world, name)).collect::<Result<Vec<_>, _>>().map_err(text)?;
+    // Until they are connected.
+    world.run_for(SECOND).map_err(text)?;
+    let records = Records { program: program.clone(), nodes: nodes.clone(), known: Vec::new(), wrong: None };
+    let shared = Shared(Arc::new((Mutex::new(records), Relations::default())));
+    SHARED.set(Some(shared.clone()));
+    for (node, plan) in &program.roots {
+        let plan = plan % program.plans.len();
+        let spawned = nodes[*node].runtime.spawn_with(Member::new(&shared, plan), options(&program.plans[plan]));
+        spawned.map_err(|error| error.to_string())?;
+    }
+    for (which, terminates, rests) in &program.outside {
+        if *rests {
+            world.run_for(SECOND).map_err(text)?;
+        } else {
+            world.run_for(Duration::from_micros(world.random(0..2_000))).map_err(text)?;
+        }
+        let known = shared.0.0.lock().unwrap().known.clone();
+        let pid = known.get(which % known.len().max(1)).copied();
+        let node = |pid: &Pid| nodes.iter().find(|node| node.has(*pid));
+        if let Some((pid, node)) = pid.and_then(|pid| Some((pid, node(&pid)?))) {
+            if *terminates {
+                node.runtime.terminate(pid).map_err(|error| error.to_string())?;
+            } else {
+                node.runtime.send(pid.typed::<()>(), ()).map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    world.run_for(10 * SECOND).map_err(text)?;
+    check(&nodes, &shared)?;
+    // The processes hold what holds the nodes.
+    shared.0.0.lock().unwrap().nodes.clear();
+    for node in &nodes {
+        let report = node.runtime.shutdown(100 * SECOND).map_err(|error| error.to_string())?;
+        if !report.stuck.is_empty() || node.runtime.stats().processes != 0 {
+            return Err(format!("shutdown: {report}"));
+        }
+    }
+    Ok(())
+}
+
+fn check(nodes: &[Node], shared: &Shared) -> Result<(), String> {
+    if let Some(wrong) = shared.0.0.lock().unwrap().wrong.take() {
+        return Err(wrong);
+    }
+    let spawned: HashSet<Pid> = nodes.iter().flat_map(|node| node.watcher.spawned.to_vec()).collect();
+    let ended: HashMap<Pid, String> = nodes.iter().flat_map(|node| node.watcher.exits.to_vec()).collect();
+    let alive = spawned.iter().filter(|pid| !ended.contains_key(pid)).copied().collect();
+    shared.0.1.check(&spawned, &ended)?;
+    shared.0.1.check_at_rest(&alive, &ended)
+}
+
+fn program() -> impl Strategy<Value = Program> {
+    let spawn = (0..2_usize, any::<usize>(), any::<bool>(), any::<bool>())
+        .prop_map(|(node, plan, links, monitors)| Act::Spawn { node, plan, links, monitors });
+    let act = prop_oneof![
+        4 => spawn,
+        2 => any::<usize>().prop_map(Act::Monitor),
+        1 => any::<usize>().prop_map(Act::Demonitor),
+        2 => any::<usize>().prop_map(Act::Link),
+        1 => any::<usize>().prop_map(Act::Unlink),
+    ];
+    let ending = prop_oneof![
+        4 => Just(Ending::Idle),
+        2 => Just(Ending::Continue),
+        1 => Just(Ending::Done),
+        2 => Just(Ending::Fail),
+    ];
+    let step = (prop::collection::vec(act, 0..4), ending);
+    let plan = (prop::collection::vec(step, 1..5), prop::bool::weighted(0.7), 0..3_usize)
+        .prop_map(|(steps, traps, recovers)| Plan { steps, traps, recovers });
+    (
+        prop::collection::vec(plan, 1..4),
+        prop::collection::vec((0..2_usize, any::<usize>()), 1..4),
+        prop::collection::vec((any::<usize>(), prop::bool::weighted(0.15), prop::bool::weighted(0.2)), 1..25),
+        any::<u32>(),
+    )
+        .prop_map(|(plans, roots, outside, seed)| Program { plans, roots, outside, seed: seed.into() })
+}
+
+#[test]
+fn simulated_programs_of_two_nodes_keep_the_laws() {
+    random_programs(cases(10_000), Config::default(), program(), run);
+}
