@@ -60,6 +60,7 @@ mod simulated_turns;
 mod simulated_worlds;
 mod supervised;
 mod supervised_laws;
+mod told;
 mod yielding;
 #[path = "../common/seeded.rs"]
 mod seeded;
