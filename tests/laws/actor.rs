@@ -233,7 +233,10 @@ impl Process for Actor {
 
     /// It goes on with its plan, and with nothing else.
     fn recover(&mut self, why: &Exit) -> Option<Upgrade<()>> {
-        self.me.into_iter().for_each(|me| self.world.failed(me, why));
+        self.me.into_iter().for_each(|me| {
+            self.world.waits(me, false);
+            self.world.failed(me, why);
+        });
         self.recovered().map(Upgrade::to)
     }
 
@@ -278,6 +281,7 @@ impl Actor {
             self.world.violated(format!("law 1: {} is stepped twice at once", out.pid()));
         }
         self.steps_begun += 1;
+        self.world.waits(out.pid(), false);
         self.world.settle_last();
         self.world.note(|| Note::Step { of: out.pid(), at: self.world.elapsed(out.now()), waited: self.waited });
         // So some commands are open when a step fails.
@@ -372,6 +376,7 @@ impl Actor {
             Ending::Idle => Ok(Step::Idle),
             Ending::Wait => {
                 self.waited = true;
+                self.me.into_iter().for_each(|me| self.world.waits(me, true));
                 Ok(Step::Wait)
             }
             Ending::Blocking => Ok(Step::Blocking),

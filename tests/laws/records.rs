@@ -12,6 +12,7 @@ use crate::monitor::Note;
 use crate::observations::Observations;
 use crate::relations::Relations;
 use procession::command::Responder;
+use procession::observe::{ProcessInfo, ProcessState};
 use procession::sync::CancelCallback;
 use procession::{CommandError, Exit, Pid};
 
@@ -51,6 +52,8 @@ pub struct World {
     pub rooms: Mutex<HashMap<u64, Pid>>,
     /// Processes whose last step has taken nothing. Events may wait for them at rest.
     pub idlers: Mutex<HashSet<Pid>>,
+    /// Processes whose last step has said `Wait`.
+    pub waiters: Mutex<HashSet<Pid>>,
     pub inits: AtomicUsize,
     pub closes: AtomicUsize,
     /// The counts of steps that have succeeded.
@@ -172,6 +175,23 @@ impl World {
     pub fn takes(&self, me: Pid, takes: bool) {
         let mut idlers = self.idlers.lock().unwrap();
         _ = if takes { idlers.remove(&me) } else { idlers.insert(me) };
+    }
+
+    /// The last step of this process has said `Wait`, or something else.
+    pub fn waits(&self, me: Pid, waits: bool) {
+        let mut waiters = self.waiters.lock().unwrap();
+        _ = if waits { waiters.insert(me) } else { waiters.remove(&me) };
+    }
+
+    /// Between two turns, a process that rests is shown as blocked if its last step has said `Wait`, and only then.
+    pub fn check_states(&self, processes: &[ProcessInfo]) -> Result<(), String> {
+        let waiters = self.waiters.lock().unwrap();
+        let is_wrong = |info: &&ProcessInfo| match info.state {
+            ProcessState::Blocked => !waiters.contains(&info.pid),
+            ProcessState::Idle => waiters.contains(&info.pid),
+            _ => false,
+        };
+        processes.iter().find(is_wrong).map_or(Ok(()), |info| Err(format!("states: {info:?} has not rested so")))
     }
 
     /// The processes that do not leave events.

@@ -228,6 +228,9 @@ fn run_program(
         act_from_outside(*act, runtime, records);
         if at % 8 == 0 {
             records.observations().map_or(Ok(()), |seen| seen.check_sums(runtime))?;
+            if let WrittenAs::Machine = records.written_as {
+                records.check_states(&runtime.processes())?;
+            }
         }
     }
     if program.rests {
