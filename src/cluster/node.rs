@@ -346,20 +346,11 @@ impl NonLocal for Node {
         trace: Option<&Context>,
     ) -> Result<(), (AnyMessage, SendError)> {
         let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
-        let refused = |(message, why)| (message, SendError::Node { pid: to, why });
-        if let Some(order) = message.downcast_ref::<SpawnOrder>() {
-            return match connection.spawn(from, to, order) {
-                Ok(()) => {
-                    drop_contained(message);
-                    Ok(())
-                }
-                Err(why) => Err(refused((message, why))),
-            };
+        let is_order = message.is::<SpawnOrder>();
+        if from.is_none() && !is_order && self.waiting.has_outside(connection.there().node) {
+            return Err((message, SendError::Node { pid: to, why: NodeError::Busy }));
         }
-        if from.is_none() && self.waiting.has_outside(connection.there().node) {
-            return Err(refused((message, NodeError::Busy)));
-        }
-        connection.post((from, to), (message, trace), false).map_err(refused)
+        connection.post_or_spawn((from, to), (message, trace), false)
     }
 
     fn post_in_turn(
@@ -372,8 +363,7 @@ impl NonLocal for Node {
     ) -> Result<(), (AnyMessage, SendError)> {
         let connection = if from.is_some() { self.connection(to) } else { permitted(permit) };
         let Some(connection) = connection else { return Err((message, self.why_none(to))) };
-        let posted = connection.post((from, to), (message, trace), from.is_some());
-        posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
+        connection.post_or_spawn((from, to), (message, trace), from.is_some())
     }
 
     fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {

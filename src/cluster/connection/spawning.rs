@@ -14,9 +14,11 @@ use crate::outcome::{Failure, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::lock;
 use crate::process::no_such_process::NoSuchProcessError;
-use crate::process::{CommandError, Completion, Monitor, NodeError};
+use crate::process::{CommandError, Completion, Monitor, NodeError, SendError};
 use crate::runtime::Core;
 use crate::sched::body::StartReport;
+use crate::sched::non_local::AnyMessage;
+use crate::sched::trace_marks::Context;
 
 /// A process that was spawned here, and has not started.
 pub(super) struct Starting {
@@ -35,8 +37,29 @@ pub(crate) fn end_unreported(core: &Core, completion: &Completion) {
 }
 
 impl Connection {
-    /// Spawns a process on the other node.
-    pub(in crate::cluster) fn spawn(&self, from: Option<Pid>, to: Pid, order: &SpawnOrder) -> Result<(), NodeError> {
+    /// Sends a message, or the order for a process. If it is not sent, it comes back with the reason. That of a process
+    /// that `is_held` from now on needs no room.
+    pub(in crate::cluster) fn post_or_spawn(
+        &self,
+        (from, to): (Option<Pid>, Pid),
+        (message, trace): (AnyMessage, Option<&Context>),
+        is_held: bool,
+    ) -> Result<(), (AnyMessage, SendError)> {
+        let posted = match message.downcast_ref::<SpawnOrder>() {
+            None => self.post((from, to), (message, trace), is_held),
+            Some(order) => match self.spawn((from, to), order, is_held) {
+                Ok(()) => {
+                    drop_contained(message);
+                    Ok(())
+                }
+                Err(why) => Err((message, why)),
+            },
+        };
+        posted.map_err(|(message, why)| (message, SendError::Node { pid: to, why }))
+    }
+
+    /// Spawns a process on the other node. The order of a process that `is_held` from now on needs no room.
+    fn spawn(&self, (from, to): (Option<Pid>, Pid), order: &SpawnOrder, is_held: bool) -> Result<(), NodeError> {
         let is_related = order.options.link || order.options.monitor.is_some();
         if is_related && from.is_none_or(|from| from.node() != self.side.here) {
             return Err(NodeError::DurableSpawner);
@@ -52,7 +75,7 @@ impl Connection {
             NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
             other => why_not_sent(other),
         });
-        let sent = sent.and_then(|encoded| Ok(self.offer(encoded, word(from), Some(letter))?));
+        let sent = sent.and_then(|encoded| Ok(self.offer_message(encoded, word(from), (Some(letter), is_held))?));
         if sent.is_err() {
             self.side.questions.take_back(number, ask);
         }

@@ -180,6 +180,21 @@ fn a_process_is_spawned_on_another_node_and_its_address_is_the_answer() {
     assert!(net.sides[1].0.is_alive(egg));
 }
 
+/// Fails if such an order is sent like a message, whose type does not travel.
+#[test]
+fn an_order_for_which_there_is_no_room_is_sent_and_holds_its_sender() {
+    let net = nets(2);
+    let one = net.plain(0);
+    net.fill(0, 1, true);
+    order::<Hatched>(&net, &one, Fate::Lives, |options| options.name("egg"), Duration::MAX);
+    until("the process is held", || net.sides[0].1.waiting.counts() == (0, 1));
+    assert_eq!((net.on_the_way(0, 1), one.seen()), (1, Vec::new()));
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((one.seen(), living(&net, 1)), (vec!["started".into()], 1));
+    assert_eq!(net.sides[0].1.waiting.counts(), (0, 0));
+}
+
 #[test]
 fn a_process_whose_factory_or_init_fails_is_answered_with_the_error() {
     let net = nets(2);
