@@ -214,6 +214,13 @@ impl Cluster {
         self.members.node().unwrap().left()
     }
 
+    /// The entries about relations with a node that is up, and the open questions, as the connection counts them.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn tables(&self, node: &str) -> ((usize, usize, usize), (usize, usize)) {
+        let incarnation = self.members.watch.incarnation(node);
+        incarnation.map_or_else(Default::default, |of| self.members.node().unwrap().tables(of))
+    }
+
     /// The number of inquiries at other nodes about nodes that are down here.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn inquiries(&self) -> usize {

@@ -167,6 +167,13 @@ impl Node {
         })
     }
 
+    /// The entries about relations with the node of this incarnation, and the open questions.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::cluster) fn tables(&self, incarnation: u64) -> ((usize, usize, usize), (usize, usize)) {
+        let connection = self.connections.get(&self.number_of(incarnation));
+        connection.map_or_else(Default::default, |it| (it.relations(), it.open_questions()))
+    }
+
     /// The list of the types that this node takes, for other nodes.
     pub(crate) fn list(&self) -> Result<Vec<u8>, BoxError> {
         self.wire.list()

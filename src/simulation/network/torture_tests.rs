@@ -1,268 +1,335 @@
 //! Five nodes with everything that they can do, in all weather: `docs/guarantees/cluster.md`, 49.
 //!
-//! Processes send, ask, monitor, link, join a group and claim a name, while nodes are cut, crash and are started again.
-//! The processes write a history, which is checked when the weather is over.
+//! Processes send, ask, monitor, link, spawn others, look for names, join a group and claim a name. Meanwhile they end
+//! or fail, and nodes are cut, crash, leave and are started again. The processes write a history, which is checked when
+//! the weather is over.
+
+mod history;
+mod letter;
+mod peer;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
+use self::history::{Graves, Place, Shelf, place};
+use self::letter::{Letter, Other, Question, SECOND};
+use self::peer::{Peer, wire};
 use super::*;
-use crate::cluster::{Claim, GroupMember, MemberEvent, MemberEvents, Wire};
+use crate::cluster::{Claim, DownReason, GroupMember, MemberEvent, MemberEvents, NodeEvent, NodeEvents, NodeIdentity};
 use crate::counts::counts;
 use crate::pid::Address;
-use crate::primitives::Mutex;
-use crate::process::{
-    CommandError, DeadLetter, DeadLetterReason, Event, Events, Monitor, NodeError, Observer, Process, Reply,
-    SpawnOptions, Step, StepOutput, StepResult, Tag,
-};
+use crate::process::SpawnOptions;
 use crate::simulation::{Faults, Simulation};
 
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3_600);
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 /// How many things happen in a run.
-const ROUNDS: u32 = 60;
+const ROUNDS: u32 = 80;
 
-#[derive(Serialize, Deserialize)]
-enum Letter {
-    /// The number of the sender, and that of its message.
-    Note(u64, u64),
-    Ask(u64, Reply<u64>),
-    /// Is not answered before the receiver ends.
-    Keep(Reply<u64>),
-    /// The receiver sends as many notes to the process with this number, and as many questions to another one of its
-    /// node.
-    Write(u64, (u64, Address<Letter>), Address<Letter>),
-    Watch(Address<Letter>),
-    Link(Address<Letter>),
-    Unlink(Address<Letter>),
-}
+/// When the last cuts and pauses begin, and the longest time that they take.
+const WEATHER: Duration = Duration::from_secs(15);
+const LONGEST: Duration = Duration::from_secs(5);
 
-crate::remote!(Letter, "torture::Letter", 1);
+/// How many times the writers of a run write more than there is room for. The messages of a held process may fill the
+/// room eight times. Then they are refused.
+const FLOODS: u32 = 4;
 
-/// The sender and the receiver of messages. The numbers of processes are never used again.
-type Pair = (u64, u64);
-
-/// The events of a run.
-#[derive(Default)]
-struct History {
-    /// The numbers that have come, in order.
-    taken: BTreeMap<Pair, Vec<u64>>,
-    /// How many notes were sent, and how many of them are dead letters.
-    sent: BTreeMap<Pair, u64>,
-    dead: BTreeMap<Pair, u64>,
-    /// For each process: the questions that are open, and the monitors and links of which it was not told the end.
-    open: BTreeMap<u64, u64>,
-    monitors: BTreeMap<u64, u64>,
-    links: BTreeMap<u64, i64>,
-    /// The process with a PID, as its node sees it, and as the node sees it that sends to it.
-    processes: BTreeMap<(u64, Pid), u64>,
-    other_letters: Vec<DeadLetterReason>,
-    /// The pairs of processes that one of the two has linked. If both did, the end of the link by one of them would end
-    /// that of the other one, too, who is not told.
-    linked: BTreeSet<[u64; 2]>,
-    /// The processes whose nodes have crashed, and the nodes.
-    crashed: BTreeSet<u64>,
-}
-
-impl History {
-    /// A process, and another one by its PID there.
-    fn pair(&self, number: u64, other: Pid) -> [u64; 2] {
-        let mut pair = [number, self.processes[&(number, other)]];
-        pair.sort_unstable();
-        pair
-    }
-}
-
-type Shelf = Arc<Mutex<History>>;
-
-/// Counts the dead letters of the processes of a node, which has a number.
-struct Graves(Shelf, u64);
-
-impl Observer for Graves {
-    fn dead_letter(&self, letter: &DeadLetter<'_>) {
-        let history = &mut *lock(&self.0);
-        if history.crashed.contains(&self.1) {
-            return;
-        }
-        let of = |pid| history.processes.get(&(self.1, pid)).copied();
-        match (letter.reason, letter.from.and_then(of), of(letter.to)) {
-            (DeadLetterReason::NodeDown, Some(from), Some(to)) => *history.dead.entry((from, to)).or_default() += 1,
-            // A question, whose asker is told.
-            (DeadLetterReason::NodeDown, ..) => {}
-            (reason, ..) => history.other_letters.push(reason),
-        }
-    }
-}
-
-struct Peer {
+/// A process of a node.
+#[derive(Clone, Copy)]
+struct Local {
     number: u64,
-    history: Shelf,
-    /// The number of the last note to each process. The open questions: those that are answered have a number.
-    sent: BTreeMap<u64, u64>,
-    asks: Vec<(Tag<u64>, Option<u64>)>,
-    kept: Vec<Reply<u64>>,
-    monitors: BTreeSet<Monitor>,
-    links: BTreeSet<Pid>,
+    address: Address<Letter>,
+    answers: bool,
 }
 
-impl Peer {
-    fn write(
-        &mut self,
-        out: &mut StepOutput,
-        count: u64,
-        (other, to): (u64, Address<Letter>),
-        answers: Address<Letter>,
-    ) {
-        let last = self.sent.entry(other).or_default();
-        for _ in 0..count {
-            *last += 1;
-            out.send(to, Letter::Note(self.number, *last));
-            let question = *last;
-            let ask = out.ask(answers, move |reply| Letter::Ask(question, reply), HOUR);
-            self.asks.push((ask, Some(question)));
-        }
-        self.asks.push((out.ask(answers, Letter::Keep, 3 * SECOND), None));
-        let history = &mut *lock(&self.history);
-        *history.sent.entry((self.number, other)).or_default() += count;
-        *history.open.entry(self.number).or_default() += count + 1;
-    }
-
-    fn answered(&mut self, done: &crate::process::Completion) {
-        let at = self.asks.iter().position(|(tag, _)| done.is(*tag)).expect("each question is answered once");
-        let (tag, asked) = self.asks.remove(at);
-        let history = &mut *lock(&self.history);
-        *history.open.entry(self.number).or_default() -= 1;
-        match (done.take(tag).expect("it is its tag"), asked) {
-            (Ok(answer), Some(question)) => assert_eq!(answer, question + 1, "the answer is of this question"),
-            (Ok(_), None) => panic!("nobody answers it"),
-            (Err(CommandError::Node { why: NodeError::NodeDown, .. }), _) => {}
-            (Err(CommandError::TimedOut | CommandError::Dropped), None) => {}
-            (Err(error), _) => panic!("another error: {error}"),
-        }
-    }
-
-    fn count(&self, of: impl FnOnce(&mut History)) {
-        of(&mut lock(&self.history));
-    }
-
-    /// Notes a link to another process. Returns whether the two were not linked.
-    fn begins_link(&mut self, other: Pid) -> bool {
-        let history = &mut *lock(&self.history);
-        let pair = history.pair(self.number, other);
-        let begins = history.linked.insert(pair);
-        if begins {
-            self.links.insert(other);
-            *history.links.entry(self.number).or_default() += 1;
-        }
-        begins
-    }
-
-    /// Notes that a link of this process has ended. Returns whether there was one.
-    fn ends_link(&mut self, other: Pid) -> bool {
-        let ends = self.links.remove(&other);
-        if ends {
-            let history = &mut *lock(&self.history);
-            let pair = history.pair(self.number, other);
-            history.linked.remove(&pair);
-            *history.links.entry(self.number).or_default() -= 1;
-        }
-        ends
-    }
-}
-
-impl Process for Peer {
-    type Message = Letter;
-    type Output = ();
-
-    fn step(&mut self, events: &mut Events<'_, Letter>, out: &mut StepOutput) -> StepResult<()> {
-        for event in events {
-            let number = self.number;
-            match event {
-                Event::Message(Letter::Note(from, note)) => {
-                    self.count(|history| history.taken.entry((from, number)).or_default().push(note));
-                }
-                Event::Message(Letter::Ask(question, reply)) => out.reply(reply, question + 1),
-                Event::Message(Letter::Keep(reply)) => self.kept.push(reply),
-                Event::Message(Letter::Write(count, to, answers)) => self.write(out, count, to, answers),
-                Event::Message(Letter::Watch(to)) => {
-                    self.monitors.insert(out.monitor(to));
-                    self.count(|history| *history.monitors.entry(number).or_default() += 1);
-                }
-                // One link of a pair at a time, so that each has one end.
-                Event::Message(Letter::Link(to)) if self.begins_link(to.pid()) => out.link(to),
-                Event::Message(Letter::Unlink(to)) if self.ends_link(to.pid()) => out.unlink(to),
-                Event::Completed(done) => self.answered(&done),
-                Event::Down(down) => {
-                    assert!(self.monitors.remove(&down.monitor), "a monitor tells once");
-                    self.count(|history| *history.monitors.entry(number).or_default() -= 1);
-                }
-                // Others link themselves to this one, too.
-                Event::Exit(exit) => _ = self.ends_link(exit.pid),
-                Event::Cancel(_) => return Ok(Step::Done(())),
-                _ => {}
-            }
-        }
-        Ok(Step::Idle)
-    }
-}
-
-/// A node of a world, with one process.
+/// A node of a world, with two processes.
 struct Member {
     number: u64,
     name: &'static str,
     runtime: Runtime,
     node: Cluster,
-    peer: Address<Letter>,
-    /// Another process, which answers questions.
-    answers: Address<Letter>,
+    /// Sends, asks and has relations.
+    writer: Local,
+    /// Answers questions.
+    answerer: Local,
+    /// The processes of nodes of this name that have ended, with the incarnations of the nodes.
+    ended: Vec<(u64, Local)>,
+    /// The labels and the processes that have joined the group.
+    joined: BTreeSet<(String, u64)>,
+    /// The last claim of each process.
+    claims: BTreeMap<u64, Claim>,
     events: MemberEvents,
     seen: BTreeSet<String>,
-    claim: Option<Claim>,
+    node_events: NodeEvents,
+    up: BTreeSet<NodeIdentity>,
+    downs: usize,
 }
 
-fn member(world: &World, at: usize, number: u64, history: &Shelf) -> Result<Member, BoxError> {
-    let name = NAMES[at];
-    let runtime = world.start(Runtime::builder().observer(Graves(history.clone(), number)))?;
-    let node = world.start_node(Cluster::named(name, Wire::new().message::<Letter>()), &runtime)?;
-    let spawn = || {
-        let peer = Peer {
-            number,
-            history: history.clone(),
-            sent: BTreeMap::new(),
-            asks: Vec::new(),
-            kept: Vec::new(),
-            monitors: BTreeSet::new(),
-            links: BTreeSet::new(),
-        };
-        Ok::<_, BoxError>(runtime.spawn_with(peer, SpawnOptions::new().trap_exits())?.address())
-    };
-    let (peer, answers) = (spawn()?, spawn()?);
-    lock(history).processes.insert((number, peer.pid()), number);
-    let events = node.group_events("g");
-    Ok(Member { number, name, runtime, node, peer, answers, events, seen: BTreeSet::new(), claim: None })
+/// A run.
+struct Torture<'w> {
+    world: &'w World,
+    members: Vec<Member>,
+    history: Shelf,
+    /// The last number of a node, a process or a broadcast.
+    last: u64,
+    /// How many times a writer was told to write more than there is room for.
+    floods: u32,
 }
 
-impl Member {
-    /// The addresses here of the processes of another node.
-    fn far(&self, other: &Member, history: &Shelf) -> [Address<Letter>; 2] {
-        let number = self.node.number_of(other.node.here().incarnation());
-        let here = |pid: Pid| Pid::new(number, pid.slot(), pid.generation()).unwrap();
-        let [peer, answers] = [here(other.peer.pid()), here(other.answers.pid())];
-        lock(history).processes.insert((self.number, peer), other.number);
-        [peer.typed(), answers.typed()]
+impl Torture<'_> {
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
-    fn end(&self) -> Result<(), BoxError> {
-        for process in [self.peer, self.answers] {
-            self.runtime.cancel(process, "the end")?;
+    fn member(&mut self, at: usize) -> Result<Member, BoxError> {
+        let (name, number) = (NAMES[at], self.number());
+        let runtime = self.world.start(Runtime::builder().observer(Graves(self.history.clone(), number)))?;
+        let node = self.world.start_node(Cluster::named(name, wire()), &runtime)?;
+        lock(&self.history).nodes.insert(node.here().incarnation(), number);
+        let writer = self.spawn((number, &runtime, &node), false)?;
+        let answerer = self.spawn((number, &runtime, &node), true)?;
+        Ok(Member {
+            number,
+            name,
+            runtime,
+            writer,
+            answerer,
+            ended: Vec::new(),
+            joined: BTreeSet::new(),
+            claims: BTreeMap::new(),
+            events: node.group_events("g"),
+            seen: BTreeSet::new(),
+            node_events: node.events(),
+            up: BTreeSet::new(),
+            downs: 0,
+            node,
+        })
+    }
+
+    fn spawn(&mut self, (node, runtime, cluster): (u64, &Runtime, &Cluster), answers: bool) -> Result<Local, BoxError> {
+        let number = self.number();
+        let options = SpawnOptions::new().trap_exits().name(number.to_string());
+        let address = runtime.spawn_with(Peer::new(number, node, cluster, &self.history), options)?.address();
+        lock(&self.history).begins(node, address.pid(), number);
+        Ok(Local { number, address, answers })
+    }
+
+    /// The address at a node of a process of the node of this incarnation.
+    fn far(&self, at: usize, incarnation: u64, local: Local) -> Other {
+        let member = &self.members[at];
+        if incarnation == member.node.here().incarnation() {
+            return (local.number, local.address);
+        }
+        let (pid, number) = (local.address.pid(), member.node.number_of(incarnation));
+        let pid = Pid::new(number, pid.slot(), pid.generation()).unwrap();
+        lock(&self.history).sees(member.number, pid, local.number);
+        (local.number, pid.typed())
+    }
+
+    /// The addresses at a node of the two processes of another one, which may be that node itself.
+    fn pair(&self, at: usize, other: usize) -> [Other; 2] {
+        let other = &self.members[other];
+        [other.writer, other.answerer].map(|local| self.far(at, other.node.here().incarnation(), local))
+    }
+
+    /// A process of another node: the writer, the answerer, or one that has ended.
+    fn any(&self, at: usize, other: usize, answers: bool) -> Other {
+        let ended: Vec<_> = self.members[other].ended.iter().filter(|(_, it)| it.answers || !answers).collect();
+        match self.world.random(0..3) {
+            0 if !ended.is_empty() => {
+                let (incarnation, local) = ended[self.world.random(0..ended.len() as u64) as usize];
+                self.far(at, *incarnation, *local)
+            }
+            1 if !answers => self.pair(at, other)[0],
+            _ => self.pair(at, other)[1],
+        }
+    }
+
+    fn tell(&self, at: usize, letter: Letter) -> Result<(), BoxError> {
+        let member = &self.members[at];
+        Ok(member.runtime.send(member.writer.address, letter)?)
+    }
+
+    /// A question of any kind, of a process of another node, perhaps over a third one.
+    fn inquire(&mut self, at: usize, other: usize) -> Result<(), BoxError> {
+        let number = self.number();
+        let question = match self.world.random(0..8) {
+            0..3 => Question::Answered(number),
+            3 => Question::Hurried(number),
+            4..7 => Question::Kept,
+            _ => Question::Dropped,
+        };
+        let [_, answerer] = self.pair(at, other);
+        // Questions to writers would be taken for notes when they are dead letters.
+        let of = if self.world.random(0..4) == 0 { self.any(at, other, true) } else { answerer };
+        let third = (self.world.random(0..4) == 0).then(|| self.pair(at, self.world.random(0..5) as usize)[1]);
+        self.tell(at, Letter::Inquire(question, of, third))
+    }
+
+    fn join(&mut self, at: usize) {
+        let label = format!("{}/{}", NAMES[at], self.world.random(0..3));
+        let member = &mut self.members[at];
+        let of = if self.world.random(0..2) == 0 { member.writer } else { member.answerer };
+        if member.node.join_group("g", &label, of.address).is_ok() {
+            member.joined.insert((label, of.number));
+        }
+    }
+
+    fn leave(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        let of = if self.world.random(0..2) == 0 { member.writer } else { member.answerer };
+        member.node.leave_group("g", of.address);
+        member.joined.retain(|(_, number)| *number != of.number);
+    }
+
+    fn claim(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        let of = if self.world.random(0..2) == 0 { member.writer } else { member.answerer };
+        // It may be held by another process.
+        if let Ok(claim) = member.node.claim("name", of.address) {
+            member.claims.insert(of.number, claim);
+        }
+    }
+
+    fn release(&mut self, at: usize) {
+        let member = &mut self.members[at];
+        for of in [member.writer, member.answerer] {
+            member.node.release("name", of.address);
+        }
+    }
+
+    /// A process of a node ends, and there is another one in its place.
+    fn process_ends(&mut self, at: usize) -> Result<(), BoxError> {
+        let is_writer = self.world.random(0..2) == 0;
+        let member = &self.members[at];
+        let (runtime, cluster, number) = (member.runtime.clone(), member.node.clone(), member.number);
+        let ends = if is_writer { member.writer } else { member.answerer };
+        lock(&self.history).ended.insert(ends.number);
+        // A writer ends together with its children.
+        if is_writer || self.world.random(0..2) == 0 {
+            runtime.terminate(ends.address)?;
+        } else {
+            runtime.cancel(ends.address, "enough")?;
+        }
+        let begins = self.spawn((number, &runtime, &cluster), !is_writer)?;
+        let member = &mut self.members[at];
+        member.ended.push((cluster.here().incarnation(), ends));
+        *(if is_writer { &mut member.writer } else { &mut member.answerer }) = begins;
+        Ok(())
+    }
+
+    /// A node crashes or leaves, and is started again.
+    fn node_ends(&mut self, at: usize) -> Result<(), BoxError> {
+        let member = &self.members[at];
+        let is_crash = self.world.random(0..3) > 0;
+        {
+            let history = &mut *lock(&self.history);
+            history.node_ends(member.number);
+            if is_crash {
+                history.crashed.insert(member.number);
+            }
+        }
+        if is_crash {
+            self.world.crash(&member.node, &member.runtime);
+        } else {
+            // Longer than a pause.
+            member.runtime.shutdown(20 * SECOND)?;
+        }
+        let incarnation = member.node.here().incarnation();
+        let mut ended = member.ended.clone();
+        ended.extend([member.writer, member.answerer].map(|local| (incarnation, local)));
+        self.members[at] = Member { ended, ..self.member(at)? };
+        Ok(())
+    }
+
+    /// One thing happens.
+    fn happens(&mut self) -> Result<(), BoxError> {
+        let world = self.world;
+        let at = world.random(0..5) as usize;
+        let other = (at + world.random(1..5) as usize) % 5;
+        let [writer, _] = self.pair(at, other);
+        // So that the other node knows whom it is told of.
+        self.pair(other, at);
+        match world.random(0..40) {
+            0..6 => {
+                let (count, length) = match world.random(0..16) {
+                    // More than there is room for, so that the writer is held.
+                    0 if self.floods < FLOODS => {
+                        self.floods += 1;
+                        (20, 1 << 20)
+                    }
+                    1..3 => (world.random(1..8), world.random(0..200_000)),
+                    _ => (world.random(1..8), 0),
+                };
+                self.tell(at, Letter::Write(count, length, writer))?;
+            }
+            6..14 => self.inquire(at, other)?,
+            14..16 => self.tell(at, Letter::Watch(self.any(at, other, false)))?,
+            16 => self.tell(at, Letter::Unwatch)?,
+            17..20 => self.tell(at, Letter::Link(self.any(at, other, false)))?,
+            20 => self.tell(at, Letter::Unlink)?,
+            21 => self.join(at),
+            22 => self.leave(at),
+            23 => self.claim(at),
+            24 => self.release(at),
+            25..28 => {
+                let limit = if world.random(0..4) == 0 { 0 } else { 10_000 };
+                let letter = Letter::Spawn(self.number(), NAMES[other].into(), limit, world.random(0..2) == 0);
+                self.tell(at, letter)?;
+            }
+            28..30 => self.tell(at, Letter::Stop(world.random(0..2) == 0))?,
+            30 => self.tell(at, Letter::Find(NAMES[other].into(), writer))?,
+            31 => {
+                let news = self.number();
+                self.members[at].node.broadcast("g", Letter::News(self.members[at].number, news));
+            }
+            32..34 => self.process_ends(at)?,
+            34 => self.members[at].runtime.send(self.members[at].answerer.address, Letter::Fail)?,
+            35 => world.network().cut(NAMES[at], NAMES[other]),
+            36 => world.network().cut_one_way(NAMES[at], NAMES[other]),
+            37..39 => world.network().heal_all(),
+            _ => self.node_ends(at)?,
         }
         Ok(())
     }
 
-    /// Takes the events of the group. Each is news.
+    /// All processes do something, when the weather is over.
+    fn all_do_something(&mut self) -> Result<(), BoxError> {
+        for (at, other) in (0..5).flat_map(|at| (0..5).map(move |other| (at, other))).filter(|(at, other)| at != other)
+        {
+            let [writer, answerer] = self.pair(at, other);
+            self.tell(at, Letter::Write(2, 0, writer))?;
+            self.tell(at, Letter::Inquire(Question::Answered(1), answerer, None))?;
+            self.tell(at, Letter::Find(NAMES[other].into(), writer))?;
+        }
+        for at in 0..5 {
+            self.join(at);
+            self.claim(at);
+        }
+        // Less than until tables are compared.
+        self.world.run_for(SECOND / 10)?;
+        check_groups(self);
+        let news = self.number();
+        for member in &self.members {
+            let count = member.node.broadcast("g", Letter::News(member.number, news));
+            assert_eq!(count, member.processes_of_group().len(), "{}", member.name);
+            member.runtime.send(member.answerer.address, Letter::Count)?;
+        }
+        self.world.run_for(SECOND)?;
+        let history = lock(&self.history);
+        for (member, other) in self.members.iter().flat_map(|one| self.members.iter().map(move |other| (one, other))) {
+            for (_, number) in &other.joined {
+                let has_heard = || history.heard.get(&(member.number, *number))?.last().copied();
+                let is_gone = history.ended.contains(number);
+                assert!(is_gone || has_heard() == Some(news), "{} has not told {number}", member.name);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    /// Takes the events of the group and of the nodes. Each is news.
     fn hear(&mut self) {
         while let Ok(Some(event)) = self.events.recv_timeout(Duration::ZERO) {
             let key = |member: &GroupMember| format!("{} {}", member.label, member.pid);
@@ -272,126 +339,165 @@ impl Member {
             };
             assert!(is_news, "{event:?} is told twice at {}", self.name);
         }
+        while let Ok(Some(event)) = self.node_events.recv_timeout(Duration::ZERO) {
+            let is_right = match &event {
+                NodeEvent::Up(node) => self.up.insert(node.clone()),
+                NodeEvent::Down(node, reason) => {
+                    self.downs += 1;
+                    self.up.remove(node) && *reason != DownReason::Protocol
+                }
+                NodeEvent::UpElsewhere { node, at } => !self.up.contains(node) && self.up.contains(at),
+                NodeEvent::Refused { .. } => true,
+                NodeEvent::LimitReached { .. } => false,
+            };
+            assert!(is_right, "{event:?} at {}, where these are up: {:?}", self.name, self.up);
+        }
     }
 
     fn labels(&self) -> Vec<String> {
         self.node.group_members("g").into_iter().map(|member| member.label).collect()
     }
 
-    /// The name of the node of the holder.
-    fn holder(&self, members: &[Member]) -> Option<&'static str> {
-        let pid = self.node.holder("name")?;
-        let of = |other: &&Member| {
-            let here = other.name == self.name && pid == self.peer.pid();
-            here || pid.node() == self.node.number_of(other.node.here().incarnation()) && other.name != self.name
-        };
-        members.iter().find(of).map(|other| other.name)
+    fn processes_of_group(&self) -> BTreeSet<Pid> {
+        self.node.group_members("g").into_iter().map(|member| member.pid).collect()
+    }
+
+    fn numbers(&self) -> [u64; 2] {
+        [self.writer.number, self.answerer.number]
+    }
+
+    /// The processes here that are none of the two.
+    fn children(&self) -> BTreeSet<Place> {
+        let own = [self.writer, self.answerer].map(|local| local.address.pid());
+        let others = self.runtime.processes().into_iter().map(|process| process.pid).filter(|pid| !own.contains(pid));
+        others.map(|pid| place(self.number, pid)).collect()
+    }
+
+    /// Ends the processes. A writer ends together with its children.
+    fn end(&self) -> Result<(), BoxError> {
+        self.runtime.terminate(self.writer.address)?;
+        self.runtime.cancel(self.answerer.address, "the end")?;
+        Ok(())
     }
 }
 
-/// One thing happens.
-fn happens(world: &World, members: &mut [Member], history: &Shelf, next: &mut u64) -> Result<(), BoxError> {
-    let at = world.random(0..5) as usize;
-    let other = (at + world.random(1..5) as usize) % 5;
-    let [far, answers] = members[at].far(&members[other], history);
-    let tell = |letter| members[at].runtime.send(members[at].peer, letter);
-    match world.random(0..20) {
-        0..8 => tell(Letter::Write(world.random(1..8), (members[other].number, far), answers))?,
-        8..10 => tell(Letter::Watch(far))?,
-        10..12 => tell(Letter::Link(far))?,
-        12 => tell(Letter::Unlink(far))?,
-        13 => {
-            let label = format!("{}/{}", NAMES[at], world.random(0..3));
-            let _ = members[at].node.join_group("g", &label, members[at].peer);
-        }
-        14 => _ = members[at].node.leave_group("g", members[at].peer),
-        15 => {
-            // It may be held by another process, or by this one.
-            if let Ok(claim) = members[at].node.claim("name", members[at].peer) {
-                members[at].claim = Some(claim);
-            }
-        }
-        16 => world.network().cut(NAMES[at], NAMES[other]),
-        17 => world.network().cut_one_way(NAMES[at], NAMES[other]),
-        18 => world.network().heal_all(),
-        _ => {
-            let crashed = &members[at];
-            lock(history).crashed.insert(crashed.number);
-            world.crash(&crashed.node, &crashed.runtime);
-            *next += 1;
-            members[at] = member(world, at, *next, history)?;
+/// Checks that all nodes know the members of the group and the holder of the name.
+fn check_groups(torture: &mut Torture<'_>) {
+    torture.members.iter_mut().for_each(Member::hear);
+    (0..5).for_each(|at| (0..5).for_each(|other| _ = torture.pair(at, other)));
+    let (members, history) = (&torture.members, lock(&torture.history));
+    let joined = members.iter().flat_map(|member| &member.joined);
+    let mut labels: Vec<_> = joined.filter(|(_, number)| !history.ended.contains(number)).map(|it| &it.0).collect();
+    labels.sort_unstable();
+    for member in members {
+        assert_eq!(member.labels().iter().collect::<Vec<_>>(), labels, "at {}", member.name);
+        let here = member.node.group_members("g").iter().map(|it| format!("{} {}", it.label, it.pid)).collect();
+        assert_eq!(member.seen, here, "the subscriber of {}", member.name);
+        let holder_at = |at: &Member| at.node.holder("name").map(|pid| history.number(at.number, pid));
+        let holder = holder_at(member);
+        assert_eq!(holder, holder_at(&members[0]));
+        assert!(holder.is_none_or(|holder| holder.is_some_and(|it| !history.ended.contains(&it))), "{holder:?}");
+        for (number, claim) in &member.claims {
+            assert_eq!(claim.end().is_none(), holder == Some(Some(*number)), "{number}: {:?}", claim.end());
         }
     }
-    Ok(())
 }
 
-fn check(history: &History) {
-    for ((from, to), notes) in &history.taken {
-        assert!(notes.is_sorted_by(|one, next| one < next), "{from} to {to}: {notes:?}");
-    }
-    let is_gone = |number: &u64| history.crashed.contains(number);
-    for (pair @ (from, to), sent) in &history.sent {
-        // A node that has crashed has taken messages with it.
-        if is_gone(from) || is_gone(to) {
-            continue;
+/// Checks what all nodes must agree on, when the weather is over.
+fn check_nodes(torture: &mut Torture<'_>) {
+    let history = torture.history.clone();
+    check_groups(torture);
+    let (members, history) = (&torture.members, lock(&history));
+    for member in members {
+        assert_eq!(member.node.nodes().len(), 4, "{} sees all", member.name);
+        assert_eq!(member.up.iter().cloned().collect::<Vec<_>>(), member.node.nodes(), "the events of {}", member.name);
+        assert_eq!(member.children(), history.children_on(member.number), "the children at {}", member.name);
+        assert_eq!(member.node.inquiries(), 0, "{}: no inquiry is left", member.name);
+        assert_eq!(member.node.stats().held_processes, 0, "{}: nobody is held", member.name);
+        for other in members {
+            let ((watching, watched, links), questions) = member.node.tables(other.name);
+            let (there, _) = other.node.tables(member.name);
+            assert_eq!((watched, watching, links), there, "the tables of {} and {}", member.name, other.name);
+            assert_eq!(questions, (0, 0), "the questions of {} and {}", member.name, other.name);
         }
-        let taken = history.taken.get(pair).map_or(0, Vec::len) as u64;
-        let dead = history.dead.get(pair).copied().unwrap_or_default();
-        assert!(taken + dead >= *sent, "{from} to {to}: {taken} of {sent} were taken, {dead} are dead letters");
-        assert!(
-            taken <= *sent && dead <= *sent,
-            "{from} to {to}: {taken} of {sent} were taken, {dead} are dead letters"
-        );
     }
-    let all_told = |counts: &BTreeMap<u64, u64>| counts.iter().all(|(number, left)| *left == 0 || is_gone(number));
-    assert!(all_told(&history.open), "questions are open: {:?}", history.open);
-    assert_eq!(history.other_letters, []);
 }
 
 fn scenario(world: &World) -> Result<(), BoxError> {
-    let history = Shelf::default();
-    let mut next = 4;
-    let start = |number: u64| member(world, number as usize, number, &history);
-    let mut members = (0..5).map(start).collect::<Result<Vec<_>, _>>()?;
+    let torture = &mut Torture { world, members: Vec::new(), history: Shelf::default(), last: 0, floods: 0 };
+    for at in 0..5 {
+        let member = torture.member(at)?;
+        torture.members.push(member);
+    }
     for _ in 0..ROUNDS {
-        happens(world, &mut members, &history, &mut next)?;
+        torture.happens()?;
         world.run_for(world.random(0..400) as u32 * Duration::from_millis(1))?;
-        members.iter_mut().for_each(Member::hear);
+        torture.members.iter_mut().for_each(Member::hear);
+        lock(&torture.history).check();
     }
     // The weather is over.
-    world.run_for(20 * SECOND)?;
+    world.run_for((WEATHER + LONGEST).saturating_sub(world.now()))?;
     world.network().heal_all();
     world.run_for(8 * SECOND)?;
-    for member in &mut members {
-        assert_eq!(member.node.nodes().len(), 4, "{} sees all", member.name);
-        member.hear();
+    check_nodes(torture);
+    let downs = |torture: &Torture<'_>| torture.members.iter().map(|member| member.downs).sum::<usize>();
+    let before = downs(torture);
+    torture.all_do_something()?;
+    check_nodes(torture);
+    lock(&torture.history).check_all();
+    check_ends(torture)?;
+    torture.members.iter_mut().for_each(Member::hear);
+    assert_eq!(downs(torture), before, "without weather, no connection breaks");
+    Ok(())
+}
+
+/// Checks that all relations end with the processes.
+fn check_ends(torture: &mut Torture<'_>) -> Result<(), BoxError> {
+    let history = torture.history.clone();
+    let pairs = |numbers: BTreeSet<u64>, of: u64| numbers.into_iter().map(move |other| ((of, other), 1));
+    lock(&history).recoveries.clear();
+    for member in &torture.members {
+        member.runtime.send(member.answerer.address, Letter::Fail)?;
     }
-    for member in &members {
-        assert_eq!(member.labels(), members[0].labels());
-        let here = member.node.group_members("g").iter().map(|it| format!("{} {}", it.label, it.pid)).collect();
-        assert_eq!(member.seen, here, "the subscriber of {}", member.name);
-        let holder = member.holder(&members);
-        assert_eq!(holder, members[0].holder(&members));
-        let is_open = member.claim.as_ref().is_some_and(|claim| claim.end().is_none());
-        assert_eq!(is_open, holder == Some(member.name), "{:?}", member.claim.as_ref().and_then(Claim::end));
-    }
-    check(&lock(&history));
-    // All monitors and links end with the processes.
-    let watcher = members.remove(0);
-    for member in &members {
-        member.end()?;
-    }
-    world.run_for(SECOND)?;
+    torture.world.run_for(SECOND)?;
     {
         let history = lock(&history);
-        assert_eq!(history.monitors.get(&watcher.number).copied().unwrap_or_default(), 0, "all monitors have told");
-        assert_eq!(history.links.get(&watcher.number).copied().unwrap_or_default(), 0, "all links have ended");
+        let linked = |by: u64| history.linked.iter().filter(move |(_, it)| **it == by).flat_map(|(pair, _)| *pair);
+        let answerers: BTreeSet<_> = torture.members.iter().map(|member| member.answerer.number).collect();
+        let expected = torture.members.iter().flat_map(|member| {
+            let by = member.writer.number;
+            pairs(linked(by).filter(|number| answerers.contains(number)).collect(), by)
+        });
+        assert_eq!(history.recoveries, expected.collect(), "the recoveries that were told");
     }
+    let watcher = torture.members.remove(0);
+    let expected = {
+        let history = &mut *lock(&history);
+        history.exits.clear();
+        let linked = [watcher.writer, watcher.answerer].map(|local| (history.linked_with(local.number), local.number));
+        history.ended.extend(torture.members.iter().flat_map(Member::numbers));
+        linked.into_iter().flat_map(|(linked, number)| pairs(linked, number)).collect()
+    };
+    for member in &torture.members {
+        member.end()?;
+    }
+    torture.world.run_for(SECOND)?;
+    let own = watcher.numbers();
+    {
+        let history = lock(&history);
+        history.check_all();
+        let mut exits = history.exits.clone();
+        exits.retain(|(number, _), _| own.contains(number));
+        assert_eq!(exits, expected, "the exits that were told to {own:?}");
+    }
+    lock(&history).ended.extend(own);
     watcher.end()?;
-    members.push(watcher);
-    world.run_for(SECOND)?;
-    for member in &members {
+    torture.members.push(watcher);
+    torture.world.run_for(SECOND)?;
+    lock(&history).check_all();
+    for member in &torture.members {
         assert_eq!(member.node.left(), (0, 0), "{}: nothing is left", member.name);
+        assert!(member.runtime.processes().is_empty(), "{}: {:?}", member.name, member.runtime.processes());
     }
     Ok(())
 }
@@ -403,8 +509,8 @@ fn five_nodes_keep_their_promises_in_all_weather() {
         .lose_frames(0.005)
         .repeat_frames(0.005)
         .delay_frames(0.1, Duration::from_millis(400))
-        .cut_nodes(0.001, 5 * SECOND)
-        .pause_nodes(0.0005, 5 * SECOND)
-        .until(15 * SECOND);
+        .cut_nodes(0.001, LONGEST)
+        .pause_nodes(0.0005, LONGEST)
+        .until(WEATHER);
     Simulation::new(scenario).faults(faults).seeds(0..seeds).check();
 }
