@@ -53,6 +53,7 @@ mod many_lives;
 mod memory_faults;
 mod observed;
 mod operating;
+mod skipped;
 mod outside_links;
 mod outside_changes;
 #[cfg(feature = "cluster")]

@@ -14,7 +14,7 @@ use crate::worker::{Worker, WorkerMessage, end, look, stepped};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What an observer is told of processes, as texts.
+/// The calls of an observer, as texts.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal, Status};
-use procession::durable::{Durable, NotRepaired, Query, Request, Store, StoreError, Traced, Which, WhyDead};
+use procession::durable::{Durable, NotRepaired, Query, Request, Store, StoreError, Traced, Which};
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
@@ -44,12 +44,12 @@ impl<'a> Deserialize<'a> for Unreadable {
 static HEALED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// A number of poison that no other test has.
-fn poison() -> u64 {
+pub(crate) fn poison() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(1_000);
     LAST.fetch_add(1, Ordering::SeqCst)
 }
 
-fn heal(number: u64) {
+pub(crate) fn heal(number: u64) {
     HEALED.lock().unwrap().push(number);
 }
 
@@ -86,20 +86,20 @@ pub(crate) struct Shop {
 }
 
 impl Shop {
-    fn open(disk: &MemoryDisk, clock: &ManualClock) -> Shop {
+    pub(crate) fn open(disk: &MemoryDisk, clock: &ManualClock) -> Shop {
         let store = store_in(MemoryJournal::new(disk)).kind::<Ledger>();
         let builder = Runtime::builder().workers(2).clock(clock.clock());
         let (store, runtime) = store.start(builder).unwrap();
         Shop { store, runtime, clock: clock.clone() }
     }
 
-    fn new() -> (MemoryDisk, Shop) {
+    pub(crate) fn new() -> (MemoryDisk, Shop) {
         let disk = MemoryDisk::new();
         let shop = Shop::open(&disk, &ManualClock::new());
         (disk, shop)
     }
 
-    fn begin(&self, id: &str) -> Address<Entry> {
+    pub(crate) fn begin(&self, id: &str) -> Address<Entry> {
         let begun = self.store.begin(id, Ledger::default()).unwrap();
         begun.wait(LIMIT).unwrap();
         begun.address()
@@ -110,7 +110,7 @@ impl Shop {
     }
 
     /// Lets all pauses of failed steps pass. Then so many processes are parked.
-    fn give_up(&self, parked: u64) {
+    pub(crate) fn give_up(&self, parked: u64) {
         self.idle();
         for pause in [1, 2, 4, 8, 16] {
             self.clock.advance(Duration::from_secs(pause));
@@ -123,26 +123,26 @@ impl Shop {
         self.store.count(query).unwrap()
     }
 
-    fn read(&self, ledger: Address<Entry>) -> Vec<u64> {
+    pub(crate) fn read(&self, ledger: Address<Entry>) -> Vec<u64> {
         self.runtime.ask(ledger, Entry::Read, Duration::MAX).wait().unwrap()
     }
 
     /// The last steps of a ledger, and what operators have done with it.
-    fn traced(&self, ledger: Address<Entry>) -> Vec<Traced> {
+    pub(crate) fn traced(&self, ledger: Address<Entry>) -> Vec<Traced> {
         self.store.show(ledger.pid()).unwrap().trail.iter().map(|step| step.what).collect()
     }
 
-    fn send(&self, ledger: Address<Entry>, entries: impl IntoIterator<Item = Entry>) {
+    pub(crate) fn send(&self, ledger: Address<Entry>, entries: impl IntoIterator<Item = Entry>) {
         entries.into_iter().for_each(|entry| drop(self.store.send(ledger, entry).unwrap()));
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         assert!(self.runtime.shutdown(Duration::MAX).unwrap().is_clean());
         self.store.close().unwrap();
     }
 }
 
-fn is_refused<T>(result: Result<T, StoreError>, why: &NotRepaired) -> bool {
+pub(crate) fn is_refused<T>(result: Result<T, StoreError>, why: &NotRepaired) -> bool {
     matches!(result, Err(StoreError::NotRepaired(refused)) if refused == *why)
 }
 
@@ -230,51 +230,6 @@ fn records_that_the_disk_does_not_have_are_counted() {
     });
     assert!(runtime.shutdown(Duration::MAX).unwrap().is_clean());
     store.close().unwrap();
-}
-
-#[test]
-fn a_skipped_message_is_a_dead_letter_that_can_be_sent_again() {
-    let (disk, shop) = Shop::new();
-    let (ledger, poison) = (shop.begin("a"), poison());
-    shop.send(ledger, [Entry::Add(1), Entry::Poison(poison), Entry::Add(2)]);
-    shop.give_up(1);
-    shop.store.skip(ledger.pid()).unwrap();
-    assert!(shop.traced(ledger).contains(&Traced::Skipped));
-    assert_eq!(shop.read(ledger), [1, 2]);
-    shop.end();
-
-    let shop = Shop::open(&disk, &ManualClock::new());
-    let dead = shop.store.dead_letters(None, 10).unwrap();
-    assert_eq!(dead.len(), 1);
-    assert_eq!((dead[0].to, dead[0].why), (ledger.pid(), WhyDead::Skipped));
-    assert_eq!(dead[0].message, serde_json::json!({ "Poison": poison }));
-    assert_eq!(shop.store.dead_letters(Some(&dead[0]), 10).unwrap(), []);
-    heal(poison);
-    shop.store.resend(&dead[0]).unwrap();
-    assert!(shop.traced(ledger).contains(&Traced::Resent));
-    assert_eq!(shop.read(ledger), [1, 2, poison]);
-    assert!(is_refused(shop.store.resend(&dead[0]), &NotRepaired::NoDeadLetter));
-    assert_eq!(shop.store.dead_letters(None, 10).unwrap(), []);
-    shop.end();
-}
-
-/// The request is stored, and comes with each attempt.
-#[test]
-fn a_parked_process_that_was_asked_to_stop_can_be_skipped() {
-    let (disk, shop) = Shop::new();
-    let ledger = shop.begin("a");
-    shop.send(ledger, [Entry::Poison(poison()), Entry::Add(1)]);
-    shop.give_up(1);
-    assert_eq!(shop.store.operate(&Request::Cancel(Which::All(Query::all().parked()))).unwrap(), 1);
-    shop.end();
-
-    let shop = Shop::open(&disk, &ManualClock::new());
-    shop.store.retry(ledger.pid()).unwrap();
-    shop.give_up(1);
-    shop.store.skip(ledger.pid()).unwrap();
-    assert_eq!(shop.read(ledger), [1]);
-    assert!(shop.traced(ledger).contains(&Traced::Cancelled));
-    shop.end();
 }
 
 #[test]
