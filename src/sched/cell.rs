@@ -321,10 +321,19 @@ impl Cell {
         if inner.missing(pid).is_some() || inner.is_late(&completion) {
             return Err(completion);
         }
-        if let BodyState::Resting(body) = &mut inner.body {
-            body.head.answered(1);
-            body.machine.mailbox().complete(completion);
-            return Ok(inner.wake());
+        let woken = inner.wake();
+        if let Some(mut body) = woken {
+            match &mut inner.body {
+                // Messages that have stayed here are older. The body gets the completion with its next share.
+                BodyState::OutBounded(bounded) if bounded.mailbox.messages() > 0 => {
+                    bounded.mailbox.complete(completion)
+                }
+                _ => {
+                    body.head.answered(1);
+                    body.machine.mailbox().complete(completion);
+                }
+            }
+            return Ok(Some(body));
         }
         if let Some(inbox) = inner.make_inbox() {
             inbox.complete(completion);

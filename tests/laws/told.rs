@@ -82,12 +82,10 @@ impl Item {
         !matches!(self, Item::Letter(_) | Item::Answer(_))
     }
 
-    /// Whether the order of this item and an earlier one is open. A recovery may wait behind later letters, too. An
-    /// answer may overtake letters that wait in a mailbox with a bound.
-    fn may_come_before(self, earlier: Item, is_bounded: bool) -> bool {
+    /// Whether the order of this item and an earlier one is open. A recovery may wait behind later letters, too.
+    fn may_come_before(self, earlier: Item) -> bool {
         match earlier {
-            Item::Letter(_) => is_bounded && matches!(self, Item::Answer(_)),
-            Item::Answer(_) => false,
+            Item::Letter(_) | Item::Answer(_) => false,
             Item::Recovery => !self.is_signal(),
             Item::Down | Item::Exit => self.is_signal(),
         }
@@ -167,11 +165,10 @@ impl Records {
 
     /// The listener takes an item of this process.
     fn takes(&mut self, of: Pid, item: Item) {
-        let is_bounded = self.is_bounded;
         let told = self.told.entry(of).or_default();
         let all = told.items.clone();
         match told.items.iter().position(|one| *one == item) {
-            Some(place) if all.iter().take(place).all(|one| item.may_come_before(*one, is_bounded)) => {
+            Some(place) if all.iter().take(place).all(|one| item.may_come_before(*one)) => {
                 told.items.remove(place);
                 told.arrived -= usize::from(place < told.arrived);
             }

@@ -1,6 +1,7 @@
 //! Section C: mailboxes with a bound, and steps that leave messages in them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -286,4 +287,51 @@ fn an_end_does_not_wait_for_a_dropped_message_after_an_upgrade() {
         // Steps that are still to come find the channel closed.
         drop(go);
     }
+}
+
+#[test]
+fn an_answer_comes_after_messages_that_have_stayed_in_the_mailbox() {
+    let runtime = builder().workers(1).start().unwrap();
+    let (takes, taken, mut open) = (Arc::new(AtomicBool::new(false)), Log::new(), None);
+    let answers = script(move |events: &mut Events<'_, Option<Reply<()>>>, out: &mut StepOutput| -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(Some(reply)) => open = Some(reply),
+                Event::Message(None) => open.take().into_iter().for_each(|reply| out.reply(reply, ())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let answers = runtime.spawn(answers).unwrap().address();
+    let (may_take, log, mut asked) = (takes.clone(), taken.clone(), false);
+    let asks = script(move |events: &mut Events<'_, u32>, out: &mut StepOutput| -> StepResult<()> {
+        if !asked {
+            asked = true;
+            events.next();
+            out.ask(answers, Some, LIMIT);
+        } else if may_take.load(Ordering::SeqCst) {
+            for event in events {
+                match event {
+                    Event::Message(number) => log.push(number.to_string()),
+                    Event::Completed(_) => log.push("answer".into()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(Step::Idle)
+    });
+    let options = SpawnOptions::new().mailbox(3, Overflow::Refuse).step_events(1);
+    let asks = runtime.spawn_with(asks, options).unwrap().address();
+    for number in 0..3 {
+        runtime.send(asks, number).unwrap();
+        runtime.wait_idle().unwrap();
+    }
+    // The process is at rest. Message 1 was given to it and left, and message 2 is in its mailbox.
+    runtime.send(answers, None).unwrap();
+    runtime.wait_idle().unwrap();
+    takes.store(true, Ordering::SeqCst);
+    runtime.send(asks, 3).unwrap();
+    runtime.wait_idle().unwrap();
+    assert_eq!(taken.take(), ["1", "2", "answer", "3"]);
 }
