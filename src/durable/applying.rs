@@ -17,11 +17,12 @@ const APPLY_AFTER: u64 = 4 << 20;
 ///
 /// The tables are brought up to it by a thread of the pool. If two thirds of the log's limit are not in the tables,
 /// they are *late*. Then the writer waits for at most [`late_wait`](super::settings::Settings::late_wait) before each
-/// batch. So the log grows slowly, and no commit waits long. If the log reaches its limit nevertheless, the writer
-/// waits until the tables have more. Records are released late meanwhile, so processes wait for room in the tail.
+/// batch. So the log grows slowly, and no commit waits long while the pool keeps up. If the log reaches its limit
+/// nevertheless, the writer waits until the tables have more. Records are released late meanwhile, so processes wait
+/// for room in the tail.
 ///
 /// The pool may be busy, or closed. So after a wait in vain, the writer applies a piece itself, unless another thread
-/// has the tables. It also gets the error of tables that are broken in this way.
+/// has the tables. So it also finds out that the tables are broken.
 #[derive(Debug)]
 struct TrimmedLog {
     log: Box<dyn Log>,

@@ -91,7 +91,7 @@ impl<P: Durable> DurableMachine<P> {
         }
         if !self.store.begins_to_sleep(&self.resident) {
             self.resident.take_call(Call::Sleep);
-            // An event that nobody wants any more may be dropped without a step. Then it would be asked never again.
+            // An event that nobody wants any more may be dropped without a step. Then it would never be asked again.
             self.store.note_active(&self.resident);
             return None;
         }

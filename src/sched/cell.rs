@@ -9,6 +9,9 @@
 //! | **out** (in a queue, or in an executor) | into the inbox | the inbox goes to the body; it stays out or rests |
 //! | **nowhere** (vacant: the process has ended, or is not yet) | it is refused | — |
 //!
+//! With a bound, messages stay in the inbox until they are given to a step. While there are some, an answer to a
+//! resting process goes there, too: it comes after them.
+//!
 //! To take the body out is the wake. It can happen only once, because then the body is out. After a step, the body
 //! stays out if the process waits for any of the events from the inbox. Otherwise it is put to rest.
 //!

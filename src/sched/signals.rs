@@ -274,11 +274,13 @@ impl Signals {
         let mut places = self.ends();
         if !places.is_empty() {
             find_messages(&mut places, messages, self.popped);
-            self.find_answers(&mut places);
+            self.find_waiting(&mut places);
         }
         if !gives_messages {
-            // These wait behind messages only.
-            places.retain(|(_, place)| place.answers > 0);
+            // The others wait behind messages only. One comes after a signal of its process that waits already.
+            let waiting = self.related.iter().flat_map(|related| &related.behind);
+            let waiting: HashSet<Pid> = waiting.filter_map(|(_, control)| control.follows()).collect();
+            places.retain(|(pid, place)| place.answers > 0 || waiting.contains(pid));
         }
         self.move_behind(&places);
         (self.free, self.free_of_answers) = (self.control.len(), !gives_messages);
@@ -293,7 +295,7 @@ impl Signals {
         find_messages(&mut places, messages, arrived);
         // The others are independent of these messages, and are sorted with the messages here.
         places.retain(|(_, place)| *place != Place::default());
-        self.find_answers(&mut places);
+        self.find_waiting(&mut places);
         self.move_behind(&places);
     }
 
@@ -309,7 +311,7 @@ impl Signals {
     }
 
     /// Finds the last answer of each process, and its last signal that waits already. A later signal comes after it.
-    fn find_answers(&self, places: &mut [(Pid, Place)]) {
+    fn find_waiting(&self, places: &mut [(Pid, Place)]) {
         let answers = self.completions.iter().enumerate().filter_map(|(number, (arrived, completed))| {
             let answers = self.answered + number as u64 + 1;
             Some((completed.answered_by()?, Place { messages: *arrived, answers, needed: 0 }))
@@ -798,6 +800,27 @@ mod tests {
         let mut next = || signals.next_control(&Queue::<()>::Empty, true);
         assert!(matches!(next(), Some(Control::Recovered(_))));
         assert!(matches!(next(), Some(Control::Down(_))));
+    }
+
+    #[test]
+    fn an_end_comes_after_a_recovery_in_a_step_that_is_given_no_messages() {
+        let (mut signals, mut messages) = (Signals::default(), Queue::<()>::Empty);
+        [6, 7].into_iter().for_each(|from| messages.push(Envelope { from: Some(pid(from)), message: () }));
+        let exit = Exit::Terminated(Reason::Terminated);
+        signals.add(answer(pid(8), 1), 1);
+        signals.add(down(pid(8)), 1);
+        let recovery = Control::Recovered(Recovered { pid: pid(7), exit, by: RecoveredBy::Process });
+        signals.add(Signal::Control(recovery), 2);
+        assert!(signals.next_control(&messages, true).is_none(), "a message and an answer come first");
+        assert!(messages.pop().is_some());
+        signals.popped = 1;
+        signals.add(down(pid(7)), 2);
+        assert!(signals.next_control(&messages, false).is_none(), "the recovery waits behind the other end");
+        assert!(signals.next_completion(false).is_some());
+        let mut next = || signals.next_control(&messages, false);
+        assert!(matches!(next(), Some(Control::Down(one)) if one.pid == pid(8)));
+        assert!(matches!(next(), Some(Control::Recovered(_))));
+        assert!(matches!(next(), Some(Control::Down(one)) if one.pid == pid(7)));
     }
 
     #[test]

@@ -299,8 +299,9 @@ fn an_end_that_a_late_monitor_finds_is_told_after_what_was_sent() {
     tell(&store, other, GuardMessage::GreetAndEnd(3, guard));
     store.result::<Guard>("1").unwrap().wait(Duration::MAX).unwrap();
     clock.advance(MINUTE);
-    until("the monitor has begun", || runtime.is_idle());
-    assert_eq!(runtime.stats().messages.queued, 3, "the greetings wait");
+    until("the monitor has begun, and the greetings wait", || {
+        runtime.stats().messages.queued == 3 && runtime.is_idle()
+    });
     clock.advance(MINUTE);
     let notes = || runtime.ask(guard, GuardMessage::Look, Duration::MAX).wait().unwrap();
     until("it is told", || notes().len() == 4);

@@ -37,8 +37,8 @@ pub(crate) fn end_unreported(core: &Core, completion: &Completion) {
 }
 
 impl Connection {
-    /// Sends a message, or the order for a process. If it is not sent, it comes back with the reason. That of a process
-    /// that `is_held` from now on needs no room.
+    /// Sends a message, or the order for a process. If it is not sent, it comes back with the reason. It needs no room
+    /// if its sender `is_held` from now on.
     pub(in crate::cluster) fn post_or_spawn(
         &self,
         (from, to): (Option<Pid>, Pid),
