@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 #[non_exhaustive]
 pub enum Security {
     /// The connections are not protected. Each program that can reach an endpoint of the node can send messages in the
-    /// name of any node. It can also read and change the messages of others. Use this only on a network on which all
-    /// programs and all machines are trusted.
+    /// name of any node. It can also read and change the messages of others, and take the memory and the time of a node
+    /// by announcing nodes without end. Use this only on a network on which all programs and all machines are trusted.
     TrustedNetwork,
     /// Each node has a certificate. Endpoints are `quic/`.
     Certificates(Certificates),
