@@ -1,6 +1,7 @@
 //! Programs that end themselves at chosen points: before and after each call of the journal, and around their effects.
 
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +14,7 @@ use procession::durable::journal::{
     Status, StoredProcess, Tables,
 };
 
-use crate::ledgers::{buy_on, check, go_on};
+use crate::ledgers::{IN_ONE_WORLD, buy_on, check, go_on};
 use crate::places::{Directory, is_ahead};
 use crate::script::{counts, draw};
 use crate::torture::{last_number, lines};
@@ -176,10 +177,15 @@ fn child_program() {
 #[test]
 fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
     let kills = counts("kills", 108, 5_000);
+    (0..kills).step_by(IN_ONE_WORLD).for_each(|kill| end_at_points(kill..kills.min(kill + IN_ONE_WORLD as u64)));
+}
+
+/// Makes a world, and ends its program so often.
+fn end_at_points(kills: Range<u64>) {
     let directory = Directory::new();
     let world = directory.path();
     let mut total = 0;
-    for kill in 0..kills {
+    for kill in kills.clone() {
         let (point, most) = POINTS[kill as usize % POINTS.len()];
         let passes = 1 + draw(13, kill, 1, most);
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -193,8 +199,8 @@ fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
         // A program that panics has another status.
         assert_eq!(status.signal(), Some(6), "{what}: it ends itself: {status}");
         total = go_on(world, total + acknowledged);
-        if kill % 50 == 49 || kill + 1 == kills {
-            check(world, total, kill + 1);
+        if kill % 50 == 49 || kill + 1 == kills.end {
+            check(world, total, kill + 1 - kills.start);
         }
     }
 }
@@ -205,11 +211,17 @@ fn each_effect_is_there_once_though_the_program_ends_at_any_point() {
 #[test]
 fn each_effect_is_there_once_though_a_kill_comes_between_write_and_sync() {
     let kills = counts("kills between calls", 24, 3_000);
-    let directory = Directory::new();
-    let (world, library) = (directory.path(), crate::failing_calls::library(&directory));
-    let (mut total, mut before_a_sync, mut kill) = (0, 0, 0);
+    let place = Directory::new();
+    let library = crate::failing_calls::library(&place);
+    let mut directory = Directory::new();
+    let (mut total, mut before_a_sync, mut kill, mut first) = (0, 0, 0, 0);
     // The place of a kill is drawn among all calls. So a few kills may miss each sync.
     while kill < kills || before_a_sync == 0 && kill < 20 * kills {
+        if kill - first == IN_ONE_WORLD as u64 {
+            check(directory.path(), total, kill - first);
+            (directory, total, first) = (Directory::new(), 0, kill);
+        }
+        let world = directory.path();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "ledgers::child_program", "--nocapture", "--quiet"]);
         command.env(crate::ledgers::WORLD, world).env("LD_PRELOAD", &library);
@@ -225,7 +237,7 @@ fn each_effect_is_there_once_though_a_kill_comes_between_write_and_sync() {
         total = go_on(world, total + acknowledged);
         kill += 1;
     }
-    check(world, total, kill);
+    check(directory.path(), total, kill - first);
     println!("{before_a_sync} of {kill} kills came in front of the sync of a commit");
     assert!(before_a_sync > 0, "one comes between the write and the sync of a commit");
 }
