@@ -13,7 +13,7 @@ use crate::script::counts;
 use crate::wait::{LIMIT, until};
 use crate::worker::{Worker, WorkerMessage, answer_of, end, look, open, start};
 
-/// The writer of the store pauses by the clock.
+/// By the clock, a load that has failed is tried again. The pauses of the writer do not follow it.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether it is on disk, when the store knows.
