@@ -21,12 +21,18 @@ fn limit_for(receivers: usize) -> usize {
     if receivers == 1 { MAX_BYTES } else { (MAX_BYTES / receivers).saturating_sub(COPY) }
 }
 
+fn is_ascending(receivers: &[Pid]) -> bool {
+    receivers.is_sorted_by(|one, other| one < other)
+}
+
 impl Connection {
     /// Sends a message to processes of the other node, from outside of processes. Returns to how many it
     /// was sent.
     ///
-    /// It is one frame, unless the copies that the other node makes have more bytes than the largest message.
+    /// It is one frame, unless the copies that the other node makes have more bytes than the largest message. The
+    /// receivers are in ascending order, each once: the other node takes no other frame.
     pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
+        debug_assert!(is_ascending(to), "{to:?}");
         let Some((first, others)) = to.split_first() else { return 0 };
         let halves = || {
             let (some, rest) = to.split_at(to.len() / 2);
@@ -73,6 +79,10 @@ impl Connection {
     ) -> Result<(), BadFrame> {
         if !opened.asks().is_empty() || to.is_empty() || bytes.len() > limit_for(to.len()) || to.len() > MOST {
             return Err(BadFrame(BoxError::from("a broadcast has replies, or is too large for its receivers")));
+        }
+        if !is_ascending(to) {
+            // Otherwise a small frame could fill one mailbox with copies.
+            return Err(BadFrame(BoxError::from("a broadcast has its receivers out of order, or one of them twice")));
         }
         let trace = self.trace_of(opened.trace);
         to.iter().try_for_each(|to| self.take_message((opened, trace.as_ref()), bytes, (from, *to), kind))

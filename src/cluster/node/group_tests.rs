@@ -102,7 +102,8 @@ fn a_process_that_ends_while_it_joins_is_no_member() {
 fn a_broadcast_is_one_frame_for_a_node_and_reaches_each_process_once() {
     let net = Net::new(2);
     let locals = [net.plain(1), net.plain(1), net.plain(1)];
-    let far: Vec<Pid> = locals.iter().map(|local| net.pid(local, 0)).collect();
+    let mut far: Vec<Pid> = locals.iter().map(|local| net.pid(local, 0)).collect();
+    far.sort_unstable();
     let node = &net.sides[0].1;
     assert_eq!(node.broadcast(&far, &Order::Note(7)), 3);
     assert_eq!(net.on_the_way(0, 1), 1);
@@ -118,16 +119,16 @@ fn a_broadcast_is_one_frame_for_a_node_and_reaches_each_process_once() {
 #[test]
 fn a_broadcast_with_many_large_copies_is_several_frames() {
     let net = Net::new(2);
-    let local = net.plain(1);
-    let far = vec![net.pid(&local, 0); 300];
+    let locals: Vec<Local> = (0..300).map(|_| net.plain(1)).collect();
+    let mut far: Vec<Pid> = locals.iter().map(|local| net.pid(local, 0)).collect();
+    far.sort_unstable();
     let text = |size| Order::Text("x".repeat(size));
     assert_eq!(net.sides[0].1.broadcast(&far, &text(50_000)), 300);
     assert_eq!(net.on_the_way(0, 1), 1);
     assert_eq!(net.sides[0].1.broadcast(&far, &text(60_000)), 300);
     assert_eq!(net.on_the_way(0, 1), 3);
     net.carry();
-    let seen = local.seen();
-    assert_eq!((seen.len(), &*seen[0], &*seen[599]), (600, "text of 50000", "text of 60000"));
+    locals.iter().for_each(|local| assert_eq!(local.seen(), ["text of 50000", "text of 60000"]));
     assert_eq!(net.sides[0].1.broadcast(&far[..2], &text(17 << 20)), 0);
 }
 
@@ -146,10 +147,15 @@ fn a_broadcast_that_makes_too_many_copies_ends_the_connection() {
         item.bytes.extend(tables);
         net.ends[&(1, 0)].connection.receive(&item.bytes).is_ok()
     };
+    let others = |count: u32| (0..count).filter_map(|slot| Pid::new(far.node(), slot, 1)).collect::<Vec<Pid>>();
     assert!(receives(vec![far], 1_000));
-    assert!(!receives(vec![far; 17_000], 1_000));
+    assert!(!receives(others(17_000), 1_000));
     // Each copy costs more than its bytes.
-    assert!(!receives(vec![far; 270_000], 0));
+    assert!(!receives(others(270_000), 0));
+    // One process gets one copy.
+    assert!(receives(others(2), 10));
+    assert!(!receives(vec![far, far], 10));
+    assert!(!receives(others(2).into_iter().rev().collect(), 10));
 }
 
 #[test]

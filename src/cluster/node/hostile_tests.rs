@@ -143,7 +143,9 @@ impl Round {
         send(Mixed::Map([("one".to_string(), (0.5, 'x'))].into()));
         drop(runtime.ask(to, Mixed::Ask, LONG));
         drop(runtime.ask(to, |reply: Reply<u64>| Mixed::Keep(vec![reply]), LONG));
-        assert_eq!(node.broadcast(&[to.pid(), self.net.pid(&self.near, 0)], &leaf("to all")), 2);
+        let mut all = [to.pid(), self.net.pid(&self.near, 0)];
+        all.sort_unstable();
+        assert_eq!(node.broadcast(&all, &leaf("to all")), 2);
         let there = Pid::new(to.pid().node(), 0, 1).unwrap();
         self.net.does(far, move |out| {
             let options = SpawnOptions::new().name("egg").group("nest").mailbox(3, Overflow::Refuse).link().monitor();
