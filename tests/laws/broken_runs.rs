@@ -128,6 +128,12 @@ fn an_end_before_an_answer_is_found() {
 }
 
 #[test]
+fn a_letter_in_a_step_after_wait_is_found() {
+    let waited = Note::Step { of: pid(2), at: Duration::from_secs(1), waited: true };
+    is_found([sends(&[7]), vec![waited, takes(2, 1, 7)]].concat(), "takes letter 7 in a step after `Wait`");
+}
+
+#[test]
 fn an_answer_to_a_state_machine_that_failed_is_not_waited_for() {
     let asks = stepped(2, 1, |yields| (yields.asks, yields.sent) = (vec![(4, 9)], vec![(pid(1), 9)]));
     let answers = stepped(1, 2, |yields| yields.replies.push((pid(2), 9)));

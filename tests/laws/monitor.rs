@@ -399,6 +399,7 @@ impl Monitor {
                     let is_closed = self.closes.get(&sender).is_some_and(|times| *times >= closes);
                     ensure(is_closed, || format!("{me} takes letter {number} before {sender} is closed"))?;
                 }
+                ensure(!self.waited, || format!("{me} takes letter {number} in a step after `Wait`"))?;
                 self.no_end_waits(me, || format!("letter {number}"))?;
                 let letter = self.letters.get_mut(&number);
                 let letter = letter.filter(|letter| (letter.0, letter.1) == (me, from));
