@@ -87,6 +87,16 @@ fn recipient(to: Address<Numbered>) -> Recipient<Parcel> {
     to.map(|Parcel(message)| message)
 }
 
+/// Whether the conversion of this message panics, if the message may wait for room.
+pub fn panics_late(number: u32) -> bool {
+    is_parcel(number) && number.is_multiple_of(2)
+}
+
+/// As `recipient`, for messages that may wait for room.
+fn late_recipient(to: Address<Numbered>) -> Recipient<Parcel> {
+    to.map(|Parcel(message)| if panics_late(message.0) { panic!("on purpose") } else { message })
+}
+
 /// The acts of the next step, and what happens while it runs.
 type Allowed = (Take, Box<dyn FnOnce() + Send>);
 
@@ -166,7 +176,7 @@ fn sender(to: Address<Numbered>) -> impl Process<Message = Errand, Output = ()> 
                     false => out.send(to, one),
                 }),
                 Event::Message(Errand::Wait(all)) => all.into_iter().for_each(|one| match is_parcel(one.0) {
-                    true => _ = out.send_timeout(&recipient(to), Parcel(one), Duration::MAX),
+                    true => _ = out.send_timeout(&late_recipient(to), Parcel(one), Duration::MAX),
                     false => _ = out.send_timeout(to, one, Duration::MAX),
                 }),
                 Event::Cancel(_) => return Ok(Step::Done(())),
@@ -190,6 +200,8 @@ struct Run<'a> {
     numbers: u32,
     /// The sends of the code outside that wait for room, or have.
     sends: Vec<SendFuture<Numbered>>,
+    /// Those that are converted.
+    parcels: Vec<SendFuture<Parcel>>,
 }
 
 impl Run<'_> {
@@ -248,6 +260,17 @@ impl Run<'_> {
         }
         self.model.settles(self.program, take, left);
         Ok(())
+    }
+
+    /// Sends a message that may wait for room. If there is room, its conversion may panic here.
+    fn waits_outside(&mut self, number: u32) {
+        let message = Numbered(number, self.gone.clone());
+        if is_parcel(number) {
+            let send = || self.runtime.send_timeout(&late_recipient(self.to), Parcel(message), Duration::MAX);
+            self.parcels.extend(catch_unwind(AssertUnwindSafe(send)).ok());
+        } else {
+            self.sends.push(self.runtime.send_timeout(self.to, message, Duration::MAX));
+        }
     }
 
     /// Sends a message whose conversion sends others, and may panic. A message that is refused is not converted.
@@ -331,7 +354,8 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
         senders.push(runtime.spawn(sender(to)).map_err(|why| why.to_string())?);
     }
     let (gone, model) = (Log::new(), Model::default());
-    let mut run = Run { program, world, runtime, to, may_step, gone, model, numbers: 0, sends: Vec::new() };
+    let mut run =
+        Run { program, world, runtime, to, may_step, gone, model, numbers: 0, sends: Vec::new(), parcels: Vec::new() };
     run.rests()?;
     for op in &program.ops {
         match op {
@@ -363,10 +387,7 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
                 let numbers = run.numbers(*count);
                 numbers.clone().for_each(|number| run.model.waits(program, number));
                 if program.waits_outside {
-                    let message = |number| Numbered(number, run.gone.clone());
-                    let sends = numbers.map(|number| run.runtime.send_timeout(to, message(number), Duration::MAX));
-                    let sends: Vec<_> = sends.collect();
-                    run.sends.extend(sends);
+                    numbers.for_each(|number| run.waits_outside(number));
                     run.rests()?;
                     continue;
                 }
@@ -392,7 +413,13 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
     let waiting = run.model.queue.len() as u64;
     let report = run.runtime.shutdown(Duration::ZERO).map_err(|error| error.to_string())?;
     run.sends.clear();
-    let dead = run.runtime.stats().messages.dead_by_reason;
+    run.parcels.clear();
+    let messages = run.runtime.stats().messages;
+    let (accepted, others) = (messages.accepted, messages.stepped + messages.dead() + messages.queued);
+    if accepted != others {
+        return Err(format!("{accepted} messages were accepted, and {others} were stepped, are dead or wait"));
+    }
+    let dead = messages.dead_by_reason;
     let count = |reason| dead.get(&reason).copied().unwrap_or(0);
     let reasons = [
         DeadLetterReason::StepFailed,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use procession::spawn::Overflow;
 
-use crate::bounded::{Program, Take, Then};
+use crate::bounded::{Program, Take, Then, panics_late};
 
 /// The mailbox as it has to be.
 #[derive(Default)]
@@ -92,15 +92,22 @@ impl Model {
         if program.overflow == Overflow::Refuse {
             self.waiting.push_back(number);
             self.lets_in(program);
+        } else if panics_late(number) {
+            self.gone.push(number);
         } else {
             self.send(program, number);
         }
     }
 
-    /// Those that wait come in while there is room.
+    /// Those that wait come in while there is room. One whose conversion panics then takes no place.
     fn lets_in(&mut self, program: &Program) {
-        while !self.waiting.is_empty() && self.has_room(program) {
-            self.queue.extend(self.waiting.pop_front());
+        while self.has_room(program)
+            && let Some(number) = self.waiting.pop_front()
+        {
+            match panics_late(number) {
+                true => self.gone.push(number),
+                false => self.queue.push_back(number),
+            }
         }
     }
 
