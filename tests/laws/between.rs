@@ -1,5 +1,6 @@
 //! Random programs of processes on two nodes, in simulations. They spawn each other, with and without relations,
-//! monitor and link each other, recover and end. The laws are those of relations, the same as on one node.
+//! monitor and link each other, recover and end. One node may have processes in a store. Some are watched from outside.
+//! The laws are those of relations, the same as on one node.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use procession::cluster::{Cluster, RemoteProcess, Wire};
+use procession::config::RuntimeBuilder;
 use procession::simulation::{Simulation, World};
 use procession::spawn::Spawned;
 use procession::{
@@ -17,6 +19,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use crate::helpers::*;
+use crate::outside_watchers::{self, Kept, Watchers};
 use crate::relations::Relations;
 use crate::seeded::random_programs;
 use crate::simulated::cases;
@@ -58,13 +61,24 @@ struct Plan {
     recovers: usize,
 }
 
+/// What happens to a process from outside.
+#[derive(Clone, Copy, Debug)]
+enum Outside {
+    Wakes,
+    Terminates,
+    /// This node watches it.
+    Watches(usize),
+}
+
 #[derive(Clone, Debug)]
 struct Program {
     plans: Vec<Plan>,
     /// Processes that are there from the beginning: their nodes and their plans.
     roots: Vec<(usize, usize)>,
-    /// Which process is woken, or terminated. Then everything may come to rest.
-    outside: Vec<(usize, bool, bool)>,
+    /// So many processes are in the store of the first node.
+    stored: usize,
+    /// What happens to which process. Before, everything may come to rest.
+    outside: Vec<(usize, Outside, bool)>,
     seed: u64,
 }
 
@@ -81,12 +95,13 @@ struct Node {
     runtime: Runtime,
     cluster: Cluster,
     watcher: Watcher,
+    kept: Kept,
 }
 
 impl Node {
     /// Whether this process lives here.
     fn has(&self, pid: Pid) -> bool {
-        self.watcher.spawned.to_vec().contains(&pid) && self.runtime.is_alive(pid)
+        (self.kept.pids.contains(&pid) || self.watcher.spawned.to_vec().contains(&pid)) && self.runtime.is_alive(pid)
     }
 }
 
@@ -190,7 +205,7 @@ impl Member {
                 let here = records.nodes.iter().find(|node| node.has(me));
                 let Some(cluster) = here.map(|node| node.cluster.clone()) else { return };
                 if links {
-                    relations.links_at_birth(me);
+                    relations.links_at_far_birth(me);
                 }
                 let tag = out.spawn_on::<Member>(&cluster, NODES[node], plan, options, 100 * SECOND);
                 self.spawns.insert(tag.id(), (tag, links));
@@ -274,29 +289,45 @@ fn options(plan: &Plan) -> SpawnOptions {
 }
 
 fn run(program: &Program) -> Result<(), String> {
-    let of_scenario = program.clone();
+    let (of_scenario, outside) = (program.clone(), Arc::<Mutex<Option<(Watchers, Ended)>>>::default());
+    let of_run = outside.clone();
     let report = Simulation::new(move |world| {
-        let outcome = run_in(world, &of_scenario);
+        let watchers = Watchers::default();
+        let outcome = run_in(world, &of_scenario, &watchers);
         SHARED.set(None);
-        outcome.map_err(BoxError::from)
+        *of_run.lock().unwrap() = Some((watchers, outcome?));
+        Ok(())
     })
     .name("random nodes")
     .seeds(program.seed..program.seed + 1)
     .threads(1)
     .run();
-    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))
+    report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))?;
+    outside.lock().unwrap().as_ref().map_or(Ok(()), |(watchers, ended)| watchers.check_at_end(ended))
 }
 
-fn start(world: &World, name: &str) -> Result<Node, BoxError> {
+fn start(world: &World, name: &str, builder: RuntimeBuilder, stored: usize) -> Result<Node, BoxError> {
     let watcher = Watcher::new();
-    let runtime = world.start(builder().observer(watcher.clone()))?;
+    let builder = builder.observer(watcher.clone());
+    let (runtime, kept) = match stored {
+        0 => (world.start(builder)?, Kept::default()),
+        count => outside_watchers::start(world, builder, count)?,
+    };
     let wire = Wire::new().process::<Member>();
-    Ok(Node { cluster: world.start_node(Cluster::named(name, wire), &runtime)?, runtime, watcher })
+    Ok(Node { cluster: world.start_node(Cluster::named(name, wire), &runtime)?, runtime, watcher, kept })
 }
 
-fn run_in(world: &World, program: &Program) -> Result<(), String> {
+/// Starts both nodes. A store draws the number of its node, and the other number is far from it.
+fn start_both(world: &World, stored: usize) -> Result<Vec<Node>, BoxError> {
+    let first = start(world, NODES[0], builder(), stored)?;
+    let number = (first.runtime.node() + 1_000) % (Pid::MAX_NODE + 1);
+    Ok(vec![first, start(world, NODES[1], builder().node(number), 0)?])
+}
+
+/// Runs a program. Returns how its processes have ended.
+fn run_in(world: &World, program: &Program, watchers: &Watchers) -> Result<Ended, String> {
     let text = |error: BoxError| error.to_string();
-    let nodes = NODES.iter().map(|name| start(world, name)).collect::<Result<Vec<_>, _>>().map_err(text)?;
+    let nodes = start_both(world, program.stored).map_err(text)?;
     // Until they are connected.
     world.run_for(SECOND).map_err(text)?;
     let records = Records { program: program.clone(), nodes: nodes.clone(), known: Vec::new(), wrong: None };
@@ -307,25 +338,37 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
         let spawned = nodes[*node].runtime.spawn_with(Member::new(&shared, plan), options(&program.plans[plan]));
         spawned.map_err(|error| error.to_string())?;
     }
-    for (which, terminates, rests) in &program.outside {
+    for (which, act, rests) in &program.outside {
         if *rests {
             world.run_for(SECOND).map_err(text)?;
         } else {
             world.run_for(Duration::from_micros(world.random(0..2_000))).map_err(text)?;
         }
-        let known = shared.0.0.lock().unwrap().known.clone();
-        let pid = known.get(which % known.len().max(1)).copied();
-        let node = |pid: &Pid| nodes.iter().find(|node| node.has(*pid));
-        if let Some((pid, node)) = pid.and_then(|pid| Some((pid, node(&pid)?))) {
-            if *terminates {
-                node.runtime.terminate(pid).map_err(|error| error.to_string())?;
-            } else {
-                node.runtime.send(pid.typed::<()>(), ()).map_err(|error| error.to_string())?;
+        let mut known = shared.0.0.lock().unwrap().known.clone();
+        known.extend(&nodes[0].kept.pids);
+        let Some(pid) = known.get(which % known.len().max(1)).copied() else { continue };
+        let home = nodes.iter().find(|node| node.has(pid));
+        match (act, home) {
+            (Outside::Wakes, Some(home)) => {
+                home.runtime.send(pid.typed::<()>(), ()).map_err(|error| error.to_string())?;
             }
+            (Outside::Terminates, Some(home)) => {
+                home.runtime.terminate(pid).map_err(|error| error.to_string())?;
+            }
+            // A process in a store is watched by its own node.
+            (Outside::Watches(_), _) if nodes[0].kept.pids.contains(&pid) => {
+                watchers.watch(&nodes[0].runtime, pid, true);
+            }
+            (Outside::Watches(by), _) => {
+                let is_here = nodes[*by].watcher.spawned.to_vec().contains(&pid);
+                watchers.watch(&nodes[*by].runtime, pid, is_here);
+            }
+            (_, None) => {}
         }
     }
     world.run_for(10 * SECOND).map_err(text)?;
     check(&nodes, &shared)?;
+    watchers.check_at_rest(|pid| nodes.iter().any(|node| node.has(pid)))?;
     // The processes hold what holds the nodes.
     shared.0.0.lock().unwrap().nodes.clear();
     for node in &nodes {
@@ -334,7 +377,14 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
             return Err(format!("shutdown: {report}"));
         }
     }
-    Ok(())
+    Ok(ended(&nodes))
+}
+
+/// How each process has ended.
+type Ended = HashMap<Pid, String>;
+
+fn ended(nodes: &[Node]) -> Ended {
+    nodes.iter().flat_map(|node| node.watcher.exits.to_vec()).collect()
 }
 
 fn check(nodes: &[Node], shared: &Shared) -> Result<(), String> {
@@ -342,7 +392,7 @@ fn check(nodes: &[Node], shared: &Shared) -> Result<(), String> {
         return Err(wrong);
     }
     let spawned: HashSet<Pid> = nodes.iter().flat_map(|node| node.watcher.spawned.to_vec()).collect();
-    let ended: HashMap<Pid, String> = nodes.iter().flat_map(|node| node.watcher.exits.to_vec()).collect();
+    let ended = ended(nodes);
     let alive = spawned.iter().filter(|pid| !ended.contains_key(pid)).copied().collect();
     shared.0.1.check(&spawned, &ended)?;
     shared.0.1.check_at_rest(&alive, &ended)
@@ -367,13 +417,25 @@ fn program() -> impl Strategy<Value = Program> {
     let step = (prop::collection::vec(act, 0..4), ending);
     let plan = (prop::collection::vec(step, 1..5), prop::bool::weighted(0.7), 0..3_usize)
         .prop_map(|(steps, traps, recovers)| Plan { steps, traps, recovers });
+    let outside = prop_oneof![
+        8 => Just(Outside::Wakes),
+        1 => Just(Outside::Terminates),
+        2 => (0..2_usize).prop_map(Outside::Watches),
+    ];
     (
         prop::collection::vec(plan, 1..4),
         prop::collection::vec((0..2_usize, any::<usize>()), 1..4),
-        prop::collection::vec((any::<usize>(), prop::bool::weighted(0.15), prop::bool::weighted(0.2)), 1..25),
+        prop_oneof![2 => Just(0), 1 => 1..4_usize],
+        prop::collection::vec((any::<usize>(), outside, prop::bool::weighted(0.2)), 1..30),
         any::<u32>(),
     )
-        .prop_map(|(plans, roots, outside, seed)| Program { plans, roots, outside, seed: seed.into() })
+        .prop_map(|(plans, roots, stored, outside, seed)| Program {
+            plans,
+            roots,
+            stored,
+            outside,
+            seed: seed.into(),
+        })
 }
 
 #[test]

@@ -41,6 +41,8 @@ mod managed_laws;
 mod monitor;
 mod observations;
 mod otherwise;
+#[cfg(feature = "cluster")]
+mod outside_watchers;
 mod parcels;
 mod records;
 mod relations;

@@ -25,6 +25,8 @@ struct Notes {
     links: HashMap<(Pid, Pid), usize>,
     /// Processes that link children to themselves at birth.
     parents: HashSet<Pid>,
+    /// Those of them whose children begin on another node.
+    far_parents: HashSet<Pid>,
     unlinked: HashSet<(Pid, Pid)>,
     /// By the one that was told and the other, also of steps that failed: exits that say so, and others.
     nobodies: HashMap<(Pid, Pid), usize>,
@@ -76,6 +78,12 @@ impl Relations {
     /// A process spawns a child with a link. The link is noted later, or never, if one of them ends too early.
     pub fn links_at_birth(&self, parent: Pid) {
         self.notes.lock().unwrap().parents.insert(parent);
+    }
+
+    /// The child of this process begins on another node. By then the process may have ended, and the child is told so.
+    pub fn links_at_far_birth(&self, parent: Pid) {
+        self.links_at_birth(parent);
+        self.notes.lock().unwrap().far_parents.insert(parent);
     }
 
     pub fn unlinks(&self, one: Pid, other: Pid) {
@@ -132,7 +140,8 @@ impl Relations {
         }
         for ((me, other), times) in &notes.nobodies {
             let links = notes.links.get(&(*me, *other)).copied().unwrap_or(0);
-            if *times > links + usize::from(notes.parents.contains(me)) || !is_nobody(other) {
+            let births = usize::from(notes.parents.contains(me)) + usize::from(notes.far_parents.contains(other));
+            if *times > links + births || !is_nobody(other) {
                 return Err(format!("links: {me} was told {times} times that there is no {other}"));
             }
         }
