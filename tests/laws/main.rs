@@ -63,6 +63,7 @@ mod simulated_worlds;
 mod supervised;
 mod supervised_laws;
 mod told;
+mod told_records;
 mod yielding;
 #[path = "../common/seeded.rs"]
 mod seeded;

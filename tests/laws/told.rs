@@ -1,5 +1,5 @@
-//! Random programs of one process that is told of others, in simulations. The others send letters to it, answer its
-//! questions, recover and end, some with errors whose destructors panic. It takes few events in each step, gives up
+//! Random programs of one process that is told of others, in simulations. The others send letters to it, ask it, answer
+//! its questions, recover and end, some with errors whose destructors panic. It takes few events in each step, gives up
 //! monitors and links, and may end before it has taken everything.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,12 +20,15 @@ use proptest::test_runner::Config;
 use crate::helpers::*;
 use crate::seeded::random_programs;
 use crate::simulated::cases;
+use crate::told_records::{Item, Overtaken, Records, Shared, Told, Yielded};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 enum Say {
     Letter,
+    /// A letter that is to be answered.
+    Question,
     /// The answer to a question, if one is open.
     Answer,
     /// It fails, and recovers.
@@ -67,123 +70,6 @@ struct Program {
     seed: u64,
 }
 
-/// The listener is to be told these of another process, in order.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Item {
-    Letter(u64),
-    Answer(u64),
-    Recovery,
-    Down,
-    Exit,
-}
-
-impl Item {
-    fn is_signal(self) -> bool {
-        !matches!(self, Item::Letter(_) | Item::Answer(_))
-    }
-
-    /// Whether the order of this item and an earlier one is open. A recovery may wait behind later letters, too.
-    fn may_come_before(self, earlier: Item) -> bool {
-        match earlier {
-            Item::Letter(_) | Item::Answer(_) => false,
-            Item::Recovery => !self.is_signal(),
-            Item::Down | Item::Exit => self.is_signal(),
-        }
-    }
-}
-
-/// The records of one of the others.
-#[derive(Default)]
-struct Told {
-    /// Those that the listener has not taken.
-    items: VecDeque<Item>,
-    /// So many of them have arrived for certain.
-    arrived: usize,
-    /// Questions of which the listener has taken no answer.
-    questions: usize,
-    is_linked: bool,
-    is_monitored: bool,
-}
-
-impl Told {
-    /// Whether its next item is a signal that need not wait for anything. An end waits behind all answers.
-    fn is_due(&self) -> bool {
-        let is_end = |item: &Item| matches!(item, Item::Down | Item::Exit);
-        let is_answered = self.questions == 0 || !self.items.iter().any(is_end);
-        self.arrived > 0 && is_answered && self.items.iter().all(|item| item.is_signal())
-    }
-}
-
-#[derive(Default)]
-struct Records {
-    told: BTreeMap<Pid, Told>,
-    number: u64,
-    takes_all: bool,
-    /// Whether the listener has a mailbox with a bound. A letter that dies there may leave an end behind.
-    is_bounded: bool,
-    /// Errors with hostile destructors that were made, and that were dropped.
-    made: usize,
-    dropped: usize,
-    wrong: Option<String>,
-}
-
-impl Records {
-    fn wrong(&mut self, what: String) {
-        self.wrong.get_or_insert(what);
-    }
-
-    fn says(&mut self, me: Pid, item: impl FnOnce(u64) -> Item) -> u64 {
-        self.number += 1;
-        let number = self.number;
-        self.told.entry(me).or_default().items.push_back(item(number));
-        number
-    }
-
-    fn end(&mut self, me: Pid) {
-        let told = self.told.entry(me).or_default();
-        told.items.extend(told.is_monitored.then_some(Item::Down));
-        told.items.extend(told.is_linked.then_some(Item::Exit));
-    }
-
-    /// Nothing is told of this process any longer.
-    fn forget(&mut self, of: Pid) {
-        let told = self.told.entry(of).or_default();
-        (told.is_linked, told.is_monitored) = (false, false);
-        told.arrived = told.items.iter().take(told.arrived).filter(|item| !item.is_signal()).count();
-        told.items.retain(|item| !item.is_signal());
-    }
-
-    /// A letter is dead.
-    fn lost(&mut self, number: u64) {
-        for told in self.told.values_mut() {
-            if let Some(place) = told.items.iter().position(|item| *item == Item::Letter(number)) {
-                told.items.remove(place);
-                told.arrived -= usize::from(place < told.arrived);
-            }
-        }
-    }
-
-    /// The listener takes an item of this process.
-    fn takes(&mut self, of: Pid, item: Item) {
-        let told = self.told.entry(of).or_default();
-        let all = told.items.clone();
-        match told.items.iter().position(|one| *one == item) {
-            Some(place) if all.iter().take(place).all(|one| item.may_come_before(*one)) => {
-                told.items.remove(place);
-                told.arrived -= usize::from(place < told.arrived);
-            }
-            _ => self.wrong(format!("the listener takes {item:?} of {of}, and is to be told {all:?}")),
-        }
-        // A signal comes before what it need not wait for.
-        let due = self.told.iter().find(|(other, told)| **other != of && told.is_due()).map(|(other, _)| *other);
-        if let Some(other) = due.filter(|_| !item.is_signal() && !self.is_bounded) {
-            self.wrong(format!("the listener takes {item:?} of {of} before {:?} of {other}", self.told[&other].items));
-        }
-    }
-}
-
-type Shared = Arc<Mutex<Records>>;
-
 /// An error whose destructor panics.
 #[derive(thiserror::Error)]
 #[error("hostile")]
@@ -206,6 +92,7 @@ impl Drop for Hostile {
 struct Letter {
     from: Option<Pid>,
     number: u64,
+    reply: Option<Reply<()>>,
 }
 
 struct Letters(Shared);
@@ -254,12 +141,17 @@ impl Process for Teller {
         self.at += 1;
         match (self.plan.says.get(self.at - 1), self.plan.end) {
             (Some(Say::Letter), _) => {
-                let number = records.says(me, Item::Letter);
-                out.send(to, Letter { from: Some(me), number });
+                let number = records.says(me, Yielded::Letter);
+                out.send(to, Letter { from: Some(me), number, reply: None });
+            }
+            (Some(Say::Question), _) => {
+                let number = records.says(me, Yielded::Question);
+                let letter = move |reply| Letter { from: Some(me), number, reply: Some(reply) };
+                out.ask(to, letter, 1_000_000 * SECOND);
             }
             (Some(Say::Answer), _) => {
                 if let Some(reply) = self.questions.pop_front() {
-                    out.reply(reply, records.says(me, Item::Answer));
+                    out.reply(reply, records.says(me, Yielded::Answer));
                 }
             }
             (Some(Say::Recovery), _) => {
@@ -298,6 +190,8 @@ struct Listener {
     steps: usize,
     taken: usize,
     asked: Vec<(Pid, Tag<u64>)>,
+    /// Questions to which no step has replied.
+    open: Vec<Reply<()>>,
     monitors: BTreeMap<Pid, Monitor>,
     records: Shared,
 }
@@ -323,13 +217,19 @@ impl Listener {
     }
 
     /// Takes an event. Returns whether it is a request to stop.
-    fn take(&mut self, event: &Event<Letter>, sender: Option<Pid>) -> bool {
+    fn take(&mut self, event: &mut Event<Letter>, sender: Option<Pid>, out: &mut StepOutput) -> bool {
         let takes = |of, item| self.records.lock().unwrap().takes(of, item);
         match event {
             Event::Message(letter) => {
                 letter.from.into_iter().for_each(|from| takes(from, Item::Letter(letter.number)));
                 if letter.from != sender {
                     self.records.lock().unwrap().wrong(format!("{sender:?} has sent a letter of {:?}", letter.from));
+                }
+                // It replies at once, later, or never.
+                match letter.number % 3 {
+                    0 => letter.reply.take().into_iter().for_each(|reply| out.reply(reply, ())),
+                    1 => self.open.extend(letter.reply.take()),
+                    _ => {}
                 }
             }
             Event::Down(down) => takes(down.pid, Item::Down),
@@ -371,8 +271,9 @@ impl Process for Listener {
         let takes_all = self.records.lock().unwrap().takes_all;
         let most = self.program.takes[self.steps % self.program.takes.len()];
         let mut left = if takes_all || out.is_shutting_down() { usize::MAX } else { most };
+        self.open.pop().into_iter().for_each(|reply| out.reply(reply, ()));
         while left > 0
-            && let Some(event) = events.next()
+            && let Some(mut event) = events.next()
         {
             left -= 1;
             self.taken += 1;
@@ -381,7 +282,7 @@ impl Process for Listener {
             {
                 self.answer(of, answer);
             }
-            let is_cancelled = self.take(&event, events.sender());
+            let is_cancelled = self.take(&mut event, events.sender(), out);
             // The event may have the last copy of a hostile error.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(event)));
             if is_cancelled || self.program.ends_after.is_some_and(|most| self.taken >= most) {
@@ -394,10 +295,11 @@ impl Process for Listener {
     }
 }
 
-fn run(program: &Program) -> Result<(), String> {
+fn run(program: &Program, overtaken: &Arc<Overtaken>) -> Result<(), String> {
     quiet_panics();
-    let of_scenario = program.clone();
-    let report = Simulation::new(move |world| run_in(world, &of_scenario).map_err(BoxError::from))
+    overtaken.count();
+    let (of_scenario, overtaken) = (program.clone(), overtaken.clone());
+    let report = Simulation::new(move |world| run_in(world, &of_scenario, &overtaken).map_err(BoxError::from))
         .name("random signals")
         .seeds(program.seed..program.seed + 1)
         .threads(1)
@@ -413,7 +315,7 @@ fn rest(world: &World, records: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-fn run_in(world: &World, program: &Program) -> Result<(), String> {
+fn run_in(world: &World, program: &Program, overtaken: &Overtaken) -> Result<(), String> {
     let records = Shared::default();
     // The last of the others only answers one question at the end. No mailbox is too full for that.
     let last = Plan { says: vec![Say::Answer], end: None, is_linked: false, is_monitored: false, questions: 1 };
@@ -435,6 +337,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
         steps: 0,
         taken: 0,
         asked: Vec::new(),
+        open: Vec::new(),
         monitors: BTreeMap::new(),
         records: records.clone(),
     };
@@ -443,7 +346,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     for (who, count, rests) in &program.rounds {
         match who {
             // A full mailbox may refuse it, and the listener may have ended.
-            None => _ = runtime.send(&listener, Letter { from: None, number: 0 }),
+            None => _ = runtime.send(&listener, Letter { from: None, number: 0, reply: None }),
             Some(who) => _ = runtime.send(tellers[who % (tellers.len() - 1)], ToTeller::Go(*count)),
         }
         if *rests {
@@ -471,6 +374,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
     }
     drop((exit, runtime));
     let records = records.lock().unwrap();
+    overtaken.note(&records);
     if records.made != records.dropped {
         return Err(format!("{} hostile errors of {} were dropped", records.dropped, records.made));
     }
@@ -480,6 +384,7 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
 fn program() -> impl Strategy<Value = Program> {
     let say = prop_oneof![
         5 => Just(Say::Letter),
+        2 => Just(Say::Question),
         2 => Just(Say::Answer),
         2 => Just(Say::Recovery),
         1 => Just(Say::Nothing),
@@ -526,5 +431,7 @@ fn program() -> impl Strategy<Value = Program> {
 
 #[test]
 fn simulated_programs_of_one_listener_keep_the_laws() {
-    random_programs(cases(25_000), Config::default(), program(), run);
+    let overtaken = Arc::<Overtaken>::default();
+    random_programs(cases(25_000), Config::default(), program(), |program| run(program, &overtaken));
+    overtaken.check();
 }
