@@ -61,7 +61,7 @@ struct Plan {
     recovers: usize,
 }
 
-/// What happens to a process from outside.
+/// An act from outside on a process.
 #[derive(Clone, Copy, Debug)]
 enum Outside {
     Wakes,
@@ -77,7 +77,7 @@ struct Program {
     roots: Vec<(usize, usize)>,
     /// So many processes are in the store of the first node.
     stored: usize,
-    /// What happens to which process. Before, everything may come to rest.
+    /// The process, and the act. Before it, everything may come to rest.
     outside: Vec<(usize, Outside, bool)>,
     seed: u64,
 }

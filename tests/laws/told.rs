@@ -44,6 +44,15 @@ enum End {
     Hostile,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    /// It only wakes.
+    Listener,
+    One(usize),
+    /// All of the others.
+    All,
+}
+
 #[derive(Clone, Debug)]
 struct Plan {
     says: Vec<Say>,
@@ -61,8 +70,8 @@ struct Program {
     takes: Vec<usize>,
     bound: Option<(usize, Overflow)>,
     step_events: usize,
-    /// The process that goes on, and how far. `None` wakes the listener. Then everything may come to rest.
-    rounds: Vec<(Option<usize>, usize, bool)>,
+    /// The processes that go on, and how far. Then everything may come to rest.
+    rounds: Vec<(Who, usize, bool)>,
     /// Steps in which the listener gives up its relations with a process.
     forgets: Vec<(usize, usize)>,
     /// The listener ends when it has taken so many events.
@@ -343,11 +352,14 @@ fn run_in(world: &World, program: &Program, overtaken: &Overtaken) -> Result<(),
     };
     let listener = runtime.spawn_with(listener, options).map_err(|error| error.to_string())?;
     rest(world, &records)?;
+    // The last one goes on at the end.
+    let others = &tellers[..tellers.len() - 1];
     for (who, count, rests) in &program.rounds {
         match who {
             // A full mailbox may refuse it, and the listener may have ended.
-            None => _ = runtime.send(&listener, Letter { from: None, number: 0, reply: None }),
-            Some(who) => _ = runtime.send(tellers[who % (tellers.len() - 1)], ToTeller::Go(*count)),
+            Who::Listener => _ = runtime.send(&listener, Letter { from: None, number: 0, reply: None }),
+            Who::One(who) => _ = runtime.send(others[who % others.len()], ToTeller::Go(*count)),
+            Who::All => others.iter().for_each(|one| _ = runtime.send(*one, ToTeller::Go(*count))),
         }
         if *rests {
             rest(world, &records)?;
@@ -383,19 +395,19 @@ fn run_in(world: &World, program: &Program, overtaken: &Overtaken) -> Result<(),
 
 fn program() -> impl Strategy<Value = Program> {
     let say = prop_oneof![
-        5 => Just(Say::Letter),
-        2 => Just(Say::Question),
-        2 => Just(Say::Answer),
-        2 => Just(Say::Recovery),
+        8 => Just(Say::Letter),
+        6 => Just(Say::Question),
+        7 => Just(Say::Answer),
+        7 => Just(Say::Recovery),
         1 => Just(Say::Nothing),
     ];
     let end = prop_oneof![1 => Just(End::Done), 1 => Just(End::Fails), 4 => Just(End::Hostile)];
     let plan = (
-        prop::collection::vec(say, 0..7),
+        prop::collection::vec(say, 0..80),
         prop::option::weighted(0.9, end),
+        prop::bool::weighted(0.9),
         prop::bool::weighted(0.7),
-        prop::bool::weighted(0.7),
-        0..3_usize,
+        0..20_usize,
     )
         .prop_map(|(says, end, is_linked, is_monitored, questions)| Plan {
             says,
@@ -406,15 +418,19 @@ fn program() -> impl Strategy<Value = Program> {
         });
     let overflow = prop_oneof![Just(Overflow::Refuse), Just(Overflow::DropOldest), Just(Overflow::DropNewest)];
     let bound = prop::option::weighted(0.4, (1..12_usize, overflow));
-    let who = prop::option::weighted(0.85, any::<usize>());
+    let who = prop_oneof![
+        1 => Just(Who::Listener),
+        4 => any::<usize>().prop_map(Who::One),
+        2 => Just(Who::All),
+    ];
     (
-        prop::collection::vec(plan, 1..5),
-        prop::collection::vec(prop_oneof![1 => Just(0), 1 => 1..4_usize], 1..6),
+        prop::collection::vec(plan, 1..7),
+        prop::collection::vec(prop_oneof![1 => Just(0), 1 => Just(1), 1 => 1..4_usize], 1..6),
         bound,
         prop_oneof![1 => 1..4_usize, 1 => Just(64)],
-        prop::collection::vec((who, 1..8_usize, prop::bool::weighted(0.2)), 1..30),
-        prop::collection::vec((2..20_usize, any::<usize>()), 0..3),
-        prop::option::weighted(0.5, 1..12_usize),
+        prop::collection::vec((who, 1..8_usize, prop::bool::weighted(0.1)), 1..150),
+        prop::collection::vec((2..60_usize, any::<usize>()), 0..4),
+        prop::option::weighted(0.4, 1..150_usize),
         any::<u32>(),
     )
         .prop_map(|(plans, takes, bound, step_events, rounds, forgets, ends_after, seed)| Program {

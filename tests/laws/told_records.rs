@@ -21,7 +21,7 @@ pub enum Item {
     Exit,
 }
 
-/// What is on its way when a step has ended, as its only yield.
+/// The only yield of a step, on its way after the end of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Yielded {
     Letter,
@@ -37,7 +37,7 @@ pub struct Overtaken {
 }
 
 /// So many programs overtake a yield of each kind.
-const ENOUGH: usize = 40;
+const ENOUGH: usize = 50;
 
 impl Overtaken {
     /// A program begins.
