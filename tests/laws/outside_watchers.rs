@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use procession::config::RuntimeBuilder;
 use procession::observe::ExitWatcher;
@@ -70,6 +69,8 @@ pub struct Kept {
 
 #[cfg(feature = "durable")]
 mod stored {
+    use std::time::Duration;
+
     use procession::durable::journal::{MemoryDisk, MemoryJournal};
     use procession::durable::{Durable, Store};
     use procession::{Event, Events, Process, Step, StepOutput, StepResult};

@@ -20,7 +20,7 @@ use proptest::test_runner::Config;
 use crate::helpers::*;
 use crate::seeded::random_programs;
 use crate::simulated::cases;
-use crate::told_records::{Item, Overtaken, Records, Shared, Told, Yielded};
+use crate::told_records::{Item, Overtaken, Shared, Told, Yielded};
 
 const SECOND: Duration = Duration::from_secs(1);
 
