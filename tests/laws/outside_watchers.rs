@@ -11,10 +11,13 @@ use procession::{BoxError, Pid, Runtime};
 
 use crate::helpers::Mutex;
 
-/// How the end of a process is told that never was, or has ended before, or has lost its connection, or whose runtime
-/// has ended.
+/// The exit that a watcher is told if the process has ended before, or has never been.
 const NOBODY: &str = "terminated (no such process)";
+
+/// The exit that a watcher is told if the connection to the node of the process has ended.
 const NODE_DOWN: &str = "terminated (the connection to its node has broken)";
+
+/// The exit that a watcher is told if its runtime has ended, and the process has not.
 const SHUTDOWN: &str = "terminated (shutdown)";
 
 struct Watched {
@@ -48,7 +51,7 @@ impl Watchers {
             let Some(told) = told else { return Err(format!("watchers: one of {pid} was told nothing")) };
             let is_right = match ended.get(&pid) {
                 Some(exit) => told == *exit || told == NOBODY || !is_here && told == NODE_DOWN,
-                // It has never ended, or its store knows how.
+                // It is in a store. The observer is not told of its PID there.
                 None => told == SHUTDOWN || told == "done" || told == "terminated (terminated)" || told == NOBODY,
             };
             if !is_right {

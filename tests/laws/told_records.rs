@@ -29,14 +29,14 @@ pub enum Yielded {
     Answer,
 }
 
-/// The yields that the steps of all programs have overtaken, and the number of programs.
+/// The kinds of yields that other steps have overtaken in any program, and the number of programs.
 #[derive(Default)]
 pub struct Overtaken {
     yields: Mutex<BTreeSet<Yielded>>,
     programs: AtomicUsize,
 }
 
-/// So many programs overtake a yield of each kind.
+/// In so many programs, a yield of each kind is overtaken.
 const ENOUGH: usize = 50;
 
 impl Overtaken {
@@ -50,7 +50,7 @@ impl Overtaken {
         self.yields.lock().unwrap().extend(&records.overtaken);
     }
 
-    /// Others may be stepped between the end of a step and its yield, whichever it is. In some program they are.
+    /// Others may be stepped between the end of a step and its only yield. So some program overtakes each kind of yield.
     pub fn check(&self) {
         let yields = self.yields.lock().unwrap();
         let missing =
