@@ -4,6 +4,7 @@
 //! The process waits for a command, so that messages queue up, until the program says that it may step. So there is one
 //! interleaving, and the queue says exactly what happens.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use procession::observe::DeadLetterReason;
 use procession::simulation::{Simulation, World};
 use procession::spawn::Overflow;
 use procession::{
-    Address, BoxError, Event, Events, Exit, Process, Recipient, Runtime, SendFuture, SpawnOptions, Step, StepOutput,
-    StepResult, Upgrade,
+    Address, BoxError, Event, Events, Exit, Process, Recipient, Runtime, SpawnOptions, Step, StepOutput, StepResult,
+    Upgrade,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
@@ -50,6 +51,8 @@ enum Op {
     SendTogether(u32),
     /// So many are sent that wait for room: by another process, or by the code outside.
     Wait(u32),
+    /// The code outside gives one of its sends up that wait for room, or have waited.
+    GiveUp(usize),
     /// The code outside sends one that is converted. The conversion sends so many others, and may panic.
     Convert(u32, bool),
     Step(Take),
@@ -198,10 +201,8 @@ struct Run<'a> {
     gone: Log<u32>,
     model: Model,
     numbers: u32,
-    /// The sends of the code outside that wait for room, or have.
-    sends: Vec<SendFuture<Numbered>>,
-    /// Those that are converted.
-    parcels: Vec<SendFuture<Parcel>>,
+    /// The futures of sends of the code outside that wait for room, or have waited, with the numbers of the messages.
+    sends: Vec<(u32, Box<dyn Any>)>,
 }
 
 impl Run<'_> {
@@ -267,9 +268,19 @@ impl Run<'_> {
         let message = Numbered(number, self.gone.clone());
         if is_parcel(number) {
             let send = || self.runtime.send_timeout(&late_recipient(self.to), Parcel(message), Duration::MAX);
-            self.parcels.extend(catch_unwind(AssertUnwindSafe(send)).ok());
+            let sent = catch_unwind(AssertUnwindSafe(send)).ok();
+            self.sends.extend(sent.map(|sent| (number, Box::new(sent) as Box<dyn Any>)));
         } else {
-            self.sends.push(self.runtime.send_timeout(self.to, message, Duration::MAX));
+            self.sends.push((number, Box::new(self.runtime.send_timeout(self.to, message, Duration::MAX))));
+        }
+    }
+
+    /// Drops the future of a send. If the message still waits, it goes.
+    fn gives_up(&mut self, which: usize) {
+        if let Some(place) = which.checked_rem(self.sends.len()) {
+            let (number, sent) = self.sends.swap_remove(place);
+            drop(sent);
+            self.model.gives_up(number);
         }
     }
 
@@ -354,8 +365,7 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
         senders.push(runtime.spawn(sender(to)).map_err(|why| why.to_string())?);
     }
     let (gone, model) = (Log::new(), Model::default());
-    let mut run =
-        Run { program, world, runtime, to, may_step, gone, model, numbers: 0, sends: Vec::new(), parcels: Vec::new() };
+    let mut run = Run { program, world, runtime, to, may_step, gone, model, numbers: 0, sends: Vec::new() };
     run.rests()?;
     for op in &program.ops {
         match op {
@@ -377,6 +387,10 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
                 let all = sends.iter().map(|(number, _)| Numbered(*number, run.gone.clone())).collect();
                 run.runtime.send(&senders[0], Errand::SendTogether(all)).map_err(|why| why.to_string())?;
                 run.rests()?;
+                continue;
+            }
+            Op::GiveUp(which) => {
+                run.gives_up(*which);
                 continue;
             }
             Op::Convert(others, panics) => {
@@ -413,7 +427,6 @@ fn run(program: &Program, world: Option<&World>) -> Result<(), String> {
     let waiting = run.model.queue.len() as u64;
     let report = run.runtime.shutdown(Duration::ZERO).map_err(|error| error.to_string())?;
     run.sends.clear();
-    run.parcels.clear();
     let messages = run.runtime.stats().messages;
     let (accepted, others) = (messages.accepted, messages.stepped + messages.dead() + messages.queued);
     if accepted != others {
@@ -450,6 +463,7 @@ fn program() -> impl Strategy<Value = Program> {
         2 => (1..5_u32).prop_map(Op::Send),
         1 => (1..5_u32).prop_map(Op::SendTogether),
         1 => (1..5_u32).prop_map(Op::Wait),
+        1 => any::<usize>().prop_map(Op::GiveUp),
         1 => (0..4_u32, prop::bool::weighted(0.2)).prop_map(|(others, panics)| Op::Convert(others, panics)),
         4 => take.prop_map(Op::Step),
     ];

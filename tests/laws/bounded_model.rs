@@ -99,6 +99,13 @@ impl Model {
         }
     }
 
+    /// The sender of a message has given up. If the message waits for room, it goes.
+    pub fn gives_up(&mut self, number: u32) {
+        let waited = self.waiting.len();
+        self.waiting.retain(|waits| *waits != number);
+        self.gone.extend((self.waiting.len() < waited).then_some(number));
+    }
+
     /// Those that wait come in while there is room. One whose conversion panics then takes no place.
     fn lets_in(&mut self, program: &Program) {
         while self.has_room(program)
