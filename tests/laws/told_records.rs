@@ -50,7 +50,7 @@ impl Overtaken {
         self.yields.lock().unwrap().extend(&records.overtaken);
     }
 
-    /// Others may be stepped between the end of a step and its only yield. So each kind of yield is overtaken somewhere.
+    /// Others may be stepped between the end of a step and its only yield. So each kind of yield is overtaken.
     pub fn check(&self) {
         let yields = self.yields.lock().unwrap();
         let missing =
