@@ -155,14 +155,19 @@ impl Recordings {
         let number = self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let number = number.map_err(|_| SaveError::TooMany { limit })?;
         let bytes = write(&log.process, &self.setup.version, cause, &frames);
-        match &self.setup.sink {
+        let saved = match &self.setup.sink {
             Sink::Call(call) => contain(|| call(bytes)).map(|()| None).map_err(SaveError::Panicked),
             Sink::Folder(folder) => {
                 let pid = format!("{}.{}.{}", pid.node(), pid.slot(), pid.generation());
                 let name = format!("{}-{pid}", file_name(log.process.process));
                 write_new(folder, &name, number, &bytes).map(Some)
             }
+        };
+        if saved.is_err() {
+            // No file is there, so it is none of the most.
+            self.saved.fetch_sub(1, Ordering::Relaxed);
         }
+        saved
     }
 }
 

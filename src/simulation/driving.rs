@@ -91,6 +91,10 @@ impl Shared {
             let next = [self.clock.next_due_here(), next_later, deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
             self.clock.pass_to(next);
+            // A scenario may wait again and again while nothing happens.
+            if self.state().is_judged() && self.is_over_time(next) {
+                self.fail_over_time();
+            }
             return Advanced::Moved;
         };
         let is_plain = !(self.is_recorded || self.has_faults() || state.has_pauses());
@@ -292,18 +296,25 @@ impl Shared {
             let most = self.goes_on_most();
             return self.fail("the run ends", format!("it has not come to rest after {turns} turns{most}: {hint}"));
         }
-        if self.end.is_some_and(|end| now > end) {
-            let limit = self.limits.time;
-            let hint = "a program with periodic timers never rests, so use `World::run_for`";
-            let most = self.goes_on_most();
-            let what = format!("it has not come to rest within {limit:?} of virtual time{most}: {hint}");
-            return self.fail("the run ends", what);
+        if self.is_over_time(now) {
+            return self.fail_over_time();
         }
         if asks {
             // Invariants see the bodies that were woken from outside of a turn.
             drop(self.collect());
             self.ask_invariants(false);
         }
+    }
+
+    fn is_over_time(&self, now: Instant) -> bool {
+        self.end.is_some_and(|end| now > end)
+    }
+
+    fn fail_over_time(&self) {
+        let limit = self.limits.time;
+        let hint = "a program with periodic timers never rests, so use `World::run_for`, within `Simulation::max_time`";
+        let most = self.goes_on_most();
+        self.fail("the run ends", format!("it has not come to rest within {limit:?} of virtual time{most}: {hint}"));
     }
 
     /// Whether nothing more can happen.
@@ -373,9 +384,13 @@ impl State {
     /// Ends a turn that has taken so long, in microseconds beyond the least.
     fn end_turn_of(&mut self, by: u64) -> EndedTurn {
         self.fold.add(&[5, by]);
-        let is_judged = !(self.is_ending || self.failure.is_some() || self.is_asking);
-        let asks = is_judged.then_some(self.in_hand.is_empty() && !self.invariants.is_empty());
+        let asks = self.is_judged().then_some(self.in_hand.is_empty() && !self.invariants.is_empty());
         EndedTurn { by, turns: self.turns, asks }
+    }
+
+    /// Whether the bounds of the run are looked at.
+    fn is_judged(&self) -> bool {
+        !(self.is_ending || self.failure.is_some() || self.is_asking)
     }
 
     /// Gathers what can happen: processes that were woken from outside of a turn, late entries, a timer that is due.
@@ -445,9 +460,10 @@ impl State {
 
     /// Whether a wait is given up, because the run has failed. A scenario that waits again and again is unwound.
     fn gives_up(&mut self) -> bool {
-        let has_failed = self.failure.is_some() && !self.is_ending && self.in_job == 0;
+        let has_failed = self.failure.is_some() && !self.is_ending;
         self.given_up += u32::from(has_failed);
-        if self.given_up > MOST_GIVEN_UP && !std::thread::panicking() {
+        // Not while the run ends: the waits of a shutdown drive the world, and nothing catches a panic there.
+        if has_failed && self.given_up > MOST_GIVEN_UP && !std::thread::panicking() {
             std::panic::resume_unwind(Box::new("the run has failed"));
         }
         has_failed

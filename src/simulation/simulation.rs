@@ -518,11 +518,9 @@ fn keep_and_panic(mut regressions: Regressions, failed: &FailedRun) -> ! {
     }
 }
 
-/// The name of the test that the calling thread runs.
+/// The path of the test that the calling thread runs.
 fn test_name() -> Option<String> {
-    let thread = thread::current();
-    let name = thread.name().filter(|name| *name != "main")?;
-    Some(name.rsplit("::").next().unwrap_or(name).to_owned())
+    thread::current().name().filter(|name| *name != "main").map(str::to_owned)
 }
 
 /// The number of the first turn that differs, its process, and its yields in both runs.

@@ -246,7 +246,13 @@ fn a_save_that_fails_harms_no_process_and_is_told() {
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[1].contains(" cause=a step failed ") && lines[1].contains("Walker"), "{lines:?}");
     }
+    // It is none of the most.
+    let runtime = Runtime::builder().workers(1).recorder(in_folder(&file).most_files(1)).start().unwrap();
+    let walker = runtime.spawn(Walker::new()).unwrap();
+    (0..3).for_each(|_| assert!(matches!(runtime.save_recording(&walker), Err(SaveError::Io { .. }))));
     std::fs::remove_file(&file.0).unwrap();
+    assert!(runtime.save_recording(&walker).unwrap().is_some());
+    assert!(matches!(runtime.save_recording(&walker), Err(SaveError::TooMany { limit: 1 })));
 
     let runtime = Runtime::builder().workers(1);
     let runtime = runtime.recorder(tell(Saved::default().recorder().process::<Unknown>())).start().unwrap();

@@ -88,7 +88,7 @@ fn the_lines_of_a_report_repeat_the_failure_in_another_program() {
     for begin in ["again:   ", "shrunk:  "] {
         let line = report.lines().find_map(|line| line.strip_prefix(begin)).unwrap_or_else(|| panic!("{report}"));
         let (seed, command) = line.split_once(' ').unwrap();
-        assert_eq!(command, "cargo test it_fails_if_it_is_asked_to");
+        assert_eq!(command, "cargo test again::it_fails_if_it_is_asked_to");
         let (name, seed) = seed.split_once('=').unwrap();
         // The folder has no regression file, so the variable alone repeats it.
         let (has_passed, text) = run_in_child("it_fails_if_it_is_asked_to", &package(begin.trim()), &[(name, seed)]);
@@ -103,7 +103,7 @@ fn the_lines_of_a_report_repeat_the_failure_in_another_program() {
 fn a_failing_seed_is_kept_tried_first_and_said_to_pass_again() {
     let package = package("kept");
     let (has_passed, first) = run_in_child("it_fails_if_it_is_asked_to", &package, &[]);
-    let file = package.join("simulation-regressions/it_fails_if_it_is_asked_to.txt");
+    let file = package.join("simulation-regressions/again.it_fails_if_it_is_asked_to.txt");
     let kept = std::fs::read_to_string(&file).unwrap();
     assert!(!has_passed && kept.lines().count() == 3, "{kept}");
 
@@ -122,7 +122,7 @@ fn a_failure_of_the_run_without_deviations_is_kept() {
     let package = package("in-order");
     let (has_passed, text) = run_in_child("it_fails_in_order_if_it_is_asked_to", &package, &[]);
     assert!(!has_passed && text.contains("the run without deviations"), "{text}");
-    let file = package.join("simulation-regressions/it_fails_in_order_if_it_is_asked_to.txt");
+    let file = package.join("simulation-regressions/again.it_fails_in_order_if_it_is_asked_to.txt");
     let kept = std::fs::read_to_string(file).unwrap();
     assert!(kept.lines().any(|line| line.starts_with("0:") && line.contains("\"nothing happens\"")), "{kept}");
 }

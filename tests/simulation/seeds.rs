@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use procession::command::Command;
 use procession::simulation::{Simulation, World};
-use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
+use procession::{Address, Event, Events, Handle, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
@@ -431,6 +431,33 @@ fn a_run_that_does_not_end_fails() {
     assert!(failed.what().contains("Restless"), "{}", failed.what());
 }
 
+/// Waits in a blocking closure for the end of another process.
+struct Waits(Option<Handle<Restless>>);
+
+impl Process for Waits {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if let Some(other) = self.0.take() {
+            let _ = out.blocking(move || while other.join().is_err() {});
+        }
+        Ok(Step::Continue)
+    }
+}
+
+#[test]
+fn a_closure_that_waits_for_a_process_without_an_end_ends_with_the_run() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let other = runtime.spawn(Restless)?;
+        runtime.spawn(Waits(Some(other)))?;
+        world.run()
+    });
+    let report = simulation.seeds(0..1).max_turns(500).run();
+    assert_eq!(report.failed().unwrap().check(), "the run ends");
+}
+
 #[test]
 fn a_run_whose_timers_never_end_fails() {
     let simulation = Simulation::new(|world| {
@@ -443,6 +470,27 @@ fn a_run_whose_timers_never_end_fails() {
     let failed = report.failed().unwrap();
     assert_eq!(failed.check(), "the run ends");
     assert!(failed.what().contains("Periodic"), "{}", failed.what());
+}
+
+#[test]
+fn a_scenario_that_waits_again_and_again_while_nothing_happens_fails() {
+    for is_join in [false, true] {
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            let counter = runtime.spawn(Counter::default())?;
+            loop {
+                if is_join {
+                    let _ = counter.join_timeout(Duration::from_secs(1));
+                } else {
+                    world.run_for(Duration::from_secs(1))?;
+                }
+            }
+        });
+        let report = simulation.seeds(0..1).max_time(Duration::from_secs(100)).run();
+        let failed = report.failed().unwrap();
+        assert_eq!(failed.check(), "the run ends");
+        assert!(failed.what().contains("within 100s of virtual time"), "{}", failed.what());
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn a_failure_is_shrunk_shown_and_can_be_run_again() {
     assert!(text.contains("simulation `lost_update` failed at seed"), "{text}");
     assert!(text.contains("1 after two increments"), "{text}");
     assert!(text.contains("Incrementer") && text.contains("PROCESSION_SEED="), "{text}");
-    let test = "a_failure_is_shrunk_shown_and_can_be_run_again";
+    let test = "shown::a_failure_is_shrunk_shown_and_can_be_run_again";
     assert!(text.contains(&format!("PROCESSION_SEED={seed} cargo test {test}")), "{text}");
 }
 
