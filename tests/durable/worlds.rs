@@ -19,6 +19,10 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// A time in which everything is done, with all pauses.
 const LONG: Duration = Duration::from_secs(600);
 
+/// After so many rounds of the operator, everything is done. Each of the 12 faults may cost a round, and a payment that
+/// is made late is answered in the next round.
+const ROUNDS: u64 = 20;
+
 /// Tries something that the disk may refuse. If it refuses for long, the program is started again.
 fn persist<T, E>(world: &World, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, BoxError> {
     for _ in 0..20 {
@@ -183,12 +187,12 @@ impl Town {
                 match ask() {
                     Ok(report) => reports.push(report),
                     // One that is parked answers nothing.
-                    Err(_) if round < 6 => break,
+                    Err(_) if round < ROUNDS => break,
                     Err(_) => reports.push(persist(world, ask)?),
                 }
             }
             let is_over = reports.len() == peers.len() && reports.iter().all(|report: &Report| report.open.is_empty());
-            if is_over && outside(|outside| outside.orders.hermit_has_ended) || round == 6 {
+            if is_over && outside(|outside| outside.orders.hermit_has_ended) || round == ROUNDS {
                 break;
             }
         }
