@@ -194,7 +194,7 @@ fn counting(world: &Path) -> PathBuf {
 /// The keys in the ledger that refuses. Each is there once.
 fn seen(world: &Path) -> HashSet<CommandKey> {
     let text = std::fs::read_to_string(refusing(world)).unwrap_or_default();
-    let keys: Vec<CommandKey> = text.lines().map(|line| line.parse().unwrap()).collect();
+    let keys: Vec<CommandKey> = text.lines().map(|line| line.trim_end().parse().unwrap()).collect();
     let set: HashSet<CommandKey> = keys.iter().copied().collect();
     assert_eq!(set.len(), keys.len());
     set
@@ -207,11 +207,12 @@ impl World {
         World { refusing: append(refusing(world)), seen: seen(world), counting: append(counting(world)) }
     }
 
-    /// Has the effect. A short line is written in one call, so a kill does not tear it.
+    /// Has the effect. All lines have 64 bytes, so none lies across two pages, where a kill would tear it.
     fn buy(&mut self, key: CommandKey, attempt: u32) {
-        self.counting.write_all(format!("{key} {attempt}\n").as_bytes()).unwrap();
+        let line = |text: String| format!("{text:<63}\n");
+        self.counting.write_all(line(format!("{key} {attempt}")).as_bytes()).unwrap();
         if self.seen.insert(key) {
-            self.refusing.write_all(format!("{key}\n").as_bytes()).unwrap();
+            self.refusing.write_all(line(key.to_string()).as_bytes()).unwrap();
         }
     }
 }
@@ -291,7 +292,8 @@ pub(crate) fn check(world: &Path, bought: u64, kills: u64) {
     assert_eq!(seen(world).len() as u64, bought, "each effect is there once");
     let mut attempts = HashMap::<CommandKey, HashSet<u32>>::new();
     for line in std::fs::read_to_string(counting(world)).unwrap().lines() {
-        let (key, attempt) = line.split_once(' ').unwrap();
+        assert_eq!(line.len(), 63, "a line is whole: {line}");
+        let (key, attempt) = line.trim_end().split_once(' ').unwrap();
         let is_new = attempts.entry(key.parse().unwrap()).or_default().insert(attempt.parse().unwrap());
         assert!(is_new, "an attempt is handed out once: {line}");
     }
