@@ -410,9 +410,12 @@ fn run_in(world: &World, program: &Program) -> Result<(), String> {
         if is_counted(program) && !is_ending && most_in_window(program, &records, false) > program.most {
             return Err("supervisors: there were too many restarts, and the supervisor lives".into());
         }
+        if !is_ending {
+            // One that ends forgets the children that it has stopped.
+            check_known(program, &records)?;
+        }
         records.lists.lock().unwrap().push(list);
     }
-    check_known(program, &records)?;
     let was_alive = runtime.is_alive(&top);
     if !was_alive && is_counted(program) && most_in_window(program, &records, true) <= program.most {
         return Err("supervisors: there were few restarts, and the supervisor has ended".into());
