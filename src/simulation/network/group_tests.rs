@@ -71,7 +71,8 @@ struct Member {
     /// A subscriber to the group `g`, and what it knows.
     events: MemberEvents,
     seen: BTreeSet<String>,
-    claims: Vec<(Pid, Claim)>,
+    /// Each with its time.
+    claims: Vec<(Duration, Pid, Claim)>,
     dead: Arc<AtomicUsize>,
 }
 
@@ -110,6 +111,21 @@ impl Member {
         let process = self.spawn()?;
         self.node.join_group("g", &self.label(label), &process)?;
         Ok(process)
+    }
+
+    /// Claims a name for a new process, unless another one has it.
+    fn claim(&mut self, world: &World) -> Result<Handle<Idler>, BoxError> {
+        let process = self.spawn()?;
+        if let Ok(claim) = self.node.claim("name", &process) {
+            self.claims.push((world.now(), process.pid(), claim));
+        }
+        Ok(process)
+    }
+
+    /// The claims that have not ended, as `holder` names their processes, each with its time.
+    fn open_claims(&self) -> impl Iterator<Item = (Duration, (&'static str, u32, u32))> {
+        let open = self.claims.iter().filter(|(.., claim)| claim.end().is_none());
+        open.map(|(time, pid, _)| (*time, (self.name, pid.slot(), pid.generation())))
     }
 
     fn label(&self, label: &str) -> String {
@@ -233,40 +249,50 @@ fn in_bad_weather_all_nodes_agree_and_each_change_is_told_once() {
         .until(20 * SECOND);
     Simulation::new(|world| {
         let mut members = three(world)?;
-        let mut processes = Vec::new();
+        let (mut processes, mut joined) = (Vec::new(), BTreeSet::new());
         for round in 0..40 {
             let at = world.random(0..3) as usize;
             match world.random(0..5) {
-                0 | 1 => processes.push((at, members[at].join(&round.to_string())?)),
+                0 | 1 => {
+                    let label = members[at].label(&round.to_string());
+                    processes.push((at, members[at].join(&round.to_string())?, label.clone()));
+                    joined.insert(label);
+                }
                 2 if !processes.is_empty() => {
-                    let (at, process) = processes.swap_remove(world.random(0..processes.len() as u64) as usize);
+                    let random = world.random(0..processes.len() as u64) as usize;
+                    let (at, process, label) = processes.swap_remove(random);
                     members[at].runtime.terminate(&process)?;
+                    joined.remove(&label);
                 }
                 3 if !processes.is_empty() => {
-                    let (at, process) = &processes[world.random(0..processes.len() as u64) as usize];
-                    members[*at].node.leave_group("g", process);
+                    let (at, process, label) = &processes[world.random(0..processes.len() as u64) as usize];
+                    assert_eq!(members[*at].node.leave_group("g", process), joined.remove(label));
                 }
-                _ => {
-                    let member = &mut members[at];
-                    let process = member.spawn()?;
-                    if let Ok(claim) = member.node.claim("name", &process) {
-                        member.claims.push((process.pid(), claim));
-                    }
-                    processes.push((at, process));
-                }
+                _ => processes.push((at, members[at].claim(world)?, String::new())),
             }
             world.run_for(world.random(0..1_000) as u32 * MOMENT / 10)?;
             members.iter_mut().for_each(Member::hear);
         }
-        // Until the weather is over.
+        // Until the weather is over. Then there is a cut, and each side has changes of its own.
         world.run_for(20 * SECOND)?;
+        ["b", "c"].into_iter().for_each(|other| world.network().cut("a", other));
+        world.run_for(2 * SECOND)?;
+        for member in &mut members {
+            let _processes = [member.join("last")?, member.claim(world)?];
+            joined.insert(member.label("last"));
+            world.run_for(MOMENT)?;
+        }
+        let mut claims: Vec<_> = members.iter().flat_map(Member::open_claims).collect();
+        claims.sort_unstable();
+        assert_eq!(claims.len(), 2, "each side of the cut has a holder: {claims:?}");
         world.network().heal_all();
-        connect(world, &members)?;
         world.run_for(SECOND)?;
         members.iter_mut().for_each(Member::hear);
         let holder = members[0].holder(&members);
+        let is_first = |(time, claim): &(_, _)| *time == claims[0].0 && holder == Some(*claim);
+        assert!(claims.iter().any(is_first), "{holder:?} of {claims:?}");
         for member in &members {
-            assert_eq!(member.labels(), members[0].labels());
+            assert!(member.labels().iter().eq(&joined), "{:?} instead of {joined:?}", member.labels());
             assert_eq!(member.holder(&members), holder);
             for key in 0..50 {
                 let label = |at: &Member| {
@@ -275,7 +301,7 @@ fn in_bad_weather_all_nodes_agree_and_each_change_is_told_once() {
                 };
                 assert_eq!(label(member).map(|member| member.label), label(&members[0]).map(|member| member.label));
             }
-            for (pid, claim) in &member.claims {
+            for (_, pid, claim) in &member.claims {
                 let holds = holder == Some((member.name, pid.slot(), pid.generation()));
                 assert_eq!(claim.end().is_none(), holds, "{:?}", claim.end());
             }
@@ -302,7 +328,6 @@ fn both_sides_of_a_cut_have_a_holder_and_the_earliest_claim_stays() {
         assert_eq!(members[0].holder(&members).map(|holder| holder.0), Some("a"));
         assert_eq!(members[2].holder(&members).map(|holder| holder.0), Some("b"));
         world.network().heal_all();
-        connect(world, &members)?;
         world.run_for(SECOND)?;
         for member in &members {
             assert_eq!(member.holder(&members).map(|holder| holder.0), Some("b"), "at {}", member.name);
