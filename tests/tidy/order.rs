@@ -595,6 +595,7 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/trace_builder",
     "simulation/simulation",
     "simulation/network/group_tests",
+    "simulation/network/group_tests/order_tests",
     "simulation/network/tests",
     "simulation/network/reply_tests",
     "simulation/network/pause_tests",

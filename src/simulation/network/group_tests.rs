@@ -1,5 +1,7 @@
 //! Groups and shared names between the nodes of a world.
 
+mod order_tests;
+
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
