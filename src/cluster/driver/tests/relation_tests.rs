@@ -83,6 +83,40 @@ fn signals_are_never_refused_for_want_of_room() {
     assert_eq!(*lock(&told), Told { downs: 1, exits: 1, answers: 1 });
 }
 
+/// Fails if the next connection restores a monitor or a link that the break has ended.
+#[test]
+fn relations_that_a_break_has_ended_are_not_restored_by_a_heal() {
+    let mut world = world();
+    let pairs = [0; 2].map(|_| {
+        let target = world.related(1, None);
+        let far = world.far(target.0.address()).pid();
+        (far, target, world.related(0, Some(far)))
+    });
+    world.run();
+    world.pass(Duration::from_secs(2), &mut || false);
+    assert_eq!(world.is_up(), [false; 2]);
+    let [(far, (target, _), (_related, told)), (_, (_target, target_told), (related, _))] = pairs;
+    let is_told = |told: &Mutex<Told>| assert_eq!(*lock(told), Told { downs: 1, exits: 1, answers: 1 });
+    let is_told_of_link = |told: &Mutex<Told>| assert_eq!(*lock(told), Told { downs: 0, exits: 1, answers: 0 });
+    is_told(&told);
+    is_told_of_link(&target_told);
+    world.pass(Duration::from_secs(2), &mut || true);
+    assert_eq!(world.is_up(), [true; 2]);
+    // A new relation is told of the end.
+    let (_again, again) = world.related(0, Some(far));
+    world.run();
+    world.ends_it(1, &target);
+    world.ends_it(0, &related);
+    world.pass(Duration::from_secs(1), &mut || true);
+    assert!(target.is_finished() && related.is_finished());
+    is_told(&again);
+    is_told(&told);
+    is_told_of_link(&target_told);
+    for end in &world.ends {
+        assert_eq!(end.inward.up.as_ref().unwrap().connection.relations(), (0, 0, 0));
+    }
+}
+
 /// A link that loses frames now and then. Each relation is told once, and in the end nothing is left.
 #[test]
 fn in_bad_weather_each_relation_is_told_once_and_nothing_is_left() {
