@@ -115,6 +115,14 @@ impl Nodes {
         Ok(process)
     }
 
+    /// The PID at a node of a process of the node `of`.
+    fn far(&self, at: usize, pid: Pid, of: usize) -> Option<Pid> {
+        if at == of {
+            return Some(pid);
+        }
+        Pid::new(self.nodes[at].number_of(self.nodes[of].here().incarnation()), pid.slot(), pid.generation())
+    }
+
     fn has_stepped(&self, at: usize) -> bool {
         lock(&self.steps).iter().any(|(node, _)| *node == at)
     }
@@ -178,9 +186,7 @@ fn the_next_claimant_has_the_name_soon_and_all_nodes_see_the_holder() {
         assert!(!nodes.has_stepped(1) && !nodes.has_stepped(2));
         assert_eq!(nodes.nodes[0].unique_holder("name"), Some(first.pid()));
         for other in [1, 2] {
-            let number = nodes.nodes[other].number_of(nodes.nodes[0].here().incarnation());
-            let pid = Pid::new(number, first.pid().slot(), first.pid().generation());
-            assert_eq!(nodes.nodes[other].unique_holder("name"), pid);
+            assert_eq!(nodes.nodes[other].unique_holder("name"), nodes.far(other, first.pid(), 0));
         }
         nodes.runtimes[0].cancel(&first, "done")?;
         nodes.until_stepped(world, 1, SECOND / 2)?;
@@ -207,11 +213,20 @@ fn a_holder_that_is_cut_off_is_terminated_before_another_has_the_name() {
         let nodes = Nodes::new(world)?;
         let first = nodes.claim(0)?;
         nodes.until_stepped(world, 0, SECOND / 2)?;
-        let _second = nodes.claim(1)?;
+        let second = nodes.claim(1)?;
         world.run_for(world.random(1..3_000) as u32 * MOMENT / 10)?;
+        let sees_first = |at: usize| nodes.nodes[at].unique_holder("name") == nodes.far(at, first.pid(), 0);
+        assert!((0..3).all(sees_first));
         nodes.cut(world, 0);
-        let waited = nodes.until_stepped(world, 1, LEASE + SECOND / 2)?;
-        assert!(waited > 3 * SECOND, "{waited:?}");
+        // An answer was right less than 2 s ago.
+        world.run_for(2 * SECOND)?;
+        assert_eq!([1, 2].map(|at| nodes.nodes[at].unique_holder("name")), [None; 2]);
+        let waited = nodes.until_stepped(world, 1, LEASE - 2 * SECOND + SECOND / 2)?;
+        assert!(waited > SECOND, "{waited:?}");
+        world.run_for(MOMENT)?;
+        for at in [1, 2] {
+            assert_eq!(nodes.nodes[at].unique_holder("name"), nodes.far(at, second.pid(), 1));
+        }
         assert!(matches!(first.join_timeout(Duration::ZERO)?, Exit::Terminated(Reason::NameLost)));
         let refused = nodes.claim(0)?;
         world.run_for(LEASE + SECOND)?;
