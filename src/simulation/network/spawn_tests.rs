@@ -42,7 +42,7 @@ struct Counts {
     exits: u64,
 }
 
-/// Spawns one child after the other, linked, on the node `b`.
+/// Spawns one child after the other, linked, on the node `b`, and one more for each message.
 struct Spawner {
     cluster: Cluster,
     left: u32,
@@ -69,6 +69,10 @@ impl Process for Spawner {
                     self.children.push(out.spawn_on::<Child>(&self.cluster, "b", (), options, limit));
                     self.left -= 1;
                     self.timer = (self.left > 0).then(|| out.after(Duration::from_millis(100)));
+                }
+                Event::Message(()) => {
+                    let options = SpawnOptions::new().link();
+                    self.children.push(out.spawn_on::<Child>(&self.cluster, "b", (), options, 10 * SECOND));
                 }
                 Event::Completed(done) => {
                     let answer = self.children.iter().find_map(|tag| done.take(*tag));
@@ -119,6 +123,11 @@ fn in_bad_weather_no_linked_child_is_left_that_its_spawner_does_not_know() {
             let living = b.processes().len() as u64;
             assert_eq!(living, counts.started - counts.exits, "{} started", counts.started);
         }
+        // In good weather a child starts. So there is one that ends with its spawner.
+        let before = (lock(&counts).started, b.processes().len());
+        a.send(&spawner, ())?;
+        world.run_for(SECOND)?;
+        assert_eq!((lock(&counts).started, b.processes().len()), (before.0 + 1, before.1 + 1));
         let (at, is_crash) = (world.now(), world.random(0..2) == 0);
         if is_crash {
             world.crash(&cluster, &a);
