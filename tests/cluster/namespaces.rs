@@ -214,6 +214,8 @@ impl Nodes {
             2 => {
                 let does = |all: &mut Nodes| all.nodes[node].signal("KILL");
                 let undoes = |all: &mut Nodes| {
+                    // Its lines are dropped with it.
+                    assert_eq!(all.nodes[node].find(0, "wrong: "), None);
                     all.holdings.extend(all.nodes[node].holdings());
                     all.nodes[node] = Node::start(&all.place, node);
                 };
