@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use procession::command::Command;
 use procession::observe::DeadLetterReason;
@@ -20,30 +20,71 @@ impl Command for Charge {
     type Output = u32;
 }
 
-/// Charges once, with a limit, and returns the answer.
-struct Customer(Option<Tag<u32>>);
+/// An answer, and how long it has taken.
+type Answered = (Result<u32, CommandError>, Duration);
+
+/// Yields something that is answered. Afterwards it waits for a second answer, longer than any answer is late. It
+/// returns all answers.
+struct Customer {
+    begins: fn(&mut StepOutput) -> Tag<u32>,
+    began: Option<(Tag<u32>, Instant)>,
+    answers: Vec<Answered>,
+}
+
+impl Customer {
+    fn new(begins: fn(&mut StepOutput) -> Tag<u32>) -> Customer {
+        Customer { begins, began: None, answers: Vec::new() }
+    }
+
+    /// Charges once, with a limit.
+    fn of_charge() -> Customer {
+        Customer::new(|out| out.command_timeout(Charge, 10 * SECOND))
+    }
+
+    /// Runs a blocking closure.
+    fn of_closure() -> Customer {
+        Customer::new(|out| out.blocking(|| 3))
+    }
+}
 
 impl Process for Customer {
     type Message = ();
-    type Output = Result<u32, CommandError>;
+    type Output = Vec<Answered>;
 
     fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Self::Output> {
-        let charge = *self.0.get_or_insert_with(|| out.command_timeout(Charge, 10 * SECOND));
+        let begins = self.begins;
+        let (tag, began) = *self.began.get_or_insert_with(|| (begins(out), out.now()));
         for event in events {
-            if let Event::Completed(done) = event
-                && let Some(answer) = done.take(charge)
-            {
-                return Ok(Step::Done(answer));
+            let Event::Completed(done) = event else { continue };
+            match done.take(tag) {
+                Some(answer) => {
+                    self.answers.push((answer, out.now().duration_since(began)));
+                    out.after(60 * SECOND);
+                }
+                // The timer.
+                None => return Ok(Step::Done(std::mem::take(&mut self.answers))),
             }
         }
         Ok(Step::Wait)
     }
 }
 
-/// Runs a customer under this fault, with both kinds of handlers. Gives `check` the answer, how often the command was
-/// carried out, and when the answer came.
-fn charged(fault: Fault, check: fn(&Result<u32, CommandError>, u64, Duration) -> bool) {
-    for is_async in [false, true] {
+/// Returns the only answer of a customer.
+fn answered(exit: &Exit<Arc<Vec<Answered>>>) -> Result<&Answered, BoxError> {
+    match exit.output().map(|answers| answers.as_slice()) {
+        Some([one]) => Ok(one),
+        other => Err(format!("not one answer: {other:?}").into()),
+    }
+}
+
+/// Whether each answer was an output, and how long it has taken.
+type Answers = Vec<(bool, Duration)>;
+
+/// Runs a customer under this fault, with both kinds of handlers. Gives `check` the only answer, how often the command
+/// was carried out, and how long the answer has taken. Returns the answers of each kind of handler.
+fn charged(fault: Fault, check: fn(&Result<u32, CommandError>, u64, Duration) -> bool) -> [Answers; 2] {
+    [false, true].map(|is_async| {
+        let (notes, answers) = std::sync::mpsc::channel();
         let scenario = move |world: &World| -> Result<(), BoxError> {
             let carried_out = Arc::new(AtomicU64::new(0));
             let counts = carried_out.clone();
@@ -60,13 +101,15 @@ fn charged(fault: Fault, check: fn(&Result<u32, CommandError>, u64, Duration) ->
                 })
             };
             let runtime = world.start(builder)?;
-            let exit = runtime.spawn(Customer(None))?.join()?;
-            let answer = exit.output().ok_or("no answer")?;
-            let is_right = check(answer, carried_out.load(SeqCst), world.now());
-            if is_right { Ok(()) } else { Err(format!("async {is_async}: {answer:?} at {:?}", world.now()).into()) }
+            let exit = runtime.spawn(Customer::of_charge())?.join()?;
+            let (answer, at) = answered(&exit)?;
+            notes.send((answer.is_ok(), *at))?;
+            let is_right = check(answer, carried_out.load(SeqCst), *at);
+            if is_right { Ok(()) } else { Err(format!("async {is_async}: {answer:?} after {at:?}").into()) }
         };
         Simulation::new(scenario).faults(Faults::none().command::<Charge>(fault)).seeds(0..20).check();
-    }
+        answers.into_iter().collect()
+    })
 }
 
 #[test]
@@ -83,11 +126,17 @@ fn a_command_can_be_lost_before_and_after_it_was_carried_out() {
 #[test]
 fn an_answer_can_be_late_and_its_limit_may_be_over_first() {
     let most = Duration::from_secs(20);
-    charged(Fault::late(1.0, most), |answer, count, at| match answer {
+    let of_each_kind = charged(Fault::late(1.0, most), |answer, count, at| match answer {
         Ok(5) => count == 1 && at <= 11 * SECOND,
         Err(CommandError::TimedOut) => count == 1 && at >= 10 * SECOND,
         _ => false,
     });
+    for answers in of_each_kind {
+        // Without the fault, each answer takes less than a second.
+        let is_late = answers.iter().any(|(is_output, at)| *is_output && *at > SECOND);
+        let is_over = answers.iter().any(|(is_output, _)| !is_output);
+        assert!(is_late && is_over, "{answers:?}");
+    }
 }
 
 #[test]
@@ -229,37 +278,24 @@ fn second() -> Pid {
 
 #[test]
 fn a_blocking_closure_can_be_late_and_can_panic() {
-    struct Blocker(Option<Tag<u32>>);
-    impl Process for Blocker {
-        type Message = ();
-        type Output = Result<u32, CommandError>;
-
-        fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Self::Output> {
-            let work = *self.0.get_or_insert_with(|| out.blocking(|| 3));
-            for event in events {
-                if let Event::Completed(done) = event
-                    && let Some(answer) = done.take(work)
-                {
-                    return Ok(Step::Done(answer));
-                }
-            }
-            Ok(Step::Wait)
-        }
-    }
-    let run = |faults: Faults, is_right: fn(&Result<u32, CommandError>, Duration) -> bool| {
+    let run = |faults: Faults, is_right: fn(&Result<u32, CommandError>, Duration) -> bool| -> Vec<Duration> {
+        let (notes, times) = std::sync::mpsc::channel();
         let simulation = Simulation::new(move |world| {
             let runtime = world.start(Runtime::builder())?;
-            let exit = runtime.spawn(Blocker(None))?.join()?;
-            let answer = exit.output().ok_or("no answer")?;
-            if is_right(answer, world.now()) { Ok(()) } else { Err(format!("{answer:?}").into()) }
+            let exit = runtime.spawn(Customer::of_closure())?.join()?;
+            let (answer, at) = answered(&exit)?;
+            notes.send(*at)?;
+            if is_right(answer, *at) { Ok(()) } else { Err(format!("{answer:?} after {at:?}").into()) }
         });
         simulation.faults(faults).seeds(0..20).check();
+        times.into_iter().collect()
     };
     run(Faults::none(), |answer, at| matches!(answer, Ok(3)) && at < SECOND);
-    run(Faults::none().blocking_panics::<Blocker>(1.0), |answer, _| matches!(answer, Err(CommandError::Panicked(_))));
-    run(Faults::none().blocking_late::<Blocker>(1.0, 9 * SECOND), |answer, at| {
+    run(Faults::none().blocking_panics::<Customer>(1.0), |answer, _| matches!(answer, Err(CommandError::Panicked(_))));
+    let times = run(Faults::none().blocking_late::<Customer>(1.0, 9 * SECOND), |answer, at| {
         matches!(answer, Ok(3)) && at < 10 * SECOND
     });
+    assert!(times.iter().any(|at| *at > SECOND), "no closure is late: {times:?}");
 }
 
 #[test]
