@@ -208,24 +208,81 @@ fn a_stalled_step_comes_later() {
 
 #[test]
 fn a_stalled_process_fills_its_mailbox_and_its_askers_time_out() {
-    for overflow in [Overflow::DropNewest, Overflow::Refuse] {
+    for overflow in [Overflow::DropNewest, Overflow::DropOldest, Overflow::Refuse] {
         Simulation::new(move |world| {
             let runtime = world.start(Runtime::builder())?;
             let counter = runtime.spawn_with(Counter::default(), SpawnOptions::new().mailbox(2, overflow))?;
             let asked = runtime.ask(&counter, CounterMessage::Read, SECOND).wait();
-            let refused = (0..5).filter(|_| runtime.send(&counter, CounterMessage::Add(1)).is_err()).count() as u64;
+            let sent = (1..=5).map(|number| runtime.send(&counter, CounterMessage::Add(number)).is_err());
+            let refused = sent.filter(|is_refused| *is_refused).count() as u64;
             world.run()?;
-            let dropped = runtime.stats().messages.dead_by_reason[&DeadLetterReason::DroppedNewest];
-            let lost = if overflow == Overflow::Refuse { refused } else { dropped };
-            let is_stalled = matches!(asked, Err(CommandError::TimedOut));
-            // The question takes one of the two places until the stalled step comes.
-            let is_right = is_stalled && lost == 4 && refused + dropped == 4 && world.now() >= 10 * SECOND;
-            if is_right { Ok(()) } else { Err(format!("{asked:?}, {refused} refused, {dropped} dropped").into()) }
+            let dropped = |reason| runtime.stats().messages.dead_by_reason.get(&reason).copied().unwrap_or_default();
+            let (newest, oldest) = (dropped(DeadLetterReason::DroppedNewest), dropped(DeadLetterReason::DroppedOldest));
+            let at = world.now();
+            let total = runtime.ask(&counter, CounterMessage::Read, SECOND).wait()?;
+            // The question takes one of the two places until the stalled step comes, unless it is the oldest one.
+            let expected = match overflow {
+                Overflow::DropOldest => (0, 0, 4, 4 + 5),
+                Overflow::DropNewest => (0, 4, 0, 1),
+                _ => (4, 0, 0, 1),
+            };
+            let is_stalled = matches!(asked, Err(CommandError::TimedOut)) && at >= 10 * SECOND;
+            let found = (refused, newest, oldest, total);
+            let is_right = is_stalled && found == expected;
+            if is_right { Ok(()) } else { Err(format!("{overflow:?}: {asked:?}, {found:?} at {at:?}").into()) }
         })
         .faults(Faults::none().at::<Counter>(1, StepFault::Stall(10 * SECOND)))
         .seeds(0..100)
         .check();
     }
+}
+
+/// Asks a counter with a limit of a second, and sets a timer of two seconds. Returns when it is told of them.
+struct Neighbour {
+    counter: procession::Address<CounterMessage>,
+    began: Option<(Tag<u64>, Instant)>,
+    limit: Option<Duration>,
+}
+
+impl Process for Neighbour {
+    type Message = ();
+    type Output = (Duration, Duration);
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<Self::Output> {
+        let (asked, began) = *self.began.get_or_insert_with(|| {
+            out.after(2 * SECOND);
+            (out.ask(self.counter, CounterMessage::Read, SECOND), out.now())
+        });
+        for event in events {
+            let Event::Completed(done) = event else { continue };
+            let at = out.now().duration_since(began);
+            match (done.take(asked), self.limit) {
+                (Some(Err(CommandError::TimedOut)), None) => self.limit = Some(at),
+                (None, Some(limit)) => return Ok(Step::Done((limit, at))),
+                (answer, limit) => return Err(format!("{answer:?} at {at:?}, and {limit:?} before").into()),
+            }
+        }
+        Ok(Step::Wait)
+    }
+}
+
+#[test]
+fn the_timers_and_limits_of_other_processes_pass_in_a_stall() {
+    Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let counter = runtime.spawn(Counter::default())?;
+        let exit = runtime.spawn(Neighbour { counter: counter.address(), began: None, limit: None })?.join()?;
+        let (limit, timer) = **exit.output().ok_or_else(|| format!("{exit:?}"))?;
+        let is_right = (SECOND..SECOND + SECOND / 10).contains(&limit)
+            && (2 * SECOND..2 * SECOND + SECOND / 10).contains(&timer)
+            && world.now() < 3 * SECOND;
+        world.run()?;
+        let is_stalled = world.now() >= 10 * SECOND;
+        if is_right && is_stalled { Ok(()) } else { Err(format!("{limit:?}, {timer:?}, {:?}", world.now()).into()) }
+    })
+    .faults(Faults::none().at::<Counter>(1, StepFault::Stall(10 * SECOND)))
+    .seeds(0..100)
+    .check();
 }
 
 #[test]
