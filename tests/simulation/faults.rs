@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use procession::command::Command;
+use procession::command::{Command, Responder};
 use procession::observe::DeadLetterReason;
-use procession::simulation::{Fault, Faults, Simulation, StepFault, World};
+use procession::simulation::{FailedRun, Fault, Faults, Simulation, StepFault, World};
 use procession::spawn::Overflow;
 use procession::{
     BoxError, CommandError, Event, Events, Exit, Pid, Process, Runtime, SpawnOptions, Step, StepOutput, StepResult, Tag,
@@ -18,6 +18,13 @@ struct Charge;
 
 impl Command for Charge {
     type Output = u32;
+}
+
+/// A command that no process yields.
+struct Discharge;
+
+impl Command for Discharge {
+    type Output = ();
 }
 
 /// An answer, and how long it has taken.
@@ -146,11 +153,6 @@ fn an_answer_that_never_comes_ends_with_the_limit() {
     });
 }
 
-#[test]
-fn nothing_is_injected_that_was_not_asked_for() {
-    charged(Fault::fail(0.0), |answer, count, at| matches!(answer, Ok(5)) && count == 1 && at < SECOND);
-}
-
 /// Sends to a counter in each of its steps, and then waits for an event.
 struct Teller {
     to: procession::Address<CounterMessage>,
@@ -163,6 +165,85 @@ impl Process for Teller {
     fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
         out.send(self.to, CounterMessage::Add(1));
         Ok(Step::Idle)
+    }
+}
+
+/// The reports of a system with commands, blocking closures, messages and steps under these faults. Each run fails at
+/// its end with a text that says what the system has come to.
+fn reported(faults: &Faults) -> Vec<FailedRun> {
+    let of_seed = |seed| {
+        let simulation = Simulation::new(move |world| {
+            let handler = |Charge, responder: Responder<u32>| {
+                responder.ok(5);
+                Ok(())
+            };
+            let runtime = world.start(Runtime::builder().handler(handler))?;
+            let counter = runtime.spawn(Counter::default())?;
+            let teller = runtime.spawn(Teller { to: counter.address() })?;
+            let customers = [Customer::of_charge(), Customer::of_closure()].map(|customer| runtime.spawn(customer));
+            let _ = runtime.send(&teller, ());
+            world.run_for(10 * SECOND)?;
+            let total = world.look(|state| state.process::<Counter>(counter.pid()).map(|counter| counter.total));
+            world.run()?;
+            let mut text = format!("{} sent", total.unwrap_or_default());
+            for customer in customers {
+                let exit = customer?.join()?;
+                let answers = exit.output().map(|all| all.iter().map(|(answer, at)| (answer, *at < SECOND)).collect());
+                let answers: Vec<_> = answers.unwrap_or_default();
+                text.push_str(&format!(", {answers:?}"));
+            }
+            Err(text.into())
+        });
+        let report = simulation.faults(faults.clone()).seeds(seed..seed + 1).run();
+        report.failed().cloned().expect("the run fails at its end")
+    };
+    (0..10).map(of_seed).collect()
+}
+
+/// Whether a turn of the trace has the mark of an injected fault.
+fn is_marked(failed: &FailedRun) -> bool {
+    failed.trace().lines().any(|line| line.trim_start().trim_start_matches('!').starts_with("x "))
+}
+
+#[test]
+fn nothing_is_injected_that_was_not_asked_for() {
+    charged(Fault::fail(0.0), |answer, count, at| matches!(answer, Ok(5)) && count == 1 && at < SECOND);
+    let of_others = Faults::none()
+        .crash::<Register>(1.0)
+        .panic::<Adder>(1.0)
+        .stall::<Register>(1.0, SECOND)
+        .blocking_late::<Adder>(1.0, SECOND)
+        .blocking_panics::<Counter>(1.0)
+        .command::<Discharge>(Fault::never(1.0))
+        .at::<Counter>(1_000, StepFault::Crash);
+    for faults in [Faults::none(), of_others] {
+        for failed in reported(&faults) {
+            let report = failed.report();
+            assert_eq!(failed.what(), "2 sent, [(Ok(5), true)], [(Ok(3), true)]", "{report}");
+            assert!(report.contains(", 0 faults; version"), "{report}");
+            assert!(!is_marked(&failed) && !failed.trace().contains("injected"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn the_report_counts_the_faults_and_marks_their_turns() {
+    let none = Faults::none;
+    let cases = [
+        (none().at::<Teller>(2, StepFault::Crash), "injected: terminated"),
+        (none().at::<Teller>(2, StepFault::Panic), "injected by the simulation"),
+        (none().at::<Counter>(1, StepFault::Stall(SECOND)), "injected: stalled, for 1s"),
+        (none().command::<Charge>(Fault::fail(1.0)), "injected: the command fails"),
+        (none().command::<Charge>(Fault::late(1.0, SECOND)), "injected: the answer is late, by up to 1s"),
+        (none().blocking_late::<Customer>(1.0, SECOND), "injected: blocking closure late, by up to 1s"),
+        (none().blocking_panics::<Customer>(1.0), "injected: blocking closure panics"),
+    ];
+    for (faults, text) in cases {
+        for failed in reported(&faults) {
+            let report = failed.report();
+            assert!(report.contains(", 1 fault; version"), "{report}");
+            assert!(is_marked(&failed) && failed.trace().contains(text), "{report}");
+        }
     }
 }
 
