@@ -9,34 +9,86 @@ use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutp
 
 use crate::programs::*;
 
+/// Takes one number in each step, and adds it to a sum. It ends with its last step, if it has one.
+struct Slow {
+    sum: u64,
+    steps: u64,
+    last: Option<u64>,
+}
+
+impl Process for Slow {
+    type Message = u64;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<()> {
+        let event = events.next();
+        self.steps += 1;
+        if let Some(Event::Message(number)) = &event {
+            self.sum += number;
+        }
+        Ok(match (event, self.last) {
+            (_, Some(last)) if self.steps == last => Step::Done(()),
+            (Some(_), _) => Step::Continue,
+            (None, _) => Step::Idle,
+        })
+    }
+}
+
 #[test]
 fn an_invariant_sees_processes_messages_and_time_after_each_turn() {
-    let asked = Arc::new(AtomicU64::new(0));
-    let counts = asked.clone();
+    let (notes, runs) = std::sync::mpsc::channel();
     Simulation::new(move |world| {
         let runtime = world.start(Runtime::builder())?;
         let options = procession::SpawnOptions::new().name("counter").group("counters");
-        let counter = runtime.spawn_with(Counter::default(), options)?;
-        let counts = counts.clone();
+        let counter = runtime.spawn_with(Slow { sum: 0, steps: 0, last: None }, options)?;
+        // The first step takes nothing. The second one takes one of three messages, and ends the process.
+        let short = runtime.spawn(Slow { sum: 0, steps: 0, last: Some(2) })?.address();
+        let (asked, clock, start) = (Arc::new(AtomicU64::new(0)), world.clock(), world.clock().now());
+        let (counts, mut steps_before, mut time_before) = (asked.clone(), 0, Duration::ZERO);
         world.invariant("all that was sent is somewhere", move |state| {
             counts.fetch_add(1, SeqCst);
-            let messages = state.messages::<CounterMessage>();
-            let waiting: u64 = messages.map(|one| if let CounterMessage::Add(n) = one.message { *n } else { 0 }).sum();
+            let waiting = |to| {
+                let messages = state.messages::<u64>().filter(move |one| one.to == to);
+                messages.fold((0, 0), |(count, sum), one| (count + 1, sum + one.message))
+            };
             let pid = state.holder("counter").ok_or("nobody has the name")?;
             ensure(state.members("counters") == [pid], || format!("{:?}", state.members("counters")))?;
             ensure(state.members("others").is_empty(), || "a group has members".into())?;
-            let counter = state.process::<Counter>(pid).ok_or("it has another type")?;
-            ensure(waiting + counter.total == 55, || format!("{waiting} + {}", counter.total))?;
-            ensure(state.dead_letters() == 0, || "dead letters".into())
+            let counter = state.process::<Slow>(pid).ok_or("it has another type")?;
+            let (_, sum) = waiting(pid);
+            ensure(sum + counter.sum == 55, || format!("{sum} + {}", counter.sum))?;
+            let of_short = state.process::<Slow>(short.pid()).map(|short| short.steps);
+            let is_alive = state.is_alive(short);
+            ensure(of_short.is_some() == is_alive, || "it is not seen".into())?;
+            let (count, dead) = (waiting(short.pid()).0, state.dead_letters());
+            let expected = if is_alive { (3, 0) } else { (0, 2) };
+            ensure((count, dead) == expected, || format!("{count} waiting and {dead} dead letters of three"))?;
+            let (steps, now) = (counter.steps + of_short.unwrap_or(2), state.now());
+            ensure(steps <= steps_before + 1, || format!("{steps_before} steps, and then {steps}"))?;
+            ensure(steps == steps_before || now > time_before, || format!("{time_before:?}, and then {now:?}"))?;
+            ensure(now == clock.now().duration_since(start), || format!("another time: {now:?}"))?;
+            (steps_before, time_before) = (steps, now);
+            Ok(())
         });
         for number in 1..=10 {
-            runtime.send(&counter, CounterMessage::Add(number))?;
+            runtime.send(&counter, number)?;
         }
-        world.run()
+        for _ in 0..3 {
+            runtime.send(short, 1)?;
+        }
+        world.run()?;
+        let (steps, dead) = world.look(|state| {
+            let counter = state.process::<Slow>(counter.pid()).map_or(0, |counter| counter.steps);
+            (counter + state.process::<Slow>(short.pid()).map_or(2, |short| short.steps), state.dead_letters())
+        });
+        notes.send((asked.load(SeqCst), steps, dead))?;
+        Ok(())
     })
     .seeds(0..100)
     .check();
-    assert!(asked.load(SeqCst) >= 100);
+    for (asked, steps, dead) in runs {
+        assert!(steps > 12 && asked >= steps && dead == 2, "asked {asked} times, {steps} steps, {dead} dead letters");
+    }
 }
 
 /// Alternates between steps that may block and closures that block.
