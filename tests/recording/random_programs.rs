@@ -10,12 +10,15 @@ use procession::spawn::Overflow;
 use procession::{Exit, Handle, Pid, Runtime, SpawnOptions};
 
 use crate::panics::quiet_panics;
-use crate::wait::{Mutex, wait};
+use crate::wait::{LIMIT, Mutex, wait};
 use crate::walker::{Op, Saved, Sink, Walker, replayer};
 
 /// The bytes of a ring that has snapshots. Most programs need more. No step does, because a step that is too large
 /// leaves nothing before it.
 const RING: usize = 2_000;
+
+/// Among so many recordings, some begin with a snapshot, and some have a panic.
+const ENOUGH: usize = 4_000;
 
 /// A generator of random numbers.
 struct Random(u64);
@@ -104,6 +107,9 @@ fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
     let recorder = recorder(random, saved);
     let runtime = Runtime::builder().workers(2).seed(random.next()).recorder(recorder).start().unwrap();
     let walkers = begin(random, &runtime);
+    // It panics, unless it has ended before.
+    let _ = runtime.send(walkers[0].pid(), Op::Panic);
+    runtime.wait_idle_timeout(LIMIT).unwrap();
     cancel(&runtime, &walkers);
     let exits = walkers.iter().map(|walker| (walker.pid(), wait(walker).without_output())).collect();
     runtime.shutdown(Duration::from_secs(60)).unwrap();
@@ -111,21 +117,71 @@ fn run(random: &mut Random, saved: &Saved) -> (Vec<Vec<u8>>, Vec<(Pid, Exit)>) {
     (saved.take(), exits)
 }
 
-fn replay(bytes: &[u8]) -> Option<StepEnd> {
-    let recording = Recording::from_bytes(bytes.to_vec()).unwrap();
-    assert_eq!((recording.cut(), recording.skipped()), (None, 0));
-    if recording.steps() == 0 && recording.cause() == Some(SaveCause::Ended) {
-        // A link has ended it before its first step.
-        return None;
+/// How many recordings, steps and panics were replayed.
+#[derive(Debug, Default)]
+struct Replayed {
+    /// The recordings that have a step.
+    recordings: usize,
+    /// Those of them that begin with a snapshot.
+    snapshots: usize,
+    steps: usize,
+    /// The exits of processes whose last step has panicked, in the program and in the replay.
+    panics: usize,
+}
+
+impl Replayed {
+    /// Replays the recordings of a program. The last step of each recording must have come to this exit of the process.
+    fn replay_all(&mut self, recordings: &[Vec<u8>], exits: Vec<(Pid, Exit)>) {
+        let ends: Vec<_> = recordings.iter().map(|bytes| self.replay(bytes)).collect();
+        for (pid, exit) in exits {
+            let (_, last) = ends.iter().find(|(of, _)| *of == pid).expect("each walker has a recording");
+            let expected = match exit {
+                Exit::Done(()) => StepEnd::Done,
+                // No step has failed: the process waited for an answer that cannot come.
+                Exit::Failed(failure) if failure.error().is::<WaitedForNothing>() => StepEnd::Wait,
+                Exit::Failed(failure) => StepEnd::Failed(failure.to_string()),
+                Exit::Panicked(panic) => {
+                    self.panics += 1;
+                    StepEnd::Panicked(panic.message().to_owned())
+                }
+                Exit::Terminated(_) => continue,
+            };
+            assert_eq!(*last, Some(expected), "{pid}");
+        }
     }
-    let text = recording.to_string();
-    let replay = if recording.begins_with_snapshot() {
-        recording.replay_snapshot::<Walker>(&replayer())
-    } else {
-        recording.replay(&replayer(), Walker::new)
-    };
-    let last = replay.and_then(|mut replay| replay.run());
-    last.unwrap_or_else(|error| panic!("{text}: {error}")).map(|step| step.end)
+
+    /// Replays a recording. Returns its process, and the end of the last step.
+    fn replay(&mut self, bytes: &[u8]) -> (Pid, Option<StepEnd>) {
+        let recording = Recording::from_bytes(bytes.to_vec()).unwrap();
+        assert_eq!((recording.cut(), recording.skipped()), (None, 0));
+        let (pid, text, count) = (recording.pid(), recording.to_string(), recording.steps());
+        if count == 0 && recording.cause() == Some(SaveCause::Ended) {
+            // A link has ended it before its first step.
+            return (pid, None);
+        }
+        let is_snapshot = recording.begins_with_snapshot();
+        let replay = if is_snapshot {
+            recording.replay_snapshot::<Walker>(&replayer())
+        } else {
+            recording.replay(&replayer(), Walker::new)
+        };
+        let mut replay = replay.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let (mut steps, mut last) = (0, None);
+        while let Some(step) = replay.step().unwrap_or_else(|error| panic!("{text}: {error}")) {
+            (steps, last) = (steps + 1, Some(step.end));
+        }
+        assert_eq!(steps, count, "{text}");
+        self.recordings += 1;
+        self.snapshots += usize::from(is_snapshot);
+        self.steps += steps;
+        (pid, last)
+    }
+
+    /// Whether recordings of both kinds were replayed, with several steps, and a panic was met again.
+    fn has_all(&self) -> bool {
+        let Replayed { recordings, snapshots, steps, panics } = *self;
+        snapshots > 0 && snapshots < recordings && steps > recordings && panics > 0
+    }
 }
 
 /// Plain `cargo test` replays 400 processes, and `PROCESSION_RECORDINGS=10000` as many as are promised.
@@ -136,26 +192,14 @@ fn recordings_of_random_programs_are_replayed() {
     let seed = std::env::var("PROCESSION_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
     println!("PROCESSION_SEED={seed} PROCESSION_RECORDINGS={count}");
-    let (mut random, saved, mut replayed) = (Random(seed), Saved::default(), 0);
-    while replayed < count {
+    let (mut random, saved, mut replayed) = (Random(seed), Saved::default(), Replayed::default());
+    // Few programs are so long that their recordings begin with a snapshot.
+    let most = count.max(ENOUGH);
+    while replayed.recordings < count || (!replayed.has_all() && replayed.recordings < most) {
         let (recordings, exits) = run(&mut random, &saved);
-        for (pid, exit) in exits {
-            let of_it = |bytes: &&Vec<u8>| Recording::from_bytes(bytes.to_vec()).unwrap().pid() == pid;
-            let last = replay(recordings.iter().find(of_it).expect("each walker has a recording"));
-            match exit {
-                Exit::Done(()) => assert_eq!(last, Some(StepEnd::Done)),
-                // No step has failed: the process waited for an answer that cannot come.
-                Exit::Failed(failure) if failure.error().is::<WaitedForNothing>() => {
-                    assert_eq!(last, Some(StepEnd::Wait));
-                }
-                Exit::Failed(failure) => assert_eq!(last, Some(StepEnd::Failed(failure.to_string()))),
-                Exit::Panicked(panic) => assert_eq!(last, Some(StepEnd::Panicked(panic.message().to_owned()))),
-                Exit::Terminated(_) => {}
-            }
-        }
-        recordings.iter().for_each(|bytes| _ = replay(bytes));
-        replayed += recordings.len();
+        replayed.replay_all(&recordings, exits);
     }
+    assert!(replayed.has_all(), "{replayed:?}");
 }
 
 /// A seed, the recordings of its run, and how its first walkers have ended.
@@ -187,24 +231,11 @@ fn recordings_of_simulated_programs_are_replayed() {
     .seeds(0..40)
     .run();
     assert!(report.failed().is_none(), "{}", report.failed().unwrap().report());
-    let (mut replayed, mut panicked) = (0, 0);
+    let mut replayed = Replayed::default();
     let runs: Vec<SimulatedRun> = std::mem::take(&mut *runs.lock().unwrap());
     for (seed, saved, exits) in runs {
-        let recordings = saved.take();
-        for (pid, exit) in exits {
-            let of_it = |bytes: &&Vec<u8>| Recording::from_bytes(bytes.to_vec()).unwrap().pid() == pid;
-            let last = replay(recordings.iter().find(of_it).expect("each walker has a recording"));
-            match exit {
-                Exit::Done(()) => assert_eq!(last, Some(StepEnd::Done), "seed {seed}"),
-                Exit::Panicked(panic) => {
-                    panicked += 1;
-                    assert_eq!(last, Some(StepEnd::Panicked(panic.message().to_owned())), "seed {seed}");
-                }
-                _ => {}
-            }
-        }
-        recordings.iter().for_each(|bytes| _ = replay(bytes));
-        replayed += recordings.len();
+        println!("seed {seed}");
+        replayed.replay_all(&saved.take(), exits);
     }
-    assert!(replayed >= 40 * 8 && panicked > 0, "{replayed} recordings, and {panicked} panics were met again");
+    assert!(replayed.has_all() && replayed.recordings >= 40 * 8, "{replayed:?}");
 }
