@@ -1,9 +1,12 @@
 //! The frames of a recording, and recordings with changes.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Once;
 
 use procession::recording::{FORMAT, Recording, ReplayError};
 
+use crate::panics::{is_on_purpose, quiet_panics};
 use crate::walker::{Op, Saved, Walker, replayer, walk};
 
 /// A recording of a few steps.
@@ -74,7 +77,33 @@ pub(crate) struct Mutated {
     pub(crate) same: usize,
 }
 
-/// Reads and replays this many mutated files.
+thread_local! {
+    /// The panics of this thread since it listens. Those of the walker, which are on purpose, are left out.
+    static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// Runs code of this thread. Returns its result, and the panics in it that are not the walker's own. A replay contains
+/// panics, so they are heard of by the hook.
+fn with_panics<R>(run: impl FnOnce() -> R) -> (R, Vec<String>) {
+    // The hook of all tests is set once. So it is set before this one.
+    quiet_panics();
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let next = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let message = panic.payload_as_str().unwrap_or_default();
+            if !is_on_purpose(message) {
+                PANICS.with_borrow_mut(|panics| panics.iter_mut().for_each(|all| all.push(panic.to_string())));
+            }
+            next(panic);
+        }));
+    });
+    PANICS.set(Some(Vec::new()));
+    let result = run();
+    (result, PANICS.take().unwrap_or_default())
+}
+
+/// Reads and replays this many mutated files. No panic but the walker's own is met.
 pub(crate) fn read_mutated(count: usize) -> Mutated {
     let whole = recorded();
     let mut state = 1_u64;
@@ -111,7 +140,7 @@ pub(crate) fn read_mutated(count: usize) -> Mutated {
             }
             sealed(&all)
         };
-        match Recording::from_bytes(bytes) {
+        let read = || match Recording::from_bytes(bytes) {
             Err(_) => mutated.refused += 1,
             Ok(recording) => match recording.begins_with_snapshot() {
                 true => drop(recording.replay_snapshot::<Walker>(&replayer()).map(|mut replay| replay.run())),
@@ -120,7 +149,9 @@ pub(crate) fn read_mutated(count: usize) -> Mutated {
                     Err(_) => mutated.differ += 1,
                 },
             },
-        }
+        };
+        let ((), panics) = with_panics(read);
+        assert!(panics.is_empty(), "file {number}: {panics:?}");
     }
     mutated
 }
