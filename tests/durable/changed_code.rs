@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use procession::clock::ManualClock;
 use procession::command::{Command, Responder};
-use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Opened, Position, StoredProcess};
+use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Opened, Position, Status, StoredProcess};
 use procession::durable::{Durable, DurableCommand, Encoded, ErrorText, Listed, Query, Store};
 use procession::{
     Address, BoxError, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult,
@@ -289,7 +289,11 @@ fn begin(disk: &MemoryDisk, euros: &[u64]) -> Vec<Address<PurseMessage>> {
     let run = Run::new::<Euros>(disk);
     let begin = |(id, amount): (usize, &u64)| run.store.begin(&id.to_string(), Purse(Euros { amount: *amount }));
     let begun = euros.iter().enumerate().map(begin).map(|begun| begun.unwrap().address()).collect();
-    run.runtime.wait_idle().unwrap();
+    // The first step of each may wait for the disk, which makes no runtime busy.
+    until("all have made their first step", || {
+        run.runtime.wait_idle().unwrap();
+        run.store.count(&Query::all().status(Status::Sleeping)).unwrap() == euros.len() as u64
+    });
     run.end();
     begun
 }
