@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use procession::clock::ManualClock;
-use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal};
+use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Status};
 use procession::durable::{Durable, Query, Store};
 use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,13 @@ fn a_kept_reply_is_answered_when_the_record_of_its_step_is_on_disk() {
 #[test]
 fn a_reply_of_an_earlier_run_is_late_and_harms_nobody() {
     let disk = MemoryDisk::new();
-    let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
+    let open = || {
+        let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
+        // A run that ends before takes no question.
+        until("its first step is on disk", || store.count(&Query::all().status(Status::Sleeping)).unwrap() == 1);
+        (store, runtime, clerk)
+    };
+    let (store, runtime, clerk) = open();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
     until("it is kept", || runtime.is_idle());
     end((store, runtime));
@@ -137,13 +143,13 @@ fn a_reply_of_an_earlier_run_is_late_and_harms_nobody() {
     assert!(answer.is_err(), "the asker of the first run waits no longer: {answer:?}");
 
     // It is kept over a run in which nobody answers.
-    let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
+    let (store, runtime, clerk) = open();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
     until("it is kept", || runtime.is_idle());
     end((store, runtime));
     assert!(asked.wait().is_err());
 
-    let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
+    let (store, runtime, clerk) = open();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
     for (value, late) in [(1, 1), (2, 2), (3, 2)] {
         store.send(clerk, ClerkMessage::Answer(value)).unwrap().wait(LIMIT).unwrap();
