@@ -6,7 +6,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::durable::journal::{Journal, MemoryDisk, MemoryJournal, Status};
 use procession::durable::{Durable, Query, Store};
-use procession::{Address, CommandError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+use procession::{Address, CommandError, Event, Events, Pid, Process, Reply, Runtime, Step, StepOutput, StepResult};
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
@@ -105,6 +105,14 @@ fn open(journal: impl Journal + 'static) -> (Store, Runtime, Address<ClerkMessag
     (store, runtime, clerk)
 }
 
+/// Waits until the state on disk has this many questions.
+fn kept(store: &Store, clerk: Pid, questions: usize) {
+    until("they are kept", || {
+        let shown = store.show(clerk);
+        shown.is_ok_and(|shown| shown.state["open"].as_array().map_or(0, Vec::len) == questions)
+    });
+}
+
 #[test]
 fn a_kept_reply_is_answered_when_the_record_of_its_step_is_on_disk() {
     if !goes_ahead() {
@@ -113,7 +121,7 @@ fn a_kept_reply_is_answered_when_the_record_of_its_step_is_on_disk() {
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
     let (store, runtime, clerk) = open(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
     let mut asked: Vec<_> = (0..2).map(|_| Some(runtime.ask(clerk, ClerkMessage::Keep, LIMIT))).collect();
-    until("both are kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 2);
     store.send(clerk, ClerkMessage::Answer(1)).unwrap().wait(LIMIT).unwrap();
     assert_eq!(asked[0].take().unwrap().wait().unwrap(), 1);
     gate.close();
@@ -137,7 +145,7 @@ fn a_reply_of_an_earlier_run_is_late_and_harms_nobody() {
     };
     let (store, runtime, clerk) = open();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
-    until("it is kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 1);
     end((store, runtime));
     let answer = asked.wait();
     assert!(answer.is_err(), "the asker of the first run waits no longer: {answer:?}");
@@ -145,7 +153,7 @@ fn a_reply_of_an_earlier_run_is_late_and_harms_nobody() {
     // It is kept over a run in which nobody answers.
     let (store, runtime, clerk) = open();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
-    until("it is kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 2);
     end((store, runtime));
     assert!(asked.wait().is_err());
 
@@ -164,7 +172,7 @@ fn a_step_that_fails_leaves_the_replies_of_its_state() {
     let disk = MemoryDisk::new();
     let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
-    until("it is kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 1);
     FAILURES.store(1, Ordering::SeqCst);
     store.send(clerk, ClerkMessage::AnswerAndFail(5)).unwrap();
     assert_eq!(asked.wait().unwrap(), 5);
@@ -180,7 +188,7 @@ fn a_kept_reply_outlives_an_error_of_the_disk() {
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
     let (store, runtime, clerk) = open(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
     let mut asked = [(), ()].map(|()| Some(runtime.ask(clerk, ClerkMessage::Keep, LIMIT)));
-    until("both are kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 2);
     store.send(clerk, ClerkMessage::Answer(1)).unwrap().wait(LIMIT).unwrap();
     let mut first = asked[0].take();
     until("the first has its answer", || answer_of(&mut first, || unreachable!()).is_some());
@@ -211,7 +219,7 @@ fn a_kept_reply_that_is_dropped_or_whose_process_ends_tells_its_asker() {
     let (disk, gate) = (MemoryDisk::new(), Gate::default());
     let (store, runtime, clerk) = open(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
     let mut asked = [(), ()].map(|()| Some(runtime.ask(clerk, ClerkMessage::Keep, LIMIT)));
-    until("both are kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 2);
     gate.close();
     let receipt = store.send(clerk, ClerkMessage::Drop).unwrap();
     stepped(&runtime);
@@ -240,7 +248,7 @@ fn a_kept_reply_that_is_passed_on_within_the_store_is_not_forgotten() {
     let (store, runtime, clerk) = open(GatedJournal(MemoryJournal::new(&disk), gate.clone()));
     let other = store.begin("b", Clerk::default()).unwrap().address();
     let asked = runtime.ask(clerk, ClerkMessage::Keep, LIMIT);
-    until("it is kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 1);
     gate.close();
     store.send(clerk, ClerkMessage::PassOn(other)).unwrap();
     stepped(&runtime);
@@ -259,7 +267,7 @@ fn the_replies_of_a_parked_process_wait_for_its_repair() {
     for id in ["retried", "replaced", "terminated"] {
         let clerk = store.begin(id, Clerk::default()).unwrap();
         let mut asked = Some(runtime.ask(clerk.address(), ClerkMessage::Keep, Duration::MAX));
-        until("it is kept", || runtime.is_idle());
+        kept(&store, clerk.pid(), 1);
         store.send(clerk.address(), ClerkMessage::Fail).unwrap().wait(LIMIT).unwrap();
         let is_parked = || store.list(&Query::all().parked()).unwrap().iter().any(|one| one.pid == clerk.pid());
         advance_until(&format!("{id} is parked"), &clock, Duration::from_secs(1), is_parked);
@@ -268,7 +276,8 @@ fn the_replies_of_a_parked_process_wait_for_its_repair() {
         advance_until("the store is open again", &clock, Duration::from_secs(1), || {
             store.send(clerk.address(), ClerkMessage::Nothing).is_ok_and(|receipt| receipt.wait(LIMIT).is_ok())
         });
-        assert!(answer_of(&mut asked, || unreachable!()).is_none(), "{id}");
+        let early = answer_of(&mut asked, || unreachable!());
+        assert!(early.is_none(), "{id}: {early:?}");
         match id {
             "retried" => {
                 store.skip(clerk.pid()).unwrap();
@@ -300,7 +309,7 @@ fn a_kept_reply_outlives_the_sleep_of_its_process() {
     let (store, runtime) = store.start(builder).unwrap();
     let clerk = store.begin("a", Clerk::default()).unwrap().address();
     let mut asked = Some(runtime.ask(clerk, ClerkMessage::Keep, Duration::MAX));
-    until("it is kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 1);
     advance_until("it sleeps", &clock, Duration::from_secs(60), || runtime.processes().is_empty());
     assert!(answer_of(&mut asked, || unreachable!()).is_none(), "a sleep is no end");
     store.send(clerk, ClerkMessage::Answer(6)).unwrap();
@@ -320,7 +329,7 @@ fn a_kept_reply_that_is_handed_on_is_no_longer_kept() {
     let (store, runtime, clerk) = open(MemoryJournal::new(&disk));
     let once = runtime.spawn(Once::default()).unwrap();
     let asked = [(), ()].map(|()| runtime.ask(clerk, ClerkMessage::Keep, LIMIT));
-    until("both are kept", || runtime.is_idle());
+    kept(&store, clerk.pid(), 2);
     for _ in 0..2 {
         store.send(clerk, ClerkMessage::HandOn(once.address())).unwrap();
     }
