@@ -32,7 +32,7 @@ use super::groups::Groups;
 use super::guarded;
 use super::lives::Lives;
 use super::output::Output;
-use super::peer::{Room, Size};
+use super::peer::{Bound, Class, Room};
 use super::peer_limits::PeerLimits;
 use super::questions::{AnswerTypes, Questions};
 use super::remote::MAX_BYTES;
@@ -58,12 +58,9 @@ pub(crate) struct Item {
     pub(crate) bytes: Vec<u8>,
     /// The packed PID of the sender, or 0. Frames of one sender keep their order.
     pub(crate) sender: u64,
-    /// The message in it. `None` if the frame has another content, which is never refused for want of room.
+    /// The message in it, if it has one.
     pub(crate) letter: Option<Letter>,
-    /// Whether it passes the frames of other senders.
-    pub(crate) is_control: bool,
-    /// Whether it is a message of a process that is held from now on. Then it is not refused for want of room.
-    pub(crate) is_held: bool,
+    pub(crate) class: Class,
 }
 
 /// The properties of a message that was sent, for its dead letter.
@@ -136,17 +133,17 @@ pub(crate) trait Carrier: Send + Sync {
         Room::All
     }
 
-    /// Returns whether a message of this size has room, or the connection is down. If it has none, the node is told
+    /// Returns whether items of this bound have room, or the connection is down. If they have none, the node is told
     /// when there is some, or when it is down.
-    fn has_room_for(&self, size: Size) -> bool {
-        let _ = size;
+    fn has_room_for(&self, bound: Bound) -> bool {
+        let _ = bound;
         true
     }
 
-    /// The size of the last waiting message of a sender.
-    fn needed_by(&self, sender: u64) -> Size {
+    /// The bound of the last waiting message of a sender. `None` is a sender whose message was refused.
+    fn needed_by(&self, sender: Option<u64>) -> Bound {
         let _ = sender;
-        Size::Small
+        Bound::Small
     }
 }
 
@@ -283,7 +280,8 @@ impl Connection {
             Ok(encoded) => encoded,
             Err(why) => return Err((message, why)),
         };
-        match self.offer_message(encoded, word(from), (Some(letter), is_held)) {
+        let class = if is_held { Class::Held } else { Class::Message };
+        match self.offer(encoded, word(from), (Some(letter), class)) {
             Ok(()) => {
                 // The replies in it belong to the connection now.
                 drop_contained(message);
@@ -329,18 +327,9 @@ impl Connection {
         &*self.carrier
     }
 
-    fn offer(&self, encoded: Encoded, sender: u64, letter: Option<Letter>) -> Result<(), Refused> {
-        self.offer_message(encoded, sender, (letter, false))
-    }
-
-    fn offer_message(
-        &self,
-        encoded: Encoded,
-        sender: u64,
-        (letter, is_held): (Option<Letter>, bool),
-    ) -> Result<(), Refused> {
+    fn offer(&self, encoded: Encoded, sender: u64, (letter, class): (Option<Letter>, Class)) -> Result<(), Refused> {
         let (bytes, exports) = encoded.into_parts();
-        match self.carrier.offer(Item { bytes, sender, letter, is_control: false, is_held }) {
+        match self.carrier.offer(Item { bytes, sender, letter, class }) {
             Ok(()) => {
                 // Their askers have given up since they were exported. If that was said, it was said too early.
                 let given_up = exports.numbers().into_iter().filter(|number| !self.side.questions.is_open(*number));
@@ -357,24 +346,42 @@ impl Connection {
     /// Offers a frame that passes the frames of other senders.
     fn offer_control(&self, encoded: Encoded, sender: u64) -> Result<(), Refused> {
         let (bytes, _) = encoded.into_parts();
-        self.carrier.offer(Item { bytes, sender, letter: None, is_control: true, is_held: false })
+        self.carrier.offer(Item { bytes, sender, letter: None, class: Class::Control })
     }
 
     fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
         self.forget_imported(number);
         let why = match &answer {
-            Ok(value) => match self.encode_answer(number, from, &**value) {
-                // A connection that is down has told the asker.
-                Ok(encoded) => {
-                    let _ = self.offer(encoded, word(from), None);
-                    return drop_contained(answer);
-                }
-                Err(error) => CommandError::Failed(Failure::from(error)),
-            },
-            Err(why) => why.clone(),
+            Ok(value) => self.offer_answer(number, from, &**value).err(),
+            Err(why) => Some(why.clone()),
         };
         drop_contained(answer);
-        self.send_no_answer(number, from, &why);
+        why.into_iter().for_each(|why| self.send_no_answer(number, from, &why));
+    }
+
+    /// Offers an answer. If it has no room, the process that has answered is held, if it may be, and the answer is taken
+    /// as those of processes that are held.
+    fn offer_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<(), CommandError> {
+        let offer = |class| {
+            let encoded = self.encode_answer(number, from, answer);
+            encoded.map(|encoded| self.offer(encoded, word(from), (None, class))).map_err(CommandError::failed)
+        };
+        if offer(Class::Answer)? != Err(Refused::Busy) {
+            // A connection that is down has told the asker.
+            return Ok(());
+        }
+        let offered = offer(Class::HeldAnswer);
+        if let (Some(core), Some(from), Some(there)) = (self.core.upgrade(), from, Pid::new(self.there.node, 0, 1)) {
+            core.road.hold_for_answers(from, there);
+        }
+        match offered? {
+            Err(Refused::Busy) => {
+                // The asker knows the asked process by its PID.
+                let pid = from.or_else(|| Pid::new(self.here.node, 0, 1));
+                Err(pid.map_or(CommandError::Dropped, |pid| CommandError::Node { pid, why: NodeError::Busy }))
+            }
+            Ok(()) | Err(Refused::Down) => Ok(()),
+        }
     }
 
     fn encode_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<Encoded, BoxError> {
@@ -391,15 +398,20 @@ impl Connection {
     fn send_no_answer(&self, number: u64, from: Option<Pid>, why: &CommandError) {
         let head = |why| Head::NoAnswer { number, from, why };
         // A PID in the error may be one that this node does not know.
-        if !self.send_head(word(from), &head(FarCommandError::of(why))) {
+        if !self.send_head(word(from), &head(self.far_error(why))) {
             self.send_head(0, &Head::NoAnswer { number, from: None, why: FarCommandError::Dropped });
         }
+    }
+
+    /// The error in the version that both nodes speak.
+    pub(super) fn far_error(&self, why: &CommandError) -> FarCommandError {
+        FarCommandError::of(why, self.protocol)
     }
 
     /// Sends a frame without a value. Returns whether it was encoded.
     pub(in crate::cluster) fn send_head(&self, sender: u64, head: &Head) -> bool {
         let encoded = codec::encode(&self.side, (sender, MAX_BYTES), |output| put_head(head, output));
-        encoded.map(|((), encoded)| _ = self.offer(encoded, sender, None)).is_ok()
+        encoded.map(|((), encoded)| _ = self.offer(encoded, sender, (None, Class::Notice))).is_ok()
     }
 
     /// Takes a frame of the other node.

@@ -24,7 +24,7 @@ use super::events::{NodeIdentity, NodeWatch};
 use super::guarded;
 use super::lives::Life;
 use super::node::{Announced, Node};
-use super::peer::{self, Class, DownReason, Effect, Identity, Payload, Peer, Refusal, Room, Size};
+use super::peer::{self, Bound, DownReason, Effect, Identity, Payload, Peer, Refusal, Room};
 use crate::clock::Clock;
 use crate::outcome::{BoxError, tell_log};
 use crate::primitives::{Arc, AtomicBool, Mutex, MutexGuard, Ordering, Weak, lock};
@@ -74,7 +74,8 @@ pub(crate) struct PeerDriver {
 /// Something that comes from the link.
 enum Arrival {
     Frame(Vec<u8>),
-    /// The connection is to be closed. The flag says that too many answers wait for the peer.
+    /// The connection is to be closed. The flag says that too much waits for the peer that is never
+    /// refused.
     Closed(bool),
 }
 
@@ -82,7 +83,7 @@ impl Machine {
     /// When `turn_out` is to be called next, if nothing happens before.
     fn due(&self) -> Option<Duration> {
         let rests = !self.is_seen && self.peer.dial_at().is_some();
-        self.peer.due().filter(|_| !rests)
+        self.peer.due(self.frames_wait()).filter(|_| !rests)
     }
 
     /// Whether a frame of the peer that was just taken wakes the out thread.
@@ -93,6 +94,11 @@ impl Machine {
     fn wakes_out(&self, now: Duration) -> bool {
         let Some(out_at) = self.out_at else { return true };
         self.peer.has_frame(now) || self.due().is_some_and(|due| due < out_at)
+    }
+
+    /// Whether frames have arrived that `turn_in` has not taken.
+    fn frames_wait(&self) -> bool {
+        !self.arrived.is_empty()
     }
 
     fn push_closed(&mut self, is_too_much: bool) {
@@ -316,11 +322,12 @@ impl PeerDriver {
         let mut effects = Vec::new();
         let mut guard = lock(&self.machine);
         let machine = &mut *guard;
+        let frames_wait = machine.frames_wait();
         let peer = &mut machine.peer;
         if machine.is_seen && peer.dial_at().is_some_and(|at| at <= now) {
             peer.dial(now, (self.nonce)());
         }
-        peer.tick(now, &mut effects);
+        peer.tick(now, frames_wait, &mut effects);
         let turned = if peer.next_frame(now, frame, &mut effects) {
             machine.out_at = None;
             Outward::Frame
@@ -378,7 +385,7 @@ impl PeerDriver {
             (self.wake.outward)();
         }
         if is_overrun {
-            tell_log(|| tracing::warn!(peer = &*self.name, "a node takes no answers: its connection is closed"));
+            tell_log(|| tracing::warn!(peer = &*self.name, "a node takes nothing: its connection is closed"));
         }
         inward.left.extend(effects.into_iter().map(|(effects, frame)| (effects.into_iter().peekable(), frame)));
         let is_idle = !has_arrived && inward.left.is_empty();
@@ -416,9 +423,9 @@ impl PeerDriver {
                     tell_log(|| tracing::warn!(peer = &*self.name, %refusal, "a connection was refused"));
                     self.watch.refused(&self.name, &refusal);
                 }
-                Effect::Room(size) => {
+                Effect::Room(bound) => {
                     if let (Some(node), Some(up)) = (self.node.upgrade(), up.as_ref()) {
-                        node.has_room(&up.connection, size);
+                        node.has_room(&up.connection, bound);
                     }
                 }
                 Effect::Undelivered(_) => {}
@@ -509,12 +516,12 @@ impl Carrier for Lane {
         if machine.peer.up() == Some(self.nonce) { machine.peer.room() } else { Room::Down }
     }
 
-    fn has_room_for(&self, size: Size) -> bool {
+    fn has_room_for(&self, bound: Bound) -> bool {
         let machine = &mut *lock(&self.driver.machine);
-        machine.peer.up() != Some(self.nonce) || machine.peer.has_room_for(size)
+        machine.peer.up() != Some(self.nonce) || machine.peer.has_room_for(bound)
     }
 
-    fn needed_by(&self, sender: u64) -> Size {
+    fn needed_by(&self, sender: Option<u64>) -> Bound {
         lock(&self.driver.machine).peer.needed_by(sender)
     }
 }
@@ -522,16 +529,7 @@ impl Carrier for Lane {
 impl PeerDriver {
     /// Takes a frame for the up with this nonce.
     fn offer(&self, nonce: u64, item: Item) -> Result<(), Refused> {
-        let Item { bytes, sender, letter, is_control, is_held } = item;
-        let class = if is_held {
-            Class::Held
-        } else if letter.is_some() {
-            Class::Message
-        } else if is_control {
-            Class::Control
-        } else {
-            Class::Answer
-        };
+        let Item { bytes, sender, letter, class } = item;
         let item = peer::Item { sender, token: letter, payload: bytes };
         let offered = {
             let machine = &mut *lock(&self.machine);

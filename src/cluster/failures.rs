@@ -143,6 +143,9 @@ impl FarExit {
     }
 }
 
+/// The first version of the protocol that has the errors `WrongType` and `Busy`. Before, they were `Failed`.
+const FIRST_WITH_WRONG_TYPE: u16 = 3;
+
 /// A [`CommandError`].
 #[derive(Serialize, Deserialize)]
 pub(crate) enum FarCommandError {
@@ -163,10 +166,15 @@ pub(crate) enum FarCommandError {
     NotStored(Pid, String),
     NodeDown(Pid),
     NotDecoded(Pid, String),
+    /// The type that the process takes, and the one that was sent.
+    WrongType(Pid, String, String),
+    Busy(Pid),
 }
 
 impl FarCommandError {
-    pub(crate) fn of(error: &CommandError) -> FarCommandError {
+    /// The error in this version of the protocol.
+    pub(crate) fn of(error: &CommandError, protocol: u16) -> FarCommandError {
+        let is_known = protocol >= FIRST_WITH_WRONG_TYPE;
         match error {
             CommandError::Failed(failure) => FarCommandError::Failed(FarError::of(failure.error())),
             CommandError::Panicked(panic) => FarCommandError::Panicked(cut(panic.message().into())),
@@ -192,7 +200,11 @@ impl FarCommandError {
             CommandError::Node { pid, why: NodeError::NotDecoded { why } } => {
                 FarCommandError::NotDecoded(*pid, cut(why.clone()))
             }
-            // Their texts name types and threads of that node. The other node may see another holder of a name.
+            CommandError::Node { pid, why: NodeError::Busy } if is_known => FarCommandError::Busy(*pid),
+            CommandError::WrongType { pid, takes, sent } if is_known => {
+                FarCommandError::WrongType(*pid, cut(takes.to_string()), cut(sent.to_string()))
+            }
+            // Their texts name threads of that node. The other node may see another holder of a name.
             CommandError::NoSuchProcess(NoSuchProcessError::SharedName(_))
             | CommandError::Unknown { .. }
             | CommandError::WrongType { .. }
@@ -221,6 +233,10 @@ impl FarCommandError {
             FarCommandError::NotStored(pid, why) => CommandError::NotStored { pid, why },
             FarCommandError::NodeDown(pid) => CommandError::Node { pid, why: NodeError::NodeDown },
             FarCommandError::NotDecoded(pid, why) => CommandError::Node { pid, why: NodeError::NotDecoded { why } },
+            FarCommandError::WrongType(pid, takes, sent) => {
+                CommandError::WrongType { pid, takes: takes.into(), sent: sent.into() }
+            }
+            FarCommandError::Busy(pid) => CommandError::Node { pid, why: NodeError::Busy },
         }
     }
 }

@@ -10,7 +10,7 @@ use super::connection::{Carrier, Connection, Letter, Numbers, end_unreported};
 use super::events::NodeWatch;
 use super::groups::Groups;
 use super::lives::{Life, Lives};
-use super::peer::{Room, Size};
+use super::peer::{Bound, Room};
 use super::peer_limits::PeerLimits;
 use super::remote_spawn::SpawnOrder;
 use super::room::{Waiting, tell_down};
@@ -248,15 +248,17 @@ impl Node {
         }
         // Those that begin to wait from now on find that the connection is down.
         self.waiting.take_outside(node).iter().for_each(tell_down);
-        Size::BOTH.into_iter().for_each(|size| self.let_processes_go(node, size));
+        Bound::ALL.into_iter().for_each(|bound| self.let_processes_go(node, bound));
     }
 
-    /// There was room for messages of this size at the node of this connection. So those that wait for it go on, also
-    /// if others have filled it since.
-    pub(crate) fn has_room(&self, connection: &Connection, size: Size) {
+    /// There was room for items of this bound at the node of this connection. So those that wait for it go on, also if
+    /// others have filled it since.
+    pub(crate) fn has_room(&self, connection: &Connection, bound: Bound) {
         // Processes go on first, because messages from outside may fill the room again and again.
-        self.let_processes_go(connection.there().node, size);
-        self.offer_outside(connection);
+        self.let_processes_go(connection.there().node, bound);
+        if bound != Bound::Answers {
+            self.offer_outside(connection);
+        }
     }
 
     fn offer_outside(&self, connection: &Connection) {
@@ -267,8 +269,8 @@ impl Node {
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
     }
 
-    fn let_processes_go(&self, node: u32, size: Size) {
-        let processes = self.waiting.take_processes(node, size);
+    fn let_processes_go(&self, node: u32, bound: Bound) {
+        let processes = self.waiting.take_processes(node, bound);
         if let Some(core) = self.core.upgrade() {
             processes.into_iter().for_each(|pid| core.road.let_go(pid));
         }
@@ -385,7 +387,7 @@ impl NonLocal for Node {
             NeedsRoom::InTurn | NeedsRoom::Yes => Room::Small,
         };
         let is_kept =
-            |there: Room| there == Room::Small && needed == there && self.waiting.has_processes(node, Size::Large);
+            |there: Room| there == Room::Small && needed == there && self.waiting.has_processes(node, Bound::Large);
         let why = match connection.why_not_taken(message) {
             Some(NodeError::NotRemote { .. }) => NodeError::NotRemote { type_name: sent },
             Some(why) => why,
@@ -422,25 +424,28 @@ impl NonLocal for Node {
         match (self.connection(to), waiter) {
             (Some(connection), waiter) => {
                 let node = connection.there().node;
+                let hold = |pid, bound| {
+                    self.waiting.push_process(node, bound, pid);
+                    [Some(bound), None]
+                };
                 let needed = match waiter {
                     Waiter::Process { pid, sender } => {
-                        let size = connection.carrier().needed_by(sender.to_word());
-                        self.waiting.push_process(node, size, pid);
-                        Some(size)
+                        hold(pid, connection.carrier().needed_by(sender.map(Pid::to_word)))
                     }
+                    Waiter::Answers { pid } => hold(pid, Bound::Answers),
                     Waiter::Outside(sender) => {
                         self.waiting.push_outside(node, sender);
-                        None
+                        [Some(Bound::Small), Some(Bound::Large)]
                     }
                 };
                 // There may have been room in between, or the down. Otherwise it is told of from now on.
-                for size in Size::BOTH {
-                    if needed.is_none_or(|needed| needed == size) && connection.carrier().has_room_for(size) {
-                        self.has_room(&connection, size);
+                for bound in needed.into_iter().flatten() {
+                    if connection.carrier().has_room_for(bound) {
+                        self.has_room(&connection, bound);
                     }
                 }
             }
-            (None, Waiter::Process { pid, .. }) => {
+            (None, Waiter::Process { pid, .. } | Waiter::Answers { pid }) => {
                 self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid))
             }
             (None, Waiter::Outside(sender)) => tell_down(&sender),

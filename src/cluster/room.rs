@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::peer::Size;
+use super::peer::Bound;
 use crate::outcome::drop_contained;
 use crate::pid::Pid;
 use crate::primitives::{Arc, AtomicUsize, Mutex, Ordering, Weak, lock};
@@ -19,10 +19,10 @@ pub(super) struct Waiting {
 #[derive(Default)]
 struct Inner {
     outside: HashMap<u32, Outside>,
-    /// Those that wait for room for small messages, and for large ones.
-    processes: HashMap<(u32, Size), Vec<Pid>>,
-    /// The nodes and sizes for which each process waits.
-    holders: HashMap<Pid, Vec<(u32, Size)>>,
+    /// Those that wait for room, by its bound.
+    processes: HashMap<(u32, Bound), Vec<Pid>>,
+    /// The nodes and bounds for which each process waits.
+    holders: HashMap<Pid, Vec<(u32, Bound)>>,
 }
 
 /// The senders outside that wait for one node.
@@ -45,13 +45,13 @@ enum Offers {
 }
 
 impl Waiting {
-    /// Puts a process among those that wait for room at a node for messages of this size. It is there once.
-    pub(super) fn push_process(&self, node: u32, size: Size, pid: Pid) {
+    /// Puts a process among those that wait for room at a node for items of this bound. It is there once.
+    pub(super) fn push_process(&self, node: u32, bound: Bound, pid: Pid) {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
         let holders = holders.entry(pid).or_default();
-        if !holders.contains(&(node, size)) {
-            holders.push((node, size));
-            processes.entry((node, size)).or_default().push(pid);
+        if !holders.contains(&(node, bound)) {
+            holders.push((node, bound));
+            processes.entry((node, bound)).or_default().push(pid);
         }
     }
 
@@ -68,14 +68,14 @@ impl Waiting {
         self.nodes.store(outside.len(), Ordering::Relaxed);
     }
 
-    /// Takes out the processes that wait for room at a node for messages of this size. Returns those that wait for
+    /// Takes out the processes that wait for room at a node for items of this bound. Returns those that wait for
     /// nothing else.
-    pub(super) fn take_processes(&self, node: u32, size: Size) -> Vec<Pid> {
+    pub(super) fn take_processes(&self, node: u32, bound: Bound) -> Vec<Pid> {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
-        let mut pids = processes.remove(&(node, size)).unwrap_or_default();
+        let mut pids = processes.remove(&(node, bound)).unwrap_or_default();
         pids.retain(|pid| {
             let Some(others) = holders.get_mut(pid) else { return false };
-            others.retain(|holder| *holder != (node, size));
+            others.retain(|holder| *holder != (node, bound));
             let is_free = others.is_empty();
             if is_free {
                 holders.remove(pid);
@@ -91,9 +91,9 @@ impl Waiting {
             && lock(&self.inner).outside.get(&node).is_some_and(|outside| !outside.queue.is_empty())
     }
 
-    /// Whether processes wait for room at a node for messages of this size.
-    pub(super) fn has_processes(&self, node: u32, size: Size) -> bool {
-        lock(&self.inner).processes.contains_key(&(node, size))
+    /// Whether processes wait for room at a node for items of this bound.
+    pub(super) fn has_processes(&self, node: u32, bound: Bound) -> bool {
+        lock(&self.inner).processes.contains_key(&(node, bound))
     }
 
     /// Takes out the senders outside that wait for a node.

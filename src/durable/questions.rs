@@ -75,9 +75,11 @@ impl WhyNoReply {
             WhyNoReply::TimedOut => CommandError::TimedOut,
             WhyNoReply::Ended(serial) => CommandError::Ended(pid(serial)?),
             WhyNoReply::Full(serial) => CommandError::Full(pid(serial)?),
-            WhyNoReply::WrongType(serial) => {
-                CommandError::WrongType { pid: pid(serial)?, takes: "another type", sent: "a stored question" }
-            }
+            WhyNoReply::WrongType(serial) => CommandError::WrongType {
+                pid: pid(serial)?,
+                takes: "another type".into(),
+                sent: "a stored question".into(),
+            },
         })
     }
 }
@@ -141,7 +143,7 @@ impl StoreCore {
         match (reason, self.takes(pid, message.type_id())) {
             (DeadLetterReason::Full, _) => CommandError::Full(pid),
             (DeadLetterReason::WrongType, Err(Missed::WrongType(takes))) => {
-                CommandError::WrongType { pid, takes: takes(), sent }
+                CommandError::WrongType { pid, takes: takes().into(), sent: sent.into() }
             }
             _ => NoSuchProcessError::Pid(pid).into(),
         }

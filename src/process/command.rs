@@ -1,6 +1,7 @@
 //! Commands, the tags that name them, and their completions.
 
 use std::any::{Any, type_name};
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Instant;
@@ -163,9 +164,9 @@ pub enum CommandError {
         /// The asked process.
         pid: Pid,
         /// The type that it takes.
-        takes: &'static str,
+        takes: Cow<'static, str>,
         /// The type of the question.
-        sent: &'static str,
+        sent: Cow<'static, str>,
     },
     /// The asks form a cycle, so no answer would ever have come. The asker waits for this answer only. The asked
     /// process waits for the asker in the same way, directly or through other processes. Before the asker asks again,
@@ -196,7 +197,9 @@ impl From<SendError> for CommandError {
     fn from(error: SendError) -> CommandError {
         match error {
             SendError::NoSuchProcess(error) => CommandError::NoSuchProcess(error),
-            SendError::WrongType { pid, takes, sent } => CommandError::WrongType { pid, takes, sent },
+            SendError::WrongType { pid, takes, sent } => {
+                CommandError::WrongType { pid, takes: takes.into(), sent: sent.into() }
+            }
             SendError::Full { pid, .. } => CommandError::Full(pid),
             SendError::NotStored { pid, why } => CommandError::NotStored { pid, why },
             #[cfg(feature = "cluster")]

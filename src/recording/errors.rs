@@ -269,7 +269,7 @@ fn take_node_error(from: &mut Input<'_>) -> Result<NodeError, DecodeError> {
 pub(super) fn take_send_error(from: &mut Input<'_>) -> Result<SendError, DecodeError> {
     Ok(match from.take::<u8>()? {
         0 => SendError::NoSuchProcess(take_no_such_process(from)?),
-        1 => SendError::WrongType { pid: from.take()?, takes: RECORDED_TYPE, sent: RECORDED_TYPE },
+        1 => SendError::WrongType { pid: from.take()?, takes: RECORDED_TYPE.into(), sent: RECORDED_TYPE.into() },
         2 => SendError::Full { pid: from.take()?, limit: from.take()? },
         3 => SendError::InsideStep { pid: from.take()? },
         4 => SendError::NotStored { pid: from.take()?, why: from.take()? },
@@ -349,7 +349,7 @@ pub(super) fn take_command_error(from: &mut Input<'_>) -> Result<CommandError, D
         7 => CommandError::Ended(from.take()?),
         8 => CommandError::ChildExit { pid: from.take()?, exit: take_exit(from)? },
         9 => CommandError::Full(from.take()?),
-        10 => CommandError::WrongType { pid: from.take()?, takes: RECORDED_TYPE, sent: RECORDED_TYPE },
+        10 => CommandError::WrongType { pid: from.take()?, takes: RECORDED_TYPE.into(), sent: RECORDED_TYPE.into() },
         11 => CommandError::Cycle(Cycle::new(from.take::<Vec<Pid>>()?)),
         12 => CommandError::InsideStep,
         13 => CommandError::Interrupted,

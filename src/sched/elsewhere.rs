@@ -173,8 +173,9 @@ impl Road {
         posted
     }
 
-    /// Sends a refused message as one that needs no room, and holds its sender. A durable sender is held through the
-    /// process of the runtime that steps it. If that process has left memory, nothing is held.
+    /// Sends a refused message as one that needs no room, and holds its sender. The sender is held, too, if the message
+    /// is refused again. A durable sender is held through the process of the runtime that steps it. If that process has
+    /// left memory, nothing is held.
     #[cfg(feature = "cluster")]
     fn hold_sender(
         &self,
@@ -187,13 +188,37 @@ impl Road {
         if local.is_some() && !self.may_be_held(from) {
             return Err((message, why));
         }
-        elsewhere.post_in_turn(None, Some(from), to, message, trace)?;
-        if let Some((local, cell)) = local.and_then(|local| Some((local, self.table.cell(local)?))) {
+        let posted = elsewhere.post_in_turn(None, Some(from), to, message, trace);
+        let sender = match &posted {
+            Ok(()) => Some(from),
+            Err((_, SendError::Node { why: NodeError::Busy, .. })) => None,
+            Err(_) => return posted,
+        };
+        if let Some(local) = local {
+            self.hold(local, |pid| elsewhere.wait_for_room(to, Waiter::Process { pid, sender }));
+        }
+        posted
+    }
+
+    /// Holds a process whose answer has no room at the node of this PID, if it may be held.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn hold_for_answers(&self, from: Pid, there: Pid) {
+        if let Some(nodes) = self.nodes.get()
+            && let Some(local) = self.in_memory(from)
+            && self.may_be_held(from)
+        {
+            self.hold(local, |pid| nodes.wait_for_room(there, Waiter::Answers { pid }));
+        }
+    }
+
+    /// Holds a process after its step. `wait` puts it among those that wait.
+    #[cfg(feature = "cluster")]
+    fn hold(&self, local: Pid, wait: impl FnOnce(Pid)) {
+        if let Some(cell) = self.table.cell(local) {
             // The process is marked before it is among those that wait, so that `Room` finds the mark.
             cell.hold_after_step(local);
-            elsewhere.wait_for_room(to, Waiter::Process { pid: local, sender: from });
+            wait(local);
         }
-        Ok(())
     }
 
     /// A process is held no longer, because there is room.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::*;
 use crate::cluster::failures::FarCommandError;
 use crate::cluster::lives::Lives;
+use crate::cluster::peer::PROTOCOL;
 use crate::cluster::questions::{AnswerTypes, Questions};
 use crate::cluster::remote::{MAX_BYTES, Remote};
 use crate::cluster::wire::{Kind, NotEncoded, NotTaken, Taken, Takes, Wire, WireError};
@@ -124,7 +125,7 @@ impl AnswersElsewhere for Desk {
                 Ok(encode(&side, (0, MAX_BYTES), |to| write(&*value, to).map_err(NotEncoded::Failed)).unwrap().1.bytes)
             }
             Err(why) => {
-                let why = FarCommandError::of(&why);
+                let why = FarCommandError::of(&why, PROTOCOL);
                 Err(encode(&side, (0, MAX_BYTES), |to| to.encode(&why).map_err(NotEncoded::Failed)).unwrap().1.bytes)
             }
         };

@@ -5,6 +5,7 @@ use std::any::Any;
 use super::{BadFrame, Connection, Letter, LetterMore, NotEncoded, put_head, trace_header};
 use crate::cluster::codec::{self, Opened};
 use crate::cluster::frame::Head;
+use crate::cluster::peer::Class;
 use crate::cluster::remote::MAX_BYTES;
 use crate::outcome::BoxError;
 use crate::pid::Pid;
@@ -61,7 +62,7 @@ impl Connection {
             }
             Ok((type_name, encoded)) => {
                 let letter = Letter { to: *first, from: None, type_name, more: LetterMore::of(others, trace) };
-                let offered = self.offer(encoded, 0, Some(letter));
+                let offered = self.offer(encoded, 0, (Some(letter), Class::Message));
                 if offered.is_ok() { to.len() } else { 0 }
             }
             Err(NotEncoded::TooLarge(error)) if !others.is_empty() && error.limit == limit => halves(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{BadFrame, Connection, put_head, word};
 use crate::cluster::codec;
-use crate::cluster::failures::{FarCommandError, FarExit, FarReason};
+use crate::cluster::failures::{FarExit, FarReason};
 use crate::cluster::far_relations::{Keeping, LinkRefused};
 use crate::cluster::frame::Head;
 use crate::cluster::remote::MAX_BYTES;
@@ -236,7 +236,7 @@ impl Connection {
                 drop(encoded.map(|((), encoded)| self.offer_control(encoded, 0)));
             }
             Err(error) => {
-                let why = FarCommandError::of(&CommandError::NoSuchProcess(error));
+                let why = self.far_error(&CommandError::NoSuchProcess(error));
                 self.send_control(0, &Head::NoAnswer { number, from: None, why });
             }
         }

@@ -6,6 +6,7 @@
 use super::{BadFrame, Connection, Letter, put_head, why_not_sent, word};
 use crate::cluster::codec::{self, Encoded, Opened};
 use crate::cluster::frame::Head;
+use crate::cluster::peer::Class;
 use crate::cluster::questions::{Open, Relations};
 use crate::cluster::remote::MAX_BYTES;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
@@ -75,7 +76,8 @@ impl Connection {
             NotEncoded::NotRemote => NodeError::NotRemoteProcess { type_name: order.type_name },
             other => why_not_sent(other),
         });
-        let sent = sent.and_then(|encoded| Ok(self.offer_message(encoded, word(from), (Some(letter), is_held))?));
+        let class = if is_held { Class::Held } else { Class::Message };
+        let sent = sent.and_then(|encoded| Ok(self.offer(encoded, word(from), (Some(letter), class))?));
         if sent.is_err() {
             self.side.questions.take_back(number, ask);
         }

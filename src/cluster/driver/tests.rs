@@ -1,5 +1,6 @@
 //! Two nodes with their drivers, on one manual clock. The test is the link between them.
 
+mod answer_tests;
 mod beat_tests;
 mod recipient_tests;
 mod relation_tests;
@@ -17,13 +18,14 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::cluster::node::echo::{Echo, Message, Notes};
 use crate::cluster::node::tests::{Side, side_with};
-use crate::cluster::peer::{PROTOCOL, spoken};
+use crate::cluster::peer::{Class, PROTOCOL, spoken};
 use crate::cluster::wire::Wire;
 use crate::counts::counts;
 use crate::pid::{Address, Pid};
 use crate::primitives::AtomicU64;
 use crate::process::{
-    CommandError, DeadLetterReason, Event, Events, NodeError, Process, Reply, SendError, Step, StepOutput, StepResult,
+    CommandError, DeadLetterReason, Event, Events, NodeError, Process, Reply, SendError, SpawnOptions, Step,
+    StepOutput, StepResult,
 };
 use crate::runtime::{AskFuture, Handle};
 use crate::wait::until;
@@ -391,21 +393,21 @@ fn a_node_that_stands_still_bounds_what_waits_for_it_and_goes_on() {
 }
 
 #[test]
-fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
+fn a_node_that_takes_nothing_costs_little_memory_and_is_dropped() {
     let mut world = world();
     world.ends[1].is_stopped = true;
-    let answer = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, is_control: false, is_held: false };
+    let notice = || Item { bytes: vec![0; 100_000], sender: 1, letter: None, class: Class::Notice };
     let up = lock(&world.ends[0].driver.machine).peer.up().unwrap();
     let mut taken = 0;
     let refused = loop {
-        match world.ends[0].driver.offer(up, answer()) {
+        match world.ends[0].driver.offer(up, notice()) {
             Ok(()) => taken += 1,
             Err(refused) => break refused,
         }
         assert!(taken < 1_000, "100 MB were taken");
     };
     assert_eq!(refused, Refused::Down);
-    assert!((320..420).contains(&taken), "{taken} answers of 100 kB were taken");
+    assert!((320..420).contains(&taken), "{taken} notices of 100 kB were taken");
     world.run();
     assert_eq!(world.is_up(), [false, true], "the other one stands still");
     world.ends[1].is_stopped = false;
@@ -415,6 +417,37 @@ fn a_node_that_takes_no_answers_costs_little_memory_and_is_dropped() {
     let asked = world.ends[0].side.runtime.ask(far, Message::Ask, LIMIT);
     world.run();
     assert_eq!(asked.wait().unwrap(), 7);
+}
+
+impl World {
+    /// Notes of the first node have arrived at the other one, and nothing arrives any more. Returns those that are
+    /// taken after this time, in which the other node takes no frame.
+    fn notes_after(&mut self, silence: Duration) -> Vec<u64> {
+        let (_echo, far, notes) = self.echo();
+        (0..3).for_each(|number| self.ends[0].side.runtime.send(far, Message::Note(number)).unwrap());
+        let mut frame = Vec::new();
+        while self.ends[0].turns_out(&mut frame) {
+            self.ends[1].driver.arrived(frame.clone());
+        }
+        let begin = self.clock.clock().now();
+        while self.clock.clock().now() < begin + silence {
+            self.clock.advance(50 * MILLIS);
+            while self.ends[1].turns_out(&mut frame) {}
+        }
+        self.ends[0].is_stopped = true;
+        self.run();
+        assert_eq!(self.is_up(), [true, false]);
+        let notes = lock(&notes).clone();
+        notes
+    }
+}
+
+/// A decoder is slow, and the peer is silent meanwhile.
+#[test]
+fn what_has_arrived_comes_before_the_down() {
+    assert_eq!(world().notes_after(Duration::from_secs(29)), [0, 1, 2]);
+    // The connection is over. These messages are dead letters of their sender.
+    assert_eq!(world().notes_after(Duration::from_secs(31)), [0_u64; 0]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::cluster::frame::Head;
 use crate::cluster::groups::entries::{Digest, Entry, Role};
 use crate::cluster::groups::table::Share;
 use crate::cluster::leases::LeaseFrame;
+use crate::cluster::peer::PROTOCOL;
 use crate::cluster::peer::hostile_tests::{frames, seed};
 use crate::cluster::remote::RemoteProcess;
 use crate::cluster::remote_spawn::{FarOptions, SpawnOrder};
@@ -160,7 +161,7 @@ impl Round {
         let (from, to, other) = (far.handle.pid(), self.net.pid(&self.near, 0), self.net.pid(other, 0));
         let failed = Exit::Failed(failure("it has failed"));
         let exit = FarExit::Terminated(FarReason::Linked(from, Box::new(FarExit::of(&failed))));
-        let why = FarCommandError::of(&CommandError::Failed(failure("no answer")));
+        let why = FarCommandError::of(&CommandError::Failed(failure("no answer")), PROTOCOL);
         let entry = |role| Entry { name: "group".into(), role, pid: from };
         let entries = || {
             let member = |label: u64| entry(Role::Member { label: format!("label {label}") });

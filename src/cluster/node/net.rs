@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Announced, Node};
 use crate::cluster::connection::{Carrier, Connection, Item, Letter, Refused};
 use crate::cluster::lives::{Life, Lives};
-use crate::cluster::peer::{PROTOCOL, Room, Size};
+use crate::cluster::peer::{Bound, Class, PROTOCOL, Room};
 use crate::cluster::peer_limits::PeerLimits;
 use crate::cluster::wire::Wire;
 use crate::outcome::Exit;
@@ -105,13 +105,13 @@ impl Carrier for Wires {
         if *lock(&self.is_cut) {
             return Err(Refused::Down);
         }
-        if item.letter.is_some() && !item.is_held {
+        if matches!(item.class, Class::Message | Class::Answer) {
             if self.room() < Room::Small {
                 return Err(Refused::Busy);
             }
             lock(&self.room).iter_mut().for_each(|room| *room -= 1);
         }
-        if item.is_held && self.room() < Room::Held {
+        if matches!(item.class, Class::Held | Class::HeldAnswer) && self.room() < Room::Held {
             return Err(Refused::Busy);
         }
         lock(&self.items).push(item);
@@ -131,18 +131,18 @@ impl Carrier for Wires {
         }
     }
 
-    fn has_room_for(&self, size: Size) -> bool {
+    fn has_room_for(&self, bound: Bound) -> bool {
         match self.room() {
             Room::Down | Room::All => true,
-            Room::Small => size == Size::Small,
+            Room::Small => bound != Bound::Large,
             Room::None | Room::Held => false,
         }
     }
 
-    fn needed_by(&self, sender: u64) -> Size {
+    fn needed_by(&self, sender: Option<u64>) -> Bound {
         let items = lock(&self.items);
-        let last = items.iter().rev().find(|item| item.sender == sender);
-        if last.is_some_and(|item| item.bytes.len() > LARGE) { Size::Large } else { Size::Small }
+        let last = items.iter().rev().find(|item| Some(item.sender) == sender);
+        if last.is_some_and(|item| item.bytes.len() > LARGE) { Bound::Large } else { Bound::Small }
     }
 }
 
@@ -238,8 +238,8 @@ impl Net {
         let End { wires, connection, .. } = &self.ends[&(from, to)];
         *lock(&wires.is_full) = is_full;
         if !is_full {
-            let has_room = |size: &Size| wires.has_room_for(*size);
-            Size::BOTH.into_iter().filter(has_room).for_each(|size| self.sides[from].1.has_room(connection, size));
+            let has_room = |bound: &Bound| wires.has_room_for(*bound);
+            Bound::ALL.into_iter().filter(has_room).for_each(|bound| self.sides[from].1.has_room(connection, bound));
         }
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
-use crate::cluster::peer::Size;
+use crate::cluster::peer::Bound;
 use crate::latch::Latch;
 use crate::outcome::contain;
 use crate::pid::Pid;
@@ -278,7 +278,7 @@ fn a_message_whose_node_goes_down_while_it_is_converted_is_not_sent_later() {
     let (node, connection) = (net.sides[0].1.clone(), net.ends[&(0, 1)].connection.clone());
     let over = is_over.clone();
     thread::spawn(move || {
-        node.has_room(&connection, Size::Small);
+        node.has_room(&connection, Bound::Small);
         let _ = over.set(());
     });
     wait(&begun);
@@ -308,7 +308,7 @@ fn a_message_that_waits_is_not_offered_on_the_next_connection() {
     *lock(&net.ends[&(0, 1)].wires.is_full) = false;
     let over = is_over.clone();
     thread::spawn(move || {
-        node.has_room(&connection, Size::Small);
+        node.has_room(&connection, Bound::Small);
         let _ = over.set(());
     });
     wait(&is_asked);

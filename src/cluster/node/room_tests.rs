@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::net::{Local, Net, Order};
 use crate::Rejected;
-use crate::cluster::peer::Size;
+use crate::cluster::peer::Bound;
 use crate::cluster::room::Waiting;
 use crate::latch::Latch;
 use crate::outcome::contain;
@@ -262,6 +262,23 @@ fn a_process_that_is_never_held_goes_on_and_its_messages_are_dead() {
     assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (0, 0)));
 }
 
+/// So much waits that also the messages of held processes are refused.
+#[test]
+fn a_process_whose_messages_are_refused_is_held_all_the_same() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    *lock(&net.ends[&(0, 1)].wires.is_full_for_all) = true;
+    net.fill(0, 1, true);
+    net.does(&sender, move |out| (0..3).for_each(|number| out.send(far, note(number))));
+    assert_eq!((net.not_sent(), net.on_the_way(0, 1), net.waiting(0)), (3, 0, (0, 1)));
+    net.sends(&sender, far, 3);
+    assert_eq!(net.not_sent(), 3, "it is not stepped");
+    net.fill(0, 1, false);
+    net.carry();
+    assert_eq!((reader.seen(), net.not_sent(), net.waiting(0)), (vec!["note 3".into()], 3, (0, 0)));
+}
+
 #[test]
 fn what_the_last_step_of_a_process_has_sent_is_taken() {
     let net = Net::new(2);
@@ -423,16 +440,16 @@ fn a_process_that_sends_with_a_limit_is_held_like_any_other() {
 
 #[test]
 fn a_process_waits_once_for_each_node_and_size() {
-    let (waiting, all) = (Waiting::default(), [(1, Size::Small), (2, Size::Small), (1, Size::Large)]);
+    let (waiting, all) = (Waiting::default(), [(1, Bound::Small), (2, Bound::Small), (1, Bound::Large)]);
     for (node, size) in all.into_iter().chain(all) {
         waiting.push_process(node, size, Pid::FIRST);
     }
     for (node, size) in &all[..2] {
         assert_eq!((waiting.take_processes(*node, *size), waiting.len()), (vec![], (0, 1)));
     }
-    assert!(waiting.has_processes(1, Size::Large) && !waiting.has_processes(1, Size::Small));
-    assert_eq!((waiting.take_processes(1, Size::Large), waiting.len()), (vec![Pid::FIRST], (0, 0)));
-    assert!(waiting.take_processes(1, Size::Large).is_empty());
+    assert!(waiting.has_processes(1, Bound::Large) && !waiting.has_processes(1, Bound::Small));
+    assert_eq!((waiting.take_processes(1, Bound::Large), waiting.len()), (vec![Pid::FIRST], (0, 0)));
+    assert!(waiting.take_processes(1, Bound::Large).is_empty());
 }
 
 /// Gives a send up while it is encoded.

@@ -11,10 +11,11 @@ use crate::clock::ManualClock;
 use crate::cluster::connection::{Item, Refused};
 use crate::cluster::peer::PROTOCOL;
 use crate::counts::counts;
+use crate::latch::Latch;
 use crate::pid::Address;
 use crate::primitives::{Mutex, lock};
 use crate::process::{
-    CommandError, DeadLetter, DeadLetterReason, Events, Observer, Overflow, Process, Reply, SpawnOptions, Step,
+    CommandError, DeadLetter, DeadLetterReason, Event, Events, Observer, Overflow, Process, Reply, SpawnOptions, Step,
     StepOutput, StepResult,
 };
 use crate::runtime::{AskFuture, Handle, Runtime};
@@ -115,6 +116,11 @@ impl Two {
         };
         // A process that was idle may just have sent something.
         until("nothing moves between the nodes", || quiet() && quiet());
+    }
+
+    /// Carries the frames that are there.
+    fn carry_frames(&self) {
+        while carry_from(&self.one, &self.other) + carry_from(&self.other, &self.one) > 0 {}
     }
 
     /// Breaks the connection. The frames in the cable were not confirmed.
@@ -267,22 +273,56 @@ fn a_full_mailbox_and_a_wrong_type_are_answered_as_on_one_node() {
     let full_asks = two.one.runtime.ask(wrong, Message::Ask, LIMIT);
     two.carry();
     let answer = full_asks.wait();
-    assert!(matches!(&answer, Err(CommandError::WrongType { .. } | CommandError::Failed(_))), "{answer:?}");
-    assert!(answer.unwrap_err().to_string().contains("takes messages of type u32"));
-    // A process that never takes its messages.
-    let echo = Echo { notes: Notes::default(), kept: Vec::new(), begin: vec![Box::new(|_| ())] };
-    let options = SpawnOptions::new().mailbox(1, Overflow::Refuse);
-    let ((_holder, _), _) = two.other.echo(vec![]);
-    let echo = two.other.runtime.spawn_with(echo, options).unwrap();
-    two.carry();
-    let far = two.far(echo.address());
-    let asks = [(); 3].map(|()| two.one.runtime.ask(far, Message::Ask, LIMIT));
-    // All three come before the process is stepped, if its worker is busy.
-    two.carry();
-    for answer in asks.map(AskFuture::wait) {
-        assert!(matches!(&answer, Ok(7) | Err(CommandError::Full(_))), "{answer:?}");
+    match answer {
+        Err(CommandError::WrongType { pid, takes, sent }) => {
+            assert_eq!((pid, &*takes, &*sent), (wrong.pid(), "u32", std::any::type_name::<Message>()));
+        }
+        answer => panic!("{answer:?}"),
     }
+    let (begun, go) = (Latch::new(), Latch::new());
+    let options = SpawnOptions::new().mailbox(1, Overflow::Refuse);
+    let waits = two.other.runtime.spawn_with(Waits(begun.clone(), go.clone()), options).unwrap();
+    let far = two.far(waits.address());
+    let ask = || {
+        let asked = two.one.runtime.ask(far, Message::Ask, LIMIT);
+        two.carry_frames();
+        asked
+    };
+    let first = ask();
+    wait(&begun);
+    // One has room in the mailbox.
+    let [second, third, fourth] = [(); 3].map(|()| ask());
+    for refused in [third, fourth] {
+        let answer = refused.wait();
+        assert!(matches!(&answer, Err(CommandError::Full(pid)) if *pid == far.pid()), "{answer:?}");
+    }
+    assert!(two.one.runtime.send(far, Message::Note(1)).is_ok());
+    two.carry_frames();
+    go.set(()).unwrap();
+    two.carry();
+    assert_eq!((first.wait().unwrap(), second.wait().unwrap()), (7, 7));
+    let full = (waits.pid(), DeadLetterReason::Full);
+    assert_eq!(lock(&two.other.graves).iter().filter(|grave| **grave == full).count(), 3);
     two.all_accounted_for();
+}
+
+/// Answers, after its first step has waited.
+struct Waits(Latch<()>, Latch<()>);
+
+impl Process for Waits {
+    type Message = Message;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Message>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(Message::Ask(reply)) = event {
+                let _ = self.0.set(());
+                wait(&self.1);
+                out.reply(reply, 7);
+            }
+        }
+        Ok(Step::Idle)
+    }
 }
 
 #[test]

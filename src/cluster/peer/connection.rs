@@ -21,7 +21,7 @@ const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 const UNACKNOWLEDGED_BATCHES: u64 = 8;
 
 /// How long a peer that is heard may acknowledge nothing, or grant no credit. A peer with slow decoders needs time.
-const STALLED: Duration = Duration::from_secs(30);
+pub(super) const STALLED: Duration = Duration::from_secs(30);
 
 /// How long a part of the opening may take.
 const OPENING: Duration = Duration::from_secs(5);
@@ -170,8 +170,8 @@ impl<T: Clone> Connection<T> {
         !self.sent.is_empty() || self.lanes.needs_credit()
     }
 
-    /// Looks at the times. Returns why the connection is down, if it is.
-    pub(super) fn tick(&mut self, now: Duration, has_slept: bool, detection_time: Duration) -> Result<(), DownReason> {
+    /// Looks at the times. Returns why the connection is down, if it is. `silence` is how long the peer may be silent.
+    pub(super) fn tick(&mut self, now: Duration, has_slept: bool, silence: Duration) -> Result<(), DownReason> {
         self.tick_again_at = (now < self.batches_until).then_some(now + ACKNOWLEDGEMENT_DELAY);
         if !self.is_waiting() {
             self.stalled_since = None;
@@ -182,7 +182,7 @@ impl<T: Clone> Connection<T> {
             self.grace_until = now + HEARTBEAT;
             self.opening_since = now;
         }
-        if now >= self.silent_at(detection_time) {
+        if now >= self.silent_at(silence) {
             return Err(DownReason::Silent);
         }
         let is_over = |since: Duration, limit| now >= since + limit;
@@ -196,14 +196,14 @@ impl<T: Clone> Connection<T> {
         Ok(())
     }
 
-    fn silent_at(&self, detection_time: Duration) -> Duration {
-        (self.last_heard + detection_time).max(self.grace_until)
+    fn silent_at(&self, silence: Duration) -> Duration {
+        (self.last_heard + silence).max(self.grace_until)
     }
 
     /// Returns when the next tick or the next frame is due.
-    pub(super) fn due(&self, detection_time: Duration) -> Duration {
+    pub(super) fn due(&self, silence: Duration) -> Duration {
         let heartbeat = self.beat_at();
-        let times = [Some(heartbeat), Some(self.silent_at(detection_time)), self.acknowledge_at, self.tick_again_at];
+        let times = [Some(heartbeat), Some(self.silent_at(silence)), self.acknowledge_at, self.tick_again_at];
         times.into_iter().flatten().fold(heartbeat, Duration::min)
     }
 

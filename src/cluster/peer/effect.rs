@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::hello::Identity;
-use super::lanes::{Class, Size};
+use super::lanes::{Bound, Class};
 use super::refusal::Refusal;
 
 /// Something that the machine tells its caller. Effects are in the order in which they happened.
@@ -23,7 +23,7 @@ pub(crate) enum Effect<T = u64> {
     /// The item with this token was not delivered, or it is in doubt.
     Undelivered(T),
     /// There is room again for messages of this size, after some were refused.
-    Room(Size),
+    Room(Bound),
 }
 
 /// Where the bytes of an item are.

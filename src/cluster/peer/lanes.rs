@@ -7,8 +7,8 @@ use crate::random::mix;
 use super::frame::{FRAGMENT, ITEM_LIMIT, LONGEST_FRAME, PART_HEAD, Part, put_varint};
 use super::unacknowledged::Unacknowledged;
 
-/// How many times the room may be filled by messages of processes that are held: steps without end could follow
-/// signals, or be the last ones of processes.
+/// How many times the room may be filled by items of processes that are held: steps without end could follow signals,
+/// or be the last ones of processes.
 const HELD: usize = 8;
 
 /// How many times large messages may fill the room until there is none for messages whose sizes are not known. So large
@@ -18,8 +18,8 @@ const CONVERTED: usize = 4;
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
 pub(super) const OPEN_LIMIT: usize = 24 << 20;
 
-/// How many bytes of answers and control items may wait, and one item beyond it. They are never refused, so a peer that
-/// takes none would cost any amount of memory.
+/// How many bytes of items may wait that are never refused, and one item beyond it. A peer that takes none would cost
+/// any amount of memory.
 const UNREFUSED: usize = 32 << 20;
 
 /// The memory that a waiting item takes beside its payload, in bytes. It bounds the number of empty items.
@@ -36,17 +36,15 @@ pub(crate) enum Class {
     /// It is a message that needs no room, because its sender is held then. It is refused if [`HELD`] times as much
     /// waits as there is room for.
     Held,
-    /// It is never refused, and waits in order.
+    /// As `Message`, with a bound of its own. So messages never stop an answer.
     Answer,
+    /// It is an answer that needs no room, because its sender is held then, or cannot be held. It is refused if
+    /// [`HELD`] times as much waits as there is room for.
+    HeldAnswer,
+    /// It is never refused, and waits in order.
+    Notice,
     /// It is never refused, and passes items of other senders.
     Control,
-}
-
-impl Class {
-    /// Whether it counts among those that are never refused.
-    fn is_unrefused(self) -> bool {
-        matches!(self, Class::Answer | Class::Control)
-    }
 }
 
 /// The messages that are taken now, of those whose sizes are not known. The values are in order of the room: what is
@@ -65,16 +63,29 @@ pub(crate) enum Room {
     All,
 }
 
-/// Which of the two bounds holds for a message.
+/// Which bound holds for an item that may be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Size {
+pub(crate) enum Bound {
+    /// That of small messages.
     Small,
-    /// It is large, or it waits behind a large one of its sender.
+    /// That of large messages, and of those that wait behind a large item of their sender.
     Large,
+    /// That of answers.
+    Answers,
 }
 
-impl Size {
-    pub(crate) const BOTH: [Size; 2] = [Size::Small, Size::Large];
+impl Bound {
+    pub(crate) const ALL: [Bound; 3] = [Bound::Small, Bound::Large, Bound::Answers];
+
+    /// `None` if the item is never refused.
+    fn of(class: Class, is_aside: bool) -> Option<Bound> {
+        match class {
+            Class::Message | Class::Held if is_aside => Some(Bound::Large),
+            Class::Message | Class::Held => Some(Bound::Small),
+            Class::Answer | Class::HeldAnswer => Some(Bound::Answers),
+            Class::Notice | Class::Control => None,
+        }
+    }
 }
 
 /// Something that is to be sent to the peer.
@@ -114,7 +125,11 @@ impl<T> Waiting<T> {
     }
 
     fn cost(&self) -> usize {
-        self.item.payload.len() + OVERHEAD
+        cost(&self.item)
+    }
+
+    fn bound(&self) -> Option<Bound> {
+        Bound::of(self.class, self.is_aside)
     }
 }
 
@@ -159,9 +174,10 @@ pub(super) struct Lanes<T> {
     /// How many items of each class of senders wait outside of the control lane.
     classes: Box<[u32]>,
     small: Budget,
-    aside: Budget,
-    /// The bytes of answers and control items that wait.
-    unrefused: usize,
+    large: Budget,
+    answers: Budget,
+    /// Of items that are never refused.
+    unrefused: Budget,
     open_bytes: usize,
     next_large: u64,
     /// The bytes of fragments that were sent, and that the peer has granted.
@@ -184,8 +200,9 @@ impl<T: Clone> Lanes<T> {
             released: VecDeque::new(),
             classes: vec![0; CLASSES].into_boxed_slice(),
             small: Budget::default(),
-            aside: Budget::default(),
-            unrefused: 0,
+            large: Budget::default(),
+            answers: Budget::default(),
+            unrefused: Budget::default(),
             open_bytes: 0,
             next_large: 0,
             fragment_bytes: 0,
@@ -203,28 +220,29 @@ impl<T: Clone> Lanes<T> {
             return Err(NotOffered::TooLarge(item));
         }
         let is_small = item.payload.len() <= FRAGMENT;
-        if class.is_unrefused() {
-            if self.unrefused > UNREFUSED {
-                return Err(NotOffered::TooMuch(item));
+        let passes = class == Class::Control && is_small;
+        let passes = passes && (item.sender == 0 || self.classes[class_of(item.sender)] == 0);
+        let is_aside = !is_small || !self.behind.is_empty() && self.behind.contains_key(&item.sender);
+        let (bound, room) = (Bound::of(class, is_aside), self.limit);
+        let budget = self.budget(bound);
+        match class {
+            Class::Notice | Class::Control if budget.bytes > UNREFUSED => return Err(NotOffered::TooMuch(item)),
+            Class::Message | Class::Answer if budget.bytes >= room => {
+                budget.has_refused = true;
+                return Err(NotOffered::Busy(item));
             }
-            self.unrefused += item.payload.len() + OVERHEAD;
+            Class::Held | Class::HeldAnswer if budget.bytes >= HELD.saturating_mul(room) => {
+                budget.has_refused = true;
+                return Err(NotOffered::Busy(item));
+            }
+            _ => budget.bytes += cost(&item),
         }
-        if class == Class::Control && is_small && (item.sender == 0 || self.classes[class_of(item.sender)] == 0) {
+        if passes {
             self.control.push_back(item);
             return Ok(());
         }
-        let is_aside = !is_small || !self.behind.is_empty() && self.behind.contains_key(&item.sender);
-        let limit = self.limit;
-        let budget = if is_aside { &mut self.aside } else { &mut self.small };
-        let limit = if class == Class::Held { HELD.saturating_mul(limit) } else { limit };
-        if !class.is_unrefused() && budget.bytes >= limit {
-            budget.has_refused = true;
-            return Err(NotOffered::Busy(item));
-        }
         self.classes[class_of(item.sender)] += 1;
-        let waiting = Waiting { item, class, is_aside };
-        budget.bytes += waiting.cost();
-        self.queue.push_back(waiting);
+        self.queue.push_back(Waiting { item, class, is_aside });
         Ok(())
     }
 
@@ -254,11 +272,11 @@ impl<T: Clone> Lanes<T> {
 
     /// Returns which messages have room. If some have none, the caller is told of room as after a refusal.
     pub(super) fn room(&mut self) -> Room {
-        for budget in [&mut self.small, &mut self.aside] {
+        for budget in [&mut self.small, &mut self.large] {
             budget.has_refused |= budget.bytes >= self.limit;
         }
         let times = |times: usize| times.saturating_mul(self.limit);
-        match (self.small.bytes, self.aside.bytes) {
+        match (self.small.bytes, self.large.bytes) {
             (small, large) if small.max(large) >= times(HELD) => Room::None,
             (small, large) if small >= self.limit || large >= times(CONVERTED) => Room::Held,
             (_, large) if large >= self.limit => Room::Small,
@@ -266,34 +284,42 @@ impl<T: Clone> Lanes<T> {
         }
     }
 
-    /// Returns whether a message of this size has room. If not, the caller is told of room as after a refusal.
-    pub(super) fn has_room_for(&mut self, size: Size) -> bool {
+    /// Returns whether items of this bound have room. If not, the caller is told of room as after a refusal.
+    pub(super) fn has_room_for(&mut self, bound: Bound) -> bool {
         let limit = self.limit;
-        let budget = self.budget(size);
+        let budget = self.budget(Some(bound));
         let has_room = budget.bytes < limit;
         budget.has_refused |= !has_room;
         has_room
     }
 
-    /// Returns the size of the last waiting message of a sender. This message was offered just now, so it is near the
-    /// end of the queue.
-    pub(super) fn needed_by(&self, sender: u64) -> Size {
-        let is_its = |waiting: &&Waiting<T>| waiting.item.sender == sender;
-        let is_aside = self.behind.contains_key(&sender)
-            || self.queue.iter().rev().find(is_its).is_some_and(|waiting| waiting.is_aside);
-        if is_aside { Size::Large } else { Size::Small }
+    /// Returns the bound of the last waiting message of a sender. This message was offered just now, so it is near the
+    /// end of the queue. `None` is a sender whose message was refused: the bound is the one that is fuller.
+    pub(super) fn needed_by(&self, sender: Option<u64>) -> Bound {
+        let is_aside = match sender {
+            Some(sender) => {
+                let is_its = |waiting: &&Waiting<T>| waiting.item.sender == sender;
+                let last = || self.queue.iter().rev().find(is_its).is_some_and(|waiting| waiting.is_aside);
+                self.behind.contains_key(&sender) || last()
+            }
+            None => self.large.bytes > self.small.bytes,
+        };
+        if is_aside { Bound::Large } else { Bound::Small }
     }
 
-    /// Returns whether there is room again for messages of this size since one was refused.
-    pub(super) fn take_room(&mut self, size: Size) -> bool {
+    /// Returns whether there is room again for items of this bound since one was refused.
+    pub(super) fn take_room(&mut self, bound: Bound) -> bool {
         let limit = self.limit;
-        self.budget(size).take_room(limit)
+        self.budget(Some(bound)).take_room(limit)
     }
 
-    fn budget(&mut self, size: Size) -> &mut Budget {
-        match size {
-            Size::Small => &mut self.small,
-            Size::Large => &mut self.aside,
+    /// That of a bound, or that of the items that are never refused.
+    fn budget(&mut self, bound: Option<Bound>) -> &mut Budget {
+        match bound {
+            Some(Bound::Small) => &mut self.small,
+            Some(Bound::Large) => &mut self.large,
+            Some(Bound::Answers) => &mut self.answers,
+            None => &mut self.unrefused,
         }
     }
 
@@ -329,7 +355,7 @@ impl<T: Clone> Lanes<T> {
         while let Some(item) = self.control.front().filter(|item| fits(batch, item.payload.len())) {
             put_item(batch, Part::Control, &item.payload);
             sent.item(item.token.clone(), item.payload.len());
-            self.unrefused -= item.payload.len() + OVERHEAD;
+            self.unrefused.bytes -= cost(item);
             self.control.pop_front();
         }
         // Items of other lanes must not pass control items of their senders that had no room.
@@ -391,15 +417,11 @@ impl<T: Clone> Lanes<T> {
             }
         }
         while let Some(mut waiting) = self.queue.pop_front() {
-            if !self.behind.is_empty()
-                && let Some(behind) = self.behind.get_mut(&waiting.item.sender)
-            {
-                if !waiting.is_aside {
-                    waiting.is_aside = true;
-                    self.small.bytes -= waiting.cost();
-                    self.aside.bytes += waiting.cost();
-                }
-                behind.push_back(waiting);
+            if !self.behind.is_empty() && self.behind.contains_key(&waiting.item.sender) {
+                self.budget(waiting.bound()).bytes -= waiting.cost();
+                waiting.is_aside = true;
+                self.budget(waiting.bound()).bytes += waiting.cost();
+                self.behind.entry(waiting.item.sender).or_default().push_back(waiting);
             } else if waiting.is_large() {
                 self.behind.insert(waiting.item.sender, VecDeque::new());
                 self.open(waiting);
@@ -491,12 +513,13 @@ impl<T: Clone> Lanes<T> {
     /// Takes an item that was sent out of the sums.
     fn forget(&mut self, waiting: &Waiting<T>) {
         self.classes[class_of(waiting.item.sender)] -= 1;
-        let budget = if waiting.is_aside { &mut self.aside } else { &mut self.small };
-        budget.bytes -= waiting.cost();
-        if waiting.class.is_unrefused() {
-            self.unrefused -= waiting.cost();
-        }
+        self.budget(waiting.bound()).bytes -= waiting.cost();
     }
+}
+
+/// The bytes that a waiting item takes.
+fn cost<T>(item: &Item<T>) -> usize {
+    item.payload.len() + OVERHEAD
 }
 
 fn class_of(sender: u64) -> usize {

@@ -145,10 +145,10 @@ fn a_caller_that_has_found_no_room_is_told_of_it() {
     assert_eq!(world.nodes[0].peer.room(), Room::Small);
     world.run_for(SECOND);
     assert_eq!((world.nodes[0].rooms, world.nodes[0].peer.room()), (2, Room::All), "nobody was refused");
-    while world.nodes[0].peer.has_room_for(Size::Large) {
+    while world.nodes[0].peer.has_room_for(Bound::Large) {
         world.offer(0, Class::Held, 1, 1 << 20).unwrap();
     }
-    assert!(world.nodes[0].peer.has_room_for(Size::Small));
+    assert!(world.nodes[0].peer.has_room_for(Bound::Small));
     world.run_for(SECOND);
     assert_eq!(world.nodes[0].rooms, 3, "nobody was refused");
     while world.offer(0, Class::Held, 1, 30_000).is_some() {}
@@ -172,10 +172,10 @@ fn a_sender_behind_its_large_item_takes_no_room_of_others() {
             world.run_for(MILLISECOND * 100);
         }
         while world.offer(0, Class::Message, 1, 1000).is_some() {}
-        assert_eq!(world.nodes[0].peer.needed_by(1), if is_early { Size::Small } else { Size::Large });
+        assert_eq!(world.nodes[0].peer.needed_by(Some(1)), if is_early { Bound::Small } else { Bound::Large });
         assert_eq!(world.offer(0, Class::Message, 2, 1000).is_none(), is_early);
         world.run_for(MILLISECOND * 100);
-        assert_eq!([1, 2].map(|sender| world.nodes[0].peer.needed_by(sender)), [Size::Large, Size::Small]);
+        assert_eq!([1, 2].map(|sender| world.nodes[0].peer.needed_by(Some(sender))), [Bound::Large, Bound::Small]);
         assert!(world.offer(0, Class::Message, 2, 1000).is_some());
         assert!(world.offer(0, Class::Message, 1, 1000).is_none() || !is_early);
         assert_eq!(world.nodes[0].rooms, usize::from(is_early));
@@ -256,8 +256,24 @@ fn messages_of_processes_that_are_held_have_a_bound_of_their_own() {
     let mut world = World::up(1);
     let held = (0..1_000).take_while(|_| world.offer(0, Class::Held, 7, 1 << 20).is_some()).count();
     assert!((64..=65).contains(&held), "{held} MiB wait");
-    assert!(world.offer(0, Class::Answer, 7, 100).is_some(), "an answer is never refused");
+    assert!(world.offer(0, Class::Answer, 7, 100).is_some(), "messages stop no answer");
     world.run_for(60 * SECOND);
     assert_eq!(world.nodes[1].delivered.len(), held + 1);
     assert!(world.offer(0, Class::Held, 7, 1 << 20).is_some());
+}
+
+#[test]
+fn answers_have_a_bound_of_their_own() {
+    let mut world = World::up(1);
+    let mut offered = |class| (0..1_000).take_while(|_| world.offer(0, class, 7, 1 << 20).is_some()).count();
+    let answers = offered(Class::Answer);
+    assert!((7..=8).contains(&answers), "{answers} MiB wait");
+    let held = answers + offered(Class::HeldAnswer);
+    assert!((63..=65).contains(&held), "{held} MiB wait");
+    assert!(world.offer(0, Class::Message, 7, 1 << 20).is_some(), "answers stop no message");
+    assert!(world.offer(0, Class::Notice, 7, 100).is_some());
+    assert!(!world.nodes[0].peer.has_room_for(Bound::Answers));
+    world.run_for(60 * SECOND);
+    assert!(world.nodes[0].peer.has_room_for(Bound::Answers));
+    assert_eq!((world.nodes[1].delivered.len(), world.nodes[0].ups), (held + 2, 1));
 }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::connection::{Connection, HEARTBEAT, Stage};
+use super::connection::{Connection, HEARTBEAT, STALLED, Stage};
 use super::effect::{DownReason, Effect};
 use super::frame::{Ends, Kind, LONGEST_FRAME, Reader, begin};
 use super::hello::{Hello, Identity, put_hello, read_hello};
-use super::lanes::{Class, Item, NotOffered, Room, Size};
+use super::lanes::{Bound, Class, Item, NotOffered, Room};
 use super::refusal::{Difference, Refusal};
 
 /// How long nobody dials after a refusal.
@@ -201,20 +201,20 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// Returns whether a message of this size has room, or no connection is up. If it has none, `Effect::Room` follows,
+    /// Returns whether items of this bound have room, or no connection is up. If they have none, `Effect::Room` follows,
     /// or the down.
-    pub(crate) fn has_room_for(&mut self, size: Size) -> bool {
+    pub(crate) fn has_room_for(&mut self, bound: Bound) -> bool {
         match &mut self.state {
-            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room_for(size),
+            State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room_for(bound),
             _ => true,
         }
     }
 
-    /// The size of the last waiting message of a sender.
-    pub(crate) fn needed_by(&self, sender: u64) -> Size {
+    /// The bound of the last waiting message of a sender. `None` is a sender whose message was refused.
+    pub(crate) fn needed_by(&self, sender: Option<u64>) -> Bound {
         match &self.state {
             State::Connected(connection) => connection.lanes.needed_by(sender),
-            _ => Size::Small,
+            _ => Bound::Small,
         }
     }
 
@@ -271,8 +271,8 @@ impl<T: Clone> Peer<T> {
             }
             State::Connected(connection) => {
                 let has_frame = connection.next_frame(now, frame);
-                let has_room = |size: &Size| connection.lanes.take_room(*size);
-                effects.extend(Size::BOTH.into_iter().filter(has_room).map(Effect::Room));
+                let has_room = |bound: &Bound| connection.lanes.take_room(*bound);
+                effects.extend(Bound::ALL.into_iter().filter(has_room).map(Effect::Room));
                 has_frame
             }
             _ => false,
@@ -294,19 +294,27 @@ impl<T: Clone> Peer<T> {
         matches!(&self.state, State::Connected(connection) if connection.may_have_batch())
     }
 
-    /// Looks at the times.
-    pub(crate) fn tick(&mut self, now: Duration, effects: &mut Vec<Effect<T>>) {
+    /// Looks at the times. While `frames_wait` that have arrived and were not received, a peer is silent only after 30 s:
+    /// what has arrived comes before the down.
+    pub(crate) fn tick(&mut self, now: Duration, frames_wait: bool, effects: &mut Vec<Effect<T>>) {
+        let silence = self.silence(frames_wait);
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;
         self.last_tick = now;
         if let State::Connected(connection) = &mut self.state
-            && let Err(reason) = connection.tick(now, has_slept, self.identity.detection_time)
+            && let Err(reason) = connection.tick(now, has_slept, silence)
         {
             self.fail(now, reason, true, effects);
         }
     }
 
-    /// Returns when the machine is to be called next, if nothing else happens before.
-    pub(crate) fn due(&self) -> Option<Duration> {
+    fn silence(&self, frames_wait: bool) -> Duration {
+        let most = if frames_wait { STALLED } else { Duration::ZERO };
+        self.identity.detection_time.max(most)
+    }
+
+    /// Returns when the machine is to be called next, if nothing else happens before. For `frames_wait`, see
+    /// [`tick`](Self::tick).
+    pub(crate) fn due(&self, frames_wait: bool) -> Option<Duration> {
         if !self.answers.is_empty() {
             return Some(self.last_tick);
         }
@@ -315,7 +323,7 @@ impl<T: Clone> Peer<T> {
             State::Calling { hello_at, .. } => Some(*hello_at),
             // A late tick means that this node has slept, so there is one at least in each heartbeat.
             State::Connected(connection) => {
-                Some(connection.due(self.identity.detection_time).min(self.last_tick + HEARTBEAT))
+                Some(connection.due(self.silence(frames_wait)).min(self.last_tick + HEARTBEAT))
             }
             State::Left => None,
         }

@@ -30,6 +30,6 @@ pub(crate) use effect::{Effect, Payload};
 pub(crate) use frame::LONGEST_FRAME;
 pub(crate) use frame::{ITEM_LIMIT, is_beat};
 pub(crate) use hello::{DETECTION_TIME, Identity, MOST_VOTERS, PROTOCOL, spoken};
-pub(crate) use lanes::{Class, Item, NotOffered, Room, Size};
+pub(crate) use lanes::{Bound, Class, Item, NotOffered, Room};
 pub(crate) use machine::Peer;
 pub(crate) use refusal::{Difference, Refusal};

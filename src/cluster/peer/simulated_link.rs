@@ -350,7 +350,8 @@ impl World {
             self.effects(who, effects, &frame);
         }
         let mut effects = Vec::new();
-        self.nodes[who].peer.tick(now, &mut effects);
+        let frames_wait = !self.nodes[who].arrived.is_empty();
+        self.nodes[who].peer.tick(now, frames_wait, &mut effects);
         self.effects(who, effects, &[]);
         if self.nodes[who].peer.dial_at().is_some_and(|at| at <= now) {
             let nonce = self.dice.next().max(1);
@@ -389,7 +390,11 @@ impl World {
         for (node, wire) in self.nodes.iter().zip(&self.wires) {
             let arrival = wire.first_key_value().map(|((at, _), _)| *at);
             let decoding = node.arrived.front().map(|(at, _)| *at);
-            let due = [arrival, decoding, node.peer.due()].into_iter().flatten().min().unwrap_or(limit);
+            let due = [arrival, decoding, node.peer.due(!node.arrived.is_empty())]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(limit);
             next = next.min(due.max(node.paused_until));
         }
         self.now = next.max(self.now + Duration::from_micros(1)).min(limit.max(self.now));

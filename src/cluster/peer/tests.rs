@@ -252,7 +252,7 @@ fn a_peer_that_does_not_go_on_after_its_hello_is_dropped() {
     assert!(peers[0].dial(now, 5) && peers[1].dial(now, 6));
     while peers[0].dial_at().is_none() {
         for who in 0..2 {
-            peers[who].tick(now, &mut effects[who]);
+            peers[who].tick(now, false, &mut effects[who]);
             while peers[who].next_frame(now, &mut frame, &mut Vec::new()) {
                 peers[1 - who].arrived(now, &frame);
                 peers[1 - who].receive(now, &frame, &mut effects[1 - who]);

@@ -53,7 +53,7 @@ impl World {
     }
 
     fn let_go(&self) -> Vec<Ready> {
-        self.waiting.take_processes(NODE, Size::Small).into_iter().filter_map(|pid| self.cell.let_go(pid)).collect()
+        self.waiting.take_processes(NODE, Bound::Small).into_iter().filter_map(|pid| self.cell.let_go(pid)).collect()
     }
 
     /// Sends a message in the step that the process is in, as `Road::hold_sender` does.
@@ -62,7 +62,7 @@ impl World {
             return Vec::new();
         }
         self.cell.hold_after_step(Pid::FIRST);
-        self.waiting.push_process(NODE, Size::Small, Pid::FIRST);
+        self.waiting.push_process(NODE, Bound::Small, Pid::FIRST);
         let has_room = lock(&self.connection).has_room();
         if has_room { self.let_go() } else { Vec::new() }
     }
@@ -88,7 +88,7 @@ impl World {
 
     fn is_in_one_hand(&self, bodies: impl IntoIterator<Item = Ready>) {
         assert_eq!(bodies.into_iter().count(), 1, "somebody has the body, and nobody else");
-        assert!(self.waiting.take_processes(NODE, Size::Small).is_empty(), "and it waits no longer");
+        assert!(self.waiting.take_processes(NODE, Bound::Small).is_empty(), "and it waits no longer");
     }
 }
 

@@ -62,7 +62,7 @@ fn a_recipient_refuses_while_a_down_waits_to_be_carried_out() {
     world.falls_silent();
     // As if the peer had taken some messages just before.
     let connection = world.ends[0].inward.up.as_ref().unwrap().connection.clone();
-    world.ends[0].side.node.has_room(&connection, Size::Small);
+    world.ends[0].side.node.has_room(&connection, Bound::Small);
     assert_eq!(why(waits.wait()), (1, NodeError::NodeDown));
     let runtime = &world.ends[0].side.runtime;
     assert_eq!(why(runtime.send(&to, (2, 1))), (2, NodeError::NodeDown));
