@@ -28,6 +28,22 @@ impl<P: Durable> DurableMachine<P> {
         Stepped::GONE
     }
 
+    /// Whether it holds yields that rest on a record on disk.
+    pub(super) fn has_released(&self) -> bool {
+        self.held.front().is_some_and(|held| self.is_released(held.rests_on))
+    }
+
+    /// Leaves memory in a rewind. The yields that it holds rest on lost records, and are dropped. A release may have
+    /// come during this turn. Then it has called the process, whose next turn performs those yields, and leaves.
+    /// `taken` is the number of events that the step has taken.
+    pub(super) fn leave_rewound(&mut self, taken: u32) -> Stepped {
+        if self.has_released() {
+            return Stepped { taken, ..Stepped::without_a_step() };
+        }
+        self.held.clear();
+        Stepped { taken, ..self.leave() }
+    }
+
     /// Whether it has ended, and its end is on disk.
     pub(super) fn has_ended(&self) -> bool {
         // An end that is lost is none.

@@ -210,9 +210,7 @@ impl<P: Durable> DurableMachine<P> {
     /// Handles calls and the shutdown before the user's step. Returns the result of the turn if it has no step.
     fn before_step(&mut self) -> Option<Stepped> {
         if self.resident.is_called(Call::Leave) {
-            // The held yields rest on records that are lost.
-            self.held.clear();
-            return Some(self.leave());
+            return Some(self.leave_rewound(0));
         }
         if self.stage != Stage::Ended
             && let Some(signals) = &self.typed.waiting().signals
@@ -373,10 +371,9 @@ impl<P: Durable> DurableMachine<P> {
                 self.resident.note(Call::Leave);
                 out.renounce();
                 out.clear();
-                self.held.clear();
                 // Stored messages are on disk, or lost. They are counted when they are loaded.
                 self.store.take_back(taken.mail.len() as u64);
-                Stepped { taken: messages.saturating_sub(taken.mail.len() as u32), ..self.leave() }
+                self.leave_rewound(messages.saturating_sub(taken.mail.len() as u32))
             }
         }
     }
@@ -417,9 +414,7 @@ impl<P: Durable> Machine for DurableMachine<P> {
     }
 
     fn release(&mut self, out: &mut StepOutput) -> bool {
-        if self.resident.is_called(Call::Leave)
-            || !self.held.front().is_some_and(|held| self.is_released(held.rests_on))
-        {
+        if !self.has_released() {
             return false;
         }
         let Some(mut held) = self.held.pop_front() else { return false };

@@ -33,6 +33,7 @@ mod live_questions;
 mod question_replies;
 mod question_worlds;
 mod retention;
+mod rewinds;
 mod requests;
 mod conformance;
 mod crashes;
