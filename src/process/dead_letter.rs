@@ -93,6 +93,9 @@ pub enum DeadLetterReason {
     /// Another node has sent it, and it cannot be decoded here.
     #[cfg(feature = "cluster")]
     NotDecoded,
+    /// Too much waits for the node of its receiver. See [`NodeError::Busy`].
+    #[cfg(feature = "cluster")]
+    Busy,
 }
 
 impl DeadLetterReason {
@@ -113,6 +116,8 @@ impl DeadLetterReason {
         DeadLetterReason::NotSent,
         #[cfg(feature = "cluster")]
         DeadLetterReason::NotDecoded,
+        #[cfg(feature = "cluster")]
+        DeadLetterReason::Busy,
     ];
 
     /// The name in small letters, as figures have it.
@@ -147,6 +152,8 @@ impl fmt::Display for DeadLetterReason {
             DeadLetterReason::NotSent => "not sent to the node of the receiver",
             #[cfg(feature = "cluster")]
             DeadLetterReason::NotDecoded => "not decoded on the node of the receiver",
+            #[cfg(feature = "cluster")]
+            DeadLetterReason::Busy => "too much waits for the node of the receiver",
         })
     }
 }

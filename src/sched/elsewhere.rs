@@ -367,6 +367,8 @@ fn why_refused(why: &SendError) -> (DeadLetterReason, Option<&'static str>) {
         #[cfg(feature = "cluster")]
         SendError::Node { why: NodeError::NodeDown, .. } => (DeadLetterReason::NodeDown, None),
         #[cfg(feature = "cluster")]
+        SendError::Node { why: NodeError::Busy, .. } => (DeadLetterReason::Busy, None),
+        #[cfg(feature = "cluster")]
         SendError::Node { .. } => (DeadLetterReason::NotSent, None),
         SendError::NoSuchProcess(_) | SendError::InsideStep { .. } => (DeadLetterReason::NoSuchProcess, None),
     }

@@ -50,10 +50,10 @@ impl Net {
         self.does(who, move |out| out.send(to, note(number)));
     }
 
-    /// The processes that are dead letters on the first node because of their nodes.
-    fn not_sent(&self) -> u64 {
+    /// The number of dead letters on the first node for which another node had no room.
+    fn busy(&self) -> u64 {
         let dead = self.sides[0].0.stats().messages.dead_by_reason;
-        dead.get(&DeadLetterReason::NotSent).copied().unwrap_or(0)
+        dead.get(&DeadLetterReason::Busy).copied().unwrap_or(0)
     }
 }
 
@@ -159,7 +159,7 @@ fn a_process_that_has_sent_to_a_node_without_room_is_held() {
     net.fill(0, 1, false);
     net.carry();
     assert_eq!(reader.seen(), [1, 2, 3, 4, 5].map(|number| format!("note {number}")));
-    assert_eq!((net.waiting(0), net.not_sent()), ((0, 0), 0));
+    assert_eq!((net.waiting(0), net.busy()), ((0, 0), 0));
     net.sends(&sender, far, 6);
     net.carry();
     assert_eq!(reader.seen(), ["note 6"]);
@@ -251,7 +251,7 @@ fn a_process_that_is_never_held_goes_on_and_its_messages_are_dead() {
     net.fill(0, 1, true);
     for number in 0..3 {
         net.sends(&sender, far, number);
-        assert_eq!(net.not_sent(), number + 1);
+        assert_eq!(net.busy(), number + 1);
     }
     net.does(&sender, move |out| {
         out.ask(far, |_: Reply<()>| note(3), LONG);
@@ -271,12 +271,12 @@ fn a_process_whose_messages_are_refused_is_held_all_the_same() {
     *lock(&net.ends[&(0, 1)].wires.is_full_for_all) = true;
     net.fill(0, 1, true);
     net.does(&sender, move |out| (0..3).for_each(|number| out.send(far, note(number))));
-    assert_eq!((net.not_sent(), net.on_the_way(0, 1), net.waiting(0)), (3, 0, (0, 1)));
+    assert_eq!((net.busy(), net.on_the_way(0, 1), net.waiting(0)), (3, 0, (0, 1)));
     net.sends(&sender, far, 3);
-    assert_eq!(net.not_sent(), 3, "it is not stepped");
+    assert_eq!(net.busy(), 3, "it is not stepped");
     net.fill(0, 1, false);
     net.carry();
-    assert_eq!((reader.seen(), net.not_sent(), net.waiting(0)), (vec!["note 3".into()], 3, (0, 0)));
+    assert_eq!((reader.seen(), net.busy(), net.waiting(0)), (vec!["note 3".into()], 3, (0, 0)));
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn what_the_last_step_of_a_process_has_sent_is_taken() {
         Ok(Step::Done(()))
     });
     assert!(wait(&sender.handle).is_done());
-    assert_eq!((net.not_sent(), net.on_the_way(0, 1)), (0, 1));
+    assert_eq!((net.busy(), net.on_the_way(0, 1)), (0, 1));
     net.fill(0, 1, false);
     net.carry();
     assert_eq!((reader.seen(), net.waiting(0)), (vec!["note 1".into()], (0, 0)));
