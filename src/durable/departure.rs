@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::contract::Durable;
 use super::core::StoreCore;
+use super::journal::Position;
 use super::machine::{ATTEMPTS, DurableMachine, Stage};
 use super::repair::NotRepaired;
 use super::residency::{Call, Place, Resident, Taken};
 use super::rows::{FailedEvent, Parked, StoredExit};
+use super::tail::Fate;
 use super::trail::Traced;
 use crate::outcome::{Exit, drop_contained, tell_log};
 use crate::primitives::{Arc, lock};
@@ -33,12 +35,15 @@ impl<P: Durable> DurableMachine<P> {
         self.held.front().is_some_and(|held| self.is_released(held.rests_on))
     }
 
-    /// Leaves memory in a rewind. The yields that it holds rest on lost records, and are dropped. A release may have
-    /// come during this turn. Then it has called the process, whose next turn performs those yields, and leaves.
-    /// `taken` is the number of events that the step has taken.
+    /// Leaves memory in a rewind, when it is known which of its records are on disk. The yields that rest on these are
+    /// performed in another turn before it leaves, and the others are dropped. `taken` is the number of events that the
+    /// step has taken.
     pub(super) fn leave_rewound(&mut self, taken: u32) -> Stepped {
-        if self.has_released() {
-            return Stepped { taken, ..Stepped::without_a_step() };
+        if let Some(held) = self.held.front() {
+            let is_asked = std::mem::replace(&mut self.rewound_at, Some(held.rests_on)) == Some(held.rests_on);
+            if self.store.is_kept(&self.resident, held.rests_on, is_asked) {
+                return Stepped { taken, ..Stepped::without_a_step() };
+            }
         }
         self.held.clear();
         Stepped { taken, ..self.leave() }
@@ -134,6 +139,30 @@ impl<P: Durable> DurableMachine<P> {
 }
 
 impl StoreCore {
+    /// Whether this record of a resident is on disk, or may be. Then the resident is called when that is known, or at
+    /// once. `is_asked` says that this was asked before, so that there is one waiter.
+    fn is_kept(&self, resident: &Arc<Resident>, position: Position, is_asked: bool) -> bool {
+        let (called, core) = (resident.clone(), self.core.get().cloned());
+        let call = move |fate| {
+            if fate == Fate::Released {
+                called.note_released(position);
+            }
+            let core = core.and_then(|core| core.upgrade());
+            core.into_iter().for_each(|core| called.call(&core.road, Call::Leave));
+        };
+        if is_asked && self.tail.fate(resident.life, position).is_none() {
+            return true;
+        }
+        match self.tail.settles(resident.life, position, call) {
+            Some((Fate::Released, call)) => {
+                call(Fate::Released);
+                true
+            }
+            Some((Fate::Lost | Fate::Unknown, _)) => false,
+            None => true,
+        }
+    }
+
     /// A process is out of memory.
     pub(super) fn gone(&self, resident: &Arc<Resident>, ended: Option<StoredExit>) {
         let serial = resident.serial;

@@ -140,6 +140,7 @@ pub(super) fn body_of<P: Durable>(
         traces,
         ties,
         rests_on,
+        rewound_at: None,
         held: VecDeque::new(),
         replies,
         kept,

@@ -70,6 +70,8 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) ties: Ties,
     /// The last record that the process rests on.
     pub(super) rests_on: Position,
+    /// The first record of which it has asked, in a rewind, whether it is on disk.
+    pub(super) rewound_at: Option<Position>,
     pub(super) held: VecDeque<Held>,
     /// The replies that the state has, as its last record has it.
     pub(super) replies: Vec<ReplyKey>,

@@ -310,9 +310,14 @@ impl Tail {
         (Life(state.life), state.appended)
     }
 
+    /// The fate of a record that was appended in this life, if it is known.
+    pub(crate) fn fate(&self, life: Life, position: Position) -> Option<Fate> {
+        lock(&self.state).fate(life, position)
+    }
+
     /// Whether this record of this life is known to be lost.
     pub(crate) fn is_lost(&self, life: Life, position: Position) -> bool {
-        lock(&self.state).fate(life, position) == Some(Fate::Lost)
+        self.fate(life, position) == Some(Fate::Lost)
     }
 
     /// Whether this record of this life, and all before it, are on disk.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use procession::durable::journal::{MemoryDisk, MemoryJournal};
+use procession::clock::ManualClock;
+use procession::config::RuntimeBuilder;
+use procession::durable::journal::{Fault, MemoryDisk, MemoryJournal};
 use procession::durable::{Durable, Store};
 use procession::sync::Latch;
 use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
-use crate::wait::{LIMIT, Mutex, until, wait};
+use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{asked, end, stepped};
 
 /// Notes numbers.
@@ -54,12 +56,13 @@ struct Teller;
 #[derive(Serialize, Deserialize)]
 enum TellerMessage {
     Tell(Address<u64>, u64),
-    /// Its step waits for the test.
-    Wait,
+    /// Its step waits for a test.
+    Wait(usize),
     Ask(Reply<()>),
 }
 
-static WAIT: Mutex<Option<[Latch<()>; 2]>> = Mutex::new(None);
+/// For each test that has such a step.
+static WAITS: [Mutex<Option<[Latch<()>; 2]>>; 2] = [const { Mutex::new(None) }; 2];
 
 impl Process for Teller {
     type Message = TellerMessage;
@@ -69,9 +72,9 @@ impl Process for Teller {
         for event in events {
             match event {
                 Event::Message(TellerMessage::Tell(to, number)) => out.send(to, number),
-                Event::Message(TellerMessage::Wait) => {
+                Event::Message(TellerMessage::Wait(test)) => {
                     // A later run of the step does not wait.
-                    let latches = WAIT.lock().unwrap().take();
+                    let latches = WAITS[test].lock().unwrap().take();
                     if let Some([begun, goes_on]) = latches {
                         begun.set(()).unwrap();
                         wait(&goes_on);
@@ -89,42 +92,78 @@ impl Durable for Teller {
     const NAME: &str = "teller";
 }
 
-/// The record of a step that has sent 1 is released while its process has no turn. Then the record of a step that has
-/// sent 2 is lost. `block` is called before the release, and returns the latch that ends the wait of the process.
-fn loses(block: impl FnOnce(&Store, &Runtime, Address<TellerMessage>) -> Latch<()>) -> Vec<u64> {
-    let (disk, gate) = (MemoryDisk::new(), Gate::default());
-    let store = store_in(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Teller>();
-    let (store, runtime) = store.start(Runtime::builder().workers(1)).unwrap();
-    let teller = store.begin("a", Teller).unwrap();
-    teller.wait(LIMIT).unwrap();
-    stepped(&runtime);
-    let (teller, notes) = (teller.address(), Notes::default());
-    let other = runtime.spawn(notes.clone()).unwrap().address();
+/// A run with a teller, and a process to which the teller has sent 1 in a step. The record of this step waits.
+struct Run {
+    disk: MemoryDisk,
+    gate: Gate,
+    both: (Store, Runtime),
+    teller: Address<TellerMessage>,
+    other: Address<u64>,
+    notes: Notes,
+}
 
-    gate.close();
-    store.send(teller, TellerMessage::Tell(other, 1)).unwrap();
-    gate.wait_for(1);
-    stepped(&runtime);
-    // The message is on disk, and the record of the step waits.
-    gate.let_pass(1);
-    gate.wait_for(2);
-    store.send(teller, TellerMessage::Tell(other, 2)).unwrap();
-    stepped(&runtime);
-    let goes_on = block(&store, &runtime, teller);
-    gate.let_pass(2);
-    gate.wait_for(3);
-    disk.crash();
-    gate.open();
+impl Run {
+    fn new(builder: RuntimeBuilder) -> Run {
+        let (disk, gate) = (MemoryDisk::new(), Gate::default());
+        let store = store_in(GatedJournal(MemoryJournal::new(&disk), gate.clone())).kind::<Teller>();
+        let (store, runtime) = store.start(builder.workers(1)).unwrap();
+        let teller = store.begin("a", Teller).unwrap();
+        teller.wait(LIMIT).unwrap();
+        stepped(&runtime);
+        let (teller, notes) = (teller.address(), Notes::default());
+        let other = runtime.spawn(notes.clone()).unwrap().address();
+        gate.close();
+        let run = Run { disk, gate, both: (store, runtime), teller, other, notes };
+        run.tells(1);
+        run.gate.wait_for(1);
+        stepped(&run.both.1);
+        // The message is on disk.
+        run.gate.let_pass(1);
+        run.gate.wait_for(2);
+        run
+    }
+
+    fn tells(&self, number: u64) {
+        self.both.0.send(self.teller, TellerMessage::Tell(self.other, number)).unwrap();
+    }
+
+    /// Has the teller begin a step that waits. Returns the latch that ends the wait.
+    fn waits(&self, test: usize) -> Latch<()> {
+        let (begun, goes_on) = (Latch::new(), Latch::new());
+        *WAITS[test].lock().unwrap() = Some([begun.clone(), goes_on.clone()]);
+        self.both.0.send(self.teller, TellerMessage::Wait(test)).unwrap();
+        wait(&begun);
+        goes_on
+    }
+
+    /// Waits until the store and the teller go on, and ends the run. Returns what the other process has got.
+    fn end(self) -> Vec<u64> {
+        let Run { both: (store, runtime), teller, notes, .. } = self;
+        asked(|| runtime.ask(teller, TellerMessage::Ask, LIMIT).wait().ok());
+        stepped(&runtime);
+        end((store, runtime));
+        let notes = notes.0.lock().unwrap();
+        notes.clone()
+    }
+}
+
+/// The record of the step is released while its process has no turn. Then that of the next step is lost. `block` is
+/// called before the release, and returns the latch that ends the wait of the process.
+fn loses(block: impl FnOnce(&Run) -> Latch<()>) -> Vec<u64> {
+    let run = Run::new(Runtime::builder());
+    run.tells(2);
+    stepped(&run.both.1);
+    let goes_on = block(&run);
+    run.gate.let_pass(2);
+    run.gate.wait_for(3);
+    run.disk.crash();
+    run.gate.open();
     until("the store is open again", || {
-        let another = store.begin("b", Teller);
+        let another = run.both.0.begin("b", Teller);
         another.is_ok_and(|another| another.wait(Duration::from_secs(1)).is_ok())
     });
     goes_on.set(()).unwrap();
-    asked(|| runtime.ask(teller, TellerMessage::Ask, LIMIT).wait().ok());
-    stepped(&runtime);
-    end((store, runtime));
-    let notes = notes.0.lock().unwrap().clone();
-    notes
+    run.end()
 }
 
 #[test]
@@ -132,9 +171,9 @@ fn what_a_stored_step_has_sent_leaves_though_a_later_record_is_lost() {
     if !goes_ahead() {
         return;
     }
-    let notes = loses(|_, runtime, _| {
+    let notes = loses(|run| {
         let (begun, goes_on) = (Latch::new(), Latch::new());
-        runtime.spawn(Blocks(begun.clone(), goes_on.clone())).unwrap();
+        run.both.1.spawn(Blocks(begun.clone(), goes_on.clone())).unwrap();
         wait(&begun);
         goes_on
     });
@@ -146,12 +185,37 @@ fn what_a_stored_step_has_sent_leaves_though_a_step_in_between_is_refused() {
     if !goes_ahead() {
         return;
     }
-    let notes = loses(|store, _, teller| {
-        let (begun, goes_on) = (Latch::new(), Latch::new());
-        *WAIT.lock().unwrap() = Some([begun.clone(), goes_on.clone()]);
-        store.send(teller, TellerMessage::Wait).unwrap();
-        wait(&begun);
-        goes_on
-    });
-    assert_eq!(notes.first(), Some(&1));
+    assert_eq!(loses(|run| run.waits(0)).first(), Some(&1));
+}
+
+/// The commit of the record has failed, and the record is on disk nevertheless.
+#[test]
+fn what_a_step_has_sent_leaves_if_its_record_is_found_on_disk() {
+    if !goes_ahead() {
+        return;
+    }
+    let run = Run::new(Runtime::builder());
+    // A commit is a write and a sync.
+    run.disk.fail_at(run.disk.calls() + 1, Fault::CrashBehind);
+    run.gate.open();
+    assert_eq!(run.end(), [1]);
+}
+
+/// As before, and a step is refused before the journal is open again.
+#[test]
+fn a_process_with_a_refused_step_waits_until_the_fate_of_its_records_is_known() {
+    if !goes_ahead() {
+        return;
+    }
+    let clock = ManualClock::new();
+    let run = Run::new(Runtime::builder().clock(clock.clock()));
+    let goes_on = run.waits(1);
+    run.disk.fail_at(run.disk.calls() + 1, Fault::CrashBehind);
+    run.gate.open();
+    // The writer pauses, by the clock.
+    until("the store refuses", || run.both.0.begin("b", Teller).is_err());
+    goes_on.set(()).unwrap();
+    until("the step is refused", || run.both.1.is_idle());
+    advance_until("it goes on", &clock, Duration::from_millis(100), || run.notes.0.lock().unwrap().len() == 1);
+    assert_eq!(run.end(), [1]);
 }
