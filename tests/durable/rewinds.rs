@@ -114,10 +114,11 @@ impl Run {
         let other = runtime.spawn(notes.clone()).unwrap().address();
         gate.close();
         let run = Run { disk, gate, both: (store, runtime), teller, other, notes };
-        run.tells(1);
+        // Another commit goes first, so that all records of the teller are in the next one.
+        run.both.0.begin("first", Teller).unwrap();
         run.gate.wait_for(1);
+        run.tells(1);
         stepped(&run.both.1);
-        // The message is on disk.
         run.gate.let_pass(1);
         run.gate.wait_for(2);
         run
@@ -213,7 +214,8 @@ fn a_process_with_a_refused_step_waits_until_the_fate_of_its_records_is_known() 
     run.disk.fail_at(run.disk.calls() + 1, Fault::CrashBehind);
     run.gate.open();
     // The writer pauses, by the clock.
-    until("the store refuses", || run.both.0.begin("b", Teller).is_err());
+    let mut ids = 0_u64..;
+    until("the store refuses", || run.both.0.begin(&ids.next().unwrap().to_string(), Teller).is_err());
     goes_on.set(()).unwrap();
     until("the step is refused", || run.both.1.is_idle());
     advance_until("it goes on", &clock, Duration::from_millis(100), || run.notes.0.lock().unwrap().len() == 1);
