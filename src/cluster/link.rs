@@ -32,6 +32,19 @@ pub(crate) trait Link: Send + Sync {
     fn close(&self);
 }
 
+/// How often a thread that steps processes has called a link, in all tests of this program. A link may wait, so the
+/// tests expect 0.
+#[cfg(all(test, not(loom)))]
+pub(super) static CALLS_BY_WORKERS: crate::primitives::AtomicU64 = crate::primitives::AtomicU64::new(0);
+
+/// Counts a call of a link, in tests.
+pub(super) fn note_call() {
+    #[cfg(all(test, not(loom)))]
+    if crate::inside::is_step() {
+        CALLS_BY_WORKERS.fetch_add(1, crate::primitives::Ordering::SeqCst);
+    }
+}
+
 /// Takes the reports of a link. None of its calls waits, or calls the link.
 pub(crate) trait Upward: Send + Sync {
     /// This node can be reached now: its name and its incarnation.

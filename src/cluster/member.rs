@@ -9,7 +9,6 @@ use super::driver::{Inward, Outward, PeerDriver, Wakes};
 use super::link::Link;
 use super::simulated::{Turns, WorldBells};
 use crate::clock::{Clock, Deadline};
-use crate::inside::is_step;
 use crate::latch::Latch;
 use crate::outcome::{Panic, contain, tell_log};
 use crate::pool::Parker;
@@ -433,8 +432,6 @@ impl Turns for Member {
         loop {
             let turned = contain(|| match self.driver.turn_out(&mut frame) {
                 Outward::Frame => {
-                    // A link may block, so a worker never calls it. A world has one thread for all.
-                    debug_assert!(!is_step() || matches!(self.bells, Bells::World(_)), "a worker sends a frame");
                     self.sent.one(frame.len());
                     self.link.send(&self.name, &frame);
                     None

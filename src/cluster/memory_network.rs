@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 
-use super::link::{Link, LinkError, Upward};
+use super::link::{Link, LinkError, Upward, note_call};
 use crate::outcome::{BoxError, contain, tell_log};
 use crate::primitives::{Arc, Mutex, Weak, lock};
 
@@ -157,6 +157,7 @@ impl MemoryLink {
 
 impl Link for MemoryLink {
     fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError> {
+        note_call();
         {
             let network = &mut *lock(&self.network);
             if network.ends.iter().any(|end| end.node.incarnation == self.here.incarnation) {
@@ -177,6 +178,7 @@ impl Link for MemoryLink {
     }
 
     fn send(&self, to: &str, frame: &[u8]) {
+        note_call();
         let receivers: Vec<_> = {
             let network = lock(&self.network);
             let Named { cluster, name, incarnation } = &self.here;
@@ -192,6 +194,7 @@ impl Link for MemoryLink {
     }
 
     fn close(&self) {
+        note_call();
         {
             let network = &mut *lock(&self.network);
             let before = network.ends.len();

@@ -13,7 +13,7 @@ use zenoh::qos::CongestionControl;
 use zenoh::sample::{Locality, Sample, SampleKind};
 use zenoh::{Config, Session, Wait};
 
-use super::link::{CLOSE, Link, LinkError, Upward};
+use super::link::{CLOSE, Link, LinkError, Upward, note_call};
 use super::peer::LONGEST_FRAME;
 use super::security::Endpoints;
 use crate::outcome::{BoxError, tell_log};
@@ -112,6 +112,7 @@ fn read_alive(key: &str) -> Option<(&str, &str, u64)> {
 
 impl Link for ZenohLink {
     fn open(&self, upward: Arc<dyn Upward>) -> Result<(), LinkError> {
+        note_call();
         // On a thread of its own, because zenoh refuses to wait on a thread of some async runtimes.
         let upward = Arc::downgrade(&upward);
         let session = std::thread::scope(|scope| {
@@ -126,6 +127,7 @@ impl Link for ZenohLink {
     }
 
     fn send(&self, to: &str, frame: &[u8]) {
+        note_call();
         let Some(session) = self.session.get() else { return };
         let put = session.put(format!("procession/to/{}/{to}/{}", self.cluster, self.name), ZBytes::from(frame));
         // The frames are batches already.
@@ -135,6 +137,7 @@ impl Link for ZenohLink {
     }
 
     fn close(&self) {
+        note_call();
         let Some(session) = self.session.get().cloned() else { return };
         let closed = threads::on_helper_thread("procession-close", move || {
             if let Err(error) = session.close().wait() {

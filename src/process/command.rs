@@ -103,8 +103,8 @@ pub enum CommandError {
     /// The handler of the command, or the blocking closure, panicked.
     #[error("{0}")]
     Panicked(#[source] Panic),
-    /// The handler dropped the responder, or the asked process dropped the reply. A process that fails or panics also
-    /// drops the replies that it holds.
+    /// The handler dropped the responder, or the asked process dropped the reply. A process that fails or panics, and
+    /// recovers, also drops the replies that it holds.
     #[error("dropped without an answer")]
     Dropped,
     /// No answer came in time.

@@ -65,7 +65,7 @@ pub(crate) struct Bound {
     value: f64,
     unit: &'static str,
     bar: f64,
-    is_met: bool,
+    pub(crate) is_met: bool,
 }
 
 impl Bound {

@@ -1,16 +1,19 @@
-//! Many processes of two nodes that send messages of every size to each other's, and a node that stands still.
+//! Many processes of two nodes that send messages of every size to each other's, a node that stands still, and workers
+//! that call no link.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::tests::LIMIT;
+use super::tests::{LIMIT, Member};
 use super::*;
+use crate::cluster::link::CALLS_BY_WORKERS;
+use crate::cluster::node::echo::Message;
 use crate::counts::counts;
 use crate::latch::Latch;
 use crate::pid::Address;
-use crate::primitives::{AtomicU64, Ordering};
-use crate::process::{Event, Events, Process, Step, StepOutput, StepResult};
+use crate::primitives::{AtomicBool, AtomicU64, Ordering};
+use crate::process::{Event, Events, Process, SpawnOptions, Step, StepOutput, StepResult, Tag, TimerFired};
 use crate::random::{below, random_at};
 use crate::wait::{until, wait};
 
@@ -21,7 +24,7 @@ const PROCESSES: u64 = 8;
 const LARGEST: u64 = 1 << 20;
 
 /// A text with its sender and its number.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Text(u64, u64, String);
 
 crate::remote!(Text, "test::Sized", 1);
@@ -122,6 +125,13 @@ fn a_node_that_stands_still_holds_up_no_other() {
     let (ended, taken) = (there.spawn(Receiver::default()).unwrap(), Arc::<AtomicU64>::default());
     there.terminate(ended.pid()).unwrap();
     let receiver = third.spawn(Receiver { taken: taken.clone(), ..Receiver::default() }).unwrap();
+    let counts = [(&there, &b), (&third, &c)].map(|(runtime, node)| {
+        let count = Arc::<AtomicU64>::default();
+        let counter = runtime.spawn(Counter(count.clone())).unwrap();
+        node.join_group("counters", "counter", &counter).unwrap();
+        (counter, count)
+    });
+    until("both members are seen", || a.group_members("counters").len() == 2);
     let far = |pid: Pid, node: &Cluster| {
         let number = a.number_of(node.here().incarnation());
         Pid::new(number, pid.slot(), pid.generation()).unwrap()
@@ -136,8 +146,16 @@ fn a_node_that_stands_still_holds_up_no_other() {
     here.spawn(Sender { me: 2, to: vec![far(receiver.pid(), &c).typed()], sent: 0, count: 100 }).unwrap();
     until("all have come to the third node", || taken.load(Ordering::Relaxed) == 100);
     assert_eq!(a.stats().held_processes, 1, "the other one has taken nothing");
+    // A broadcast goes to the member of the third node alone, now and later.
+    let counted = || counts.each_ref().map(|(_, count)| count.load(Ordering::Relaxed));
+    assert_eq!(a.broadcast("counters", Text(3, 0, String::new())), 1);
+    until("the member of the third node has the broadcast", || counted()[1] == 1);
     let _ = goes_on.set(());
     until("it goes on", || a.stats().held_processes == 0 && here.is_idle());
+    assert_eq!(a.broadcast("counters", Text(3, 1, String::new())), 2);
+    until("both have the second broadcast", || counted()[0] > 0 && counted()[1] > 1);
+    until("nothing more comes", || there.is_idle() && third.is_idle());
+    assert_eq!(counted(), [1, 2]);
 }
 
 #[test]
@@ -175,4 +193,108 @@ fn messages_of_every_size_between_many_pairs_arrive_once_and_in_order() {
     for runtime in [&here, &there] {
         assert_eq!(runtime.stats().messages.dead_by_reason.values().sum::<u64>(), 0);
     }
+}
+
+/// Calls another node each millisecond, in many ways, until it is told to end.
+struct Caller {
+    cluster: Cluster,
+    to: Address<Message>,
+    calls: u64,
+    timer: Option<Tag<TimerFired>>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Process for Caller {
+    type Message = Message;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Message>, out: &mut StepOutput) -> StepResult<()> {
+        if self.ends.load(Ordering::SeqCst) {
+            return Ok(Step::Done(()));
+        }
+        let fired = |event| matches!(event, Event::Completed(done) if done.take(self.timer).is_some());
+        if events.filter_map(|event| fired(event).then_some(())).count() == 0 && self.timer.is_some() {
+            return Ok(Step::Idle);
+        }
+        let (cluster, me, far) = (&self.cluster, out.pid(), self.to.pid());
+        out.send(self.to, Message::Note(self.calls));
+        out.ask(self.to, Message::Ask, LIMIT);
+        let monitor = out.monitor(far);
+        out.demonitor(monitor);
+        out.link(far);
+        out.unlink(far);
+        out.future(cluster.whereis("b", "echo", LIMIT));
+        cluster.broadcast("counters", Text(0, self.calls, "x".repeat(100)));
+        cluster.join_group("callers", "caller", me)?;
+        // Another caller may have the name, and there is no majority while the other node is down.
+        drop((cluster.claim("caller", me), cluster.claim_unique("caller", me)));
+        if self.calls % 2 == 1 {
+            cluster.leave_group("callers", me);
+            cluster.release("caller", me);
+            cluster.release_unique("caller", me);
+        }
+        self.calls += 1;
+        self.timer = Some(out.after(Duration::from_millis(1)));
+        Ok(Step::Idle)
+    }
+}
+
+/// Counts the texts that come.
+struct Counter(Arc<AtomicU64>);
+
+impl Process for Counter {
+    type Message = Text;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Text>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(_) => _ = self.0.fetch_add(1, Ordering::Relaxed),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// The other node goes down, comes back, and leaves.
+#[test]
+fn no_worker_ever_calls_the_link() {
+    let network = MemoryNetwork::new();
+    let [a, b] = ["a", "b"].map(|name| {
+        let runtime = Runtime::builder().workers(2).start().unwrap();
+        let wire = Wire::new().message::<Message>().message::<Text>();
+        let cluster = Cluster::named(name, wire).voters(["a", "b"]).memory(&network).start(&runtime).unwrap();
+        Member { runtime, cluster, graves: Default::default() }
+    });
+    a.cluster.wait_for("b", LIMIT).unwrap();
+    let (echo, notes) = b.echo();
+    b.runtime.register("echo", &echo).unwrap();
+    let texts = Arc::<AtomicU64>::default();
+    let counter = b.runtime.spawn(Counter(texts.clone())).unwrap();
+    b.cluster.join_group("counters", "counter", &counter).unwrap();
+    let (to, ends) = (a.far(&b, echo.address()), Arc::<AtomicBool>::default());
+    let callers = [(); 4].map(|()| {
+        let caller = Caller { cluster: a.cluster.clone(), to, calls: 0, timer: None, ends: ends.clone() };
+        a.runtime.spawn_with(caller, SpawnOptions::new().trap_exits()).unwrap()
+    });
+    let more_come = |what: &str| {
+        let before = (lock(&notes).len(), texts.load(Ordering::Relaxed));
+        until(what, || lock(&notes).len() > before.0 + 200 && texts.load(Ordering::Relaxed) > before.1);
+    };
+    more_come("messages and broadcasts have come");
+    network.cut("a", "b");
+    until("the two are down", || a.cluster.nodes().is_empty() && b.cluster.nodes().is_empty());
+    network.heal("a", "b");
+    more_come("messages and broadcasts have come after the heal");
+    b.runtime.shutdown(LIMIT).unwrap();
+    until("it has left", || a.cluster.nodes().is_empty());
+    ends.store(true, Ordering::SeqCst);
+    for exit in callers.iter().map(wait) {
+        assert!(exit.is_done(), "{exit:?}");
+    }
+    assert!(a.cluster.stats().peers[0].frames_sent > 100, "{:?}", a.cluster.stats());
+    a.runtime.shutdown(LIMIT).unwrap();
+    assert_eq!(CALLS_BY_WORKERS.load(Ordering::SeqCst), 0);
 }

@@ -1,8 +1,8 @@
-//! Many nodes over TCP of this machine, and a program with an older version of the protocol.
+//! Many nodes over TCP of this machine, a program that is killed, and one with an older version of the protocol.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::tests::{LIMIT, Member, wire};
 use super::zenoh_tests::{endpoints, member};
@@ -63,6 +63,68 @@ fn many_nodes_over_tcp_form_a_mesh_and_send_only_heartbeats_at_rest() {
     assert!(members.iter().all(|member| member.cluster.nodes().len() == count - 1));
 }
 
+/// The variable that has the endpoint of the program that is the seed of other nodes.
+const SEED: &str = "PROCESSION_TEST_SEED";
+
+/// This test program again, as the test of this name, with a variable that tells it to be a node.
+fn program(test: &str, variable: &str, value: String) -> Child {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    let test = format!("cluster::builder::zenoh_program_tests::{test}");
+    program.args(["--exact", &test, "--nocapture", "--quiet"]).env(variable, value);
+    program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// The test program as the seed. Without the variable this is no test.
+#[test]
+fn seed_program() {
+    let Ok(endpoint) = std::env::var(SEED) else { return };
+    let _seed = member("seed", &endpoint, &[]).unwrap();
+    // It is killed. If the test has ended before, so does this program.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn nodes_stay_a_mesh_when_their_seed_is_killed_and_a_late_one_sees_all() {
+    let [one, two, three, four] = endpoints();
+    let mut seed = program("seed_program", SEED, one.clone());
+    let (b, c) = (member("b", &two, &[&one]).unwrap(), member("c", &three, &[&one]).unwrap());
+    for (member, others) in [(&b, ["seed", "c"]), (&c, ["seed", "b"])] {
+        others.iter().for_each(|other| member.cluster.wait_for(other, LIMIT).unwrap());
+    }
+    let mut events = [&b, &c].map(|member| member.cluster.events());
+    seed.kill().unwrap();
+    for events in &mut events {
+        until("the seed is down, and has not left", || match events.recv_timeout(LIMIT).unwrap().unwrap() {
+            NodeEvent::Down(node, why) => {
+                assert!(node.name() == "seed" && why != DownReason::Left, "{node} is down: {why:?}");
+                true
+            }
+            _ => false,
+        });
+    }
+    assert!(!seed.wait().unwrap().success());
+    let both_ways = [(&b, &c), (&c, &b)].map(|(from, to)| {
+        let (echo, notes) = to.echo();
+        let far = from.far(to, echo.address());
+        (0..1_000).for_each(|number| from.runtime.send(far, Message::Note(number)).unwrap());
+        assert_eq!(from.runtime.ask(far, Message::Ask, LIMIT).wait().unwrap(), 7);
+        lock(&notes).clone()
+    });
+    assert_eq!(both_ways, [(0..1_000).collect::<Vec<_>>(), (0..1_000).collect()]);
+    // One that knows the dead seed and a live node.
+    let d = member("d", &four, &[&one, &two]).unwrap();
+    ["b", "c"].iter().for_each(|other| d.cluster.wait_for(other, LIMIT).unwrap());
+    [&b, &c].iter().for_each(|member| member.cluster.wait_for("d", LIMIT).unwrap());
+    for events in &mut events {
+        let next = events.recv_timeout(LIMIT).unwrap();
+        assert!(
+            matches!(&next, Some(NodeEvent::Up(node)) if node.name() == "d"),
+            "{next:?} after the down of the seed"
+        );
+    }
+    assert!([&b, &c].iter().all(|member| lock(&member.graves.0).is_empty()));
+}
+
 /// The variable that has the two endpoints of the older program: its own, and that of the newer one.
 const OLDER: &str = "PROCESSION_TEST_OLDER";
 
@@ -86,10 +148,7 @@ fn older_program() {
 fn programs_of_two_versions_speak_the_older_one() {
     let [one, two] = endpoints();
     let newer = member("newer", &one, &[]).unwrap();
-    let mut older = Command::new(std::env::current_exe().unwrap());
-    older.args(["--exact", "cluster::builder::zenoh_program_tests::older_program", "--nocapture", "--quiet"]);
-    let mut older =
-        older.env(OLDER, format!("{two} {one}")).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut older = program("older_program", OLDER, format!("{two} {one}"));
     newer.cluster.wait_for("older", LIMIT).unwrap();
     assert_eq!(newer.cluster.protocols(), [PROTOCOL - 1]);
     let mut far = None;

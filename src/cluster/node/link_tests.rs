@@ -1,11 +1,14 @@
 //! Links between nodes, and storms of all relations.
 
+use std::time::Duration;
+
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::net::{Inner, Local, Net, Order, Outer};
 use crate::counts::counts;
 use crate::outcome::{Exit, Reason};
+use crate::pid::Pid;
 use crate::process::{SpawnOptions, Step, StepOutput};
 use crate::wait::wait;
 
@@ -284,4 +287,51 @@ fn storm(seed: u64, changes: u64) {
     net.carry_by(&mut |count| random.random_range(0..count));
     watchers.iter().for_each(|watcher| assert!(watcher.down().is_some(), "seed {seed}: {}", watcher.pid()));
     net.nothing_is_left(&format!("seed {seed}"));
+}
+
+/// Each process of three nodes has a monitor of each process of the others, a link with it, and a question to it. Some
+/// processes end, a connection breaks, and then all end.
+#[test]
+fn nothing_is_left_of_many_relations_and_questions_at_once() {
+    // With the full count there are more than 100,000 relations, and half as many questions.
+    let each = counts(8, 92) as usize;
+    let mut net = Net::new(3);
+    let locals: Vec<Local> = (0..3 * each).map(|number| net.trapping(number % 3)).collect();
+    let others = |local: &Local| -> Vec<Pid> {
+        let others = locals.iter().filter(|other| other.at != local.at);
+        others.map(|other| net.pid(other, local.at)).collect()
+    };
+    let mut watchers = Vec::new();
+    for local in &locals {
+        let others = others(local);
+        watchers.extend(others.iter().map(|other| net.sides[local.at].0.watch(*other)));
+        net.does(local, move |out| {
+            for other in others {
+                out.monitor(other);
+                out.link(other);
+                out.ask(other.typed(), Order::Keep, Duration::from_secs(3_600));
+            }
+        });
+    }
+    net.carry();
+    let peers = 2 * each;
+    for (pair, end) in &net.ends {
+        assert_eq!(end.connection.open_questions(), (each * each, each * each), "questions of {pair:?}");
+        assert_ne!(end.connection.relations(), (0, 0, 0), "tables of {pair:?}");
+    }
+    let relations: usize = net.sides.iter().map(|(runtime, _)| runtime.core().relations.len()).sum();
+    assert_eq!(relations, 3 * locals.len(), "each node has the relations of each process");
+    // The watchers of one node are dropped, and those of the others are told.
+    let (dropped, told): (Vec<_>, Vec<_>) =
+        watchers.into_iter().enumerate().partition(|(at, _)| (at / peers).is_multiple_of(3));
+    drop(dropped);
+    let (first, rest) = locals.split_at(each);
+    first.iter().for_each(|local| net.done(local));
+    net.carry();
+    net.cut(0, 1);
+    net.connect(0, 1);
+    rest.iter().for_each(|local| net.done(local));
+    net.carry();
+    assert!(told.iter().all(|(_, watcher)| watcher.down().is_some()));
+    net.nothing_is_left("many relations");
 }

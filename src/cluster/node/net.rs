@@ -14,17 +14,19 @@ use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::propagation::Propagator;
-use crate::process::{Event, Events, Process, SpawnOptions, Spawned, Step, StepOutput, StepResult, Upgrade};
+use crate::process::{Event, Events, Process, Reply, SpawnOptions, Spawned, Step, StepOutput, StepResult, Upgrade};
 use crate::runtime::{Handle, Runtime, RuntimeBuilder};
 use crate::wait::until;
 
 pub(super) type Job = Box<dyn FnOnce(&mut StepOutput) -> StepResult<()> + Send>;
 
-/// A message of the test. Only notes and texts travel.
+/// A message of the test. All but jobs travel.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Order {
     Note(u64),
     Text(String),
+    /// Is never answered.
+    Keep(Reply<u64>),
     #[serde(skip)]
     Do(Job),
 }
@@ -40,6 +42,7 @@ pub(super) type Seen = Arc<Mutex<Vec<String>>>;
 pub(super) struct Actor {
     pub(super) seen: Seen,
     pub(super) recovers: bool,
+    pub(super) kept: Vec<Reply<u64>>,
 }
 
 impl Process for Actor {
@@ -53,6 +56,10 @@ impl Process for Actor {
                     Step::Done(()) => return Ok(Step::Done(())),
                     _ => continue,
                 },
+                Event::Message(Order::Keep(reply)) => {
+                    self.kept.push(reply);
+                    continue;
+                }
                 Event::Message(Order::Note(number)) => format!("note {number}"),
                 Event::Message(Order::Text(text)) => format!("text of {}", text.len()),
                 Event::Down(down) => format!("down {}", down.exit),
@@ -81,7 +88,7 @@ impl Process for Actor {
     }
 
     fn recover(&mut self, _: &Exit) -> Option<Upgrade<()>> {
-        self.recovers.then(|| Upgrade::to(Actor { seen: self.seen.clone(), recovers: true }))
+        self.recovers.then(|| Upgrade::to(Actor { seen: self.seen.clone(), recovers: true, kept: Vec::new() }))
     }
 }
 
@@ -268,6 +275,16 @@ impl Net {
     }
 
     pub(super) fn carry_by(&self, pick: &mut dyn FnMut(usize) -> usize) {
+        self.carry_with(&mut |from, to| self.step(from, to, pick));
+    }
+
+    /// Carries all frames in the order in which they were sent.
+    pub(super) fn carry(&self) {
+        self.carry_with(&mut |from, to| self.all(from, to));
+    }
+
+    /// Has frames carried from one node to another until nothing moves.
+    fn carry_with(&self, carry: &mut dyn FnMut(usize, usize) -> bool) {
         let count = self.sides.len();
         let mut quiet = 0;
         while quiet < 2 {
@@ -275,7 +292,7 @@ impl Net {
             let mut moved = false;
             for from in 0..count {
                 for to in 0..count {
-                    while self.step(from, to, pick) {
+                    while carry(from, to) {
                         moved = true;
                     }
                 }
@@ -284,13 +301,19 @@ impl Net {
         }
     }
 
-    pub(super) fn carry(&self) {
-        self.carry_by(&mut |_| 0);
+    /// Carries the frames that are on the way from one node to another.
+    fn all(&self, from: usize, to: usize) -> bool {
+        let Some(end) = self.ends.get(&(from, to)) else { return false };
+        let items = std::mem::take(&mut *lock(&end.wires.items));
+        let moves = !items.is_empty();
+        items.into_iter().for_each(|item| self.ends[&(to, from)].connection.receive(&item.bytes).unwrap());
+        moves
     }
 
     pub(super) fn spawn(&self, at: usize, recovers: bool, options: SpawnOptions) -> Local {
         let seen = Seen::default();
-        let handle = self.sides[at].0.spawn_with(Actor { seen: seen.clone(), recovers }, options).unwrap();
+        let handle =
+            self.sides[at].0.spawn_with(Actor { seen: seen.clone(), recovers, kept: Vec::new() }, options).unwrap();
         Local { at, handle, seen }
     }
 

@@ -1,5 +1,8 @@
 //! Two runtimes of one program, and a cable between them.
 
+mod lost_reply_tests;
+mod refused_tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -22,12 +25,6 @@ use crate::runtime::{AskFuture, Handle, Runtime};
 use crate::wait::{until, wait};
 
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// A type that only the first node knows.
-#[derive(Debug, Serialize, Deserialize)]
-struct Unknown(u8);
-
-crate::remote!(Unknown, "test::Unknown", 1);
 
 /// Notes the dead letters of a runtime.
 struct Graves(Arc<Mutex<Vec<(Pid, DeadLetterReason)>>>);
@@ -90,8 +87,13 @@ struct Two {
 
 /// Two nodes that are connected.
 fn two() -> Two {
-    let one = side(1, Wire::new().message::<Message>().message::<Unknown>());
-    let mut two = Two { one, other: side(2, Wire::new().message::<Message>()) };
+    two_with(|wire| wire, |wire| wire)
+}
+
+/// Two nodes that are connected, with more types.
+fn two_with(one: fn(Wire) -> Wire, other: fn(Wire) -> Wire) -> Two {
+    let wire = || Wire::new().message::<Message>();
+    let mut two = Two { one: side(1, one(wire())), other: side(2, other(wire())) };
     two.connect(2);
     two
 }
@@ -364,43 +366,6 @@ fn a_message_that_cannot_be_decoded_is_a_dead_letter_and_disturbs_nobody() {
         }
     }
     assert_eq!(two.open_questions(), [(0, 0); 2]);
-    two.all_accounted_for();
-}
-
-#[test]
-fn a_message_that_cannot_be_sent_comes_back_or_is_a_dead_letter() {
-    let two = two();
-    let (_echo, far, notes) = two.echo();
-    let refused = two.one.runtime.send(far.pid().typed(), Unknown(3)).unwrap_err();
-    let text = refused.to_string();
-    assert!(text.contains("\"test::Unknown\" in version 1: it does not know the name"), "{text}");
-    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::NotTaken { .. }, .. }));
-    assert_eq!(refused.into_inner().0, 3);
-    let refused = two.one.runtime.send(far.pid().typed(), 9_u8).unwrap_err();
-    let text = refused.to_string();
-    assert!(
-        text.ends_with(
-            "was not sent: u8 does not travel: implement `Remote` for it, and register it with `Wire::message`"
-        ),
-        "{text}"
-    );
-    assert_eq!(refused.into_inner(), 9);
-    let seen = two.one.begins(move |out| {
-        out.send(far.pid().typed(), Unknown(1));
-        out.send(far.pid().typed(), 1_u8);
-    });
-    two.carry();
-    assert_eq!(two.one.graves(), [(far.pid(), DeadLetterReason::NotSent); 2]);
-    // While there is no room, a question is answered with the reason.
-    *lock(&two.one.cable.refuses) = Some(Refused::Busy);
-    let refused = two.one.runtime.send(far, Message::Note(5)).unwrap_err();
-    assert!(matches!(refused.reason(), SendError::Node { why: NodeError::Busy, .. }));
-    assert_eq!(why_node(two.one.runtime.ask(far, Message::Ask, LIMIT).wait()), NodeError::Busy);
-    assert_eq!(two.open_questions(), [(0, 0); 2]);
-    *lock(&two.one.cable.refuses) = None;
-    two.one.runtime.send(far, refused.into_inner()).unwrap();
-    two.carry();
-    assert_eq!((&lock(&notes)[..], lock(&seen).len()), (&[5][..], 0));
     two.all_accounted_for();
 }
 

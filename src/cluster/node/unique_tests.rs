@@ -36,7 +36,7 @@ impl Alone {
 
     fn spawn(&self) -> (Handle<Actor>, Seen) {
         let seen = Seen::default();
-        (self.runtime.spawn(Actor { seen: seen.clone(), recovers: true }).unwrap(), seen)
+        (self.runtime.spawn(Actor { seen: seen.clone(), recovers: true, kept: Vec::new() }).unwrap(), seen)
     }
 }
 
