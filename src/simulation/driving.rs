@@ -520,7 +520,9 @@ impl Drive for Shared {
                         let open = self.describe_open();
                         let waits =
                             self.look(|state, _| state.waiting()).map_or(String::new(), |pid| format!("; {pid} waits"));
-                        let what = format!("a call of the scenario waits, and the world rests{waits}{open}");
+                        let is_inside = self.state().is_inside_turn();
+                        let whose = if is_inside { "in a step or in blocking work" } else { "of the scenario" };
+                        let what = format!("a call {whose} waits, and the world rests{waits}{open}");
                         self.fail("every wait ends", what);
                     }
                     return false;

@@ -151,7 +151,7 @@ impl Shared {
 
 impl State {
     /// Whether the calling code is a turn, or a job.
-    fn is_inside_turn(&self) -> bool {
+    pub(super) fn is_inside_turn(&self) -> bool {
         !self.in_hand.is_empty() || self.in_job > 0
     }
 }

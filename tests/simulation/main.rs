@@ -19,4 +19,5 @@ mod shipped;
 mod shown;
 #[path = "../common/wait.rs"]
 mod wait;
+mod waits;
 mod worlds;
