@@ -4,7 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use super::dispatch::Core;
-use super::simulated::BlockingFate;
+use super::simulated::{BlockingFate, INJECTED};
 use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
@@ -200,7 +200,7 @@ impl Core {
 
 /// The code of a blocking closure that a simulation lets panic. There is no message of a panic hook.
 fn panics(_: &CommandCancel) -> Box<dyn Any + Send> {
-    std::panic::resume_unwind(Box::new("injected by the simulation"))
+    std::panic::resume_unwind(Box::new(INJECTED))
 }
 
 /// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.

@@ -216,6 +216,7 @@ fn begin_otherwise<E: Engine, H: Executor>(
     (mut body, mut begun, is_new): (Ready, Begun, bool),
 ) -> Result<Ready, After> {
     if begun == Begun::NotEntered {
+        executor.not_begun(&body, out);
         let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
         end(engine, executor, out, body, exit);
         return Err(After::Nothing);
@@ -344,6 +345,7 @@ fn started<E: Engine, H: Executor>(
     executor.shows(StepActivity::AfterStep);
     note_commands(&mut body, out);
     if out.failure.is_some() {
+        executor.not_begun(&body, out);
         out.counted.clear();
         executor.not_stepped(&mut body);
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));

@@ -84,8 +84,11 @@ impl SimulationHost for WorldHost {
         })
     }
 
-    fn answers(&self, to: Pid) {
-        self.with(|shared| shared.deliver_before_answer(self.runtime, to));
+    fn answers(&self, to: Pid, answer: &Answer) {
+        self.with(|shared| {
+            shared.may_have_panicked("a handler or a blocking closure", to, answer);
+            shared.deliver_before_answer(self.runtime, to);
+        });
     }
 
     fn abandon(&self) -> Vec<Job> {
@@ -115,6 +118,7 @@ impl SimulationHost for WorldHost {
                     "answered from outside of the simulation",
                 )))));
             }
+            shared.may_have_panicked(&format!("the handler of {name}"), pid, &answer);
             {
                 let state = &mut *shared.state();
                 // A command that is never answered stays open.

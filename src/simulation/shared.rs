@@ -29,10 +29,10 @@ use crate::pid::Pid;
 #[cfg(feature = "cluster")]
 use crate::primitives::Mutex;
 use crate::primitives::{Arc, AtomicBool, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
-use crate::process::Duty;
 use crate::process::step_activity::Sight;
+use crate::process::{Answer, CommandError, Duty};
 use crate::runtime::dispatch::{Core, give_back};
-use crate::runtime::simulated::Job;
+use crate::runtime::simulated::{INJECTED, Job};
 use crate::sched::body::StepOutput;
 
 /// The name of the check that no invariant changes the world.
@@ -445,5 +445,14 @@ impl Shared {
     /// Records a panic of a step that was not injected.
     pub(super) fn panicked(&self, what: String) {
         self.fail("no step panics", what);
+    }
+
+    /// Records that code which works for a process has panicked, if the answer says so and the panic was not injected.
+    pub(super) fn may_have_panicked(&self, code: &str, of: Pid, answer: &Answer) {
+        if let Err(CommandError::Panicked(panic)) = answer
+            && panic.message() != INJECTED
+        {
+            self.panicked(format!("{code} for {of} {panic}"));
+        }
     }
 }

@@ -9,6 +9,7 @@ mod faults;
 mod golden;
 mod invariants;
 mod kills;
+mod panics;
 mod programs;
 mod real_outcomes;
 mod schedules;
