@@ -112,7 +112,7 @@ impl Shared {
             if is_last {
                 state.injected += 1;
                 state.last_fault = self.clock.now();
-                state.recorder.injected(Injected { of: Pid::FIRST, what: What::Kill });
+                state.recorder.injected(None, Injected { of: Pid::FIRST, what: What::Kill });
             }
             is_last
         };

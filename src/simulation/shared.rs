@@ -342,7 +342,9 @@ impl Shared {
                 state.injected += 1;
                 state.last_fault = now;
                 state.fold.add(&[u64::from(number), of.to_word(), 0xfa]);
-                state.recorder.injected(Injected { of, what: rule.what });
+                // Others may have had turns since the one of the process in hand began.
+                let in_hand = state.in_hand.last().map(|(pid, ..)| *pid).filter(|pid| *pid == of);
+                state.recorder.injected(in_hand, Injected { of, what: rule.what });
                 return Some(rule.what);
             }
         }
