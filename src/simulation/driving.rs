@@ -77,10 +77,10 @@ impl Shared {
         if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
             return Advanced::Rests;
         }
-        if let Some(helper) = state.helpers.pop_front() {
-            state.has_helped = true;
+        if let Some((runtime, helper)) = state.helpers.pop_front() {
+            state.helped.insert(runtime);
             drop(guard);
-            self.deliver_held(|_| true);
+            self.deliver_held(|pair| pair.0 == runtime);
             self.run_as_job(helper);
             return Advanced::Moved;
         }

@@ -52,7 +52,7 @@ impl SimulationHost for WorldHost {
     }
 
     fn helper(&self, work: Job) {
-        self.with(|shared| shared.state().helpers.push_back(work));
+        self.with(|shared| shared.state().helpers.push_back((self.runtime, work)));
     }
 
     fn was_forced(&self, report: String) {

@@ -1,7 +1,7 @@
 //! The state of a world, which its runtimes and the scenario share.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[cfg(feature = "cluster")]
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -101,9 +101,10 @@ pub(super) struct State {
     #[allow(clippy::vec_box)]
     pub(super) spare_contexts: Vec<Vec<Box<TurnContext>>>,
     pub(super) entries: Entries,
-    pub(super) helpers: VecDeque<Job>,
-    /// Whether a part of a shutdown has run.
-    pub(super) has_helped: bool,
+    /// The parts of shutdowns, with the numbers of their runtimes.
+    pub(super) helpers: VecDeque<(usize, Job)>,
+    /// The runtimes of which a part of a shutdown has run.
+    pub(super) helped: BTreeSet<usize>,
     pub(super) held: HeldMessages,
     pub(super) chooser: Decider,
     /// The processes in hand, the innermost last.
@@ -180,7 +181,7 @@ impl Shared {
                 spare_contexts: Vec::new(),
                 entries: Entries::default(),
                 helpers: VecDeque::new(),
-                has_helped: false,
+                helped: BTreeSet::new(),
                 held: HeldMessages::default(),
                 chooser,
                 in_hand: Vec::new(),
@@ -426,6 +427,8 @@ impl Shared {
         let (entries, held, helpers) = {
             let state = &mut *self.state();
             state.open.clear();
+            // A program that was killed starts others, with the same numbers.
+            state.helped.clear();
             let held = std::mem::take(&mut state.held);
             (state.entries.take_all(), held, std::mem::take(&mut state.helpers))
         };
