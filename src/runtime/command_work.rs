@@ -61,14 +61,14 @@ impl Core {
     ) {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
             (Some(AnyHandler::Async(handler)), _) => {
-                let (kind, context) = (command.kind(), trace_of(body, tag));
+                let (kind, context) = ((command.kind(), command.name), trace_of(body, tag));
                 let mut future = in_trace(context.as_deref(), || handler.future(command.command));
                 if let Some(context) = context {
                     future = Box::pin(TracedFuture { future, context });
                 }
                 let relayed = match &self.simulation {
                     None => Ok(future),
-                    Some(simulation) => simulation.relay_future(body.head.pid, kind, future),
+                    Some(simulation) => simulation.relay_future((body.head.pid, tag), kind, future),
                 };
                 return match relayed {
                     Ok(future) => self.host_future(body, tag, future, limit, executor),

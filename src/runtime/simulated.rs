@@ -51,8 +51,13 @@ pub(crate) trait SimulationHost: Send + Sync {
     /// before the deadline.
     fn wait_idle(&self, deadline: Deadline) -> bool;
 
-    /// Decides about the future of a command. An error is the answer in its place.
-    fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError>;
+    /// Decides about the future of a command of this process and this tag. An error is the answer in its place.
+    fn relay_future(
+        &self,
+        of: (Pid, u64),
+        command: (TypeId, &'static str),
+        future: BoxedFuture,
+    ) -> Result<BoxedFuture, CommandError>;
 
     /// This answer to this process is about to be delivered outside of the yields of a step.
     fn answers(&self, to: Pid, answer: &Answer);
