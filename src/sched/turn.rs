@@ -216,7 +216,6 @@ fn begin_otherwise<E: Engine, H: Executor>(
     (mut body, mut begun, is_new): (Ready, Begun, bool),
 ) -> Result<Ready, After> {
     if begun == Begun::NotEntered {
-        executor.not_begun(&body, out);
         let exit = out.failure.take().unwrap_or(Exit::Terminated(Reason::Terminated));
         end(engine, executor, out, body, exit);
         return Err(After::Nothing);
