@@ -41,7 +41,8 @@ impl CancelToken {
         CancelToken::with_clock(Clock::system())
     }
 
-    /// Makes a token whose [`sleep`](Self::sleep) uses the given clock.
+    /// Makes a token whose [`sleep`](Self::sleep) uses the given clock. If that is the system's, a sleep in a
+    /// simulation uses the clock of the world.
     ///
     /// Tokens below it use the same clock.
     pub fn with_clock(clock: Clock) -> CancelToken {
@@ -123,8 +124,8 @@ impl CancelToken {
     /// # Errors
     /// The token is cancelled. The error is the reason.
     pub fn sleep(&self, duration: Duration) -> Result<(), Reason> {
-        let deadline = self.node.clock.deadline(duration);
-        self.node.reason.wait_until(&self.node.clock, deadline);
+        let clock = self.node.clock.here();
+        self.node.reason.wait_until(&clock, clock.deadline(duration));
         self.check()
     }
 
@@ -135,8 +136,10 @@ impl CancelToken {
     }
 
     /// Blocks the calling thread until the token is cancelled, and returns the reason.
+    ///
+    /// In a simulation, the wait drives the world. If nothing cancels the token, the run fails, and the wait panics.
     pub fn wait(&self) -> Reason {
-        self.node.reason.wait()
+        self.node.reason.wait_by(&self.node.clock)
     }
 
     /// Returns a future that yields the reason when the token is cancelled.

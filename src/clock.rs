@@ -5,6 +5,7 @@
 //! that became due have fired. So a test of a timeout needs no sleep. Outside tests, no other module of the crate calls
 //! `Instant::now`.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
@@ -38,6 +39,20 @@ impl Clock {
     /// Returns the monotonic clock of the operating system.
     pub fn system() -> Clock {
         Clock { manual: None }
+    }
+
+    /// This clock, or that of the simulation that the calling thread runs, if this is the system's.
+    ///
+    /// A latch has no clock, and a token may have the system's. A wait for one must drive the simulation all the same:
+    /// its thread is the only one that could end the wait.
+    pub(crate) fn here(&self) -> Clock {
+        let simulated = if self.manual.is_none() { SIMULATED.with_borrow(Clone::clone) } else { None };
+        simulated.unwrap_or_else(|| self.clone())
+    }
+
+    /// Marks the calling thread until the guard is dropped: it runs the simulation of this clock.
+    pub(crate) fn enter_simulation(self) -> InSimulation {
+        InSimulation { before: SIMULATED.replace(Some(self)) }
     }
 
     /// Returns the present moment.
@@ -144,6 +159,22 @@ pub(crate) trait Drive: Send + Sync {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_manual() { "Clock(manual)" } else { "Clock(system)" })
+    }
+}
+
+thread_local! {
+    /// The clock of the simulation that this thread runs.
+    static SIMULATED: RefCell<Option<Clock>> = const { RefCell::new(None) };
+}
+
+/// Keeps the calling thread marked as the one of a simulation.
+pub(crate) struct InSimulation {
+    before: Option<Clock>,
+}
+
+impl Drop for InSimulation {
+    fn drop(&mut self) {
+        SIMULATED.set(self.before.take());
     }
 }
 

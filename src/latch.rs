@@ -8,6 +8,7 @@
 //! run when the innermost callback has returned.
 
 use std::cell::RefCell;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -193,10 +194,26 @@ impl<T> Latch<T> {
     }
 
     /// Blocks the calling thread until the latch is set. Returns a clone of the value.
+    ///
+    /// In a simulation, the wait drives the world. If nothing sets the latch, the run fails, and the wait panics.
     pub fn wait(&self) -> T
     where
         T: Clone,
     {
+        self.wait_by(&Clock::system())
+    }
+
+    /// As [`wait`](Self::wait). If the clock is that of a simulation, the wait drives it.
+    pub(crate) fn wait_by(&self, clock: &Clock) -> T
+    where
+        T: Clone,
+    {
+        if let Some(simulation) = clock.here().driver()
+            && !simulation.drive(&mut || self.is_set(), Deadline::NEVER)
+        {
+            // The run has failed, or ends. There is no value to return, so the waiting code is unwound.
+            resume_unwind(Box::new("a wait that nothing ends, in a simulation"));
+        }
         let mut state = lock(&self.shared.state);
         loop {
             if let Some(shared) = state.value.shared() {
@@ -317,12 +334,13 @@ impl<T: 'static> Latch<T> {
 impl<T: Send + Sync + 'static> Latch<T> {
     /// Blocks the calling thread until the latch is set, for at most `limit`.
     ///
-    /// Returns a clone of the value, or `None` if the limit has passed by the system's clock.
+    /// Returns a clone of the value, or `None` if the limit has passed by the system's clock. In a simulation, the
+    /// clock is that of the world.
     pub fn wait_timeout(&self, limit: Duration) -> Option<T>
     where
         T: Clone,
     {
-        let clock = Clock::system();
+        let clock = Clock::system().here();
         self.wait_until(&clock, clock.deadline(limit));
         self.get()
     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::time::Duration;
 
 use super::dispatch::Core;
-use super::simulated::BlockingFate;
+use super::simulated::{BlockingFate, INJECTED};
 use super::timed::Timed;
 use crate::cancel::CancelToken;
 use crate::outcome::{Reason, drop_contained};
@@ -61,14 +61,14 @@ impl Core {
     ) {
         let refused = match (self.handlers.get(&command.kind()), self.shared()) {
             (Some(AnyHandler::Async(handler)), _) => {
-                let (kind, context) = (command.kind(), trace_of(body, tag));
+                let (kind, context) = ((command.kind(), command.name), trace_of(body, tag));
                 let mut future = in_trace(context.as_deref(), || handler.future(command.command));
                 if let Some(context) = context {
                     future = Box::pin(TracedFuture { future, context });
                 }
                 let relayed = match &self.simulation {
                     None => Ok(future),
-                    Some(simulation) => simulation.relay_future(body.head.pid, kind, future),
+                    Some(simulation) => simulation.relay_future((body.head.pid, tag), kind, future),
                 };
                 return match relayed {
                     Ok(future) => self.host_future(body, tag, future, limit, executor),
@@ -200,7 +200,7 @@ impl Core {
 
 /// The code of a blocking closure that a simulation lets panic. There is no message of a panic hook.
 fn panics(_: &CommandCancel) -> Box<dyn Any + Send> {
-    std::panic::resume_unwind(Box::new("injected by the simulation"))
+    std::panic::resume_unwind(Box::new(INJECTED))
 }
 
 /// A blocking closure of a process. It answers its command when it has run. If it is dropped before, its drop answers.

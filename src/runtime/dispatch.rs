@@ -418,7 +418,7 @@ impl Core {
 impl Host for Core {
     fn answer_from(&self, from: Option<Pid>, to: Pid, tag: u64, answer: Answer) {
         if let Some(simulation) = &self.simulation {
-            simulation.answers(to);
+            simulation.answers(to, &answer);
         }
         self.road.complete(&mut self.executor(), to, Completion::from(from, tag, answer));
     }

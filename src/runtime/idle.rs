@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::dispatch::Core;
 use super::inspect::{ProcessInfo, ProcessState};
 use super::system::Runtime;
+use crate::clock::Clock;
 use crate::inside::{WaitError, refuse_step_timeout};
 use crate::latch::Latch;
 use crate::primitives::{Ordering, thread};
@@ -135,7 +136,7 @@ impl Runtime {
             let is_idle = simulation.wait_idle(deadline);
             return if is_idle { Ok(()) } else { Err(core.not_idle(WaitError::TimedOut)) };
         }
-        let (never, mut pause) = (Latch::<()>::new(), FIRST_PAUSE);
+        let (system, never, mut pause) = (Clock::system(), Latch::<()>::new(), FIRST_PAUSE);
         for look in 0.. {
             if core.is_done_with_all() {
                 return Ok(());
@@ -146,7 +147,7 @@ impl Runtime {
             if look < LOOKS {
                 thread::yield_now();
             } else {
-                never.wait_timeout(pause);
+                never.wait_until(&system, system.deadline(pause));
                 pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }

@@ -8,8 +8,11 @@ use std::any::TypeId;
 
 use crate::clock::Deadline;
 use crate::primitives::Arc;
-use crate::process::{CommandError, Duty, Pid};
+use crate::process::{Answer, CommandError, Duty, Pid};
 use crate::sched::residents::BoxedFuture;
+
+/// The message of a panic that a simulation injects.
+pub(crate) const INJECTED: &str = "injected by the simulation";
 
 /// Work that a thread would do.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -48,11 +51,16 @@ pub(crate) trait SimulationHost: Send + Sync {
     /// before the deadline.
     fn wait_idle(&self, deadline: Deadline) -> bool;
 
-    /// Decides about the future of a command. An error is the answer in its place.
-    fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError>;
+    /// Decides about the future of a command of this process and this tag. An error is the answer in its place.
+    fn relay_future(
+        &self,
+        of: (Pid, u64),
+        command: (TypeId, &'static str),
+        future: BoxedFuture,
+    ) -> Result<BoxedFuture, CommandError>;
 
-    /// An answer to this process is about to be delivered outside of the yields of a step.
-    fn answers(&self, to: Pid);
+    /// This answer to this process is about to be delivered outside of the yields of a step.
+    fn answers(&self, to: Pid, answer: &Answer);
 
     /// Takes the jobs that have not begun.
     fn abandon(&self) -> Vec<Job>;

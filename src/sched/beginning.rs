@@ -47,6 +47,7 @@ fn enter_shown<H: Executor>(executor: &mut H, out: &mut StepOutput, body: &mut R
         Ok(()) => Begun::Entered,
         Err(exit) => {
             out.failure = Some(exit);
+            executor.not_begun(body, out);
             Begun::NotEntered
         }
     }

@@ -120,6 +120,7 @@ fn poll_due<E: Engine, H: Executor>(engine: &E, executor: &mut H, cell: &Cell, b
         match poll(engine, &mut resident) {
             Some(answer) => {
                 drop_future(engine, resident);
+                executor.polled(body, &answer);
                 engine.road().answer_in_hand(executor, body, tag, answer);
             }
             None => {

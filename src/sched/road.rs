@@ -21,7 +21,7 @@ use crate::outcome::{contain, tell_log};
 use crate::primitives::{Arc, AtomicBool, AtomicUsize, Mutex, OnceLock, Ordering};
 use crate::process::propagation::Propagator;
 use crate::process::step_activity::Sight;
-use crate::process::{DeadLetter, Observer, Pid, StepActivity};
+use crate::process::{Answer, DeadLetter, Observer, Pid, StepActivity};
 use crate::sched::body::{BodyRecorder, Ready, StepOutput, Stepped, Verdict};
 use crate::sched::mailbox::AnyMailbox;
 
@@ -183,6 +183,18 @@ pub(crate) trait Executor {
     #[inline(always)]
     fn started(&mut self, out: &StepOutput) {
         let _ = out;
+    }
+
+    /// Called when `init` or `start` has failed. `out` has the failure.
+    #[inline(always)]
+    fn not_begun(&mut self, body: &Ready, out: &StepOutput) {
+        let _ = (body, out);
+    }
+
+    /// Called when a future of the process in hand is ready, with its answer.
+    #[inline(always)]
+    fn polled(&mut self, body: &Ready, answer: &Answer) {
+        let _ = (body, answer);
     }
 
     /// Called when a step has returned, before its yields are performed. A simulation may let the step fail.

@@ -344,6 +344,7 @@ fn started<E: Engine, H: Executor>(
     executor.shows(StepActivity::AfterStep);
     note_commands(&mut body, out);
     if out.failure.is_some() {
+        executor.not_begun(&body, out);
         out.counted.clear();
         executor.not_stepped(&mut body);
         return Err(failed(engine, executor, out, body, 0).map_or(After::Nothing, After::Ready));

@@ -28,7 +28,7 @@ impl Shared {
         let waits = state.held.pairs.contains_key(&pair);
         let is_held = waits
             || !state.is_ending
-                && !state.has_helped
+                && !state.helped.contains(&pair.0)
                 && state.failure.is_none()
                 && state.chooser.decide(place, Odds::Chance(HOLD)) == 1;
         if !is_held {

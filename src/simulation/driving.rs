@@ -77,10 +77,10 @@ impl Shared {
         if deadline == Deadline::NEVER && state.is_quiet(now) && self.clock.next_due_here().is_none() {
             return Advanced::Rests;
         }
-        if let Some(helper) = state.helpers.pop_front() {
-            state.has_helped = true;
+        if let Some((runtime, helper)) = state.helpers.pop_front() {
+            state.helped.insert(runtime);
             drop(guard);
-            self.deliver_held(|_| true);
+            self.deliver_held(|pair| pair.0 == runtime);
             self.run_as_job(helper);
             return Advanced::Moved;
         }
@@ -520,7 +520,9 @@ impl Drive for Shared {
                         let open = self.describe_open();
                         let waits =
                             self.look(|state, _| state.waiting()).map_or(String::new(), |pid| format!("; {pid} waits"));
-                        let what = format!("a call of the scenario waits, and the world rests{waits}{open}");
+                        let is_inside = self.state().is_inside_turn();
+                        let whose = if is_inside { "in a step or in blocking work" } else { "of the scenario" };
+                        let what = format!("a call {whose} waits, and the world rests{waits}{open}");
                         self.fail("every wait ends", what);
                     }
                     return false;

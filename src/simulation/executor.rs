@@ -8,8 +8,10 @@ use super::trace_formatter::TraceFormatter;
 use crate::outcome::{Exit, Panic, drop_contained};
 use crate::pid::Pid;
 use crate::primitives::Arc;
+use crate::process::Answer;
 use crate::process::step_activity::Sight;
 use crate::runtime::dispatch::Core;
+use crate::runtime::simulated::INJECTED;
 use crate::sched::body::{Ready, StepOutput, Stepped, Verdict};
 use crate::sched::counters::Counters;
 use crate::sched::road::{Executor, count_step};
@@ -136,10 +138,20 @@ impl Executor for WorldExecutor<'_> {
         }
     }
 
+    fn not_begun(&mut self, body: &Ready, out: &StepOutput) {
+        if let Some(Exit::Panicked(panic)) = &out.failure {
+            self.shared.panicked(format!("the beginning of {} {} {panic}", self.pid, (body.machine.kind().process)()));
+        }
+    }
+
+    fn polled(&mut self, _: &Ready, answer: &Answer) {
+        self.shared.may_have_panicked("a future", self.pid, answer);
+    }
+
     fn stepped(&mut self, body: &mut Ready, out: &mut StepOutput, mut stepped: Stepped) -> Stepped {
         if std::mem::take(&mut self.spoils) && stepped.verdict != Verdict::Broken {
             drop_contained(out.successor.take());
-            out.failure = Some(Exit::Panicked(Panic::new(Box::new("injected by the simulation"))));
+            out.failure = Some(Exit::Panicked(Panic::new(Box::new(INJECTED))));
             stepped.verdict = Verdict::Broken;
         } else if let (Verdict::Broken, Some(Exit::Panicked(panic))) = (stepped.verdict, &out.failure) {
             let kind = (body.machine.kind().process)();

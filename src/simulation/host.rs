@@ -52,7 +52,7 @@ impl SimulationHost for WorldHost {
     }
 
     fn helper(&self, work: Job) {
-        self.with(|shared| shared.state().helpers.push_back(work));
+        self.with(|shared| shared.state().helpers.push_back((self.runtime, work)));
     }
 
     fn was_forced(&self, report: String) {
@@ -71,21 +71,31 @@ impl SimulationHost for WorldHost {
         self.with(|shared| shared.drive(&mut || shared.is_idle(), deadline)).unwrap_or(true)
     }
 
-    fn relay_future(&self, of: Pid, kind: TypeId, future: BoxedFuture) -> Result<BoxedFuture, CommandError> {
+    fn relay_future(
+        &self,
+        (of, tag): (Pid, u64),
+        (kind, name): (TypeId, &'static str),
+        future: BoxedFuture,
+    ) -> Result<BoxedFuture, CommandError> {
         let Some(shared) = self.shared.upgrade() else { return Ok(future) };
         let fault = shared.inject_command(of, kind);
         if let Some(why) = fault.and_then(refusal) {
             drop_contained(future);
             return Err(why);
         }
-        Ok(match fault {
+        let future = match fault {
             None => future,
             Some(fault) => Box::pin(FaultyFuture { future, fault, answer: None, of, shared: self.shared.clone() }),
-        })
+        };
+        shared.state().open.insert((of, tag), name);
+        Ok(Box::pin(OpenFuture { future, command: (of, tag), shared: self.shared.clone() }))
     }
 
-    fn answers(&self, to: Pid) {
-        self.with(|shared| shared.deliver_before_answer(self.runtime, to));
+    fn answers(&self, to: Pid, answer: &Answer) {
+        self.with(|shared| {
+            shared.may_have_panicked("a handler or a blocking closure", to, answer);
+            shared.deliver_before_answer(self.runtime, to);
+        });
     }
 
     fn abandon(&self) -> Vec<Job> {
@@ -115,6 +125,7 @@ impl SimulationHost for WorldHost {
                     "answered from outside of the simulation",
                 )))));
             }
+            shared.may_have_panicked(&format!("the handler of {name}"), pid, &answer);
             {
                 let state = &mut *shared.state();
                 // A command that is never answered stays open.
@@ -149,6 +160,27 @@ fn refusal(fault: CommandFault) -> Option<CommandError> {
         CommandFault::Fail => Some(CommandError::Failed(Failure::from(BoxError::from("injected by the simulation")))),
         CommandFault::LostBefore => Some(CommandError::Dropped),
         CommandFault::Late(_) | CommandFault::LostAfter | CommandFault::Never => None,
+    }
+}
+
+/// The future of a command. The command is open until the future is dropped.
+struct OpenFuture {
+    future: BoxedFuture,
+    command: (Pid, u64),
+    shared: Weak<Shared>,
+}
+
+impl AnyFuture for OpenFuture {
+    fn poll_any(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.future.as_mut().poll_any(context)
+    }
+}
+
+impl Drop for OpenFuture {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.state().open.remove(&self.command);
+        }
     }
 }
 

@@ -60,6 +60,7 @@ pub(super) fn run_once(
     let start = Clock::system().now() + ahead;
     let rules = (options.faults.clone(), options.limits, options.delivery, options.without.clone());
     let shared = Shared::new(start, decider, rules, (recorder, pause));
+    let _here = shared.clock.clock().enter_simulation();
     let world = World::new(shared.clone(), seed);
     match contain(|| scenario(&world)) {
         Ok(Ok(())) => world.finish(),

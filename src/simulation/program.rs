@@ -112,7 +112,7 @@ impl Shared {
             if is_last {
                 state.injected += 1;
                 state.last_fault = self.clock.now();
-                state.recorder.injected(Injected { of: Pid::FIRST, what: What::Kill });
+                state.recorder.injected(None, Injected { of: Pid::FIRST, what: What::Kill });
             }
             is_last
         };
@@ -151,7 +151,7 @@ impl Shared {
 
 impl State {
     /// Whether the calling code is a turn, or a job.
-    fn is_inside_turn(&self) -> bool {
+    pub(super) fn is_inside_turn(&self) -> bool {
         !self.in_hand.is_empty() || self.in_job > 0
     }
 }

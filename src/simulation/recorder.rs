@@ -202,8 +202,9 @@ impl Recorder {
         self.wakes = false;
     }
 
-    pub(super) fn injected(&mut self, injected: Injected) {
-        if let Some(turn) = self.turns.as_mut().and_then(|turns| turns.last_mut()) {
+    /// Adds a fault to the turn of the process in hand, or else to the last turn.
+    pub(super) fn injected(&mut self, in_hand: Option<Pid>, injected: Injected) {
+        if let Some(turn) = self.current(in_hand) {
             turn.injected.push(injected);
         }
     }

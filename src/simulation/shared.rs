@@ -1,7 +1,7 @@
 //! The state of a world, which its runtimes and the scenario share.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 #[cfg(feature = "cluster")]
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,10 +29,10 @@ use crate::pid::Pid;
 #[cfg(feature = "cluster")]
 use crate::primitives::Mutex;
 use crate::primitives::{Arc, AtomicBool, Brief, BriefGuard, ThreadId, Weak, enter, lock, thread, while_looking};
-use crate::process::Duty;
 use crate::process::step_activity::Sight;
+use crate::process::{Answer, CommandError, Duty};
 use crate::runtime::dispatch::{Core, give_back};
-use crate::runtime::simulated::Job;
+use crate::runtime::simulated::{INJECTED, Job};
 use crate::sched::body::StepOutput;
 
 /// The name of the check that no invariant changes the world.
@@ -101,9 +101,10 @@ pub(super) struct State {
     #[allow(clippy::vec_box)]
     pub(super) spare_contexts: Vec<Vec<Box<TurnContext>>>,
     pub(super) entries: Entries,
-    pub(super) helpers: VecDeque<Job>,
-    /// Whether a part of a shutdown has run.
-    pub(super) has_helped: bool,
+    /// The parts of shutdowns, with the numbers of their runtimes.
+    pub(super) helpers: VecDeque<(usize, Job)>,
+    /// The runtimes of which a part of a shutdown has run.
+    pub(super) helped: BTreeSet<usize>,
     pub(super) held: HeldMessages,
     pub(super) chooser: Decider,
     /// The processes in hand, the innermost last.
@@ -180,7 +181,7 @@ impl Shared {
                 spare_contexts: Vec::new(),
                 entries: Entries::default(),
                 helpers: VecDeque::new(),
-                has_helped: false,
+                helped: BTreeSet::new(),
                 held: HeldMessages::default(),
                 chooser,
                 in_hand: Vec::new(),
@@ -342,7 +343,9 @@ impl Shared {
                 state.injected += 1;
                 state.last_fault = now;
                 state.fold.add(&[u64::from(number), of.to_word(), 0xfa]);
-                state.recorder.injected(Injected { of, what: rule.what });
+                // Others may have had turns since the one of the process in hand began.
+                let in_hand = state.in_hand.last().map(|(pid, ..)| *pid).filter(|pid| *pid == of);
+                state.recorder.injected(in_hand, Injected { of, what: rule.what });
                 return Some(rule.what);
             }
         }
@@ -424,6 +427,8 @@ impl Shared {
         let (entries, held, helpers) = {
             let state = &mut *self.state();
             state.open.clear();
+            // A program that was killed starts others, with the same numbers.
+            state.helped.clear();
             let held = std::mem::take(&mut state.held);
             (state.entries.take_all(), held, std::mem::take(&mut state.helpers))
         };
@@ -445,5 +450,14 @@ impl Shared {
     /// Records a panic of a step that was not injected.
     pub(super) fn panicked(&self, what: String) {
         self.fail("no step panics", what);
+    }
+
+    /// Records that code which works for a process has panicked, if the answer says so and the panic was not injected.
+    pub(super) fn may_have_panicked(&self, code: &str, of: Pid, answer: &Answer) {
+        if let Err(CommandError::Panicked(panic)) = answer
+            && panic.message() != INJECTED
+        {
+            self.panicked(format!("{code} for {of} {panic}"));
+        }
     }
 }

@@ -91,6 +91,9 @@ impl World {
     /// Adds an invariant, which is asked after every turn. If the answer is an error, the run fails. The report has the
     /// name of the invariant.
     ///
+    /// Others may have turns during a step: between two of its yields, or while it waits. After such a turn, no
+    /// invariant is asked, because the state of the process being stepped cannot be seen.
+    ///
     /// An invariant sees the whole state, and changes nothing: a run with invariants is the same run as without.
     pub fn invariant(
         &self,

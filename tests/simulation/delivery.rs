@@ -119,6 +119,28 @@ fn messages_of_one_pair_never_overtake_each_other() {
     assert_eq!(outcomes(Delivery::PerPair, by_two_ways), set);
 }
 
+#[test]
+fn the_shutdown_of_one_runtime_does_not_end_the_delays_of_another() {
+    let set: BTreeSet<_> = ["abc", "acb", "bac"].into_iter().map(str::to_owned).collect();
+    let found = outcomes(Delivery::PerPair, |world, runtime| {
+        let other = world.start(Runtime::builder())?;
+        runtime.shutdown(SECOND)?;
+        by_two_ways(world, &other)
+    });
+    assert_eq!(found, set);
+    // The runtimes of a program that was killed are shut down, too.
+    let found = outcomes(Delivery::PerPair, |world, _| {
+        world.program(|kills| {
+            let runtime = world.start(Runtime::builder())?;
+            if kills == 0 {
+                world.kill();
+            }
+            by_two_ways(world, &runtime)
+        })
+    });
+    assert_eq!(found, set);
+}
+
 /// As `by_two_ways`, but the process goes on: nothing makes its messages due.
 fn by_a_process_that_stays(world: &World, runtime: &Runtime) -> Result<String, BoxError> {
     let listener = runtime.spawn(listener(None))?;

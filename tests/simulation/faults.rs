@@ -13,6 +13,7 @@ use procession::{
 };
 
 use crate::programs::*;
+use crate::script::script;
 
 struct Charge;
 
@@ -245,6 +246,42 @@ fn the_report_counts_the_faults_and_marks_their_turns() {
             assert!(is_marked(&failed) && failed.trace().contains(text), "{report}");
         }
     }
+}
+
+/// A counter is stepped between two yields of a step. The second is a command that is lost.
+#[test]
+fn a_fault_is_marked_at_its_process_although_another_had_a_turn_since() {
+    let simulation = Simulation::new(|world| {
+        let was_counted = Arc::new(AtomicU64::new(0));
+        let (counts, before) = (was_counted.clone(), Arc::new(AtomicU64::new(0)));
+        let seen = before.clone();
+        let runtime = world.start(Runtime::builder().handler(move |Charge, responder| {
+            seen.store(was_counted.load(SeqCst), SeqCst);
+            responder.ok(5);
+            Ok(())
+        }))?;
+        let counter = runtime.spawn(script(move |events: &mut Events<'_, ()>, _: &mut StepOutput| {
+            counts.fetch_add(events.count() as u64, SeqCst);
+            Ok(Step::<()>::Idle)
+        }))?;
+        let to = counter.address();
+        runtime.spawn(script(move |events: &mut Events<'_, ()>, out: &mut StepOutput| {
+            if events.count() == 0 {
+                out.send(to, ());
+                out.command(Charge);
+            }
+            Ok(Step::<()>::Idle)
+        }))?;
+        world.run()?;
+        if before.load(SeqCst) == 0 { Ok(()) } else { Err("the counter was stepped first".into()) }
+    });
+    let report = simulation.faults(Faults::none().command::<Charge>(Fault::lost_after(1.0))).seeds(0..200).run();
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "the scenario succeeds");
+    let trace = failed.trace();
+    let marked: Vec<&str> = trace.lines().filter(|line| line.trim_start().starts_with("x ")).collect();
+    // The counter's turn, the third, is within the second one.
+    assert!(marked.len() == 1 && marked[0].trim_start().starts_with("x 2 "), "{trace}");
 }
 
 /// Runs a teller whose third step has this fault. Returns what it has sent, and how it has ended.

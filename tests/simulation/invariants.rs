@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use procession::simulation::{Faults, Simulation, StepFault, WorldState, ensure};
-use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
+use procession::{Address, CancelToken, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 
 use crate::programs::*;
+use crate::script::script;
 
 /// Takes one number in each step, and adds it to a sum. It ends with its last step, if it has one.
 struct Slow {
@@ -130,6 +131,59 @@ fn an_invariant_sees_a_process_before_and_after_blocking_work() {
     })
     .seeds(0..20)
     .check();
+}
+
+/// Waits for ten seconds, in a blocking step or in a closure. Meanwhile a process is stepped every second.
+struct Napper {
+    in_closure: bool,
+    steps: u32,
+}
+
+impl Process for Napper {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        let nap = || _ = CancelToken::new().sleep(10 * SECOND);
+        events.for_each(drop);
+        self.steps += 1;
+        match (self.steps, self.in_closure) {
+            (1, false) => return Ok(Step::Blocking),
+            (1, true) => _ = out.blocking(nap),
+            (2, false) => nap(),
+            _ => {}
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// While a step waits, its state cannot be seen. An invariant would find its process missing.
+#[test]
+fn invariants_are_asked_in_a_wait_of_a_closure_and_not_in_one_of_a_step() {
+    for in_closure in [false, true] {
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = asked.clone();
+        Simulation::new(move |world| {
+            let (runtime, counts) = (world.start(Runtime::builder())?, counted.clone());
+            world.invariant("it is seen", move |state| {
+                if (SECOND..10 * SECOND).contains(&state.now()) {
+                    counts.fetch_add(1, SeqCst);
+                }
+                ensure(state.processes::<Napper>().count() == 1, || String::from("it is not seen"))
+            });
+            runtime.spawn(Napper { in_closure, steps: 0 })?;
+            runtime.spawn(script(|events: &mut Events<'_, ()>, out: &mut StepOutput| {
+                events.for_each(drop);
+                out.after(SECOND);
+                Ok(Step::<()>::Wait)
+            }))?;
+            world.run_for(20 * SECOND)
+        })
+        .seeds(0..20)
+        .check();
+        // A closure may also begin, and wait, inside of a step of the other process.
+        assert_eq!(asked.load(SeqCst) > 0, in_closure);
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod faults;
 mod golden;
 mod invariants;
 mod kills;
+mod panics;
 mod programs;
 mod real_outcomes;
 mod schedules;
@@ -19,4 +20,5 @@ mod shipped;
 mod shown;
 #[path = "../common/wait.rs"]
 mod wait;
+mod waits;
 mod worlds;

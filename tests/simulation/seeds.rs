@@ -393,6 +393,29 @@ fn a_process_that_waits_for_what_cannot_come_is_named() {
     drop(kept);
 }
 
+#[test]
+fn a_command_whose_future_is_never_ready_is_named_until_its_process_ends() {
+    let waits = |is_terminated: bool| {
+        let simulation = Simulation::new(move |world| {
+            let builder = Runtime::builder().handler_async(|Ship| std::future::pending());
+            let runtime = world.start(builder)?;
+            let order = runtime.spawn(Order(None))?;
+            if is_terminated {
+                world.run()?;
+                runtime.terminate(order.pid())?;
+            }
+            runtime.wait_idle()?;
+            Ok(())
+        });
+        simulation.seeds(0..1).run()
+    };
+    let report = waits(false);
+    let failed = report.failed().unwrap();
+    assert_eq!(failed.check(), "every wait ends");
+    assert!(failed.what().ends_with("; open: command simulation::seeds::Ship of <1.0.1>"), "{}", failed.what());
+    assert!(waits(true).failed().is_none());
+}
+
 /// Never rests.
 struct Restless;
 

@@ -21,7 +21,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // It starts the runtime of the program, and does the work of its threads.
     ("runtime", &["BuildError", "Runtime", "RuntimeBuilder"]),
     ("runtime::dispatch", &["Core", "give_back"]),
-    ("runtime::simulated", &["BlockingFate", "Job", "SimulationHost"]),
+    ("runtime::simulated", &["BlockingFate", "INJECTED", "Job", "SimulationHost"]),
 ];
 
 /// The parts of a runtime of which a world has no version. A type, a trait, a module or a function that is called like
