@@ -5,6 +5,7 @@
 mod again;
 mod bugs;
 mod delivery;
+mod eventually;
 mod faults;
 mod golden;
 mod invariants;
