@@ -8,6 +8,7 @@ mod delivery;
 mod eventually;
 mod faults;
 mod golden;
+mod hashes;
 mod invariants;
 mod kills;
 mod programs;
