@@ -261,15 +261,18 @@ pub(super) fn took(
     sight.take_log(&mut took);
     for activity in &took {
         fold.add(&number_of(activity));
-        let (kind, from) = match activity {
-            StepActivity::Message { from } => (0, *from),
-            StepActivity::Completed { .. } => (1, None),
-            StepActivity::Down { pid } | StepActivity::Exit { pid } => (2, Some(*pid)),
-            StepActivity::Cancel | StepActivity::Group | StepActivity::Recovered { .. } => (3, None),
+        let (kind, from, number) = match activity {
+            StepActivity::Message { from } => (0, *from, 0),
+            StepActivity::Completed { tag } => (1, None, *tag),
+            StepActivity::Down { pid } => (2, Some(*pid), 0),
+            StepActivity::Exit { pid } => (3, Some(*pid), 0),
+            StepActivity::Recovered { pid } => (4, Some(*pid), 0),
+            StepActivity::Cancel => (5, None, 0),
+            StepActivity::Group => (6, None, 0),
             _ => continue,
         };
-        // The order of the events of one process is folded, so their numbers in it need not be.
-        order.took(pid, Taken { kind, from, number: 0 });
+        // The order of the events of one process is folded, so the numbers of its messages need not be.
+        order.took(pid, Taken { kind, from, number });
     }
     fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
     let is_broken = stepped.verdict == Verdict::Broken;
