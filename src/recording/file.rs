@@ -420,8 +420,8 @@ impl Recording {
         Some(number.map(|number| (number, input.rest())))
     }
 
-    /// Decodes the first step that is at this byte or after it, and moves the byte behind it. Snapshots between the steps
-    /// are passed over.
+    /// Decodes the first step from this byte on, and moves the byte to its end. Snapshots between the steps are passed
+    /// over.
     pub(super) fn step_from(&self, at: &mut usize) -> Option<Result<RecordedStep, OpenError>> {
         let frame = self.frames_from((*at).max(FIRST)).find(|frame| frame.kind != SNAPSHOT)?;
         *at = frame.body.end + TAIL;

@@ -1,4 +1,4 @@
-//! What the hash of a run covers. Statement 1.
+//! The hash of a run covers the types and the targets of yields. Statement 1.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,7 +48,7 @@ struct OtherQuestion(Reply<()>);
 
 type Yields = fn(&mut StepOutput, [Pid; 3]);
 
-/// Yields in its first step. What comes of it makes no difference to it.
+/// Yields in its first step. The events that follow make no difference to it.
 struct Yielder {
     yields: Option<Yields>,
     others: [Pid; 3],
@@ -92,7 +92,7 @@ fn u16s(pid: Pid) -> Address<u16> {
 }
 
 #[test]
-fn runs_that_differ_in_the_type_or_the_target_of_one_yield_have_different_hashes() {
+fn another_type_or_target_of_one_yield_makes_another_hash() {
     const SHORT: Duration = Duration::from_millis(1);
     let yields: &[(&str, Yields)] = &[
         ("send", |out, [a, ..]| out.send(u8s(a), 1)),
