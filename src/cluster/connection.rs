@@ -13,6 +13,7 @@
 //! with its answer, when its asker gives up, when its message is taken back, and when the connection is down. A later
 //! question is taken back at once, because the carrier of a broken connection takes no frame.
 
+mod answering;
 mod broadcasting;
 mod relating;
 mod sharing;
@@ -25,7 +26,6 @@ use self::spawning::Starting;
 pub(crate) use self::spawning::end_unreported;
 use super::codec::{self, Encoded, Opened};
 use super::events::NodeWatch;
-use super::failures::FarCommandError;
 use super::far_relations::FarRelations;
 use super::frame::Head;
 use super::groups::Groups;
@@ -347,65 +347,6 @@ impl Connection {
     fn offer_control(&self, encoded: Encoded, sender: u64) -> Result<(), Refused> {
         let (bytes, _) = encoded.into_parts();
         self.carrier.offer(Item { bytes, sender, letter: None, class: Class::Control })
-    }
-
-    fn send_answer(&self, number: u64, from: Option<Pid>, answer: Result<Box<dyn Any + Send>, CommandError>) {
-        self.forget_imported(number);
-        let why = match &answer {
-            Ok(value) => self.offer_answer(number, from, &**value).err(),
-            Err(why) => Some(why.clone()),
-        };
-        drop_contained(answer);
-        why.into_iter().for_each(|why| self.send_no_answer(number, from, &why));
-    }
-
-    /// Offers an answer. If it has no room, the process that has answered is held, if it may be, and the answer is taken
-    /// as those of processes that are held.
-    fn offer_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<(), CommandError> {
-        let offer = |class| {
-            let encoded = self.encode_answer(number, from, answer);
-            encoded.map(|encoded| self.offer(encoded, word(from), (None, class))).map_err(CommandError::failed)
-        };
-        if offer(Class::Answer)? != Err(Refused::Busy) {
-            // A connection that is down has told the asker.
-            return Ok(());
-        }
-        let offered = offer(Class::HeldAnswer);
-        if let (Some(core), Some(from), Some(there)) = (self.core.upgrade(), from, Pid::new(self.there.node, 0, 1)) {
-            core.road.hold_for_answers(from, there);
-        }
-        match offered? {
-            Err(Refused::Busy) => {
-                // The asker knows the asked process by its PID.
-                let pid = from.or_else(|| Pid::new(self.here.node, 0, 1));
-                Err(pid.map_or(CommandError::Dropped, |pid| CommandError::Node { pid, why: NodeError::Busy }))
-            }
-            Ok(()) | Err(Refused::Down) => Ok(()),
-        }
-    }
-
-    fn encode_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<Encoded, BoxError> {
-        // Each answer has the type of a reply that was decoded.
-        let write = self.side.answers.of(answer).ok_or("the type of the answer is not known")?;
-        let encoded = codec::encode(&self.side, (word(from), MAX_BYTES), |output| {
-            put_head(&Head::Answer { number, from }, output)?;
-            output.begin_value(MAX_BYTES);
-            write(answer, output).map_err(NotEncoded::Failed)
-        });
-        encoded.map(|(_, encoded)| encoded).map_err(|error| format!("the answer cannot be sent: {error}").into())
-    }
-
-    fn send_no_answer(&self, number: u64, from: Option<Pid>, why: &CommandError) {
-        let head = |why| Head::NoAnswer { number, from, why };
-        // A PID in the error may be one that this node does not know.
-        if !self.send_head(word(from), &head(self.far_error(why))) {
-            self.send_head(0, &Head::NoAnswer { number, from: None, why: FarCommandError::Dropped });
-        }
-    }
-
-    /// The error in the version that both nodes speak.
-    pub(super) fn far_error(&self, why: &CommandError) -> FarCommandError {
-        FarCommandError::of(why, self.protocol)
     }
 
     /// Sends a frame without a value. Returns whether it was encoded.

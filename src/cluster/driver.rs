@@ -6,8 +6,8 @@
 //!
 //! **One order of effects.** The machine is behind a lock. Each call to it appends its effects to one queue under this
 //! lock. Only `turn_in` takes them out and carries them out, without the lock. So a message that arrived before a down
-//! is delivered before it: while frames wait, no thread finds the peer silent before 30 s are over. A decoder that takes
-//! long holds up neither heartbeats nor senders.
+//! is delivered before it: while frames wait, no thread finds the peer silent before 30 s are over. A decoder that
+//! takes long holds up neither heartbeats nor senders.
 //!
 //! **Why a sender is told.** A frame that is offered while the machine is up is in the machine, which gives it back at
 //! the down. A frame that is offered later is refused. The node removes the connection when the effect of the down is

@@ -40,7 +40,7 @@ impl<P: Durable> DurableMachine<P> {
     /// step has taken.
     pub(super) fn leave_rewound(&mut self, taken: u32) -> Stepped {
         if let Some(held) = self.held.front() {
-            let is_asked = std::mem::replace(&mut self.rewound_at, Some(held.rests_on)) == Some(held.rests_on);
+            let is_asked = self.rewound_at.replace(held.rests_on) == Some(held.rests_on);
             if self.store.is_kept(&self.resident, held.rests_on, is_asked) {
                 return Stepped { taken, ..Stepped::without_a_step() };
             }

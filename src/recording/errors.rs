@@ -269,7 +269,7 @@ fn take_node_error(from: &mut Input<'_>) -> Result<NodeError, DecodeError> {
 pub(super) fn take_send_error(from: &mut Input<'_>) -> Result<SendError, DecodeError> {
     Ok(match from.take::<u8>()? {
         0 => SendError::NoSuchProcess(take_no_such_process(from)?),
-        1 => SendError::WrongType { pid: from.take()?, takes: RECORDED_TYPE.into(), sent: RECORDED_TYPE.into() },
+        1 => SendError::WrongType { pid: from.take()?, takes: RECORDED_TYPE, sent: RECORDED_TYPE },
         2 => SendError::Full { pid: from.take()?, limit: from.take()? },
         3 => SendError::InsideStep { pid: from.take()? },
         4 => SendError::NotStored { pid: from.take()?, why: from.take()? },

@@ -224,6 +224,9 @@ pub(super) fn write(process: &RecordedProcess, version: &str, cause: SaveCause, 
     writer.bytes
 }
 
+/// The byte at which the first frame begins.
+const FIRST: usize = MAGIC.len() + 1;
+
 /// A frame that was read: its kind, the byte at which it begins, and its body.
 struct Frame {
     kind: u8,
@@ -259,10 +262,14 @@ fn frame_at(bytes: &[u8], at: usize, number: u32) -> Found {
 }
 
 /// A recording that was read from a file. [`Recording::replay`] steps its process again.
+///
+/// It has no list of the frames, which would need more memory than a file of small ones.
 pub struct Recording {
+    /// The bytes up to the end of the last whole frame were checked.
     bytes: Vec<u8>,
     pub(super) about: About,
-    frames: Vec<Frame>,
+    /// The end of the last whole frame.
+    end: usize,
     cut: Option<usize>,
     skipped: usize,
 }
@@ -279,7 +286,7 @@ impl Recording {
         Recording::from_bytes(bytes)
     }
 
-    /// Reads a recording. The memory that it needs is that of the bytes, and a part of it.
+    /// Reads a recording. The memory that it needs is that of the bytes, and of the head.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -293,7 +300,7 @@ impl Recording {
             Some(&FORMAT) => {}
             Some(&found) => return Err(OpenError::Format { found, known: FORMAT }),
         }
-        let (mut at, mut number, mut about, mut frames, mut skipped) = (MAGIC.len() + 1, 0, None, Vec::new(), 0);
+        let (mut at, mut number, mut about, mut skipped) = (FIRST, 0, None, 0);
         let cut = loop {
             let frame = match frame_at(&bytes, at, number) {
                 Found::Frame(frame) => frame,
@@ -309,14 +316,30 @@ impl Recording {
                 _ if about.is_none() => {
                     return Err(OpenError::Damaged { at: frame.at, what: "it does not say what is recorded" });
                 }
-                STEP | SNAPSHOT | UNFINISHED => frames.push(frame),
+                STEP | SNAPSHOT | UNFINISHED => {}
                 END if at == bytes.len() => break None,
                 END => return Err(OpenError::Damaged { at, what: "bytes follow the end" }),
                 _ => skipped += 1,
             }
         };
         let Some(about) = about else { return Err(OpenError::Cut { at: bytes.len() }) };
-        Ok(Recording { bytes, about, frames, cut, skipped })
+        Ok(Recording { bytes, about, end: at, cut, skipped })
+    }
+
+    /// The steps and snapshots from the frame on that begins at this byte.
+    fn frames_from(&self, mut at: usize) -> impl Iterator<Item = Frame> {
+        let next = move || {
+            let head = self.bytes[..self.end].get(at..at + HEAD)?;
+            let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+            let frame = Frame { kind: head[4], at, body: at + HEAD..at + HEAD + length };
+            at = frame.body.end + TAIL;
+            Some(frame)
+        };
+        std::iter::from_fn(next).filter(|frame| matches!(frame.kind, STEP | SNAPSHOT | UNFINISHED))
+    }
+
+    fn frames(&self) -> impl Iterator<Item = Frame> {
+        self.frames_from(FIRST)
     }
 
     /// The PID of the process.
@@ -366,12 +389,12 @@ impl Recording {
 
     /// The number of whole steps, with the start of the process if it is recorded.
     pub fn steps(&self) -> usize {
-        self.frames.iter().filter(|frame| frame.kind == STEP).count()
+        self.frames().filter(|frame| frame.kind == STEP).count()
     }
 
     /// Whether the recording begins with a snapshot of the process.
     pub fn begins_with_snapshot(&self) -> bool {
-        self.frames.first().is_some_and(|frame| frame.kind == SNAPSHOT)
+        self.frames().next().is_some_and(|frame| frame.kind == SNAPSHOT)
     }
 
     /// The number of the first step. The start of the process is step 0. Without a snapshot, only a recording from step
@@ -380,8 +403,8 @@ impl Recording {
     /// # Errors
     /// The step cannot be decoded.
     pub fn first_step(&self) -> Result<Option<u64>, OpenError> {
-        let first = self.frames.iter().find(|frame| frame.kind != SNAPSHOT);
-        first.map(|frame| self.decode(frame).map(|step| step.before.number)).transpose()
+        let first = self.frames().find(|frame| frame.kind != SNAPSHOT);
+        first.map(|frame| self.decode(&frame).map(|step| step.before.number)).transpose()
     }
 
     fn decode(&self, frame: &Frame) -> Result<RecordedStep, OpenError> {
@@ -391,21 +414,18 @@ impl Recording {
 
     /// The number of the first step after the first snapshot, and the recorded state.
     pub(super) fn snapshot(&self) -> Option<Result<(u64, &[u8]), OpenError>> {
-        let first = self.frames.first().filter(|frame| frame.kind == SNAPSHOT)?;
+        let first = self.frames().next().filter(|frame| frame.kind == SNAPSHOT)?;
         let mut input = Input::new(&self.bytes[first.body.clone()]);
         let number = input.take().map_err(|error| OpenError::Malformed { at: first.at, error });
         Some(number.map(|number| (number, input.rest())))
     }
 
-    /// Decodes the step that is at this place or after it. Snapshots between the steps are passed over.
-    pub(super) fn step_from(&self, place: &mut usize) -> Option<Result<RecordedStep, OpenError>> {
-        loop {
-            let frame = self.frames.get(*place)?;
-            *place += 1;
-            if frame.kind != SNAPSHOT {
-                return Some(self.decode(frame));
-            }
-        }
+    /// Decodes the first step from this byte on, and moves the byte to its end. Snapshots between the steps are passed
+    /// over.
+    pub(super) fn step_from(&self, at: &mut usize) -> Option<Result<RecordedStep, OpenError>> {
+        let frame = self.frames_from((*at).max(FIRST)).find(|frame| frame.kind != SNAPSHOT)?;
+        *at = frame.body.end + TAIL;
+        Some(self.decode(&frame))
     }
 }
 

@@ -122,7 +122,8 @@ pub struct Replay<P: Process> {
     body: Box<Body<Typed<P>>>,
     out: StepOutput,
     script: Arc<Mutex<Script>>,
-    place: usize,
+    /// The byte from which on the next step is searched.
+    at: usize,
     next: u64,
     over: Option<ReplayError>,
 }
@@ -211,7 +212,7 @@ impl<P: Process> Replay<P> {
         let mut body = Box::new(Body { head: Head::new(pid), machine });
         body.machine.tap(|| Tap::Replay(Box::new(source)));
         let out = StepOutput::new(Arc::new(host));
-        Ok(Replay { recording, codec, values, body, out, script, place: 0, next, over: None })
+        Ok(Replay { recording, codec, values, body, out, script, at: 0, next, over: None })
     }
 
     /// The recording.
@@ -256,7 +257,7 @@ impl<P: Process> Replay<P> {
     }
 
     fn try_step(&mut self) -> Result<Option<ReplayedStep>, ReplayError> {
-        let Some(recorded) = self.recording.step_from(&mut self.place) else { return Ok(None) };
+        let Some(recorded) = self.recording.step_from(&mut self.at) else { return Ok(None) };
         let number = self.next;
         let RecordedStep { before, items, end } = recorded.map_err(|error| ReplayError::malformed(number, error))?;
         if before.number != number {

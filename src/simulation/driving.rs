@@ -25,6 +25,7 @@ use super::delivery::Delivery;
 use super::entries::Entry;
 use super::executor::WorldExecutor;
 use super::faults::What;
+use super::invariants::Asked;
 use super::shared::{INVARIANTS_CHANGE_NOTHING, Shared, State, TurnContext};
 use super::trace_formatter::TraceFormatter;
 use crate::clock::{Deadline, Drive};
@@ -90,6 +91,11 @@ impl Shared {
             drop(guard);
             let next = [self.clock.next_due_here(), next_later, deadline.0];
             let Some(next) = next.into_iter().flatten().min() else { return Advanced::Rests };
+            if let Some(end) = self.next_end_of_eventuality(now).filter(|end| *end < next) {
+                self.clock.pass_to(end);
+                self.ask_invariants(Asked::TimeIsOver);
+                return Advanced::Moved;
+            }
             self.clock.pass_to(next);
             // A scenario may wait again and again while nothing happens.
             if self.state().is_judged() && self.is_over_time(next) {
@@ -112,6 +118,17 @@ impl Shared {
         };
         self.turn_is_over(ended.unwrap_or_else(|| self.state().end_turn()));
         Advanced::Moved
+    }
+
+    /// The next moment at which an eventuality is judged, although no turn ends. In a turn of a process none is.
+    fn next_end_of_eventuality(&self, now: Instant) -> Option<Instant> {
+        let state = self.state();
+        if !state.is_judged() || !state.in_hand.is_empty() {
+            return None;
+        }
+        let since_start = |moment: Instant| moment.saturating_duration_since(self.start);
+        let end = state.invariants.next_end(since_start(now), since_start(state.last_fault))?;
+        self.start.checked_add(end)
     }
 
     /// Gathers what can happen.
@@ -189,7 +206,10 @@ impl Shared {
         let fault = self.inject(pid, |rule| rule.whom.is_step(pid, process, nth + 1));
         let delay = match fault {
             Some(What::Stall(most)) => Some(self.draw_time(pid, most)),
-            Some(What::StallFor(time)) => Some(time),
+            Some(What::StallFor(time)) => {
+                self.state().has_fault_until(self.clock.now() + time);
+                Some(time)
+            }
             _ => None,
         };
         if let Some(delay) = delay {
@@ -302,7 +322,7 @@ impl Shared {
         if asks {
             // Invariants see the bodies that were woken from outside of a turn.
             drop(self.collect());
-            self.ask_invariants(false);
+            self.ask_invariants(Asked::AfterTurn);
         }
     }
 
@@ -535,11 +555,13 @@ impl Drive for Shared {
 impl Shared {
     /// Checks what must hold when the scenario has returned.
     pub(super) fn finish(&self) {
-        let has_failed = self.state().failure.is_some();
-        if has_failed || !self.rests() {
+        if self.state().failure.is_some() {
             return;
         }
-        self.ask_invariants(true);
+        if !self.rests() {
+            return self.ask_invariants(Asked::TimeIsOver);
+        }
+        self.ask_invariants(Asked::AtRest);
         let (stuck, lost) = self.look(|state, _| (state.waiting(), state.unaccounted()));
         if let Some(pid) = stuck {
             let open = self.describe_open();

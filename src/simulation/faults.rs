@@ -176,6 +176,12 @@ impl Faults {
         self.with(Whom::Process(pid), What::Crash, chance)
     }
 
+    /// Lets a step of this process panic at its end, with this probability for each step. None of its yields is
+    /// performed.
+    pub fn panic_process(self, pid: Pid, chance: f64) -> Faults {
+        self.with(Whom::Process(pid), What::Panic, chance)
+    }
+
     /// Injects a fault at the step with this number of each process of the type. The first step is 1.
     pub fn at<P: Process>(self, step: u32, fault: StepFault) -> Faults {
         let what = match fault {

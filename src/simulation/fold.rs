@@ -18,6 +18,16 @@ impl Fold {
         }
     }
 
+    /// Folds the letters of a text, and not its address: they are the same in each program.
+    pub(super) fn add_text(&mut self, text: &str) {
+        let (eights, rest) = text.as_bytes().as_chunks::<8>();
+        let last = rest.iter().fold(0, |last, byte| last << 8 | u64::from(*byte));
+        let words = eights.iter().map(|eight| u64::from_le_bytes(*eight)).chain([last]);
+        // A multiplication a word is enough, because `add` mixes the result.
+        let number = words.fold(text.len() as u64, |number, word| (number ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        self.add(&[number]);
+    }
+
     pub(super) fn value(self) -> u64 {
         self.0
     }

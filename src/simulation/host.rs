@@ -246,12 +246,14 @@ impl Shared {
         })
     }
 
-    /// Draws a time up to `most`, in microseconds. The dull answer is the longest time. So one deviation tells a shrunk
-    /// fault, if its time does not matter otherwise.
+    /// Draws the time of a fault, up to `most`, in microseconds. The fault ends with it. The dull answer is the longest
+    /// time. So one deviation tells a shrunk fault, if its time does not matter otherwise.
     pub(super) fn draw_time(&self, of: Pid, most: Duration) -> Duration {
         let mut state = self.state();
         let place = Place::Fault { rule: u32::MAX, of, nth: state.next_asked(u32::MAX, of) };
         let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);
-        Duration::from_micros(most - state.chooser.decide(place, Odds::Below(most + 1)))
+        let time = Duration::from_micros(most - state.chooser.decide(place, Odds::Below(most + 1)));
+        state.has_fault_until(self.clock.now() + time);
+        time
     }
 }

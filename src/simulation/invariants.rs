@@ -19,6 +19,17 @@ pub(super) struct Invariants {
     eventualities: Vec<Eventuality>,
 }
 
+/// Why the invariants are asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A turn has ended.
+    AfterTurn,
+    /// The time of an eventuality is over, or the run. No turn has ended, so only the eventualities are asked.
+    TimeIsOver,
+    /// Nothing more will happen.
+    AtRest,
+}
+
 /// Something that must hold within a time after the last fault.
 struct Eventuality {
     what: String,
@@ -27,6 +38,22 @@ struct Eventuality {
     since: Duration,
     /// When it held last.
     held: Option<Duration>,
+}
+
+impl Eventuality {
+    /// The beginning of its time.
+    fn since(&self, last_fault: Duration) -> Duration {
+        self.since.max(last_fault)
+    }
+
+    fn has_held(&self, last_fault: Duration) -> bool {
+        self.held.is_some_and(|held| held >= self.since(last_fault))
+    }
+
+    /// The end of its time.
+    fn end(&self, last_fault: Duration) -> Duration {
+        self.since(last_fault).saturating_add(self.within)
+    }
 }
 
 impl Invariants {
@@ -48,29 +75,45 @@ impl Invariants {
         self.eventualities.append(&mut other.eventualities);
     }
 
-    /// Asks all of them. The error is the name of the check that failed, and what it has found.
+    /// The next end of the time of an eventuality that has not held. The world is asked then, although nothing happens.
+    pub(super) fn next_end(&self, now: Duration, last_fault: Duration) -> Option<Duration> {
+        let open = self.eventualities.iter().filter(|one| !one.has_held(last_fault));
+        open.map(|one| one.end(last_fault)).filter(|end| *end > now).min()
+    }
+
+    /// Asks them. The error is the name of the check that failed, and what it has found.
     pub(super) fn ask(
         &mut self,
         state: &WorldState<'_>,
         last_fault: Instant,
-        is_end: bool,
+        asked: Asked,
     ) -> Result<(), (String, FindingKind, String)> {
-        for (name, invariant) in &mut self.invariants {
-            let held = contain(|| invariant(state)).unwrap_or_else(|panic| Err(format!("it {panic}")));
-            held.map_err(|what| (name.clone(), FindingKind::DoesNotHold, what))?;
+        if asked != Asked::TimeIsOver {
+            for (name, invariant) in &mut self.invariants {
+                let held = contain(|| invariant(state)).unwrap_or_else(|panic| Err(format!("it {panic}")));
+                held.map_err(|what| (name.clone(), FindingKind::DoesNotHold, what))?;
+            }
         }
         if self.eventualities.is_empty() {
             return Ok(());
         }
         let (now, last_fault) = (state.now(), state.since_start(last_fault));
         for one in &mut self.eventualities {
-            if contain(|| (one.condition)(state)).unwrap_or(false) {
+            // It may hold by a turn that began within its time and has ended after it. It was asked at the end of the
+            // time if no turn was in progress.
+            let holds = contain(|| (one.condition)(state)).unwrap_or(false);
+            if holds {
                 one.held = Some(now);
             }
-            let since = one.since.max(last_fault);
-            let has_held = one.held.is_some_and(|held| held >= since);
-            if !has_held && (is_end || now > since + one.within) {
+            let is_over = match asked {
+                Asked::AfterTurn => now > one.end(last_fault),
+                Asked::TimeIsOver => now >= one.end(last_fault),
+                // The last fault may end later, as a cut between nodes does.
+                Asked::AtRest => !holds,
+            };
+            if is_over && !one.has_held(last_fault) {
                 let kind = FindingKind::DidNotHold { within: one.within, held: one.held };
+                let since = one.since(last_fault);
                 return Err((one.what.clone(), kind, format!("the time began at {since:?}")));
             }
         }

@@ -111,7 +111,7 @@ impl Shared {
             let is_last = state.kills.behind == Some(state.kills.commits) && !state.is_ending;
             if is_last {
                 state.injected += 1;
-                state.last_fault = self.clock.now();
+                state.has_fault_until(self.clock.now());
                 state.recorder.injected(None, Injected { of: Pid::FIRST, what: What::Kill });
             }
             is_last

@@ -11,7 +11,7 @@ use crate::outcome::Exit;
 use crate::pid::Pid;
 use crate::primitives::Arc;
 use crate::process::step_activity::Sight;
-use crate::process::{DeadLetter, DeadLetterReason, StepActivity};
+use crate::process::{DeadLetter, DeadLetterReason, Naming, Relate, StepActivity};
 use crate::sched::body::{Ready, Stage, StepOutput, Stepped, Verdict, Yield};
 use crate::sched::orders::Order;
 
@@ -223,15 +223,31 @@ impl Recorder {
     }
 }
 
-/// Folds the yields into the hash of the run.
+/// Folds the yields into the hash of the run: what they are, their targets and tags, and the types of what they carry.
 pub(super) fn fold_yields(fold: &mut Fold, out: &StepOutput) {
+    if out.orders.has_slices() {
+        fold_orders(fold, out, out.orders.iter());
+    } else {
+        fold_orders(fold, out, out.orders.newest().iter().copied());
+    }
+}
+
+fn fold_orders(fold: &mut Fold, out: &StepOutput, orders: impl Iterator<Item = Order>) {
     let mut others = out.yields.iter();
-    for one in out.orders.newest() {
+    for one in orders {
         match one {
-            Order::Send { count, to, .. } => fold.add(&[20, u64::from(*count), to.to_word()]),
-            Order::Next => others.next().into_iter().for_each(|one| fold.add(&number_of_yield(one))),
+            Order::Send { lane, count, to } => {
+                fold.add(&[20, u64::from(count), to.to_word()]);
+                fold_type(fold, out, lane);
+            }
+            Order::Next => others.next().into_iter().for_each(|one| fold_yield(fold, out, one)),
         }
     }
+}
+
+/// All messages of a lane have one type. Its messages are all there, because none is sent yet.
+fn fold_type(fold: &mut Fold, out: &StepOutput, lane: u32) {
+    fold.add_text(out.outbox.look(lane, 0).map_or("", |(_, type_name)| type_name));
 }
 
 /// Records the events that a step has taken, its verdict, and its yields.
@@ -246,15 +262,18 @@ pub(super) fn took(
     sight.take_log(&mut took);
     for activity in &took {
         fold.add(&number_of(activity));
-        let (kind, from) = match activity {
-            StepActivity::Message { from } => (0, *from),
-            StepActivity::Completed { .. } => (1, None),
-            StepActivity::Down { pid } | StepActivity::Exit { pid } => (2, Some(*pid)),
-            StepActivity::Cancel | StepActivity::Group | StepActivity::Recovered { .. } => (3, None),
+        let (kind, from, number) = match activity {
+            StepActivity::Message { from } => (0, *from, 0),
+            StepActivity::Completed { tag } => (1, None, *tag),
+            StepActivity::Down { pid } => (2, Some(*pid), 0),
+            StepActivity::Exit { pid } => (3, Some(*pid), 0),
+            StepActivity::Recovered { pid } => (4, Some(*pid), 0),
+            StepActivity::Cancel => (5, None, 0),
+            StepActivity::Group => (6, None, 0),
             _ => continue,
         };
-        // The order of the events of one process is folded, so their numbers in it need not be.
-        order.took(pid, Taken { kind, from, number: 0 });
+        // The order of the events of one process is folded, so the numbers of its messages need not be.
+        order.took(pid, Taken { kind, from, number });
     }
     fold.add(&[stepped.verdict as u64, u64::from(stepped.taken)]);
     let is_broken = stepped.verdict == Verdict::Broken;
@@ -293,32 +312,89 @@ fn number_of(activity: &StepActivity) -> [u64; 2] {
     }
 }
 
-/// The yield as numbers, for the hash.
-fn number_of_yield(one: &Yield) -> [u64; 3] {
+/// Folds a yield that is no plain message.
+fn fold_yield(fold: &mut Fold, out: &StepOutput, one: &Yield) {
+    fold.add(&number_of_yield(one));
     match one {
-        Yield::Ask { to, limit, .. } => [30, to.to_word(), limit.as_nanos() as u64],
-        Yield::Broadcast { to, .. } => [31, to.len() as u64, to.first().map_or(0, |pid| pid.to_word())],
+        Yield::Ask { lane, .. } => fold_type(fold, out, *lane),
+        Yield::Broadcast { lane, to } => {
+            to.iter().for_each(|to| fold.add(&[to.to_word()]));
+            fold_type(fold, out, *lane);
+        }
+        Yield::SendNowhere { lane, why } => {
+            fold_type(fold, out, *lane);
+            fold.add_text(&why.to_string());
+        }
+        Yield::Spawn(body) => {
+            fold.add_text((body.machine.kind().process)());
+            fold.add_text(body.head.name().map_or("", |name| name));
+        }
+        Yield::Command { command, .. } => fold.add_text(command.name),
+        Yield::CommandTimeout(limited) => fold.add_text(limited.command.name),
+        Yield::SendTimeout(request) => match &request.to {
+            Ok(to) => fold.add(&[to.to_word()]),
+            Err(why) => fold.add_text(&why.to_string()),
+        },
+        Yield::Relate(Relate::Subscribe(subscription)) => fold.add_text(subscription.group()),
+        Yield::Naming { naming, .. } => {
+            let (name, pid) = match &**naming {
+                Naming::Register { name, pid } => (name, Some(*pid)),
+                Naming::Unregister { name } => (name, None),
+                Naming::Join { group, pid } | Naming::Leave { group, pid } => (group, Some(*pid)),
+            };
+            fold.add(&[pid.map_or(0, Pid::to_word)]);
+            fold.add_text(name);
+        }
+        _ => {}
+    }
+}
+
+/// The kind, the tag and the limit of a yield, and the target if it is a process.
+fn number_of_yield(one: &Yield) -> [u64; 3] {
+    let nanos = |limit: &Duration| limit.as_nanos() as u64;
+    match one {
+        Yield::Ask { to, limit, .. } => [30, to.to_word(), nanos(limit)],
+        Yield::Broadcast { to, .. } => [31, to.len() as u64, 0],
         Yield::SendNowhere { .. } => [32, 0, 0],
         Yield::Refused { tag, .. } => [33, *tag, 0],
-        Yield::Reply(_) => [34, 0, 0],
+        Yield::Reply(reply) => {
+            let (asker, tag) = reply.identity();
+            [34, asker.map_or(0, Pid::to_word), tag]
+        }
         Yield::Spawn(body) => [35, body.head.pid.to_word(), 0],
         Yield::Blocking { tag, .. } => [36, *tag, 0],
-        Yield::Timer { tag, delay } => [37, *tag, delay.as_nanos() as u64],
+        Yield::Timer { tag, delay } => [37, *tag, nanos(delay)],
         Yield::CancelTimer { tag } => [38, *tag, 0],
         Yield::Command { tag, .. } => [39, *tag, 0],
-        Yield::CommandTimeout(limited) => [40, limited.tag, limited.limit.as_nanos() as u64],
+        Yield::CommandTimeout(limited) => [40, limited.tag, nanos(&limited.limit)],
         Yield::CancelCommand { tag } => [41, *tag, 0],
-        Yield::SendTimeout(request) => [42, request.limit.as_nanos() as u64, 0],
-        Yield::BeginRun { limit, .. } => [43, limit.as_nanos() as u64, 0],
+        Yield::SendTimeout(request) => [42, request.send.number(), nanos(&request.limit)],
+        Yield::BeginRun { duty, limit } => [43, duty.tag(), nanos(limit)],
         Yield::Entrust { tag, .. } => [44, *tag, 0],
-        Yield::Future { tag, limit, .. } => [45, *tag, limit.as_nanos() as u64],
+        Yield::Future { tag, limit, .. } => [45, *tag, nanos(limit)],
         Yield::CancelFuture { tag } => [46, *tag, 0],
         Yield::Feed(_) => [47, 0, 0],
         Yield::Cancel { tag, to, .. } => [48, *tag, to.to_word()],
         Yield::Terminate { tag, to } => [49, *tag, to.to_word()],
-        Yield::Relate(_) => [50, 0, 0],
+        Yield::Relate(relate) => match relate {
+            Relate::Monitor(monitor) => [50, monitor.id(), monitor.pid().to_word()],
+            Relate::Demonitor(monitor) => [54, monitor.id(), monitor.pid().to_word()],
+            Relate::Link(to) => [55, to.to_word(), 0],
+            Relate::Unlink(to) => [56, to.to_word(), 0],
+            Relate::TrapExits(trap) => [57, u64::from(*trap), 0],
+            Relate::Subscribe(subscription) => [58, subscription.id(), 0],
+            Relate::Unsubscribe(subscription) => [59, subscription.id(), 0],
+        },
         Yield::Drawn => [51, 0, 0],
-        Yield::Naming { tag, .. } => [52, *tag, 0],
+        Yield::Naming { tag, naming } => {
+            let kind = match &**naming {
+                Naming::Register { .. } => 1,
+                Naming::Unregister { .. } => 2,
+                Naming::Join { .. } => 3,
+                Naming::Leave { .. } => 4,
+            };
+            [52, *tag, kind]
+        }
         Yield::Performed => [53, 0, 0],
     }
 }

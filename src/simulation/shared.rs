@@ -17,7 +17,7 @@ use super::faults::{Faults, Rule, What};
 use super::fold::Fold;
 #[cfg(feature = "cluster")]
 use super::frames::Network;
-use super::invariants::Invariants;
+use super::invariants::{Asked, Invariants};
 use super::kills::Kills;
 #[cfg(feature = "cluster")]
 use super::pauses::Pauses;
@@ -119,7 +119,7 @@ pub(super) struct State {
     /// Numbers for the draws of the scenario and of faults.
     pub(super) values: u32,
     pub(super) injected: u32,
-    /// When the last fault was injected.
+    /// When the last fault was injected, or when its effect ends if that is later.
     pub(super) last_fault: Instant,
     /// When something else than a connection has last done anything, or is about to: a cut ends, or a late frame comes.
     pub(super) busy_at: Instant,
@@ -152,6 +152,11 @@ impl State {
     /// Something else than a connection does something at this moment.
     pub(super) fn is_busy_until(&mut self, moment: Instant) {
         self.busy_at = self.busy_at.max(moment);
+    }
+
+    /// A fault is injected whose effect ends at this moment.
+    pub(super) fn has_fault_until(&mut self, moment: Instant) {
+        self.last_fault = self.last_fault.max(moment);
     }
 
     /// The number of the next decision of this rule about this process.
@@ -341,7 +346,7 @@ impl Shared {
             // A certain fault is a part of the scenario, and no decision.
             if rule.chance >= 1.0 || state.chooser.decide(place, Odds::Chance(rule.chance)) == 1 {
                 state.injected += 1;
-                state.last_fault = now;
+                state.has_fault_until(now);
                 state.fold.add(&[u64::from(number), of.to_word(), 0xfa]);
                 // Others may have had turns since the one of the process in hand began.
                 let in_hand = state.in_hand.last().map(|(pid, ..)| *pid).filter(|pid| *pid == of);
@@ -352,12 +357,12 @@ impl Shared {
         None
     }
 
-    /// Asks the invariants. `is_end` says that nothing more will happen.
-    pub(super) fn ask_invariants(&self, is_end: bool) {
+    /// Asks the invariants.
+    pub(super) fn ask_invariants(&self, asked: Asked) {
         let mut invariants = std::mem::take(&mut self.state().invariants);
         if !invariants.is_empty() {
             self.look(|state, last_fault| {
-                if let Err((check, kind, what)) = invariants.ask(state, last_fault, is_end) {
+                if let Err((check, kind, what)) = invariants.ask(state, last_fault, asked) {
                     self.fail_as(&check, kind, what);
                 }
             });

@@ -93,6 +93,7 @@ struct Run {
     hash: u64,
     /// The name of its partial order.
     order: u64,
+    injected: u32,
     failed: Option<Failed>,
 }
 
@@ -104,6 +105,8 @@ struct Tried {
     next: u64,
     /// The hash of the runs that are counted.
     hash: Fold,
+    /// The faults of the runs that are counted.
+    faults: u64,
     /// Runs that are not counted yet, because one of a lower seed is not over.
     later: BTreeMap<u64, Run>,
     /// The lowest seed that has failed. No run after it is counted.
@@ -117,6 +120,7 @@ impl Tried {
             progress,
             next: first,
             hash: Fold::default(),
+            faults: 0,
             later: BTreeMap::new(),
             failed: None,
         }
@@ -129,6 +133,7 @@ impl Tried {
         {
             self.coverage.count(run.order);
             self.hash.add(&[run.hash]);
+            self.faults += u64::from(run.injected);
             self.progress.show(&self.coverage);
             self.failed = run.failed.map(|failed| (self.next, failed));
             self.next += 1;
@@ -150,6 +155,7 @@ pub struct SimulationReport {
     distinct: u64,
     last_new: u64,
     hash: u64,
+    faults: u64,
     failed: Option<FailedRun>,
 }
 
@@ -329,7 +335,7 @@ impl Simulation {
                 other.join().unwrap_or_else(|panic| resume_unwind(panic));
             }
         });
-        let Tried { coverage, failed, hash, .. } = &*lock(&tried);
+        let Tried { coverage, failed, hash, faults, .. } = &*lock(&tried);
         let failed = failed.as_ref().map(|(seed, failed)| match failed {
             Failed::Check(failure) => {
                 let run = RunNumber { run: coverage.runs(), of: total, coverage: coverage.clone() };
@@ -342,6 +348,7 @@ impl Simulation {
             distinct: coverage.distinct(),
             last_new: coverage.last_new(),
             hash: hash.value(),
+            faults: *faults,
             failed,
         }
     }
@@ -375,17 +382,19 @@ impl Simulation {
 
     /// Runs a seed, perhaps twice.
     fn try_seed(&self, seed: u64, turns: u32) -> Run {
-        let outcome = self.run_seed(seed, turns, Duration::ZERO);
+        let run_of = |Outcome { hash, order, injected, .. }, failed| Run { hash, order, injected, failed };
+        let mut outcome = self.run_seed(seed, turns, Duration::ZERO);
         // A seed that is run again may be outside of the range.
         let is_one_of_first = seed.checked_sub(self.seeds.start).is_none_or(|nth| nth < FIRST_TWICE);
         let is_again = is_one_of_first || seed.is_multiple_of(TWICE) || outcome.failure.is_some();
         if is_again {
             let again = self.run_seed(seed, turns, AHEAD);
             if again.hash != outcome.hash || again.failure != outcome.failure {
-                return Run { hash: outcome.hash, order: outcome.order, failed: Some(Failed::Differs) };
+                return run_of(outcome, Some(Failed::Differs));
             }
         }
-        Run { hash: outcome.hash, order: outcome.order, failed: outcome.failure.map(Failed::Check) }
+        let failed = outcome.failure.take().map(Failed::Check);
+        run_of(outcome, failed)
     }
 
     /// Runs one seed, or one shrunk run.
@@ -551,6 +560,11 @@ impl SimulationReport {
     /// A hash of all runs: of all their choices, events, yields and times. It is the same wherever this code runs.
     pub fn hash(&self) -> u64 {
         self.hash
+    }
+
+    /// The number of faults that were injected into all runs. It is 0 if no rule of the [`Faults`] has matched.
+    pub fn faults(&self) -> u64 {
+        self.faults
     }
 
     /// The failure of the lowest seed that fails. `None` if all runs have succeeded.

@@ -104,7 +104,10 @@ impl World {
     }
 
     /// Fails the run if this does not hold, at least once, within this virtual time after the last fault. The time
-    /// begins with this call if there is no later fault.
+    /// begins with this call if there is no later fault. If a fault takes time, it begins with the end of the fault.
+    ///
+    /// The condition is asked after each turn, when its time is over, and at the end of the run. If the run ends before
+    /// the time is over, and the world does not rest, it has not failed.
     pub fn eventually(
         &self,
         what: impl Into<String>,

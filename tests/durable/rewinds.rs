@@ -204,7 +204,7 @@ fn what_a_step_has_sent_leaves_if_its_record_is_found_on_disk() {
 
 /// As before, and a step is refused before the journal is open again.
 #[test]
-fn a_process_with_a_refused_step_waits_until_the_fate_of_its_records_is_known() {
+fn a_process_with_a_refused_step_waits_for_the_fate_of_its_records() {
     if !goes_ahead() {
         return;
     }

@@ -1,6 +1,7 @@
 //! The same random programs in a simulation: under a schedule, with faults. The laws are the same, and a monitor
 //! checks that each run is one that real workers could have had.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,9 @@ use crate::{Program, act_from_outside, check, check_traces, program, spawn_roots
 
 /// The most virtual time that a program needs if it is not shut down.
 const LONG: Duration = Duration::from_secs(3_600);
+
+/// So many programs have a fault.
+const ENOUGH: u64 = 30;
 
 /// A program, and the run of it that is simulated.
 #[derive(Clone, Debug)]
@@ -124,6 +128,8 @@ fn faults_of<P: Process>(faults: Faults, chance: f64) -> Faults {
 }
 
 fn faults(written_as: WrittenAs, chance: f64) -> Faults {
+    // Commands alone have faults here, so they have more of them.
+    let chance = if let WrittenAs::AsyncProcess = written_as { 6.0 * chance } else { chance };
     let late = Fault::late(chance, Duration::from_secs(7));
     let faults = Faults::none()
         .command::<Do>(Fault::fail(chance))
@@ -140,7 +146,8 @@ fn faults(written_as: WrittenAs, chance: f64) -> Faults {
     }
 }
 
-fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
+/// Runs a program. Returns the number of faults that were injected.
+fn run(case: &Case, written_as: WrittenAs) -> Result<u64, String> {
     // A failing run is run again. Each has traces of its own.
     let last = Arc::<Mutex<Option<Traces>>>::default();
     let (of_run, case_of_run) = (last.clone(), case.clone());
@@ -163,7 +170,22 @@ fn run(case: &Case, written_as: WrittenAs) -> Result<(), String> {
         .without("no step panics")
         .run();
     report.failed().map_or(Ok(()), |failed| Err(failed.report().to_owned()))?;
-    last.lock().unwrap().as_ref().map_or(Ok(()), check_traces)
+    last.lock().unwrap().as_ref().map_or(Ok(()), check_traces)?;
+    Ok(report.faults())
+}
+
+/// Runs random programs. A few of them have no fault, but not all.
+fn run_all(full: u32, written_as: WrittenAs) {
+    let (programs, faults) = (Cell::new(0), Cell::new(0));
+    let count = |case: &Case| {
+        faults.set(faults.get() + run(case, written_as)?);
+        programs.set(programs.get() + 1);
+        Ok(())
+    };
+    random_programs(cases(full), Config::default(), case(), count);
+    let (programs, faults) = (programs.get(), faults.get());
+    println!("{faults} faults in {programs} programs");
+    assert!(faults > 0 || programs < ENOUGH, "no fault was injected into {programs} programs");
 }
 
 fn run_in(
@@ -294,15 +316,15 @@ pub fn cases(full: u32) -> u32 {
 
 #[test]
 fn simulated_programs_keep_the_laws() {
-    random_programs(cases(70_000), Config::default(), case(), |case| run(case, WrittenAs::Machine));
+    run_all(70_000, WrittenAs::Machine);
 }
 
 #[test]
 fn simulated_programs_of_async_processes_keep_the_laws() {
-    random_programs(cases(15_000), Config::default(), case(), |case| run(case, WrittenAs::AsyncProcess));
+    run_all(15_000, WrittenAs::AsyncProcess);
 }
 
 #[test]
 fn simulated_programs_of_actors_keep_the_laws() {
-    random_programs(cases(15_000), Config::default(), case(), |case| run(case, WrittenAs::Actor));
+    run_all(15_000, WrittenAs::Actor);
 }

@@ -1,6 +1,6 @@
 //! Statements 43 and 48 of the simulation: processes that are not recorded, and damaged recordings, need little memory.
 
-use procession::recording::Recorder;
+use procession::recording::{Recorder, Recording};
 use procession::{Events, Process, Runtime, Step, StepOutput, StepResult};
 
 use crate::futures::live_bytes;
@@ -75,5 +75,20 @@ fn mutated_files_need_little_memory() {
             println!("{before} KiB before, {peak} KiB at most");
             assert!(peak < before + 5 * 1024, "{before} KiB before, {peak} KiB at most");
         }
+    });
+}
+
+#[test]
+fn a_file_of_many_small_frames_needs_little_memory() {
+    alone(|| {
+        const FRAMES: usize = 300_000;
+        let about = bodies(&recorded()).swap_remove(0);
+        let steps = std::iter::repeat_n((2, Vec::new()), FRAMES);
+        let bytes = sealed(&std::iter::once(about).chain(steps).collect::<Vec<_>>());
+        let (length, before) = (bytes.len(), live_bytes());
+        let recording = Recording::from_bytes(bytes).unwrap();
+        assert_eq!(recording.steps(), FRAMES);
+        let more = live_bytes().saturating_sub(before);
+        assert!(more < 10_000, "{more} bytes beside a file of {length}");
     });
 }

@@ -202,7 +202,7 @@ fn calls_of_a_wrong_type_name_both_types_and_change_nothing() {
         ];
         for error in errors {
             let CommandError::WrongType { pid: told, takes, sent } = error else { panic!("{error}") };
-            assert_eq!((told, takes, sent), (pid, "u32", asked));
+            assert_eq!((told, &*takes, &*sent), (pid, "u32", asked));
         }
         assert_eq!(runtime.process(pid).unwrap().mailbox, 1);
         assert_eq!((runtime.stats().messages.accepted, runtime.stats().messages.dead()), (1, 0));

@@ -429,21 +429,33 @@ fn faults_have_a_limit_and_an_end() {
     assert_eq!(crashed(Faults::none().crash::<Counter>(1.0).until(SECOND / 2)), 10, "the first ten");
 }
 
-#[test]
-fn a_crash_can_be_that_of_one_process() {
-    Simulation::new(|world| {
+/// Injects a fault into the second of three processes, which ends with it.
+fn second_of_three(faults: Faults, ends: fn(&Exit<Arc<u64>>) -> bool) {
+    let report = Simulation::new(move |world| {
         let runtime = world.start(Runtime::builder())?;
         let counters: Vec<_> = (0..3).map(|_| runtime.spawn(Counter::default())).collect::<Result<_, _>>()?;
         assert_eq!(counters[1].pid(), second());
         world.run()?;
         let is_alive = |at: usize| world.look(|state| state.is_alive(counters[at].address()));
         assert_eq!([is_alive(0), is_alive(1), is_alive(2)], [true, false, true]);
-        assert!(matches!(counters[1].join()?, Exit::Terminated(_)));
+        assert!(ends(&counters[1].join()?));
         Ok(())
     })
-    .faults(Faults::none().crash_process(second(), 1.0))
+    .faults(faults)
     .seeds(0..20)
-    .check();
+    .run();
+    assert!(report.failed().is_none(), "{:?}", report.failed().map(FailedRun::report));
+    assert_eq!(report.faults(), 20, "one in each run");
+}
+
+#[test]
+fn a_crash_can_be_that_of_one_process() {
+    second_of_three(Faults::none().crash_process(second(), 1.0), |exit| matches!(exit, Exit::Terminated(_)));
+}
+
+#[test]
+fn a_panic_can_be_that_of_one_process() {
+    second_of_three(Faults::none().panic_process(second(), 1.0), |exit| matches!(exit, Exit::Panicked(_)));
 }
 
 /// The second process of a world.

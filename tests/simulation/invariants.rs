@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use procession::simulation::{Faults, Simulation, StepFault, WorldState, ensure};
+use procession::simulation::{Simulation, WorldState, ensure};
 use procession::{Address, CancelToken, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult, Tag};
 
 use crate::programs::*;
@@ -232,49 +232,6 @@ fn a_run_with_invariants_is_the_run_without() {
         (report.hash(), ends.into_iter().collect::<Vec<_>>())
     };
     assert_eq!(run(true), run(false));
-}
-
-/// Is up after its first message.
-struct Service {
-    is_up: bool,
-}
-
-impl Process for Service {
-    type Message = ();
-    type Output = ();
-
-    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
-        self.is_up |= events.any(|event| matches!(event, Event::Message(())));
-        Ok(Step::Idle)
-    }
-}
-
-#[test]
-fn what_must_hold_eventually_is_asked_after_the_last_fault() {
-    let service = |is_told: bool| {
-        Simulation::new(move |world| {
-            let runtime = world.start(Runtime::builder())?;
-            let service = runtime.spawn(Service { is_up: false })?;
-            world.eventually("the service is up", SECOND, |state| {
-                state.processes::<Service>().any(|(_, service)| service.is_up)
-            });
-            // The first step comes after the first stall, and finds no message.
-            world.run_for(STALL + STALL / 100)?;
-            if is_told {
-                runtime.send(&service, ())?;
-            }
-            world.run_for(10 * SECOND)
-        })
-        // Each stall is shorter than the limit, and both together are longer: the limit begins with the last fault.
-        .faults(Faults::none().at::<Service>(1, StepFault::Stall(STALL)).at::<Service>(2, StepFault::Stall(STALL)))
-        .seeds(0..50)
-    };
-    const STALL: Duration = Duration::from_millis(800);
-    service(true).check();
-    let report = service(false).run();
-    let failed = report.failed().unwrap();
-    assert_eq!(failed.check(), "the service is up");
-    assert!(failed.report().contains("it never held"), "{}", failed.report());
 }
 
 /// Panics at its first message.

@@ -5,8 +5,10 @@
 mod again;
 mod bugs;
 mod delivery;
+mod eventually;
 mod faults;
 mod golden;
+mod hashes;
 mod invariants;
 mod kills;
 mod panics;

@@ -118,6 +118,21 @@ fn a_world_imports_the_parts_of_a_runtime_and_has_none_of_its_own() {
 }
 
 #[test]
+fn a_world_does_not_sleep_and_starts_no_thread() {
+    let calls = ["sleep(", "park(", "park_timeout(", "yield_now(", ".wait_timeout(", ".recv_timeout(", ".spawn("];
+    let code = |line: &&str| !line.trim_start().starts_with("//");
+    let calls_of = |text: &str| -> Vec<&str> {
+        let lines: Vec<_> = text.lines().filter(code).collect();
+        calls.into_iter().filter(|call| lines.iter().any(|line| line.contains(call))).collect()
+    };
+    for (file, text) in sources() {
+        // A check has a thread for each processor, and each of them runs whole worlds.
+        let expected: &[&str] = if file == "simulation" { &[".spawn("] } else { &[] };
+        assert_eq!(calls_of(&text), expected, "in {file}.rs");
+    }
+}
+
+#[test]
 fn a_second_version_of_a_part_would_be_found() {
     for code in ["struct WorldMailbox {", "pub(super) enum Signals {", "fn deliver_signal(", "mod name_table;"] {
         assert!(items(code).iter().any(|item| is_a_part(item)), "{code}");

@@ -74,6 +74,74 @@ fn distinct_interleavings_are_counted_exactly() {
     }
 }
 
+/// Runs blocking closures.
+struct Worker(u32);
+
+impl Process for Worker {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        (0..std::mem::take(&mut self.0)).for_each(|_| _ = out.blocking(|| ()));
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn the_orders_of_answers_to_one_process_are_counted() {
+    for (closures, interleavings) in [(1, 1), (2, 2), (3, 6), (4, 24)] {
+        let simulation = Simulation::new(move |world| {
+            let runtime = world.start(Runtime::builder())?;
+            runtime.spawn(Worker(closures))?;
+            world.run()
+        });
+        assert_eq!(simulation.seeds(0..500).run().distinct(), interleavings, "of {closures} closures");
+    }
+}
+
+/// Subscribes to a group.
+struct Subscriber;
+
+impl Process for Subscriber {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        if events.next().is_none() {
+            out.subscribe("group");
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Yields once.
+struct Once(Option<fn(&mut StepOutput, Address<()>)>, Address<()>);
+
+impl Process for Once {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        events.for_each(drop);
+        self.0.take().into_iter().for_each(|yields| yields(out, self.1));
+        Ok(Step::Idle)
+    }
+}
+
+#[test]
+fn the_orders_of_signals_of_different_kinds_are_counted() {
+    let simulation = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        let subscriber = runtime.spawn(Subscriber)?.address();
+        world.run()?;
+        runtime.spawn(Once(Some(|out, _| _ = out.join_group("group", out.pid())), subscriber))?;
+        runtime.spawn(Once(Some(|out, subscriber| _ = out.cancel(subscriber, "enough")), subscriber))?;
+        world.run()
+    });
+    assert_eq!(simulation.seeds(0..300).run().distinct(), 2);
+}
+
 #[test]
 fn it_is_said_which_run_brought_the_last_new_interleaving() {
     let last = |seeds: u64| senders(2).seeds(0..seeds).run().last_new_run();

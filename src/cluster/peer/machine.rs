@@ -201,8 +201,8 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// Returns whether items of this bound have room, or no connection is up. If they have none, `Effect::Room` follows,
-    /// or the down.
+    /// Returns whether items of this bound have room, or no connection is up. If they have none, `Effect::Room`
+    /// follows, or the down.
     pub(crate) fn has_room_for(&mut self, bound: Bound) -> bool {
         match &mut self.state {
             State::Connected(connection) if connection.stage == Stage::Up => connection.lanes.has_room_for(bound),
@@ -294,8 +294,8 @@ impl<T: Clone> Peer<T> {
         matches!(&self.state, State::Connected(connection) if connection.may_have_batch())
     }
 
-    /// Looks at the times. While `frames_wait` that have arrived and were not received, a peer is silent only after 30 s:
-    /// what has arrived comes before the down.
+    /// Looks at the times. While `frames_wait` that have arrived and were not received, a peer is silent only after
+    /// 30 s: what has arrived comes before the down.
     pub(crate) fn tick(&mut self, now: Duration, frames_wait: bool, effects: &mut Vec<Effect<T>>) {
         let silence = self.silence(frames_wait);
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;
