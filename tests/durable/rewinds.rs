@@ -1,4 +1,4 @@
-//! What becomes of the yields of a step when a later record is lost.
+//! The yields of steps whose records are on disk, when the journal is opened anew.
 
 use std::sync::Arc;
 use std::time::Duration;

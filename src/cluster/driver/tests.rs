@@ -421,36 +421,6 @@ fn a_node_that_takes_nothing_costs_little_memory_and_is_dropped() {
     assert_eq!(asked.wait().unwrap(), 7);
 }
 
-impl World {
-    /// Notes of the first node have arrived at the other one, and nothing arrives any more. Returns those that are
-    /// taken after this time, in which the other node takes no frame.
-    fn notes_after(&mut self, silence: Duration) -> Vec<u64> {
-        let (_echo, far, notes) = self.echo();
-        (0..3).for_each(|number| self.ends[0].side.runtime.send(far, Message::Note(number)).unwrap());
-        let mut frame = Vec::new();
-        while self.ends[0].turns_out(&mut frame) {
-            self.ends[1].driver.arrived(frame.clone());
-        }
-        let begin = self.clock.clock().now();
-        while self.clock.clock().now() < begin + silence {
-            self.clock.advance(50 * MILLIS);
-            while self.ends[1].turns_out(&mut frame) {}
-        }
-        self.ends[0].is_stopped = true;
-        self.run();
-        assert_eq!(self.is_up(), [true, false]);
-        lock(&notes).clone()
-    }
-}
-
-/// A decoder is slow, and the peer is silent meanwhile.
-#[test]
-fn what_has_arrived_comes_before_the_down() {
-    assert_eq!(world().notes_after(Duration::from_secs(29)), [0, 1, 2]);
-    // The connection is over. These messages are dead letters of their sender.
-    assert_eq!(world().notes_after(Duration::from_secs(31)), [0_u64; 0]);
-}
-
 #[test]
 fn a_connection_that_is_over_sends_nothing_in_the_next_one() {
     let mut world = world();
