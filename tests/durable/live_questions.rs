@@ -95,7 +95,7 @@ impl Durable for Talker {
 }
 
 /// An ordinary process that notes what it gets.
-struct Outside(Arc<Mutex<Vec<u64>>>);
+pub(crate) struct Outside(pub(crate) Arc<Mutex<Vec<u64>>>);
 
 impl Process for Outside {
     type Message = u64;

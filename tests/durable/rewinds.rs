@@ -12,29 +12,10 @@ use procession::{Address, Event, Events, Process, Reply, Runtime, Step, StepOutp
 use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
+use crate::live_questions::Outside;
 use crate::places::{goes_ahead, store_in};
 use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{asked, end, stepped};
-
-/// Notes numbers.
-#[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<u64>>>);
-
-impl Process for Notes {
-    type Message = u64;
-    type Output = ();
-
-    fn step(&mut self, events: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<()> {
-        for event in events {
-            match event {
-                Event::Message(number) => self.0.lock().unwrap().push(number),
-                Event::Cancel(_) => return Ok(Step::Done(())),
-                _ => {}
-            }
-        }
-        Ok(Step::Idle)
-    }
-}
 
 /// Keeps the only worker until it is told.
 struct Blocks(Latch<()>, Latch<()>);
@@ -99,7 +80,7 @@ struct Run {
     both: (Store, Runtime),
     teller: Address<TellerMessage>,
     other: Address<u64>,
-    notes: Notes,
+    notes: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Run {
@@ -110,8 +91,8 @@ impl Run {
         let teller = store.begin("a", Teller).unwrap();
         teller.wait(LIMIT).unwrap();
         stepped(&runtime);
-        let (teller, notes) = (teller.address(), Notes::default());
-        let other = runtime.spawn(notes.clone()).unwrap().address();
+        let (teller, notes) = (teller.address(), Arc::<Mutex<Vec<u64>>>::default());
+        let other = runtime.spawn(Outside(notes.clone())).unwrap().address();
         gate.close();
         let run = Run { disk, gate, both: (store, runtime), teller, other, notes };
         // Another commit goes first, so that all records of the teller are in the next one.
@@ -143,7 +124,7 @@ impl Run {
         asked(|| runtime.ask(teller, TellerMessage::Ask, LIMIT).wait().ok());
         stepped(&runtime);
         end((store, runtime));
-        let notes = notes.0.lock().unwrap();
+        let notes = notes.lock().unwrap();
         notes.clone()
     }
 }
@@ -218,6 +199,6 @@ fn a_process_with_a_refused_step_waits_for_the_fate_of_its_records() {
     until("the store refuses", || run.both.0.begin(&ids.next().unwrap().to_string(), Teller).is_err());
     goes_on.set(()).unwrap();
     until("the step is refused", || run.both.1.is_idle());
-    advance_until("it goes on", &clock, Duration::from_millis(100), || run.notes.0.lock().unwrap().len() == 1);
+    advance_until("it goes on", &clock, Duration::from_millis(100), || run.notes.lock().unwrap().len() == 1);
     assert_eq!(run.end(), [1]);
 }
