@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::places::{goes_ahead, store_in};
-use crate::script::{counts, draw};
+use crate::script::{counts, draw, until_the_disk_crashes};
 use crate::wait::{LIMIT, until};
 use crate::worker::{asked, end, kill};
 
@@ -329,12 +329,7 @@ fn has_all(runtime: &Runtime, one: Address<CitizenMessage>, (steps, left): (usiz
 
 #[test]
 fn names_are_given_once_though_the_disk_loses_its_power() {
-    let (mut all_crashes, seeds) = (0, counts("seeds", 4, 100));
-    // On a busy machine, all steps may be over before this thread looks.
-    for seed in 0..seeds + 1_000 {
-        if seed >= seeds && all_crashes > 0 {
-            break;
-        }
+    until_the_disk_crashes(counts("seeds", 4, 100), |seed| {
         let disk = MemoryDisk::with_seed(seed);
         let (store, runtime) = open(&disk);
         let one = begin(&store, "one");
@@ -350,13 +345,12 @@ fn names_are_given_once_though_the_disk_loses_its_power() {
                 (crashes, calls) = (crashes + 1, disk.calls());
             }
         }
-        all_crashes += crashes;
         end((store, runtime));
         let (store, runtime) = open(&disk);
         assert!(has_all(&runtime, one, (steps, &left)));
         end((store, runtime));
-    }
-    assert!(all_crashes > 0, "the disk has lost its power");
+        crashes
+    });
 }
 
 #[test]

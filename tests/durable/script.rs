@@ -21,6 +21,19 @@ pub(crate) fn counts(name: &str, small: u64, full: u64) -> u64 {
     small
 }
 
+/// Runs a test with each seed, and with further seeds until the disk has lost its power once. `run` returns how often
+/// it did. On a busy machine, all steps of a seed may be over before the thread of the test looks.
+pub(crate) fn until_the_disk_crashes(seeds: u64, mut run: impl FnMut(u64) -> u64) {
+    let mut crashes: u64 = (0..seeds).map(&mut run).sum();
+    for seed in seeds..seeds + 1_000 {
+        if crashes > 0 {
+            return;
+        }
+        crashes += run(seed);
+    }
+    assert!(crashes > 0, "the disk has lost its power");
+}
+
 /// A number that follows from others.
 pub(crate) fn draw(seed: u64, position: u64, of: u64, below: u64) -> u64 {
     let mut bits = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ position.wrapping_mul(0xd1b5_4a32_d192_ed03) ^ of << 32;
