@@ -41,7 +41,7 @@ impl CancelToken {
         CancelToken::with_clock(Clock::system())
     }
 
-    /// Makes a token whose [`sleep`](Self::sleep) uses the given clock. If that is the system's, a sleep in a
+    /// Makes a token whose [`sleep`](Self::sleep) uses the given clock. If it is the system's clock, a sleep in a
     /// simulation uses the clock of the world.
     ///
     /// Tokens below it use the same clock.

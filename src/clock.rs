@@ -41,10 +41,11 @@ impl Clock {
         Clock { manual: None }
     }
 
-    /// This clock, or that of the simulation that the calling thread runs, if this is the system's.
+    /// Returns this clock. If it is the system's, and the calling thread runs a simulation, returns the simulation's
+    /// clock.
     ///
-    /// A latch has no clock, and a token may have the system's. A wait for one must drive the simulation all the same:
-    /// its thread is the only one that could end the wait.
+    /// A latch has no clock, and a token may have the system's. A wait for one of them must drive the simulation
+    /// nevertheless: no other thread can end the wait.
     pub(crate) fn here(&self) -> Clock {
         let simulated = if self.manual.is_none() { SIMULATED.with_borrow(Clone::clone) } else { None };
         simulated.unwrap_or_else(|| self.clone())
@@ -167,7 +168,7 @@ thread_local! {
     static SIMULATED: RefCell<Option<Clock>> = const { RefCell::new(None) };
 }
 
-/// Keeps the calling thread marked as the one of a simulation.
+/// Keeps the calling thread marked as the thread of a simulation, until it is dropped.
 pub(crate) struct InSimulation {
     before: Option<Clock>,
 }

@@ -134,13 +134,13 @@ pub(crate) trait Carrier: Send + Sync {
     }
 
     /// Returns whether items of this bound have room, or the connection is down. If they have none, the node is told
-    /// when there is some, or when it is down.
+    /// when there is some, or when the connection is down.
     fn has_room_for(&self, bound: Bound) -> bool {
         let _ = bound;
         true
     }
 
-    /// The bound of the last waiting message of a sender. `None` is a sender whose message was refused.
+    /// The bound of the last waiting message of a sender. `None` stands for a sender whose message was refused.
     fn needed_by(&self, sender: Option<u64>) -> Bound {
         let _ = sender;
         Bound::Small

@@ -6,8 +6,8 @@
 //!
 //! **One order of effects.** The machine is behind a lock. Each call to it appends its effects to one queue under this
 //! lock. Only `turn_in` takes them out and carries them out, without the lock. So a message that arrived before a down
-//! is delivered before it: while frames wait, no thread finds the peer silent before 30 s are over. A decoder that
-//! takes long holds up neither heartbeats nor senders.
+//! is delivered before it. While frames wait, the peer counts as silent only after 30 s. A decoder that takes long
+//! holds up neither heartbeats nor senders.
 //!
 //! **Why a sender is told.** A frame that is offered while the machine is up is in the machine, which gives it back at
 //! the down. A frame that is offered later is refused. The node removes the connection when the effect of the down is
@@ -74,8 +74,7 @@ pub(crate) struct PeerDriver {
 /// Something that comes from the link.
 enum Arrival {
     Frame(Vec<u8>),
-    /// The connection is to be closed. The flag says that too much waits for the peer that is never
-    /// refused.
+    /// The connection is to be closed. The flag says that too many items that are never refused wait for the peer.
     Closed(bool),
 }
 
@@ -385,7 +384,7 @@ impl PeerDriver {
             (self.wake.outward)();
         }
         if is_overrun {
-            tell_log(|| tracing::warn!(peer = &*self.name, "a node takes nothing: its connection is closed"));
+            tell_log(|| tracing::warn!(peer = &*self.name, "too much waits for a node: its connection is closed"));
         }
         inward.left.extend(effects.into_iter().map(|(effects, frame)| (effects.into_iter().peekable(), frame)));
         let is_idle = !has_arrived && inward.left.is_empty();

@@ -143,7 +143,7 @@ impl FarExit {
     }
 }
 
-/// The first version of the protocol that has the errors `WrongType` and `Busy`. Before, they were `Failed`.
+/// The first version of the protocol that has the errors `WrongType` and `Busy`. In earlier ones, they are `Failed`.
 const FIRST_WITH_WRONG_TYPE: u16 = 3;
 
 /// A [`CommandError`].
@@ -172,7 +172,7 @@ pub(crate) enum FarCommandError {
 }
 
 impl FarCommandError {
-    /// The error in this version of the protocol.
+    /// Converts an error for this version of the protocol.
     pub(crate) fn of(error: &CommandError, protocol: u16) -> FarCommandError {
         let is_known = protocol >= FIRST_WITH_WRONG_TYPE;
         match error {

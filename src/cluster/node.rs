@@ -251,8 +251,8 @@ impl Node {
         Bound::ALL.into_iter().for_each(|bound| self.let_processes_go(node, bound));
     }
 
-    /// There was room for items of this bound at the node of this connection. So those that wait for it go on, also if
-    /// others have filled it since.
+    /// Called when there was room for items of this bound at the node of this connection. The processes that wait for
+    /// it go on, also if others have filled the room since.
     pub(crate) fn has_room(&self, connection: &Connection, bound: Bound) {
         // Processes go on first, because messages from outside may fill the room again and again.
         self.let_processes_go(connection.there().node, bound);

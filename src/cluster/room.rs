@@ -19,7 +19,7 @@ pub(super) struct Waiting {
 #[derive(Default)]
 struct Inner {
     outside: HashMap<u32, Outside>,
-    /// Those that wait for room, by its bound.
+    /// The processes that wait for room, by node and bound.
     processes: HashMap<(u32, Bound), Vec<Pid>>,
     /// The nodes and bounds for which each process waits.
     holders: HashMap<Pid, Vec<(u32, Bound)>>,

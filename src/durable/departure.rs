@@ -35,9 +35,9 @@ impl<P: Durable> DurableMachine<P> {
         self.held.front().is_some_and(|held| self.is_released(held.rests_on))
     }
 
-    /// Leaves memory in a rewind, when it is known which of its records are on disk. The yields that rest on these are
-    /// performed in another turn before it leaves, and the others are dropped. `taken` is the number of events that the
-    /// step has taken.
+    /// Leaves memory in a rewind, when it is known which of its records are on disk. Before that, the held yields that
+    /// rest on these records are performed in other turns. The other held yields are dropped. `taken` is the number of
+    /// events that the step has taken.
     pub(super) fn leave_rewound(&mut self, taken: u32) -> Stepped {
         if let Some(held) = self.held.front() {
             let is_asked = self.rewound_at.replace(held.rests_on) == Some(held.rests_on);
@@ -139,8 +139,9 @@ impl<P: Durable> DurableMachine<P> {
 }
 
 impl StoreCore {
-    /// Whether this record of a resident is on disk, or may be. Then the resident is called when that is known, or at
-    /// once. `is_asked` says that this was asked before, so that there is one waiter.
+    /// Returns whether this record of a resident is on disk, or may be. If so, the resident is called when that is
+    /// known, or at once if it is known. `is_asked` says that this was asked before. Then a waiter exists, and no
+    /// second one is added.
     fn is_kept(&self, resident: &Arc<Resident>, position: Position, is_asked: bool) -> bool {
         let (called, core) = (resident.clone(), self.core.get().cloned());
         let call = move |fate| {

@@ -70,7 +70,7 @@ pub(super) struct DurableMachine<P: Durable> {
     pub(super) ties: Ties,
     /// The last record that the process rests on.
     pub(super) rests_on: Position,
-    /// The first record of which it has asked, in a rewind, whether it is on disk.
+    /// The record about which it has asked last, in a rewind, whether it is on disk.
     pub(super) rewound_at: Option<Position>,
     pub(super) held: VecDeque<Held>,
     /// The replies that the state has, as its last record has it.

@@ -263,7 +263,7 @@ fn frame_at(bytes: &[u8], at: usize, number: u32) -> Found {
 
 /// A recording that was read from a file. [`Recording::replay`] steps its process again.
 ///
-/// It has no list of the frames, which would need more memory than a file of small ones.
+/// It keeps no list of the frames: for a file of small frames, the list would need more memory than the file.
 pub struct Recording {
     /// The bytes up to the end of the last whole frame were checked.
     bytes: Vec<u8>,
@@ -286,7 +286,7 @@ impl Recording {
         Recording::from_bytes(bytes)
     }
 
-    /// Reads a recording. The memory that it needs is that of the bytes, and of the head.
+    /// Reads a recording. It needs no memory beside the bytes and the head.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -326,7 +326,7 @@ impl Recording {
         Ok(Recording { bytes, about, end: at, cut, skipped })
     }
 
-    /// The steps and snapshots from the frame on that begins at this byte.
+    /// The steps and snapshots, beginning with the frame at this byte.
     fn frames_from(&self, mut at: usize) -> impl Iterator<Item = Frame> {
         let next = move || {
             let head = self.bytes[..self.end].get(at..at + HEAD)?;
@@ -420,8 +420,7 @@ impl Recording {
         Some(number.map(|number| (number, input.rest())))
     }
 
-    /// Decodes the first step from this byte on, and moves the byte to its end. Snapshots between the steps are passed
-    /// over.
+    /// Decodes the first step from the byte `at` on, and moves `at` to the end of this step. Snapshots are skipped.
     pub(super) fn step_from(&self, at: &mut usize) -> Option<Result<RecordedStep, OpenError>> {
         let frame = self.frames_from((*at).max(FIRST)).find(|frame| frame.kind != SNAPSHOT)?;
         *at = frame.body.end + TAIL;

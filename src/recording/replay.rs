@@ -122,7 +122,7 @@ pub struct Replay<P: Process> {
     body: Box<Body<Typed<P>>>,
     out: StepOutput,
     script: Arc<Mutex<Script>>,
-    /// The byte from which on the next step is searched.
+    /// The byte at which the search for the next step begins.
     at: usize,
     next: u64,
     over: Option<ReplayError>,

@@ -198,7 +198,7 @@ impl Core {
     }
 }
 
-/// The code of a blocking closure that a simulation lets panic. There is no message of a panic hook.
+/// Runs in the place of a blocking closure that a simulation makes panic. The panic hook is not called.
 fn panics(_: &CommandCancel) -> Box<dyn Any + Send> {
     std::panic::resume_unwind(Box::new(INJECTED))
 }

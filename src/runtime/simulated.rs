@@ -51,7 +51,8 @@ pub(crate) trait SimulationHost: Send + Sync {
     /// before the deadline.
     fn wait_idle(&self, deadline: Deadline) -> bool;
 
-    /// Decides about the future of a command of this process and this tag. An error is the answer in its place.
+    /// Returns the future to poll for the command of this process and this tag. An error is the answer in the place of
+    /// a future.
     fn relay_future(
         &self,
         of: (Pid, u64),
@@ -59,7 +60,7 @@ pub(crate) trait SimulationHost: Send + Sync {
         future: BoxedFuture,
     ) -> Result<BoxedFuture, CommandError>;
 
-    /// This answer to this process is about to be delivered outside of the yields of a step.
+    /// Called before an answer to this process is delivered outside of the yields of a step.
     fn answers(&self, to: Pid, answer: &Answer);
 
     /// Takes the jobs that have not begun.

@@ -200,7 +200,7 @@ impl Road {
         posted
     }
 
-    /// Holds a process whose answer has no room at the node of this PID, if it may be held.
+    /// Holds the process `from`, whose answer has no room at the node of the PID `there`, if the process may be held.
     #[cfg(feature = "cluster")]
     pub(crate) fn hold_for_answers(&self, from: Pid, there: Pid) {
         if let Some(nodes) = self.nodes.get()
@@ -211,7 +211,7 @@ impl Road {
         }
     }
 
-    /// Holds a process after its step. `wait` puts it among those that wait.
+    /// Holds a process after its step. `wait` adds it to the processes that wait for room.
     #[cfg(feature = "cluster")]
     fn hold(&self, local: Pid, wait: impl FnOnce(Pid)) {
         if let Some(cell) = self.table.cell(local) {

@@ -76,8 +76,8 @@ pub(crate) enum Stop {
 /// A sender that waits for room at another node.
 #[cfg(feature = "cluster")]
 pub(crate) enum Waiter {
-    /// A process that is held, and the PID under which it has sent. The two differ for a durable process. There is no
-    /// sender if its message was refused.
+    /// A process that is held, and the PID under which it has sent. The two differ for a durable process. `sender` is
+    /// `None` if the message was refused.
     Process { pid: Pid, sender: Option<Pid> },
     /// A process that is held because of its answers.
     Answers { pid: Pid },

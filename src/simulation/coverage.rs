@@ -18,7 +18,7 @@ pub(crate) struct Taken {
     pub(crate) kind: u8,
     /// The process that it is from. `None` for an event from outside.
     pub(crate) from: Option<Pid>,
-    /// Its number among the events of this kind from this sender to this receiver. Of an answer it is the tag.
+    /// Its number among the events of this kind from this sender to this receiver. For an answer it is the tag.
     pub(crate) number: u64,
 }
 

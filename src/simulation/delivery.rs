@@ -12,7 +12,7 @@
 //! A held message of a pair is delivered before anything else goes from the sender to the receiver: a question, an
 //! answer, a cancel request, a broadcast, a send with a limit. All messages of a sender are delivered before others are
 //! notified of its end, and of its recovery. When the shutdown of a runtime begins, all messages of its processes are
-//! delivered, and none of them is held any more.
+//! delivered, and later ones are not held.
 //!
 //! # The count of messages
 //!

@@ -120,7 +120,8 @@ impl Shared {
         Advanced::Moved
     }
 
-    /// The next moment at which an eventuality is judged, although no turn ends. In a turn of a process none is.
+    /// Returns the next moment at which an eventuality is checked although no turn ends. There is none during a turn of
+    /// a process.
     fn next_end_of_eventuality(&self, now: Instant) -> Option<Instant> {
         let state = self.state();
         if !state.is_judged() || !state.in_hand.is_empty() {

@@ -140,7 +140,11 @@ impl Executor for WorldExecutor<'_> {
 
     fn not_begun(&mut self, body: &Ready, out: &StepOutput) {
         if let Some(Exit::Panicked(panic)) = &out.failure {
-            self.shared.panicked(format!("the beginning of {} {} {panic}", self.pid, (body.machine.kind().process)()));
+            self.shared.panicked(format!(
+                "`init` or `start` of {} {} {panic}",
+                self.pid,
+                (body.machine.kind().process)()
+            ));
         }
     }
 

@@ -160,7 +160,7 @@ impl Faults {
         self.with(Whom::Type(TypeId::of::<P>()), What::Crash, chance)
     }
 
-    /// Lets a step of a process of this type panic at its end, with this probability. None of its yields is performed.
+    /// Makes a step of a process of this type panic at its end, with this probability. None of its yields is performed.
     pub fn panic<P: Process>(self, chance: f64) -> Faults {
         self.with(Whom::Type(TypeId::of::<P>()), What::Panic, chance)
     }
@@ -176,7 +176,7 @@ impl Faults {
         self.with(Whom::Process(pid), What::Crash, chance)
     }
 
-    /// Lets a step of this process panic at its end, with this probability for each step. None of its yields is
+    /// Makes a step of this process panic at its end, with this probability for each step. None of its yields is
     /// performed.
     pub fn panic_process(self, pid: Pid, chance: f64) -> Faults {
         self.with(Whom::Process(pid), What::Panic, chance)

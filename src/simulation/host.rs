@@ -246,8 +246,8 @@ impl Shared {
         })
     }
 
-    /// Draws the time of a fault, up to `most`, in microseconds. The fault ends with it. The dull answer is the longest
-    /// time. So one deviation tells a shrunk fault, if its time does not matter otherwise.
+    /// Draws the time of a fault, up to `most`, in microseconds. When the time is over, the fault ends. The dull answer
+    /// is the longest time. So a shrunk fault is one deviation, unless its time matters.
     pub(super) fn draw_time(&self, of: Pid, most: Duration) -> Duration {
         let mut state = self.state();
         let place = Place::Fault { rule: u32::MAX, of, nth: state.next_asked(u32::MAX, of) };

@@ -81,7 +81,8 @@ impl Invariants {
         open.map(|one| one.end(last_fault)).filter(|end| *end > now).min()
     }
 
-    /// Asks them. The error is the name of the check that failed, and what it has found.
+    /// Asks the invariants and the eventualities. The error is the name of the check that failed, and what it has
+    /// found.
     pub(super) fn ask(
         &mut self,
         state: &WorldState<'_>,
@@ -99,8 +100,8 @@ impl Invariants {
         }
         let (now, last_fault) = (state.now(), state.since_start(last_fault));
         for one in &mut self.eventualities {
-            // It may hold by a turn that began within its time and has ended after it. It was asked at the end of the
-            // time if no turn was in progress.
+            // The condition may hold because of a turn that began within its time and has ended after it. If no turn
+            // was in progress at the end of the time, the condition was checked then.
             let holds = contain(|| (one.condition)(state)).unwrap_or(false);
             if holds {
                 one.held = Some(now);

@@ -58,8 +58,8 @@
 //! - An [invariant](World::invariant) does not hold after a turn, or a [condition](World::eventually) did not hold in
 //!   time.
 //! - The scenario returns an error (`"the scenario succeeds"`) or panics (`"the scenario does not panic"`).
-//! - One of the checks that are always made: `"no step panics"` (nor a beginning, a handler, a future or a blocking
-//!   closure, unless the panic was injected), `"no process waits for what cannot come"`,
+//! - One of the checks that are always made: `"no step panics"` (`init`, `start`, handlers, futures and blocking
+//!   closures count, too, and injected panics do not), `"no process waits for what cannot come"`,
 //!   `"every message is accounted for"`, `"every shutdown is clean"`, `"every wait ends"`, `"the run ends"`,
 //!   `"no thread outside of the simulation"`, `"invariants change nothing"`, `"a seed is one run"`.
 //!   [`Simulation::without`] says which of them can be switched off.

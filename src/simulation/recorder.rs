@@ -245,12 +245,12 @@ fn fold_orders(fold: &mut Fold, out: &StepOutput, orders: impl Iterator<Item = O
     }
 }
 
-/// All messages of a lane have one type. Its messages are all there, because none is sent yet.
+/// Folds the type of the messages of a lane, which all have one type. The first one is there, because none is sent yet.
 fn fold_type(fold: &mut Fold, out: &StepOutput, lane: u32) {
     fold.add_text(out.outbox.look(lane, 0).map_or("", |(_, type_name)| type_name));
 }
 
-/// Records the events that a step has taken, its verdict, and its yields.
+/// Records the events that a step has taken, its verdict and its yields.
 pub(super) fn took(
     (fold, order, recorder): (&mut Fold, &mut PartialOrder, &mut Recorder),
     sight: &Sight,

@@ -154,7 +154,7 @@ impl State {
         self.busy_at = self.busy_at.max(moment);
     }
 
-    /// A fault is injected whose effect ends at this moment.
+    /// Notes that a fault is injected whose effect ends at this moment.
     pub(super) fn has_fault_until(&mut self, moment: Instant) {
         self.last_fault = self.last_fault.max(moment);
     }
@@ -348,7 +348,7 @@ impl Shared {
                 state.injected += 1;
                 state.has_fault_until(now);
                 state.fold.add(&[u64::from(number), of.to_word(), 0xfa]);
-                // Others may have had turns since the one of the process in hand began.
+                // Other processes may have had turns since the turn of the process in hand began.
                 let in_hand = state.in_hand.last().map(|(pid, ..)| *pid).filter(|pid| *pid == of);
                 state.recorder.injected(in_hand, Injected { of, what: rule.what });
                 return Some(rule.what);
@@ -432,7 +432,7 @@ impl Shared {
         let (entries, held, helpers) = {
             let state = &mut *self.state();
             state.open.clear();
-            // A program that was killed starts others, with the same numbers.
+            // A program that was killed is started again. Its new runtimes have the same numbers.
             state.helped.clear();
             let held = std::mem::take(&mut state.held);
             (state.entries.take_all(), held, std::mem::take(&mut state.helpers))

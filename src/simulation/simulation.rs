@@ -562,7 +562,8 @@ impl SimulationReport {
         self.hash
     }
 
-    /// The number of faults that were injected into all runs. It is 0 if no rule of the [`Faults`] has matched.
+    /// The number of faults that were injected into all runs. If it is 0, no rule of the [`Faults`] has applied: check
+    /// its type and its probability.
     pub fn faults(&self) -> u64 {
         self.faults
     }

@@ -88,11 +88,11 @@ impl World {
         found.map_or(Ok(()), |found| Err(found.to_string().into()))
     }
 
-    /// Adds an invariant, which is asked after every turn. If the answer is an error, the run fails. The report has the
+    /// Adds an invariant, which is checked after every turn. If it returns an error, the run fails. The report has the
     /// name of the invariant.
     ///
-    /// Others may have turns during a step: between two of its yields, or while it waits. After such a turn, no
-    /// invariant is asked, because the state of the process being stepped cannot be seen.
+    /// Other processes may have turns during a step: between two of its yields, or while it waits. After such a turn,
+    /// no invariant is checked, because the state of the process being stepped cannot be seen.
     ///
     /// An invariant sees the whole state, and changes nothing: a run with invariants is the same run as without.
     pub fn invariant(
@@ -103,11 +103,12 @@ impl World {
         self.shared.state().invariants.add_invariant(name.into(), Box::new(invariant));
     }
 
-    /// Fails the run if this does not hold, at least once, within this virtual time after the last fault. The time
-    /// begins with this call if there is no later fault. If a fault takes time, it begins with the end of the fault.
+    /// Fails the run if `condition` does not hold at least once within this virtual time after the last fault. The time
+    /// begins with this call if there is no later fault. If a fault takes time, the time begins with the end of the
+    /// fault.
     ///
-    /// The condition is asked after each turn, when its time is over, and at the end of the run. If the run ends before
-    /// the time is over, and the world does not rest, it has not failed.
+    /// The condition is checked after each turn, when its time is over, and at the end of the run. If the run ends
+    /// before the time is over, and the world does not rest, the condition does not fail the run.
     pub fn eventually(
         &self,
         what: impl Into<String>,

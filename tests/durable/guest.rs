@@ -289,8 +289,8 @@ pub(crate) fn departures(test: u64) -> u64 {
     all.iter().map(|stays| stays.closes).sum()
 }
 
-/// Waits until no process is in memory. The clock moves on until then. A million of them may take longer than a limit,
-/// so each limit begins anew when fewer are left.
+/// Waits until no process is in memory. The clock moves on until then. A million processes may take longer than one
+/// limit. So a new limit begins whenever fewer processes are left.
 pub(crate) fn all_asleep(runtime: &Runtime, mut pass: impl FnMut()) {
     let (mut looks, mut left) = (0, usize::MAX);
     while left > 0 {

@@ -204,7 +204,7 @@ fn a_live_question_of_a_lost_step_answers_no_later_one() {
     ask();
     until("it is answered", || {
         let notes = hall.notes(asker);
-        // The other one was about to be loaded again, and drops a question that is in memory only.
+        // The other process was about to be loaded again. Then it drops a question that is in memory only.
         let more = notes.iter().filter(|note| **note == dropped).count();
         if more > drops {
             drops = more;

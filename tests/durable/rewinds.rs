@@ -17,7 +17,7 @@ use crate::places::{goes_ahead, store_in};
 use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{asked, end, stepped};
 
-/// Keeps the only worker until it is told.
+/// Keeps the only worker busy until the second latch is set.
 struct Blocks(Latch<()>, Latch<()>);
 
 impl Process for Blocks {
@@ -37,12 +37,12 @@ struct Teller;
 #[derive(Serialize, Deserialize)]
 enum TellerMessage {
     Tell(Address<u64>, u64),
-    /// Its step waits for a test.
+    /// Its step waits for the test with this number.
     Wait(usize),
     Ask(Reply<()>),
 }
 
-/// For each test that has such a step.
+/// The latches of such a step, for each test that has one.
 static WAITS: [Mutex<Option<[Latch<()>; 2]>>; 2] = [const { Mutex::new(None) }; 2];
 
 impl Process for Teller {
@@ -129,8 +129,8 @@ impl Run {
     }
 }
 
-/// The record of the step is released while its process has no turn. Then that of the next step is lost. `block` is
-/// called before the release, and returns the latch that ends the wait of the process.
+/// The record of the step is released while its process has no turn. Then the record of the next step is lost. `block`
+/// is called before the release, and returns the latch that ends the wait of the process.
 fn loses(block: impl FnOnce(&Run) -> Latch<()>) -> Vec<u64> {
     let run = Run::new(Runtime::builder());
     run.tells(2);

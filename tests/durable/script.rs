@@ -22,7 +22,7 @@ pub(crate) fn counts(name: &str, small: u64, full: u64) -> u64 {
 }
 
 /// Runs a test with each seed, and with further seeds until the disk has lost its power once. `run` returns how often
-/// it did. On a busy machine, all steps of a seed may be over before the thread of the test looks.
+/// the disk did. On a busy machine, all steps of a seed may be over before the thread of the test looks.
 pub(crate) fn until_the_disk_crashes(seeds: u64, mut run: impl FnMut(u64) -> u64) {
     let mut crashes: u64 = (0..seeds).map(&mut run).sum();
     for seed in seeds..seeds + 1_000 {

@@ -31,7 +31,7 @@ use crate::{Program, act_from_outside, check, check_traces, program, spawn_roots
 /// The most virtual time that a program needs if it is not shut down.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// So many programs have a fault.
+/// Of this number of programs, at least one has a fault.
 const ENOUGH: u64 = 30;
 
 /// A program, and the run of it that is simulated.
@@ -128,7 +128,7 @@ fn faults_of<P: Process>(faults: Faults, chance: f64) -> Faults {
 }
 
 fn faults(written_as: WrittenAs, chance: f64) -> Faults {
-    // Commands alone have faults here, so they have more of them.
+    // Only commands have faults here, so they have more of them.
     let chance = if let WrittenAs::AsyncProcess = written_as { 6.0 * chance } else { chance };
     let late = Fault::late(chance, Duration::from_secs(7));
     let faults = Faults::none()

@@ -137,7 +137,7 @@ fn the_time_begins_with_the_end_of_the_last_fault() {
         Simulation::new(move |world| {
             let runtime = world.start(Runtime::builder())?;
             let service = runtime.spawn(Service { is_up: false })?;
-            // Its turns are the ones that ask during the stall.
+            // During the stall, the condition is checked after the turns of the ticker.
             runtime.spawn(Ticker)?;
             world.eventually(UP, SECOND, is_up);
             if is_told {

@@ -81,7 +81,8 @@ impl Process for Clumsy {
     }
 }
 
-/// A process lets code at this place panic. A step spawns it: an `init` that the scenario calls is the scenario's.
+/// Spawns a process whose code panics at this place. A step spawns it, because a panic of an `init` in a `spawn` of the
+/// scenario is the error of that call.
 fn panics_at(place: Place) -> Simulation {
     Simulation::new(move |world| {
         let builder = Runtime::builder()

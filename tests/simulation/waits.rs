@@ -1,4 +1,4 @@
-//! Waits for latches and tokens, which may have no clock of the world. Statements 4 and 12.
+//! Waits for latches and tokens, which may not have the clock of the world. Statements 4 and 12.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn a_wait_with_a_limit_takes_virtual_time_whatever_the_clock_is() {
         ensure(signals.latch.wait_timeout(Duration::from_secs(3_600)).is_some(), || String::from("it was not set"))?;
         has_waited(world)?;
         assert_eq!(signals.tokens[0].sleep(SECOND), Err(Reason::from("over")));
-        // The least virtual time that has passed is more.
+        // More than this time has passed in virtual time.
         ensure(begun.elapsed() < 9 * SECOND, || String::from("it has waited for real"))?;
         Ok(())
     })

@@ -49,8 +49,8 @@ The measurements: messages one way (64 bytes, from a process to a process), ques
 with 64 in flight, and questions to another process while 64 MiB travel in four messages, one after the other.
 
 The exit code is 1 if an answer was wrong, a program failed, we have lost a message or changed the order, or a figure of
---bounds or --hostile has missed its bar. With --smoke, figures are no more than printed. The exit code is 2 for invalid
-options, and 130 after Ctrl-C. Erlang is left out if it is not installed.
+--bounds or --hostile misses its bar. With --smoke, a missed bar does not change the exit code. The exit code is 2 for
+invalid options, and 130 after Ctrl-C. Erlang is left out if it is not installed.
 ";
 
 /// The exit code if something was wrong, and after Ctrl-C, as in shells.
@@ -178,7 +178,8 @@ fn run(asked: Asked) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures what our nodes promise, and prints the report. A figure that has missed its bar is wrong.
+/// Measures what our nodes promise, and prints the report. The exit code is that of a wrong answer if a figure misses
+/// its bar.
 fn bounded(options: &Options, measure: impl FnOnce(&mut Keeper) -> Outcome<Vec<bounds::Bound>>) -> Outcome<ExitCode> {
     let before = load();
     let measured = match measure(&mut Keeper::new()?) {
@@ -195,7 +196,7 @@ fn bounded(options: &Options, measure: impl FnOnce(&mut Keeper) -> Outcome<Vec<b
     }
     let missed: Vec<_> = measured.iter().filter(|bound| !bound.is_met).collect();
     missed.iter().for_each(|bound| eprintln!("nodes: missed: {}", bound.row()));
-    // With small counts, a moment of another program decides.
+    // With the small counts of `--smoke`, a short load of another program would decide.
     Ok(ExitCode::from(if missed.is_empty() || options.is_smoke { 0 } else { WRONG }))
 }
 

@@ -1,4 +1,4 @@
-//! Many processes of two nodes that send messages of every size to each other's, a node that stands still, and workers
+//! Many processes of two nodes that send messages of every size to each other, a node that stands still, and workers
 //! that call no link.
 
 use std::collections::BTreeMap;

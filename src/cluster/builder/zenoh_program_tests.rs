@@ -63,10 +63,10 @@ fn many_nodes_over_tcp_form_a_mesh_and_send_only_heartbeats_at_rest() {
     assert!(members.iter().all(|member| member.cluster.nodes().len() == count - 1));
 }
 
-/// The variable that has the endpoint of the program that is the seed of other nodes.
+/// The environment variable with the endpoint of the program that is the seed.
 const SEED: &str = "PROCESSION_TEST_SEED";
 
-/// This test program again, as the test of this name, with a variable that tells it to be a node.
+/// Starts this test program again, with the test of this name only. The variable tells the program to be a node.
 fn program(test: &str, variable: &str, value: String) -> Child {
     let mut program = Command::new(std::env::current_exe().unwrap());
     let test = format!("cluster::builder::zenoh_program_tests::{test}");
@@ -74,12 +74,12 @@ fn program(test: &str, variable: &str, value: String) -> Child {
     program.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// The test program as the seed. Without the variable this is no test.
+/// The program that is the seed. Without the variable this test does nothing.
 #[test]
 fn seed_program() {
     let Ok(endpoint) = std::env::var(SEED) else { return };
     let _seed = member("seed", &endpoint, &[]).unwrap();
-    // It is killed. If the test has ended before, so does this program.
+    // The test kills this program. If the test ends before, the pipe closes, and this program ends.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -111,7 +111,7 @@ fn nodes_stay_a_mesh_when_their_seed_is_killed_and_a_late_one_sees_all() {
         lock(&notes).clone()
     });
     assert_eq!(both_ways, [(0..1_000).collect::<Vec<_>>(), (0..1_000).collect()]);
-    // One that knows the dead seed and a live node.
+    // This node knows the dead seed and a live node.
     let d = member("d", &four, &[&one, &two]).unwrap();
     ["b", "c"].iter().for_each(|other| d.cluster.wait_for(other, LIMIT).unwrap());
     [&b, &c].iter().for_each(|member| member.cluster.wait_for("d", LIMIT).unwrap());

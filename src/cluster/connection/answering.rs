@@ -28,15 +28,15 @@ impl Connection {
         why.into_iter().for_each(|why| self.send_no_answer(number, from, &why));
     }
 
-    /// Offers an answer. If it has no room, the process that has answered is held, if it may be, and the answer is
-    /// taken as those of processes that are held.
+    /// Offers an answer. If there is no room for it, it is offered again as one that needs no room, and the process
+    /// that has answered is held, if it may be held.
     fn offer_answer(&self, number: u64, from: Option<Pid>, answer: &(dyn Any + Send)) -> Result<(), CommandError> {
         let offer = |class| {
             let encoded = self.encode_answer(number, from, answer);
             encoded.map(|encoded| self.offer(encoded, word(from), (None, class))).map_err(CommandError::failed)
         };
         if offer(Class::Answer)? != Err(Refused::Busy) {
-            // A connection that is down has told the asker.
+            // If the connection is down, the asker was told at the down.
             return Ok(());
         }
         let offered = offer(Class::HeldAnswer);
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// The error in the version that both nodes speak.
+    /// Converts an error for the version of the protocol that both nodes speak.
     pub(super) fn far_error(&self, why: &CommandError) -> FarCommandError {
         FarCommandError::of(why, self.protocol)
     }

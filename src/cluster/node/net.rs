@@ -283,7 +283,7 @@ impl Net {
         self.carry_with(&mut |from, to| self.all(from, to));
     }
 
-    /// Has frames carried from one node to another until nothing moves.
+    /// Calls `carry` for each pair of nodes until no frame is left.
     fn carry_with(&self, carry: &mut dyn FnMut(usize, usize) -> bool) {
         let count = self.sides.len();
         let mut quiet = 0;

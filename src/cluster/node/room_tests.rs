@@ -50,7 +50,7 @@ impl Net {
         self.does(who, move |out| out.send(to, note(number)));
     }
 
-    /// The number of dead letters on the first node for which another node had no room.
+    /// The number of dead letters on the first node with the reason `Busy`.
     fn busy(&self) -> u64 {
         let dead = self.sides[0].0.stats().messages.dead_by_reason;
         dead.get(&DeadLetterReason::Busy).copied().unwrap_or(0)
@@ -262,7 +262,7 @@ fn a_process_that_is_never_held_goes_on_and_its_messages_are_dead() {
     assert_eq!((net.on_the_way(0, 1), net.waiting(0)), (0, (0, 0)));
 }
 
-/// So much waits that also the messages of held processes are refused.
+/// So many messages wait that those of held processes are refused, too.
 #[test]
 fn a_process_whose_messages_are_refused_is_held_all_the_same() {
     let net = Net::new(2);

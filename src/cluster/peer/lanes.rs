@@ -7,8 +7,8 @@ use crate::random::mix;
 use super::frame::{FRAGMENT, ITEM_LIMIT, LONGEST_FRAME, PART_HEAD, Part, put_varint};
 use super::unacknowledged::Unacknowledged;
 
-/// How many times the room may be filled by items of processes that are held: steps without end could follow signals,
-/// or be the last ones of processes.
+/// How many times the items of held processes may fill the room. Signals without end cause steps without end, and
+/// processes may be spawned only to send in their last steps. So these items need a bound, too.
 const HELD: usize = 8;
 
 /// How many times large messages may fill the room until there is none for messages whose sizes are not known. So large
@@ -18,8 +18,8 @@ const CONVERTED: usize = 4;
 /// The most bytes of large items that are open at once. The longest item, and others beside it.
 pub(super) const OPEN_LIMIT: usize = 24 << 20;
 
-/// How many bytes of items may wait that are never refused, and one item beyond it. A peer that takes none would cost
-/// any amount of memory.
+/// The most bytes of waiting items that are never refused, with one item beyond it. Without a bound, a peer that takes
+/// nothing would cost any amount of memory.
 const UNREFUSED: usize = 32 << 20;
 
 /// The memory that a waiting item takes beside its payload, in bytes. It bounds the number of empty items.
@@ -33,13 +33,13 @@ const CLASSES: usize = 4096;
 pub(crate) enum Class {
     /// It waits for room, and in order.
     Message,
-    /// It is a message that needs no room, because its sender is held then. It is refused if [`HELD`] times as much
-    /// waits as there is room for.
+    /// As `Message`, but it needs no room, because its sender is held. It is refused if [`HELD`] times as much waits as
+    /// there is room for.
     Held,
-    /// As `Message`, with a bound of its own. So messages never stop an answer.
+    /// As `Message`, with a bound of its own. So no answer is refused because messages wait.
     Answer,
-    /// It is an answer that needs no room, because its sender is held then, or cannot be held. It is refused if
-    /// [`HELD`] times as much waits as there is room for.
+    /// As `Answer`, but it needs no room, because its sender is held or cannot be held. It is refused if [`HELD`] times
+    /// as much waits as there is room for.
     HeldAnswer,
     /// It is never refused, and waits in order.
     Notice,
@@ -63,14 +63,14 @@ pub(crate) enum Room {
     All,
 }
 
-/// Which bound holds for an item that may be refused.
+/// The bound of an item that may be refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Bound {
-    /// That of small messages.
+    /// The bound of small messages.
     Small,
-    /// That of large messages, and of those that wait behind a large item of their sender.
+    /// The bound of large messages, and of messages that wait behind a large item of their sender.
     Large,
-    /// That of answers.
+    /// The bound of answers.
     Answers,
 }
 
@@ -294,7 +294,7 @@ impl<T: Clone> Lanes<T> {
     }
 
     /// Returns the bound of the last waiting message of a sender. This message was offered just now, so it is near the
-    /// end of the queue. `None` is a sender whose message was refused: the bound is the one that is fuller.
+    /// end of the queue. `None` stands for a sender whose message was refused. Its bound is the fuller one of the two.
     pub(super) fn needed_by(&self, sender: Option<u64>) -> Bound {
         let is_aside = match sender {
             Some(sender) => {
@@ -313,7 +313,7 @@ impl<T: Clone> Lanes<T> {
         self.budget(Some(bound)).take_room(limit)
     }
 
-    /// That of a bound, or that of the items that are never refused.
+    /// Returns the budget of this bound. `None` stands for the items that are never refused.
     fn budget(&mut self, bound: Option<Bound>) -> &mut Budget {
         match bound {
             Some(Bound::Small) => &mut self.small,

@@ -210,7 +210,7 @@ impl<T: Clone> Peer<T> {
         }
     }
 
-    /// The bound of the last waiting message of a sender. `None` is a sender whose message was refused.
+    /// The bound of the last waiting message of a sender. `None` stands for a sender whose message was refused.
     pub(crate) fn needed_by(&self, sender: Option<u64>) -> Bound {
         match &self.state {
             State::Connected(connection) => connection.lanes.needed_by(sender),
@@ -294,8 +294,8 @@ impl<T: Clone> Peer<T> {
         matches!(&self.state, State::Connected(connection) if connection.may_have_batch())
     }
 
-    /// Looks at the times. While `frames_wait` that have arrived and were not received, a peer is silent only after
-    /// 30 s: what has arrived comes before the down.
+    /// Checks the times. `frames_wait` says that frames have arrived and were not received. Then the peer counts as
+    /// silent only after 30 s, because these frames come before the down.
     pub(crate) fn tick(&mut self, now: Duration, frames_wait: bool, effects: &mut Vec<Effect<T>>) {
         let silence = self.silence(frames_wait);
         let has_slept = now > self.last_tick + HEARTBEAT + HEARTBEAT;

@@ -29,14 +29,14 @@ impl Process for OfOtherType {
     }
 }
 
-/// The places at the first node to which it sends, and how many messages it has sent.
+/// The addresses to which the first node sends, and how many messages it has sent.
 struct Sender {
     to: Vec<Address<Message>>,
     sent: u64,
 }
 
 impl Sender {
-    /// Sends messages to all places, from outside and from a step.
+    /// Sends messages to all addresses, from outside and from a step.
     fn sends(&mut self, world: &World, count: u64) {
         let here = &world.ends[0].side;
         for to in &self.to {
@@ -76,7 +76,7 @@ fn each_accepted_message_is_stepped_dead_or_queued_also_after_a_break() {
     other.terminate(&ended).unwrap();
     let to = [full.pid(), kept.pid(), wrong.pid(), ended.pid()].map(|pid| world.far(pid.typed()));
     let mut sender = Sender { to: [&[taken][..], &to].concat(), sent: 0 };
-    // Quiet moments without a break.
+    // Idle moments without a break.
     for round in 1..=5 {
         sender.sends(&world, 10);
         let here = &world.ends[0].side.runtime;
@@ -97,11 +97,11 @@ fn each_accepted_message_is_stepped_dead_or_queued_also_after_a_break() {
         world.run();
         let (stepped, dead, queued) = there(&world);
         assert_eq!(stepped + dead + queued, sender.sent);
-        // The notes, and those that the questions have brought.
+        // Those of `sends`, and the notes that the two questions of each round have sent.
         assert_eq!((stepped, queued), (22 * round, 5 + 20 * round));
         assert_eq!(dead_here(&world), 0);
     }
-    // These are lost. They are dead here, and not known there.
+    // These messages are lost. They are dead here, and not known there.
     let before = there(&world);
     sender.sends(&world, 10);
     world.pass(Duration::from_secs(2), &mut || false);
@@ -109,7 +109,7 @@ fn each_accepted_message_is_stepped_dead_or_queued_also_after_a_break() {
     let mut dead = dead_here(&world);
     assert_eq!(dead, 100);
     world.connect();
-    // These arrive, and their acknowledgement does not. So they are in doubt.
+    // These messages arrive, and their acknowledgement does not. So they are in doubt.
     sender.sends(&world, 10);
     let mut frame = Vec::new();
     while world.ends[0].turns_out(&mut frame) {

@@ -43,7 +43,7 @@ impl World {
         (self.far(library.address()), asked)
     }
 
-    /// Asks, has the questions arrive, and keeps the answers from the way.
+    /// Sends questions, delivers them, and holds back the frames with the answers.
     fn fetches(&mut self, far: Address<Fetch>, count: usize, length: usize) -> Vec<AskFuture<String>> {
         let ask = |_| self.ends[0].side.runtime.ask(far, |reply| Fetch(length, reply), LIMIT);
         let asks = (0..count).map(ask).collect();
@@ -64,7 +64,7 @@ impl World {
     }
 }
 
-/// How many answers have come, and how many questions were told that there is no room.
+/// The number of answers that have come, and of questions that got the error `Busy`.
 fn counted(asks: Vec<AskFuture<String>>) -> (usize, usize) {
     let answers: Vec<_> = asks.into_iter().map(AskFuture::wait).collect();
     let is_busy =
@@ -97,7 +97,7 @@ fn a_process_whose_answers_have_no_room_is_held() {
     assert_eq!(world.ends[1].side.node.waiting_counts(), (0, 0));
 }
 
-/// It answers 64 MiB. The rest of its answers are errors, and the connection stays.
+/// 64 MiB of answers wait. The askers of all further ones get errors, and the connection stays.
 #[test]
 fn an_answer_beyond_all_bounds_is_an_error_of_its_asker() {
     let mut world = readers();

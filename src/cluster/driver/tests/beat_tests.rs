@@ -67,8 +67,8 @@ fn heartbeats_are_due_at_multiples_of_their_interval() {
 }
 
 impl World {
-    /// Notes of the first node have arrived at the other one, and nothing arrives any more. Returns those that are
-    /// taken after this time, in which the other node takes no frame.
+    /// Delivers notes of the first node to the other one, and then nothing more. For the time of `silence`, the other
+    /// node takes no frame. Returns the notes that it takes after that.
     fn notes_after(&mut self, silence: Duration) -> Vec<u64> {
         let (_echo, far, notes) = self.echo();
         (0..3).for_each(|number| self.ends[0].side.runtime.send(far, Message::Note(number)).unwrap());

@@ -42,7 +42,7 @@ fn each_down_is_told_once_with_its_reason() {
         world.connect();
         assert_eq!(told(&mut events), [(); 2].map(|()| vec![Told::Up]));
     };
-    // The link of one sees the other no more.
+    // The link of one node no longer sees the other node.
     world.ends[0].driver.gone();
     world.pass(Duration::from_secs(2), &mut || true);
     world.ends[0].driver.seen();
@@ -54,7 +54,7 @@ fn each_down_is_told_once_with_its_reason() {
     world.run_in(&mut || false);
     world.pass(Duration::from_millis(260), &mut || true);
     check(&mut world, [DownReason::Gap; 2], false);
-    // One sends a part of a kind that nobody knows.
+    // One node sends a part of an unknown kind.
     world.ends[0].side.runtime.send(far, Message::Note(2)).unwrap();
     let mut frame = Vec::new();
     assert!(world.ends[0].turns_out(&mut frame));
@@ -62,7 +62,7 @@ fn each_down_is_told_once_with_its_reason() {
     world.ends[1].driver.arrived(frame);
     world.run();
     check(&mut world, [DownReason::Protocol; 2], false);
-    // One sends an item that the other one cannot read.
+    // One node sends an item that the other one cannot read.
     let up = lock(&world.ends[0].driver.machine).peer.up().unwrap();
     let item = Item { bytes: vec![0xff; 64], sender: 1, letter: None, class: Class::Notice };
     world.ends[0].driver.offer(up, item).unwrap();

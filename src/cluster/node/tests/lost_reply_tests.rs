@@ -1,4 +1,4 @@
-//! Replies that nobody answers: an asker of another node is told the same as one of the same node.
+//! Replies that nobody answers: an asker of another node gets the same error as one of the same node.
 
 use super::*;
 use crate::outcome::Exit;
@@ -7,7 +7,7 @@ use crate::process::Upgrade;
 /// Keeps its replies, and ends as it is told.
 struct Holder {
     kept: Vec<Reply<u64>>,
-    /// Set in a step that waits, and when that is to go on.
+    /// The first is set in a step that waits. The second is set when this step is to go on.
     begun: Latch<()>,
     goes_on: Latch<()>,
     recovers: bool,
@@ -51,7 +51,7 @@ impl Process for Holder {
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Dropped,
-    /// Its holder gets this message next, and ends or recovers.
+    /// The holder gets this message next, and ends or recovers.
     HolderEnds(u64),
     HolderRecovers(u64),
     HolderIsDone,

@@ -63,7 +63,7 @@ impl Asker {
     }
 }
 
-/// Sends messages that are made so in all ways, and returns the error.
+/// Sends the messages of `make` in every way, and returns the error.
 ///
 /// A message from outside comes back. The message and the question of a step are dead letters. Each question is
 /// answered with the error. Nothing is sent to the other node.
