@@ -104,10 +104,10 @@ impl SpawnOptions {
 
     /// Never holds the process.
     ///
-    /// By default a process is held after it has sent a message to another node for which too many messages wait. It
-    /// is not stepped until there is room, the node is down, or a control signal comes that is no answer. With this
-    /// option the process goes on, and such a message is a dead letter with
-    /// [`NodeError::Busy`](crate::process::NodeError::Busy).
+    /// By default a process is held after it has sent a message or an answer to another node for which too much waits.
+    /// It is not stepped until there is room, the node is down, or a control signal comes that is no answer. With this
+    /// option the process goes on. Its messages become dead letters with
+    /// [`DeadLetterReason::Busy`](crate::process::DeadLetterReason::Busy) while there is no room.
     #[cfg(feature = "cluster")]
     pub fn never_held(mut self) -> SpawnOptions {
         self.never_held = true;

@@ -68,9 +68,9 @@
 //!
 //! A failure is shrunk: decisions that do not matter are left out, one after the other, as long as the same check
 //! fails. The report shows the turns that are left as a table. It marks a turn with `!` if others went before it
-//! although it was older, and with `x` if a fault was injected. Its last lines repeat the run:
-//! `PROCESSION_SEED=4711 cargo test NAME`. The failing seed is kept in `simulation-regressions/NAME.txt`, and is tried
-//! first from then on.
+//! although it was older, or if it went before an older turn that never came. It marks a turn with `x` if a fault was
+//! injected. Its last lines repeat the run: `PROCESSION_SEED=4711 cargo test NAME`. The failing seed is kept in
+//! `simulation-regressions/NAME.txt`, and is tried first from then on.
 //!
 //! # Rules for programs
 //!
