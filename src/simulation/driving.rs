@@ -207,7 +207,7 @@ impl Shared {
         let delay = match fault {
             Some(What::Stall(most)) => Some(self.draw_time(pid, most)),
             Some(What::StallFor(time)) => {
-                self.state().has_fault_until(self.clock.now() + time);
+                self.state().has_fault_until(self.moment_in(time));
                 Some(time)
             }
             _ => None,
@@ -269,6 +269,8 @@ impl Shared {
     }
 
     /// Lets others have turns before the next yield of a step, perhaps.
+    ///
+    /// No job begins here: it may wait for the process of this step, which can go on only when the job has ended.
     fn pause_at(&self, of: Pid, nth: u32, index: u32) {
         let turns;
         {
@@ -277,7 +279,7 @@ impl Shared {
                 return;
             }
             state.collect_woken();
-            if state.entries.is_empty() {
+            if state.entries.has_only_jobs() {
                 return;
             }
             turns = state.chooser.decide(Place::Pause { of, nth, index }, Odds::Several(PAUSE));
@@ -291,7 +293,7 @@ impl Shared {
             let chosen = {
                 let state = &mut *self.state();
                 state.collect_woken();
-                state.choose((now, self.start), is_due)
+                state.choose_in_step((now, self.start), is_due)
             };
             let Some(chosen) = chosen else { return };
             self.happen(chosen);
@@ -311,7 +313,8 @@ impl Shared {
         let now = self.clock.pass(Duration::from_micros(by + 1));
         let Some(asks) = asks else { return };
         self.may_be_killed();
-        if turns >= self.limits.turns {
+        if turns > self.limits.turns {
+            let turns = self.limits.turns;
             let hint = "a process that always continues needs a larger `Simulation::max_turns`, or an end";
             let most = self.goes_on_most();
             return self.fail("the run ends", format!("it has not come to rest after {turns} turns{most}: {hint}"));
@@ -427,20 +430,37 @@ impl State {
         }
     }
 
-    /// Removes the next entry and returns it. The caller has gathered the processes that were woken from outside.
-    fn choose(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
-        let place = self.choose_place(now, is_due)?;
-        self.take(place, (now, start))
+    /// Removes the next entry that is no job and returns it. The caller has gathered the processes that were woken from
+    /// outside.
+    fn choose_in_step(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
+        self.bring_due(now, is_due);
+        let place = if self.entries.has_job() { self.choose_no_job() } else { self.choose_place(now, is_due) };
+        self.take(place?, (now, start))
     }
 
     /// Chooses the next entry, and counts its turn. Returns its place.
     fn choose_place(&mut self, now: Instant, is_due: bool) -> Option<usize> {
         self.bring_due(now, is_due);
+        if self.has_most_waits() {
+            // As in a pool whose threads all wait.
+            return self.choose_no_job();
+        }
         if self.entries.is_empty() {
             return None;
         }
         self.turns += 1;
         Some(if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) })
+    }
+
+    /// As `choose_place`, if no job may begin. The caller has gathered the entries that are due.
+    fn choose_no_job(&mut self) -> Option<usize> {
+        let (places, candidates) = self.entries.candidates_without_jobs();
+        if places.is_empty() {
+            return None;
+        }
+        self.turns += 1;
+        let chosen = if self.is_ending { 0 } else { self.chooser.next(&candidates) };
+        places.get(chosen).copied()
     }
 
     /// Removes the chosen entry and returns it.
@@ -522,6 +542,7 @@ impl Drive for Shared {
             return is_over();
         }
         self.state().recorder.scenario_goes_on();
+        let Some(_wait) = self.begin_wait() else { return false };
         loop {
             if self.unwinds() {
                 return false;
@@ -542,7 +563,8 @@ impl Drive for Shared {
                             self.look(|state, _| state.waiting()).map_or(String::new(), |pid| format!("; {pid} waits"));
                         let is_inside = self.state().is_inside_turn();
                         let whose = if is_inside { "in a step or in blocking work" } else { "of the scenario" };
-                        let what = format!("a call {whose} waits, and the world rests{waits}{open}");
+                        let earlier = self.describe_waits();
+                        let what = format!("a call {whose} waits, and the world rests{waits}{open}{earlier}");
                         self.fail("every wait ends", what);
                     }
                     return false;
