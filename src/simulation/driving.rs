@@ -441,7 +441,7 @@ impl State {
     /// Chooses the next entry, and counts its turn. Returns its place.
     fn choose_place(&mut self, now: Instant, is_due: bool) -> Option<usize> {
         self.bring_due(now, is_due);
-        if self.has_most_waits() {
+        if self.has_most_waits() && !self.is_ending {
             // As in a pool whose threads all wait.
             return self.choose_no_job();
         }
@@ -449,7 +449,11 @@ impl State {
             return None;
         }
         self.turns += 1;
-        Some(if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) })
+        if self.is_ending {
+            self.chooser.count_turn();
+            return Some(0);
+        }
+        Some(self.chooser.next(self.entries.candidates()))
     }
 
     /// As `choose_place`, if no job may begin. The caller has gathered the entries that are due.
@@ -459,8 +463,7 @@ impl State {
             return None;
         }
         self.turns += 1;
-        let chosen = if self.is_ending { 0 } else { self.chooser.next(&candidates) };
-        places.get(chosen).copied()
+        places.get(self.chooser.next(&candidates)).copied()
     }
 
     /// Removes the chosen entry and returns it.
