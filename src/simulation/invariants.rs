@@ -101,7 +101,9 @@ impl Invariants {
         for one in &mut self.eventualities {
             // It may hold by a turn that began within its time and has ended after it. It was asked at the end of the
             // time if no turn was in progress.
-            let holds = contain(|| (one.condition)(state)).unwrap_or(false);
+            let holds = contain(|| (one.condition)(state));
+            let holds = holds
+                .map_err(|panic| (one.what.clone(), FindingKind::DoesNotHold, format!("its condition {panic}")))?;
             if holds {
                 one.held = Some(now);
             }
