@@ -36,6 +36,15 @@ impl Choose for Decider {
 }
 
 impl Decider {
+    /// A turn comes that nobody has chosen: the program is being ended.
+    pub(super) fn count_turn(&mut self) {
+        match self {
+            Decider::Noted(recorder) => recorder.count_turn(),
+            Decider::ReplayNoted(recorder) => recorder.count_turn(),
+            Decider::Seeded(_) | Decider::Replayed(_) => {}
+        }
+    }
+
     /// Whether the item that was chosen last is out of order, if the decisions are noted.
     pub(super) fn came_late(&self) -> bool {
         match self {

@@ -208,7 +208,7 @@ impl Shared {
         let delay = match fault {
             Some(What::Stall(most)) => Some(self.draw_time(pid, most)),
             Some(What::StallFor(time)) => {
-                self.state().has_fault_until(self.clock.now() + time);
+                self.state().has_fault_until(self.moment_in(time));
                 Some(time)
             }
             _ => None,
@@ -270,6 +270,8 @@ impl Shared {
     }
 
     /// Lets others have turns before the next yield of a step, perhaps.
+    ///
+    /// No job begins here: it may wait for the process of this step, which can go on only when the job has ended.
     fn pause_at(&self, of: Pid, nth: u32, index: u32) {
         let turns;
         {
@@ -278,7 +280,7 @@ impl Shared {
                 return;
             }
             state.collect_woken();
-            if state.entries.is_empty() {
+            if state.entries.has_only_jobs() {
                 return;
             }
             turns = state.chooser.decide(Place::Pause { of, nth, index }, Odds::Several(PAUSE));
@@ -292,7 +294,7 @@ impl Shared {
             let chosen = {
                 let state = &mut *self.state();
                 state.collect_woken();
-                state.choose((now, self.start), is_due)
+                state.choose_in_step((now, self.start), is_due)
             };
             let Some(chosen) = chosen else { return };
             self.happen(chosen);
@@ -312,7 +314,8 @@ impl Shared {
         let now = self.clock.pass(Duration::from_micros(by + 1));
         let Some(asks) = asks else { return };
         self.may_be_killed();
-        if turns >= self.limits.turns {
+        if turns > self.limits.turns {
+            let turns = self.limits.turns;
             let hint = "a process that always continues needs a larger `Simulation::max_turns`, or an end";
             let most = self.goes_on_most();
             return self.fail("the run ends", format!("it has not come to rest after {turns} turns{most}: {hint}"));
@@ -428,20 +431,40 @@ impl State {
         }
     }
 
-    /// Removes the next entry and returns it. The caller has gathered the processes that were woken from outside.
-    fn choose(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
-        let place = self.choose_place(now, is_due)?;
-        self.take(place, (now, start))
+    /// Removes the next entry that is no job and returns it. The caller has gathered the processes that were woken from
+    /// outside.
+    fn choose_in_step(&mut self, (now, start): (Instant, Instant), is_due: bool) -> Option<(Entry, Candidate)> {
+        self.bring_due(now, is_due);
+        let place = if self.entries.has_job() { self.choose_no_job() } else { self.choose_place(now, is_due) };
+        self.take(place?, (now, start))
     }
 
     /// Chooses the next entry, and counts its turn. Returns its place.
     fn choose_place(&mut self, now: Instant, is_due: bool) -> Option<usize> {
         self.bring_due(now, is_due);
+        if self.has_most_waits() && !self.is_ending {
+            // As in a pool whose threads all wait.
+            return self.choose_no_job();
+        }
         if self.entries.is_empty() {
             return None;
         }
         self.turns += 1;
-        Some(if self.is_ending { 0 } else { self.chooser.next(self.entries.candidates()) })
+        if self.is_ending {
+            self.chooser.count_turn();
+            return Some(0);
+        }
+        Some(self.chooser.next(self.entries.candidates()))
+    }
+
+    /// As `choose_place`, if no job may begin. The caller has gathered the entries that are due.
+    fn choose_no_job(&mut self) -> Option<usize> {
+        let (places, candidates) = self.entries.candidates_without_jobs();
+        if places.is_empty() {
+            return None;
+        }
+        self.turns += 1;
+        places.get(self.chooser.next(&candidates)).copied()
     }
 
     /// Removes the chosen entry and returns it.
@@ -523,6 +546,7 @@ impl Drive for Shared {
             return is_over();
         }
         self.state().recorder.scenario_goes_on();
+        let Some(_wait) = self.begin_wait() else { return false };
         loop {
             if self.unwinds() {
                 return false;
@@ -543,7 +567,8 @@ impl Drive for Shared {
                             self.look(|state, _| state.waiting()).map_or(String::new(), |pid| format!("; {pid} waits"));
                         let is_inside = self.state().is_inside_turn();
                         let whose = if is_inside { "in a step or in blocking work" } else { "of the scenario" };
-                        let what = format!("a call {whose} waits, and the world rests{waits}{open}");
+                        let earlier = self.describe_waits();
+                        let what = format!("a call {whose} waits, and the world rests{waits}{open}{earlier}");
                         self.fail("every wait ends", what);
                     }
                     return false;

@@ -38,6 +38,11 @@ pub(super) enum Entry {
 }
 
 impl Entry {
+    /// Whether it runs on a thread of the pool, which may wait.
+    fn is_job(&self) -> bool {
+        matches!(self, Entry::Job(..) | Entry::BlockingStep(..))
+    }
+
     /// The subject of the turn that the entry is.
     pub(super) fn subject(&self) -> Subject {
         match self {
@@ -83,6 +88,23 @@ impl Entries {
             self.candidates.make_contiguous();
         }
         &self.candidates.as_slices().0[..most]
+    }
+
+    /// The oldest candidates that are no jobs, in order, with their places.
+    pub(super) fn candidates_without_jobs(&self) -> (Vec<usize>, Vec<Candidate>) {
+        let all = self.entries.iter().zip(&self.candidates).enumerate();
+        let others = all.filter(|(_, (entry, _))| !entry.is_job());
+        others.map(|(place, (_, candidate))| (place, *candidate)).take(MOST_CANDIDATES).unzip()
+    }
+
+    /// Whether a job can begin.
+    pub(super) fn has_job(&self) -> bool {
+        self.entries.iter().any(Entry::is_job)
+    }
+
+    /// Whether nothing but jobs can happen.
+    pub(super) fn has_only_jobs(&self) -> bool {
+        self.entries.iter().all(Entry::is_job)
     }
 
     fn turns_of(&mut self, pid: Pid, runtime: usize) -> &mut (u32, u32) {
@@ -253,10 +275,7 @@ impl Entries {
 
     /// Whether there are jobs, also those that are held up.
     pub(super) fn has_jobs(&self) -> bool {
-        self.entries
-            .iter()
-            .chain(self.later.values())
-            .any(|entry| matches!(entry, Entry::Job(..) | Entry::BlockingStep(..)))
+        self.entries.iter().chain(self.later.values()).any(Entry::is_job)
     }
 
     /// Takes the blocking closures out.

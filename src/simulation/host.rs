@@ -253,7 +253,7 @@ impl Shared {
         let place = Place::Fault { rule: u32::MAX, of, nth: state.next_asked(u32::MAX, of) };
         let most = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);
         let time = Duration::from_micros(most - state.chooser.decide(place, Odds::Below(most + 1)));
-        state.has_fault_until(self.clock.now() + time);
+        state.has_fault_until(self.moment_in(time));
         time
     }
 }

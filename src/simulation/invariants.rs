@@ -102,7 +102,9 @@ impl Invariants {
         for one in &mut self.eventualities {
             // The condition may hold because of a turn that began within its time and has ended after it. If no turn
             // was in progress at the end of the time, the condition was checked then.
-            let holds = contain(|| (one.condition)(state)).unwrap_or(false);
+            let holds = contain(|| (one.condition)(state));
+            let holds = holds
+                .map_err(|panic| (one.what.clone(), FindingKind::DoesNotHold, format!("its condition {panic}")))?;
             if holds {
                 one.held = Some(now);
             }

@@ -85,8 +85,10 @@
 //!
 //! The world runs the runtime's own turn. So mailboxes, bounds, relations, names, groups, questions and supervisors are
 //! those of every runtime. Before each yield of a step is performed, others may have their turns, as on another worker.
-//! With [`Delivery::PerPair`], a message may come later than messages to others, as between two computers. If more than
-//! 256 turns are possible, the world chooses among the 256 that have been possible for the longest time.
+//! A world has one thread. So a wait returns only when all waits that began later have ended: two closures cannot wait
+//! for each other. With [`Delivery::PerPair`], a message may come later than messages to others, as between two
+//! computers. If more than 256 turns are possible, the world chooses among the 256 that have been possible for the
+//! longest time.
 
 mod decision;
 mod schedule;
@@ -103,6 +105,7 @@ mod small_world;
 mod decider;
 mod fold;
 mod failure;
+mod failed_run;
 mod faults;
 mod trace_formatter;
 mod delivery;
@@ -117,6 +120,7 @@ mod shared;
 mod executor;
 mod delayed_delivery;
 mod engine;
+mod waits;
 mod driving;
 mod host;
 mod trace_observer;
@@ -136,12 +140,11 @@ mod trace_builder;
 mod simulation;
 
 pub use self::delivery::Delivery;
+pub use self::failed_run::FailedRun;
 pub use self::faults::{Fault, Faults, StepFault};
 #[cfg(feature = "cluster")]
 pub use self::network::WorldNetwork;
 pub use self::schedule::Schedule;
-pub use self::simulation::{
-    DEFAULT_MAX_TIME, DEFAULT_MAX_TURNS, DEFAULT_SEEDS, FailedRun, Simulation, SimulationReport,
-};
+pub use self::simulation::{DEFAULT_MAX_TIME, DEFAULT_MAX_TURNS, DEFAULT_SEEDS, Simulation, SimulationReport};
 pub use self::state::{WaitingMessage, WorldState};
 pub use self::world::{World, ensure};

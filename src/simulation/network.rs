@@ -89,6 +89,7 @@ impl World {
             let place = Place::Fault { rule: u32::MAX, of: Pid::FIRST, nth };
             state.chooser.decide(place, Odds::Chance(0.5)) == 0
         };
+        shared.state().has_fault_until(shared.clock.now());
         let number = shared.state().number_of(runtime.core());
         if number.is_some() {
             shared.end_pauses(number);

@@ -23,7 +23,7 @@ impl Shared {
     /// Pauses a runtime for this time. If it is paused already, the later end counts.
     pub(super) fn pause_runtime(&self, runtime: usize, time: Duration) {
         let now = self.clock.now();
-        let until = now + time;
+        let until = self.moment_in(time);
         let state = &mut *self.state();
         let Some(timers) = state.timers.get(runtime).cloned() else { return };
         state.pauses.add(runtime, (now, until));

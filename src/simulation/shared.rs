@@ -38,6 +38,9 @@ use crate::sched::body::StepOutput;
 /// The name of the check that no invariant changes the world.
 pub(super) const INVARIANTS_CHANGE_NOTHING: &str = "invariants change nothing";
 
+/// The most open commands that a failure names.
+const MOST_NAMED: usize = 10;
+
 /// The bounds of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -113,6 +116,8 @@ pub(super) struct State {
     pub(super) in_job: u32,
     /// The invariants. They are not here while they are asked.
     pub(super) invariants: Invariants,
+    /// How many waits of the scenario, of steps and of jobs are in progress, inside each other.
+    pub(super) waits: u32,
     /// Whether an invariant runs.
     pub(super) is_asking: bool,
     pub(super) turns: u32,
@@ -191,6 +196,7 @@ impl Shared {
                 chooser,
                 in_hand: Vec::new(),
                 in_job: 0,
+                waits: 0,
                 invariants: Invariants::default(),
                 is_asking: false,
                 turns: 0,
@@ -250,6 +256,11 @@ impl Shared {
         self.clock.now().saturating_duration_since(self.start)
     }
 
+    /// The moment that lies this time ahead. The longest times are half a million years.
+    pub(super) fn moment_in(&self, time: Duration) -> Instant {
+        self.clock.now() + time.min(Duration::from_micros(u64::MAX))
+    }
+
     /// Says which process has had the most turns, for a run that does not end.
     pub(super) fn goes_on_most(&self) -> String {
         let name = || {
@@ -289,7 +300,7 @@ impl Shared {
 
     /// Adds an entry, which happens after this delay at the earliest.
     pub(super) fn push_after(&self, delay: Duration, entry: Entry) {
-        let at = self.clock.now() + delay;
+        let at = self.moment_in(delay);
         let mut state = self.state();
         if state.in_hand.is_empty() && state.in_job == 0 {
             // The scenario has done something.
@@ -331,7 +342,7 @@ impl Shared {
         }
         let now = self.clock.now();
         let state = &mut *self.state();
-        let is_over = self.faults.until.is_some_and(|until| now >= self.start + until)
+        let is_over = self.faults.until.is_some_and(|until| now.saturating_duration_since(self.start) >= until)
             || self.faults.at_most.is_some_and(|most| state.injected >= most)
             || state.is_ending
             || state.failure.is_some();
@@ -446,7 +457,10 @@ impl Shared {
     /// Names what is open and can be answered by nothing inside.
     pub(super) fn describe_open(&self) -> String {
         let state = self.state();
-        let open: Vec<String> = state.open.iter().map(|((pid, _), name)| format!("command {name} of {pid}")).collect();
+        let named = state.open.iter().take(MOST_NAMED).map(|((pid, _), name)| format!("command {name} of {pid}"));
+        let mut open: Vec<String> = named.collect();
+        let more = state.open.len() - open.len();
+        open.extend((more > 0).then(|| format!("and {more} more")));
         if open.is_empty() { String::new() } else { format!("; open: {}", open.join(", ")) }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::coverage::Coverage;
 use super::decider::Decider;
 use super::delivery::Delivery;
+use super::failed_run::FailedRun;
 use super::failure::Failure;
 use super::faults::Faults;
 use super::fold::Fold;
@@ -20,7 +21,7 @@ use super::regressions::{Regression, Regressions};
 use super::replay_seed::ReplaySeed;
 use super::report::{SEED_VARIABLE, TRACE_VARIABLE, again, report, shown_turns, table};
 use super::schedule::Schedule;
-use super::shared::Limits;
+use super::shared::{INVARIANTS_CHANGE_NOTHING, Limits};
 use super::shrink::{self, shrink};
 use super::tape::{self, Replayed, Tape};
 use super::trace::{self, Finding, FindingKind, RunNumber, ShrunkRun};
@@ -48,6 +49,15 @@ pub const DEFAULT_MAX_TURNS: u32 = 100_000;
 /// The default for the most virtual time of a run: a day.
 pub const DEFAULT_MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The checks that can be switched off.
+const CAN_BE_OFF: [&str; 5] = [
+    "no step panics",
+    "no process waits for what cannot come",
+    "every message is accounted for",
+    "every shutdown is clean",
+    INVARIANTS_CHANGE_NOTHING,
+];
+
 /// How many of the first runs are run twice.
 const FIRST_TWICE: u64 = 16;
 
@@ -66,26 +76,6 @@ pub struct Simulation {
     options: RunOptions,
     threads: Option<usize>,
     name: Option<String>,
-}
-
-/// A run that has failed.
-#[derive(Clone, Debug)]
-pub struct FailedRun {
-    seed: u64,
-    check: String,
-    what: String,
-    turn: u32,
-    shrunk: Option<ReplaySeed>,
-    /// The number of deviations of the shrunk run.
-    deviations: Option<usize>,
-    shrinking_runs: u32,
-    /// The number of turns of the shrunk run until the failure.
-    turns: u32,
-    /// The number of turns in the table of the report.
-    shown_turns: usize,
-    /// The table of the report.
-    table: String,
-    text: String,
 }
 
 /// The result of a seed.
@@ -233,8 +223,13 @@ impl Simulation {
 
     /// Switches off a check that is always made: `"no step panics"`, `"no process waits for what cannot come"`,
     /// `"every message is accounted for"`, `"every shutdown is clean"`, or `"invariants change nothing"`.
+    ///
+    /// # Panics
+    /// No check that can be switched off has this name.
     pub fn without(mut self, check: impl Into<String>) -> Simulation {
-        self.options.without.push(check.into());
+        let check = check.into();
+        assert!(CAN_BE_OFF.contains(&&*check), "{check:?} cannot be switched off: expected one of {CAN_BE_OFF:?}");
+        self.options.without.push(check);
         self
     }
 
@@ -309,15 +304,19 @@ impl Simulation {
     /// Runs all seeds. `turns` is the number of turns of the run without deviations.
     fn explore(&self, turns: u32) -> SimulationReport {
         let lowest = AtomicU64::new(u64::MAX);
-        let next = AtomicU64::new(self.seeds.start);
         let total = self.seeds.end.saturating_sub(self.seeds.start);
+        let next = AtomicU64::new(0);
         let tried = Mutex::new(Tried::new(self.seeds.start, Progress::new(&self.shown_name(), total)));
         let threads = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
         let works = || {
             loop {
                 // Ordering: Relaxed: the numbers only have to be unique.
-                let seed = next.fetch_add(1, Ordering::Relaxed);
-                if seed >= self.seeds.end || seed > lowest.load(Ordering::Relaxed) {
+                let nth = next.fetch_add(1, Ordering::Relaxed);
+                if nth >= total {
+                    return;
+                }
+                let seed = self.seeds.start + nth;
+                if seed > lowest.load(Ordering::Relaxed) {
                     return;
                 }
                 let run = self.try_seed(seed, turns);
@@ -380,6 +379,11 @@ impl Simulation {
         run_once(&*self.scenario, &self.options, seed, decider, (true, ahead))
     }
 
+    fn record_tape(&self, seed: u64, tape: &Tape, turns: u32) -> Outcome {
+        let decider = Decider::ReplayNoted(tape::Recorder::new(Replayed::new(tape, turns)));
+        run_once(&*self.scenario, &self.options, seed, decider, (true, Duration::ZERO))
+    }
+
     /// Runs a seed, perhaps twice.
     fn try_seed(&self, seed: u64, turns: u32) -> Run {
         let run_of = |Outcome { hash, order, injected, .. }, failed| Run { hash, order, injected, failed };
@@ -412,7 +416,10 @@ impl Simulation {
     /// Shrinks a failed run, and describes it.
     fn describe(&self, seed: &ReplaySeed, failure: &Failure, turns: u32, run: Option<RunNumber>) -> FailedRun {
         let (clock, began) = (Clock::system(), Clock::system().now());
-        let recorded = self.record_seed(seed.seed, turns, Duration::ZERO);
+        let recorded = match &seed.tape {
+            Some(tape) => self.record_tape(seed.seed, tape, turns),
+            None => self.record_seed(seed.seed, turns, Duration::ZERO),
+        };
         let tape = seed.tape.clone().unwrap_or(recorded.tape);
         let is_same = |outcome: &Outcome| outcome.failure.as_ref().is_some_and(|other| other.check == failure.check);
         // If the tape alone does not fail in the same way, the run is shown as it was.
@@ -426,10 +433,7 @@ impl Simulation {
                 }
             })
         });
-        let shown = shrunk.as_ref().map(|shrunk| {
-            let decider = Decider::ReplayNoted(tape::Recorder::new(Replayed::new(&shrunk.tape, turns)));
-            run_once(&*self.scenario, &self.options, seed.seed, decider, (true, Duration::ZERO))
-        });
+        let shown = shrunk.as_ref().map(|shrunk| self.record_tape(seed.seed, &shrunk.tape, turns));
         // The finding is that of the run whose turns are shown.
         let (records, found) = match shown {
             Some(Outcome { records, failure: Some(found), .. }) => (records, found),
@@ -481,12 +485,23 @@ impl Simulation {
     /// Names the first turn in which two runs of one seed differ.
     fn differs(&self, seed: u64, turns: u32) -> FailedRun {
         let one = self.record_seed(seed, turns, Duration::ZERO);
+        let mut findings = None;
         // Two more runs may be the same by chance.
         let others = (1..=MOST_COMPARISONS).map(|times| self.record_seed(seed, turns, AHEAD * times));
-        let first = others.filter_map(|other| first_difference(&one.records, &other.records)).next();
-        let (turn, where_) = match first {
-            Some((number, who, one, other)) => (number, format!("turn {number}, {who}: first {one}; then {other}")),
-            None => (0, String::from("the runs differ, but not in what a turn takes and yields")),
+        let mut differences = others.filter_map(|other| {
+            if one.failure != other.failure {
+                findings.get_or_insert_with(|| (finding_of(&one), finding_of(&other)));
+            }
+            first_difference(&one.records, &other.records)
+        });
+        let first = differences.next();
+        drop(differences);
+        let (turn, where_) = match (first, findings) {
+            (Some((number, who, one, other)), _) => {
+                (number, format!("turn {number}, {who}: first {one}; then {other}"))
+            }
+            (None, Some((one, other))) => (0, format!("the runs differ in what they find: first {one}; then {other}")),
+            (None, None) => (0, String::from("the runs differ, but not in what a turn takes and yields")),
         };
         let what = format!(
             "{where_}. It reads something of its own: the order of a HashMap, the real clock, own random numbers. \
@@ -532,6 +547,11 @@ fn test_name() -> Option<String> {
     thread::current().name().filter(|name| *name != "main").map(str::to_owned)
 }
 
+/// The finding of a run, in words.
+fn finding_of(outcome: &Outcome) -> String {
+    outcome.failure.as_ref().map_or_else(|| String::from("nothing"), |failure| failure.finding().to_string())
+}
+
 /// The number of the first turn that differs, its process, and its yields in both runs.
 fn first_difference(one: &[TurnRecord], other: &[TurnRecord]) -> Option<(u32, String, String, String)> {
     let told =
@@ -571,77 +591,6 @@ impl SimulationReport {
     /// The failure of the lowest seed that fails. `None` if all runs have succeeded.
     pub fn failed(&self) -> Option<&FailedRun> {
         self.failed.as_ref()
-    }
-}
-
-impl FailedRun {
-    /// The seed of the run.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// The name of the check that failed.
-    pub fn check(&self) -> &str {
-        &self.check
-    }
-
-    /// The finding of the check.
-    pub fn what(&self) -> &str {
-        &self.what
-    }
-
-    /// The report: the check, the shrunk run as a table, and how to run it again.
-    pub fn report(&self) -> &str {
-        &self.text
-    }
-
-    /// The table of the report alone: the turns of the shrunk run. It is empty if two runs of the seed were different.
-    pub fn trace(&self) -> &str {
-        &self.table
-    }
-
-    /// The seed with the shrunk run, as the environment variable `PROCESSION_SEED` takes it. `None` if the run could
-    /// not be shrunk.
-    pub fn shrunk(&self) -> Option<String> {
-        self.shrunk.as_ref().map(ToString::to_string)
-    }
-
-    /// The shrunk run without each one of its deviations. For tests.
-    #[doc(hidden)]
-    pub fn without_one_deviation(&self) -> Vec<String> {
-        let Some(ReplaySeed { seed, tape: Some(tape) }) = &self.shrunk else { return Vec::new() };
-        let without = |place| {
-            let mut tape = tape.clone();
-            tape.deviations.remove(place);
-            ReplaySeed { seed: *seed, tape: Some(tape) }.to_string()
-        };
-        (0..tape.deviations.len()).map(without).collect()
-    }
-
-    /// The number of decisions in which the shrunk run differs from the run that a reader expects.
-    pub fn deviations(&self) -> Option<usize> {
-        self.deviations
-    }
-
-    /// The number of runs that shrinking took.
-    pub fn shrinking_runs(&self) -> u32 {
-        self.shrinking_runs
-    }
-
-    /// The number of turns of the shrunk run until the check failed.
-    pub fn shrunk_turns(&self) -> u32 {
-        self.turns
-    }
-
-    /// The number of turns that the table of the report shows. It leaves out turns in order that are far from the
-    /// others.
-    pub fn shown_turns(&self) -> usize {
-        self.shown_turns
-    }
-
-    /// The number of the turn after which the check failed.
-    pub fn turn(&self) -> u32 {
-        self.turn
     }
 }
 

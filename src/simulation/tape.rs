@@ -34,7 +34,7 @@ pub(crate) struct Tape {
 pub(crate) struct Recorder<C> {
     inner: C,
     tape: Tape,
-    /// The items that others went before, each with the number of the first choice of another one.
+    /// The items that others went before, each with the number of the first turn of another one.
     passed_over: BTreeMap<Candidate, u32>,
     came_late: bool,
     choices: u32,
@@ -50,10 +50,16 @@ impl<C: Choose> Recorder<C> {
         self.came_late
     }
 
-    /// The items that others went before, and that have not come since. Each has the number of the first choice of
-    /// another one. The first choice is 1.
+    /// The items that others went before, and that have not come since. Each has the number of the first turn of
+    /// another one. The first turn is 1.
     pub(crate) fn never_came(&self) -> impl Iterator<Item = (Candidate, u32)> + '_ {
         self.passed_over.iter().map(|(candidate, choice)| (*candidate, *choice))
+    }
+
+    /// A turn comes that nobody has chosen.
+    pub(crate) fn count_turn(&mut self) {
+        self.choices += 1;
+        self.came_late = false;
     }
 
     pub(crate) fn into_tape(self) -> Tape {

@@ -8,7 +8,7 @@ use super::host::WorldHost;
 use super::shared::Shared;
 use super::state::WorldState;
 use super::trace_observer::TraceObserver;
-use crate::clock::{Clock, Drive as _};
+use crate::clock::{Clock, Deadline, Drive as _};
 use crate::outcome::BoxError;
 use crate::primitives::Arc;
 use crate::runtime::{BuildError, Runtime, RuntimeBuilder};
@@ -73,12 +73,15 @@ impl World {
     }
 
     /// As [`run`](Self::run), but for this virtual time at most. Afterwards the clock stands at its end, also if the
-    /// world rests before.
+    /// world rests before. If no clock can show the end, this is [`run`](Self::run).
     ///
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn run_for(&self, time: Duration) -> Result<(), BoxError> {
         let deadline = self.clock().deadline(time);
+        if deadline == Deadline::NEVER {
+            return self.run();
+        }
         self.shared.drive(&mut || false, deadline);
         self.result()
     }
@@ -105,7 +108,7 @@ impl World {
 
     /// Fails the run if `condition` does not hold at least once within this virtual time after the last fault. The time
     /// begins with this call if there is no later fault. If a fault takes time, the time begins with the end of the
-    /// fault.
+    /// fault. The crash of a node is a fault, also if the scenario calls it.
     ///
     /// The condition is checked after each turn, when its time is over, and at the end of the run. If the run ends
     /// before the time is over, and the world does not rest, the condition does not fail the run.

@@ -97,6 +97,20 @@ fn what_holds_after_its_time_has_failed() {
 }
 
 #[test]
+fn a_condition_that_panics_fails_the_run_and_says_so() {
+    let report = Simulation::new(|world| {
+        let runtime = world.start(Runtime::builder())?;
+        runtime.spawn(Service { is_up: false })?;
+        world.eventually(UP, SECOND, |state| state.holder("service").is_some() || panic!("no holder"));
+        world.run_for(SECOND / 2)
+    })
+    .seeds(0..1)
+    .run();
+    let failed = report.failed().unwrap();
+    assert_eq!((failed.check(), failed.what()), (UP, "its condition panicked: no holder"));
+}
+
+#[test]
 fn a_run_that_does_not_rest_is_judged_if_the_time_is_over() {
     let runs_for = |millis: u64| {
         failure_of(move |world, runtime, _| {

@@ -1,10 +1,13 @@
 //! Programs that are killed, and started again in the same world.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::time::Duration;
 
-use procession::simulation::{Faults, Simulation};
+use procession::simulation::{Faults, Simulation, ensure};
 use procession::{BoxError, Event, Events, Process, Reply, Runtime, Step, StepOutput, StepResult};
+
+use crate::wait::Mutex;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -86,6 +89,50 @@ fn a_program_can_be_killed_at_a_place_of_the_test() {
     })
     .seeds(0..50)
     .check();
+}
+
+/// Notes its number, and ends.
+struct Brief {
+    number: u32,
+    notes: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Process for Brief {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        self.notes.lock().map_err(|_| "poisoned")?.push(self.number);
+        Ok(Step::Done(()))
+    }
+}
+
+/// The turns in which a killed program is ended have numbers, and are chosen by nobody.
+#[test]
+fn a_turn_after_a_kill_is_marked_where_it_is_out_of_order() {
+    let report = Simulation::new(|world| {
+        world.program(|kills| {
+            let runtime = world.start(Runtime::builder())?;
+            if kills == 0 {
+                (0..3).try_for_each(|_| runtime.spawn(Counter { count: 0 }).map(drop))?;
+                world.run_for(Duration::from_micros(1))?;
+                world.kill();
+            }
+            let notes = Arc::new(Mutex::new(Vec::new()));
+            for number in 0..2 {
+                runtime.spawn(Brief { number, notes: notes.clone() })?;
+            }
+            world.invariant("the first one is first", move |_| {
+                ensure(notes.lock().is_ok_and(|notes| notes.first() != Some(&1)), || String::from("it is not"))
+            });
+            world.run()
+        })
+    })
+    .run();
+    let failed = report.failed().expect("the second one may be first");
+    let trace = failed.trace();
+    let mut marked = trace.lines().filter(|line| line.starts_with("  !"));
+    assert!(marked.next().is_some_and(|line| line.contains("Brief")) && marked.next().is_none(), "{trace}");
 }
 
 #[test]

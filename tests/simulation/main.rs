@@ -10,6 +10,7 @@ mod faults;
 mod golden;
 mod hashes;
 mod invariants;
+mod limits;
 mod kills;
 mod panics;
 mod programs;

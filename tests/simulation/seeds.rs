@@ -450,7 +450,7 @@ fn a_run_that_does_not_end_fails() {
     });
     let report = simulation.seeds(0..1).max_turns(500).run();
     let failed = report.failed().unwrap();
-    assert_eq!((failed.check(), failed.turn()), ("the run ends", 500));
+    assert_eq!((failed.check(), failed.turn()), ("the run ends", 501));
     assert!(failed.what().contains("Restless"), "{}", failed.what());
 }
 

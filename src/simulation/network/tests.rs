@@ -315,6 +315,25 @@ fn a_node_that_crashes_is_down_for_all_and_another_one_when_it_comes_back() {
     .check();
 }
 
+/// Whether or not the other nodes are told: the seed decides that.
+#[test]
+fn the_time_of_a_condition_begins_again_with_a_crash() {
+    for seed in 0..16 {
+        let report = Simulation::new(|world| {
+            let mut members = three(world, &Shelf::default())?;
+            let crashed = members.pop().ok_or("there are three")?;
+            let end = world.now() + SECOND;
+            world.eventually("it is early", SECOND, move |state| state.now() <= end);
+            world.run_for(2 * SECOND)?;
+            world.crash(&crashed.node, &crashed.runtime);
+            world.run_for(2 * SECOND)
+        })
+        .seeds(seed..seed + 1)
+        .run();
+        assert_eq!(report.failed().map(|failed| failed.check()), Some("it is early"), "{seed}");
+    }
+}
+
 #[test]
 fn thirty_two_nodes_form_a_full_mesh_within_two_seconds() {
     Simulation::new(|world| {
