@@ -112,7 +112,13 @@ impl Node {
 
     /// The numbers of sends from outside and of processes that wait for room at a node.
     pub(super) fn waiting_counts(&self) -> (usize, usize) {
-        self.waiting.counts()
+        self.waiting.counts(|pid| self.is_alive_here(pid))
+    }
+
+    /// The number of processes that are listed as waiting for room.
+    #[cfg(all(test, not(loom)))]
+    pub(in crate::cluster) fn listed_processes(&self) -> usize {
+        self.waiting.len().1
     }
 
     /// The limits that peers have reached.
@@ -267,6 +273,11 @@ impl Node {
         let has_room = || matches!(connection.carrier().room(), Room::All | Room::Down);
         // If there is no room, this is called again. After a down, others have told them.
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
+    }
+
+    /// Whether a process of this runtime lives.
+    fn is_alive_here(&self, pid: Pid) -> bool {
+        self.core.upgrade().is_some_and(|core| core.road.is_alive(pid))
     }
 
     fn let_processes_go(&self, node: u32, bound: Bound) {
@@ -425,7 +436,9 @@ impl NonLocal for Node {
             (Some(connection), waiter) => {
                 let node = connection.there().node;
                 let hold = |pid, bound| {
-                    self.waiting.push_process(node, bound, pid);
+                    if self.waiting.push_process(node, bound, pid) {
+                        self.waiting.forget_ended(|pid| self.is_alive_here(pid));
+                    }
                     [Some(bound), None]
                 };
                 let needed = match waiter {
@@ -449,6 +462,14 @@ impl NonLocal for Node {
                 self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid))
             }
             (None, Waiter::Outside(sender)) => tell_down(&sender),
+        }
+    }
+
+    fn has_given_up(&self, to: Pid) {
+        if let Some(connection) = self.connection(to)
+            && self.waiting.forget_given_up(connection.there().node)
+        {
+            self.offer_outside(&connection);
         }
     }
 
