@@ -115,12 +115,6 @@ impl Node {
         self.waiting.counts(|pid| self.is_alive_here(pid))
     }
 
-    /// The number of processes that are listed as waiting for room.
-    #[cfg(all(test, not(loom)))]
-    pub(in crate::cluster) fn listed_processes(&self) -> usize {
-        self.waiting.len().1
-    }
-
     /// The limits that peers have reached.
     pub(crate) fn limits(&self) -> &Arc<PeerLimits> {
         &self.limits
@@ -162,22 +156,6 @@ impl Node {
         let mut spoken: Vec<u16> = up.map(|connection| connection.protocol()).collect();
         spoken.sort_unstable();
         spoken
-    }
-
-    /// How many entries about relations are left, and how many open questions, over all connections.
-    #[cfg(all(test, not(loom)))]
-    pub(in crate::cluster) fn left(&self) -> (usize, usize) {
-        self.connections.iter().fold((0, 0), |(relations, questions), connection| {
-            let ((watched, watching, links), (mine, theirs)) = (connection.relations(), connection.open_questions());
-            (relations + watched + watching + links, questions + mine + theirs)
-        })
-    }
-
-    /// The entries about relations with the node of this incarnation, and the open questions.
-    #[cfg(all(test, not(loom)))]
-    pub(in crate::cluster) fn tables(&self, incarnation: u64) -> ((usize, usize, usize), (usize, usize)) {
-        let connection = self.connections.get(&self.number_of(incarnation));
-        connection.map_or_else(Default::default, |it| (it.relations(), it.open_questions()))
     }
 
     /// The list of the types that this node takes, for other nodes.
