@@ -112,7 +112,7 @@ impl Node {
 
     /// The numbers of sends from outside and of processes that wait for room at a node.
     pub(super) fn waiting_counts(&self) -> (usize, usize) {
-        self.waiting.counts()
+        self.waiting.counts(|pid| self.is_alive_here(pid))
     }
 
     /// The limits that peers have reached.
@@ -156,22 +156,6 @@ impl Node {
         let mut spoken: Vec<u16> = up.map(|connection| connection.protocol()).collect();
         spoken.sort_unstable();
         spoken
-    }
-
-    /// How many entries about relations are left, and how many open questions, over all connections.
-    #[cfg(all(test, not(loom)))]
-    pub(in crate::cluster) fn left(&self) -> (usize, usize) {
-        self.connections.iter().fold((0, 0), |(relations, questions), connection| {
-            let ((watched, watching, links), (mine, theirs)) = (connection.relations(), connection.open_questions());
-            (relations + watched + watching + links, questions + mine + theirs)
-        })
-    }
-
-    /// The entries about relations with the node of this incarnation, and the open questions.
-    #[cfg(all(test, not(loom)))]
-    pub(in crate::cluster) fn tables(&self, incarnation: u64) -> ((usize, usize, usize), (usize, usize)) {
-        let connection = self.connections.get(&self.number_of(incarnation));
-        connection.map_or_else(Default::default, |it| (it.relations(), it.open_questions()))
     }
 
     /// The list of the types that this node takes, for other nodes.
@@ -267,6 +251,11 @@ impl Node {
         let has_room = || matches!(connection.carrier().room(), Room::All | Room::Down);
         // If there is no room, this is called again. After a down, others have told them.
         while self.waiting.offer_outside(node, |sender| sender.offer(self)) && is_up() && has_room() {}
+    }
+
+    /// Whether a process of this runtime lives.
+    fn is_alive_here(&self, pid: Pid) -> bool {
+        self.core.upgrade().is_some_and(|core| core.road.is_alive(pid))
     }
 
     fn let_processes_go(&self, node: u32, bound: Bound) {
@@ -425,7 +414,9 @@ impl NonLocal for Node {
             (Some(connection), waiter) => {
                 let node = connection.there().node;
                 let hold = |pid, bound| {
-                    self.waiting.push_process(node, bound, pid);
+                    if self.waiting.push_process(node, bound, pid) {
+                        self.waiting.forget_ended(|pid| self.is_alive_here(pid));
+                    }
                     [Some(bound), None]
                 };
                 let needed = match waiter {
@@ -449,6 +440,14 @@ impl NonLocal for Node {
                 self.core.upgrade().into_iter().for_each(|core| core.road.let_go(pid))
             }
             (None, Waiter::Outside(sender)) => tell_down(&sender),
+        }
+    }
+
+    fn has_given_up(&self, to: Pid) {
+        if let Some(connection) = self.connection(to)
+            && self.waiting.forget_given_up(connection.there().node)
+        {
+            self.offer_outside(&connection);
         }
     }
 

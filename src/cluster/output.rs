@@ -5,12 +5,18 @@ use serde::Serialize;
 
 use crate::outcome::BoxError;
 
+/// The most bytes of the head before a value of the largest size. The tables behind the value have room, too.
+const HEAD: usize = 32 << 10;
+
 /// Takes the bytes of a value. It keeps no more than its limit, and counts the others.
 pub(crate) struct Output {
     bytes: Vec<u8>,
     limit: usize,
     /// The size of the value, without the head before it.
     size: usize,
+    /// The limit of the head and the value together, and the size of the head.
+    whole: usize,
+    head: usize,
 }
 
 /// A value is larger than its limit when it is encoded.
@@ -23,7 +29,7 @@ pub(crate) struct TooLarge {
 
 impl Output {
     pub(crate) fn new(limit: usize) -> Output {
-        Output { bytes: Vec::new(), limit, size: 0 }
+        Output { bytes: Vec::new(), limit, size: 0, whole: limit, head: 0 }
     }
 
     pub(crate) fn encode<T: Serialize>(&mut self, value: &T) -> Result<(), BoxError> {
@@ -37,13 +43,21 @@ impl Output {
 
     /// Begins the value. Its limit holds without the bytes before it.
     pub(crate) fn begin_value(&mut self, limit: usize) {
-        (self.limit, self.size) = (limit, 0);
+        (self.limit, self.head, self.size) = (limit, self.size, 0);
     }
 
     /// The bytes, unless there were too many.
     pub(crate) fn finish(self) -> Result<Vec<u8>, TooLarge> {
-        let Output { bytes, limit, size } = self;
-        if size > limit { Err(TooLarge { size, limit }) } else { Ok(bytes) }
+        let Output { bytes, limit, size, whole, head } = self;
+        if size > limit {
+            return Err(TooLarge { size, limit });
+        }
+        // Names and groups of a process are in the head of its order.
+        let size = head.saturating_add(size);
+        if head > whole || size > whole.saturating_add(HEAD) {
+            return Err(TooLarge { size, limit: whole });
+        }
+        Ok(bytes)
     }
 }
 

@@ -45,14 +45,27 @@ enum Offers {
 }
 
 impl Waiting {
-    /// Puts a process among those that wait for room at a node for items of this bound. It is there once.
-    pub(super) fn push_process(&self, node: u32, bound: Bound, pid: Pid) {
+    /// Puts a process among those that wait for room at a node for items of this bound. It is there once. Returns
+    /// whether those that have ended are to be forgotten now.
+    pub(super) fn push_process(&self, node: u32, bound: Bound, pid: Pid) -> bool {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
-        let holders = holders.entry(pid).or_default();
-        if !holders.contains(&(node, bound)) {
-            holders.push((node, bound));
-            processes.entry((node, bound)).or_default().push(pid);
+        let bounds = holders.entry(pid).or_default();
+        if bounds.contains(&(node, bound)) {
+            return false;
         }
+        bounds.push((node, bound));
+        processes.entry((node, bound)).or_default().push(pid);
+        bounds.len() == 1 && holders.len().is_power_of_two()
+    }
+
+    /// Forgets the processes that have ended. Any number of them may have sent in their last steps.
+    pub(super) fn forget_ended(&self, is_alive: impl Fn(Pid) -> bool) {
+        let Inner { processes, holders, .. } = &mut *lock(&self.inner);
+        holders.retain(|pid, _| is_alive(*pid));
+        processes.retain(|_, pids| {
+            pids.retain(|pid| holders.contains_key(pid));
+            !pids.is_empty()
+        });
     }
 
     /// Puts a sender outside at the end of those that wait for a node.
@@ -102,6 +115,32 @@ impl Waiting {
         inner.outside.get_mut(&node).map(|outside| std::mem::take(&mut outside.queue)).unwrap_or_default()
     }
 
+    /// Takes out the first senders outside that wait for a node, as long as they have given up. Returns whether there
+    /// were some.
+    pub(super) fn forget_given_up(&self, node: u32) -> bool {
+        // Ordering: Relaxed: a message that another thread puts there is offered by that thread.
+        if self.nodes.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut has_forgotten = false;
+        loop {
+            let first = lock(&self.inner).outside.get(&node).and_then(|outside| outside.queue.front().cloned());
+            let Some(first) = first else { return has_forgotten };
+            let waits = first.upgrade().is_some_and(|sender| {
+                let waits = sender.waits();
+                // Its future may have been dropped meanwhile. Then the message is dropped here, which is user code.
+                drop_contained(sender);
+                waits
+            });
+            if waits {
+                return has_forgotten;
+            }
+            if let Some(outside) = lock(&self.inner).outside.get_mut(&node) {
+                has_forgotten |= outside.queue.pop_front_if(|front| front.ptr_eq(&first)).is_some();
+            }
+        }
+    }
+
     /// Offers the messages from outside that wait for a node, until `offer` says that one waits still. Returns whether
     /// it has said so. If another thread offers them, that one does all this.
     pub(super) fn offer_outside(&self, node: u32, mut offer: impl FnMut(&Arc<dyn WaitingOutside>) -> bool) -> bool {
@@ -146,10 +185,10 @@ impl Waiting {
     }
 
     /// The numbers of sends from outside that still wait, and of processes that wait.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self, is_alive: impl Fn(Pid) -> bool) -> (usize, usize) {
         let inner = &*lock(&self.inner);
         let waits = |outside: &Outside| outside.queue.iter().filter(|sender| sender.strong_count() > 0).count();
-        (inner.outside.values().map(waits).sum(), inner.holders.len())
+        (inner.outside.values().map(waits).sum(), inner.holders.keys().filter(|pid| is_alive(**pid)).count())
     }
 
     /// The numbers of senders outside and of processes that are listed.

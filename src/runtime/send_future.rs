@@ -247,6 +247,8 @@ impl<M: Send + 'static> Drop for Waiting<M> {
         if let Some(timer) = self.timer.take() {
             drop(self.core.timers.cancel(timer));
         }
+        #[cfg(feature = "cluster")]
+        self.core.road.has_given_up(self.to);
     }
 }
 

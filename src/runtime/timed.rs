@@ -33,7 +33,13 @@ impl Timed {
         match self {
             Timed::Ask(ask) => ask.give_up(CommandError::TimedOut),
             Timed::OutsideAsk(limit) => limit.time_out(),
-            Timed::OutsideSend(limit) => limit.give_up(Told::TimedOut),
+            Timed::OutsideSend(limit) => {
+                let to = limit.give_up(Told::TimedOut);
+                #[cfg(feature = "cluster")]
+                to.into_iter().for_each(|to| road.has_given_up(to));
+                #[cfg(not(feature = "cluster"))]
+                let _ = to;
+            }
             Timed::After(pid, tag) => road.answer(&mut OutsideExecutor { road }, pid, tag, Ok(Box::new(TimerFired))),
             Timed::Send(limit) => {
                 let QueuedSendLimit { to, from, tag } = *limit;
@@ -92,12 +98,14 @@ impl SendLimit {
         SendLimit(sender)
     }
 
-    fn give_up(&self, why: Told) {
-        if let Some(sender) = self.0.upgrade() {
-            sender.give_up(why);
-            // The sender may have dropped its future meanwhile. Then this drops the message.
-            drop_contained(sender);
-        }
+    /// Returns the receiver of the message, if its sender has waited until now.
+    fn give_up(&self, why: Told) -> Option<Pid> {
+        let sender = self.0.upgrade()?;
+        sender.give_up(why);
+        let to = sender.to();
+        // The sender may have dropped its future meanwhile. Then this drops the message.
+        drop_contained(sender);
+        Some(to)
     }
 }
 

@@ -228,6 +228,12 @@ impl Road {
         ready.into_iter().for_each(|ready| self.inject(ready));
     }
 
+    /// A sender outside waits no longer for room at the node of this PID, if it is one of another node.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn has_given_up(&self, to: Pid) {
+        self.node_of(to).into_iter().for_each(|nodes| nodes.has_given_up(to));
+    }
+
     #[cfg(feature = "cluster")]
     fn may_be_held(&self, pid: Pid) -> bool {
         let local = self.in_memory(pid);

@@ -93,6 +93,9 @@ pub(crate) trait WaitingOutside: Send + Sync {
 
     /// The node is down. The message goes back to its sender.
     fn node_down(&self);
+
+    /// Whether the message waits, or is offered at this moment.
+    fn waits(&self) -> bool;
 }
 
 /// The other side when the processes of this runtime have ended.
@@ -157,6 +160,12 @@ pub(crate) trait NonLocal: Send + Sync {
     #[cfg(feature = "cluster")]
     fn wait_for_room(&self, to: Pid, waiter: Waiter) {
         let _ = (to, waiter);
+    }
+
+    /// A sender outside waits no longer for room at the node of this PID. So those behind it may have room.
+    #[cfg(feature = "cluster")]
+    fn has_given_up(&self, to: Pid) {
+        let _ = to;
     }
 
     /// Whether a process takes messages of this type, as far as that is known here.

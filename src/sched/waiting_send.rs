@@ -139,6 +139,9 @@ impl<T: Send + 'static> WaitingSend<T> {
 pub(crate) trait LimitedSend: Send + Sync {
     /// Ends the wait, unless the message was sent.
     fn give_up(&self, why: Told);
+
+    /// The receiver of the message.
+    fn to(&self) -> Pid;
 }
 
 impl<T: Send + 'static> LimitedSend for WaitingSend<T> {
@@ -159,6 +162,10 @@ impl<T: Send + 'static> LimitedSend for WaitingSend<T> {
             };
         }
         let _ = self.told.set(why);
+    }
+
+    fn to(&self) -> Pid {
+        self.to
     }
 }
 
@@ -327,6 +334,10 @@ impl<T: Send + 'static> WaitingOutside for WaitingSend<T> {
             }
         }
         let _ = self.told.set(Told::NodeDown);
+    }
+
+    fn waits(&self) -> bool {
+        matches!(&*lock(&self.slot), Slot::Waiting(_) | Slot::Offered(_))
     }
 }
 

@@ -311,6 +311,8 @@ impl Shared {
 }
 
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
+mod answer_tests;
+#[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod flood_tests;
 #[cfg(all(test, not(any(loom, procession_sanitize_thread))))]
 mod group_tests;

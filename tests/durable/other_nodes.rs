@@ -153,21 +153,21 @@ fn a_far_message_to_a_full_durable_process_is_a_dead_letter_there() {
     end((store, b));
 }
 
-/// Whether a decoder waits, and until when.
-static WAITS: AtomicBool = AtomicBool::new(false);
-static GATE: LazyLock<Latch<()>> = LazyLock::new(Latch::new);
+/// Whether the decoder of a test waits, and until when.
+static WAITS: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+static GATES: [LazyLock<Latch<()>>; 2] = [LazyLock::new(Latch::new), LazyLock::new(Latch::new)];
 
-/// Its decoder waits, once it is told to.
+/// Its decoder waits, once it is told to. The number is that of the test.
 #[derive(Clone, Copy, Serialize)]
-struct Slow(bool);
+struct Slow(u8);
 
 impl<'a> Deserialize<'a> for Slow {
     fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Slow, D::Error> {
-        let slow = Slow(bool::deserialize(from)?);
+        let slow = Slow(u8::deserialize(from)?);
         // The types of a node are probed before.
-        if slow.0 && WAITS.load(Ordering::SeqCst) {
-            WAITS.store(false, Ordering::SeqCst);
-            let _ = GATE.wait_timeout(LIMIT);
+        let test = usize::from(slow.0);
+        if WAITS.get(test).is_some_and(|waits| waits.swap(false, Ordering::SeqCst)) {
+            let _ = GATES[test].wait_timeout(LIMIT);
         }
         Ok(slow)
     }
@@ -184,6 +184,8 @@ enum FloodMessage {
     Text(String),
     Slow(Slow),
     Taken(Reply<u32>),
+    /// Asks for a text of 1 MiB.
+    Fetch(Reply<String>),
 }
 
 procession::remote!(FloodMessage, "test::Flood", 1);
@@ -209,6 +211,10 @@ impl Process for Flooder {
                 }
                 Event::Message(FloodMessage::Text(_)) => self.0 += 1,
                 Event::Message(FloodMessage::Taken(reply)) => out.reply(reply, self.0),
+                Event::Message(FloodMessage::Fetch(reply)) => {
+                    self.0 += 1;
+                    out.reply(reply, "x".repeat(1 << 20));
+                }
                 _ => {}
             }
         }
@@ -240,9 +246,9 @@ fn a_durable_process_that_sends_to_a_node_without_room_is_held() {
     let [sender, last, terminated, linked, partner] = ["sender", "last", "terminated", "linked", "partner"].map(begin);
     b.send(linked, FloodMessage::Link(partner)).unwrap();
     until("they are linked", || b.stats().messages.stepped == 1 && b.is_idle());
-    WAITS.store(true, Ordering::SeqCst);
-    b.send(far, FloodMessage::Slow(Slow(true))).unwrap();
-    until("the other node takes nothing", || !WAITS.load(Ordering::SeqCst));
+    WAITS[0].store(true, Ordering::SeqCst);
+    b.send(far, FloodMessage::Slow(Slow(0))).unwrap();
+    until("the other node takes nothing", || !WAITS[0].load(Ordering::SeqCst));
     // 20 MB: up to 4 MiB are on the way, and 8 MiB wait.
     b.send(sender, FloodMessage::Flood(far, 1_000)).unwrap();
     until("it is held", || second.stats().held_processes == 1);
@@ -257,9 +263,44 @@ fn a_durable_process_that_sends_to_a_node_without_room_is_held() {
     assert!(b.terminate(terminated).unwrap());
     assert!(b.terminate(partner).unwrap());
     until("both have ended", || !b.is_alive(terminated) && !b.is_alive(linked));
-    GATE.set(()).unwrap();
+    GATES[0].set(()).unwrap();
     until("all arrive", || a.ask(&reader, FloodMessage::Taken, LIMIT).wait().unwrap() == 1_004);
     assert_eq!(b.ask(sender, FloodMessage::Taken, LIMIT).wait().unwrap(), 0);
     assert_eq!((dead(&b, DeadLetterReason::NotSent), second.stats().held_processes), (0, 0));
+    end((store, b));
+}
+
+/// It answers until there is no room for more, and takes the other questions later.
+#[test]
+fn a_durable_process_whose_answers_have_no_room_is_held() {
+    let (network, disk) = (MemoryNetwork::new(), MemoryDisk::new());
+    let start = |name: &str, runtime: &Runtime| {
+        Cluster::named(name, Wire::new().message::<FloodMessage>()).memory(&network).start(runtime).unwrap()
+    };
+    let a = Runtime::builder().workers(1).start().unwrap();
+    let reader = a.spawn(Flooder::default()).unwrap();
+    a.register("reader", &reader).unwrap();
+    let first = start("a", &a);
+    let store = store_in(MemoryJournal::new(&disk)).kind::<Flooder>();
+    let (store, b) = store.start(Runtime::builder().workers(1)).unwrap();
+    let library = store.begin("library", Flooder::default()).unwrap().address();
+    b.register("library", library).unwrap();
+    let second = start("b", &b);
+    second.wait_for("a", LIMIT).unwrap();
+    let far: Address<FloodMessage> = second.whereis("a", "reader", LIMIT).wait().unwrap().typed();
+    let to: Address<FloodMessage> = first.whereis("b", "library", LIMIT).wait().unwrap().typed();
+    WAITS[1].store(true, Ordering::SeqCst);
+    b.send(far, FloodMessage::Slow(Slow(1))).unwrap();
+    until("the other node takes nothing", || !WAITS[1].load(Ordering::SeqCst));
+    let fetch = || (0..20).map(|_| a.ask(to, FloodMessage::Fetch, LIMIT)).collect::<Vec<_>>();
+    let mut asked = fetch();
+    until("it is held", || second.stats().held_processes == 1);
+    asked.extend(fetch());
+    until("all questions are there", || b.is_idle() && b.stats().messages.accepted >= 40);
+    assert!(b.stats().messages.stepped < 40, "it takes no further question");
+    GATES[1].set(()).unwrap();
+    asked.into_iter().for_each(|asked| assert_eq!(asked.wait().unwrap().len(), 1 << 20));
+    assert_eq!(a.ask(to, FloodMessage::Taken, LIMIT).wait().unwrap(), 40);
+    assert_eq!(second.stats().held_processes, 0);
     end((store, b));
 }

@@ -614,6 +614,7 @@ pub(super) const ORDER: &[&str] = &[
     "simulation/network/torture_tests/peer",
     "simulation/network/torture_tests",
     "simulation/network/upgrade_tests",
+    "simulation/network/answer_tests",
     "simulation/network/flood_tests",
     "simulation/network/unique_tests",
     "simulation/mod",

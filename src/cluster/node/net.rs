@@ -388,6 +388,28 @@ impl Net {
     }
 }
 
+/// Figures for tests of the cluster.
+impl Node {
+    /// The number of processes that are listed as waiting for room.
+    pub(in crate::cluster) fn listed_processes(&self) -> usize {
+        self.waiting.len().1
+    }
+
+    /// How many entries about relations are left, and how many open questions, over all connections.
+    pub(in crate::cluster) fn left(&self) -> (usize, usize) {
+        self.connections.iter().fold((0, 0), |(relations, questions), connection| {
+            let ((watched, watching, links), (mine, theirs)) = (connection.relations(), connection.open_questions());
+            (relations + watched + watching + links, questions + mine + theirs)
+        })
+    }
+
+    /// The entries about relations with the node of this incarnation, and the open questions.
+    pub(in crate::cluster) fn tables(&self, incarnation: u64) -> ((usize, usize, usize), (usize, usize)) {
+        let connection = self.connections.get(&self.number_of(incarnation));
+        connection.map_or_else(Default::default, |it| (it.relations(), it.open_questions()))
+    }
+}
+
 impl Local {
     pub(super) fn seen(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.seen))

@@ -187,12 +187,12 @@ fn an_order_for_which_there_is_no_room_is_sent_and_holds_its_sender() {
     let one = net.plain(0);
     net.fill(0, 1, true);
     order::<Hatched>(&net, &one, Fate::Lives, |options| options.name("egg"), Duration::MAX);
-    until("the process is held", || net.sides[0].1.waiting.counts() == (0, 1));
+    until("the process is held", || net.sides[0].1.waiting_counts() == (0, 1));
     assert_eq!((net.on_the_way(0, 1), one.seen()), (1, Vec::new()));
     net.fill(0, 1, false);
     net.carry();
     assert_eq!((one.seen(), living(&net, 1)), (vec!["started".into()], 1));
-    assert_eq!(net.sides[0].1.waiting.counts(), (0, 0));
+    assert_eq!(net.sides[0].1.waiting_counts(), (0, 0));
 }
 
 #[test]

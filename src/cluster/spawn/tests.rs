@@ -9,7 +9,7 @@ use crate::cluster::{MemoryNetwork, Wire};
 use crate::latch::Latch;
 use crate::outcome::BoxError;
 use crate::primitives::{Mutex, lock};
-use crate::process::{Event, Events, Process, Reply, Step, StepResult, Upgrade};
+use crate::process::{CommandError, Event, Events, NodeError, Process, Reply, Step, StepResult, Upgrade};
 use crate::runtime::Runtime;
 use crate::wait::{until, wait};
 
@@ -143,6 +143,12 @@ fn a_spawn_that_cannot_be_says_why() {
         assert!(refuse(node, recover).starts_with("failed: `recover_with` cannot be sent"));
         assert!(refuse(node, SpawnOptions::new().link()).contains("need a process that spawns"));
     }
+    // The options are no part of the argument, and have a limit, too.
+    let long = SpawnOptions::new().name("x".repeat(20 << 20));
+    let refused = a.cluster.spawn::<Counter>("b", 1, long, LIMIT).wait().map(|_| ()).unwrap_err();
+    let CommandError::Node { why: NodeError::TooLarge { size, .. }, .. } = refused else { panic!("{refused}") };
+    assert!(size > 20 << 20);
+    assert_eq!(a.cluster.nodes().len(), 1, "the connection stays");
     assert!(refuse("c", SpawnOptions::new()).ends_with("its node is down"));
     b.runtime.shutdown(LIMIT).unwrap();
     until("it has left", || a.cluster.nodes().is_empty());

@@ -1,8 +1,12 @@
 //! Many senders, and a node that takes nothing for a while.
 
+use std::future::Future as _;
+
 use super::*;
 use crate::primitives::AtomicBool;
 use crate::primitives::Ordering::Relaxed;
+use crate::runtime::SendFuture;
+use crate::wait::wait;
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct Text(usize, u64, String);
@@ -171,4 +175,61 @@ fn processes_go_on_though_others_fill_the_room_before_they_are_told() {
     until("its step is over", || here.side.runtime.is_idle());
     assert!(all.counts()[0] > before[0]);
     all.stop();
+}
+
+/// Sends one text, and ends.
+struct LastWord(Address<Text>);
+
+impl Process for LastWord {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, ()>, out: &mut StepOutput) -> StepResult<()> {
+        out.send(self.0, Text(0, 0, "x".repeat(SIZE)));
+        Ok(Step::Done(()))
+    }
+}
+
+#[test]
+fn processes_that_have_ended_are_not_counted_among_those_that_wait() {
+    let mut all = Senders::new(1);
+    all.spawn(0, SIZE);
+    all.world.run();
+    let (node, runtime) = (all.world.ends[0].side.node.clone(), all.world.ends[0].side.runtime.clone());
+    assert_eq!(node.waiting_counts(), (0, 1));
+    for _ in 0..1_000 {
+        wait(&runtime.spawn(LastWord(all.far)).unwrap());
+        assert_eq!(node.waiting_counts(), (0, 1));
+    }
+    assert!(node.listed_processes() < 10, "{} are listed", node.listed_processes());
+}
+
+/// Whether a future is ready.
+fn is_ready(future: &mut SendFuture<Text>) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(future).poll(&mut context).is_ready()
+}
+
+/// A large message waits, and gives up: its future is dropped, or its limit is over and nobody polls it.
+#[test]
+fn a_message_from_outside_that_gives_up_holds_up_no_other() {
+    for is_dropped in [true, false] {
+        let mut all = Senders::new(1);
+        let (runtime, far) = (all.world.ends[0].side.runtime.clone(), all.far);
+        let large = || Text(0, 0, "x".repeat(1 << 20));
+        while runtime.send(far, large()).is_ok() {}
+        let mut gives_up = runtime.send_timeout(far, large(), Duration::from_secs(1));
+        assert!(!is_ready(&mut gives_up));
+        let mut small = runtime.send_timeout(far, Text(0, 0, "small".into()), LIMIT);
+        assert!(!is_ready(&mut small), "it waits behind the large one");
+        if is_dropped {
+            drop(gives_up);
+        } else {
+            all.world.clock.advance(Duration::from_secs(1));
+        }
+        until("the small one is sent", || is_ready(&mut small));
+        assert!(runtime.send(far, Text(0, 0, "another".into())).is_ok(), "there is room for it");
+        assert_eq!(all.world.ends[0].side.node.waiting_counts(), (0, 0));
+        all.world.run();
+    }
 }
