@@ -188,8 +188,16 @@ impl<P: Durable> DurableMachine<P> {
         Ok(())
     }
 
+    /// Whether this record is on disk. If it is, the resident knows so from now on, also before the writer tells it.
     pub(super) fn is_released(&self, position: Position) -> bool {
-        self.resident.has_released(position) || self.store.tail.is_released(self.resident.life, position)
+        if self.resident.has_released(position) {
+            return true;
+        }
+        let is_released = self.store.tail.is_released(self.resident.life, position);
+        if is_released {
+            self.resident.note_released(position);
+        }
+        is_released
     }
 
     /// Appends the record of a step, and sends the messages that stay in the store.
