@@ -104,9 +104,10 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 }
 
 impl Found {
-    /// Takes the messages of another type.
-    fn take_wrong_mail(&mut self) -> Vec<(u64, StoredMail)> {
-        self.mail.extract_if(.., |(_, mail)| !mail.kinds.contains(&self.row.kind)).collect()
+    /// Takes the messages of another type. `same` are the kinds that take the messages of this process in this program.
+    /// The program that has sent a message may not have known all of them.
+    fn take_wrong_mail(&mut self, same: &[String]) -> Vec<(u64, StoredMail)> {
+        self.mail.extract_if(.., |(_, mail)| mail.kinds.iter().all(|kind| !same.contains(kind))).collect()
     }
 }
 
@@ -230,7 +231,8 @@ impl StoreCore {
             self.follow_unread(&core, &found);
             return self.unreadable(serial, Some((life, through)));
         }
-        let wrong = found.take_wrong_mail();
+        let same = self.messages.values().find(|message| message.kinds.contains(&found.row.kind));
+        let wrong = found.take_wrong_mail(same.map_or(&[], |message| &message.kinds));
         self.complete_questions(&mut found);
         let Some(me) = self.me.upgrade() else { return };
         let loaded = self.commands_of(&found).map_err(Unreadable::from);

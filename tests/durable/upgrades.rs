@@ -240,3 +240,20 @@ fn an_upgrade_to_a_process_that_is_not_durable_fails_its_step() {
     assert_eq!(look(&runtime, draft).0, 1);
     end((store, runtime));
 }
+
+/// The earlier program does not know the kind to which the process is upgraded, so its step fails there.
+#[test]
+fn mail_of_a_program_before_the_new_kind_is_taken_after_the_upgrade() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let builder = Runtime::builder().workers(2).clock(clock.clock());
+    let (store, runtime) = store_in(MemoryJournal::new(&disk)).kind::<Draft>().start(builder).unwrap();
+    let draft = store.begin("paper 4", Draft::default()).unwrap().address();
+    for message in [PaperMessage::Seal, PaperMessage::Prepare] {
+        store.send(draft, message).unwrap().wait(LIMIT).unwrap();
+    }
+    end((store, runtime));
+    let (store, runtime) = open(&disk, &clock);
+    assert_eq!(look(&runtime, draft), (1, vec!["mail".to_owned()]));
+    assert_eq!(store.mail_counts().unwrap().dead_letters, 0);
+    end((store, runtime));
+}
