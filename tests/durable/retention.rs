@@ -120,7 +120,7 @@ fn a_process_whose_removal_is_lost_is_given_to_the_sink_again() {
 }
 
 #[test]
-fn a_dead_letter_is_kept_for_its_time_though_its_receiver_is_removed_before() {
+fn a_dead_letter_is_kept_for_its_time_though_its_receiver_is_removed() {
     let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
     let open = || open(MemoryJournal::new(&disk), &clock, |_| Ok(()));
     let dead = |store: &Store| store.dead_letters(None, 10).unwrap().len();
