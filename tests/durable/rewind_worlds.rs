@@ -153,5 +153,6 @@ fn each_message_of_a_stored_step_leaves_once_on_a_disk_that_fails() {
     if let Some(failed) = report.failed() {
         panic!("{}", failed.report());
     }
-    assert!(*ended.lock().unwrap() > seeds / 2, "most stores live");
+    // The third error in a row closes a store.
+    assert!(*ended.lock().unwrap() > seeds / 10, "many stores live");
 }
