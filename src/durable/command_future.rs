@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::command_type::CommandType;
 use super::core::StoreCore;
 use super::journal::{EncodedRecord, Record};
-use super::residency::Resident;
+use super::residency::{Call, Resident};
 use super::rows::{self, Phase, StoredAnswer, StoredCommand};
 use super::tail::Fate;
 use crate::cancel::CancelToken;
@@ -461,8 +461,8 @@ impl AnyFuture for CommandFuture {
             future.alarms = Some(future.set_alarms(&core, context.waker()));
         }
         loop {
-            // A process that has ended, or that leaves, begins no attempt.
-            if future.resident.is_gone() {
+            // A process that has ended, or that leaves, begins no attempt. The next load would begin another one.
+            if future.resident.is_gone() || future.resident.is_called(Call::Leave) {
                 return Poll::Pending;
             }
             let (serial, tag) = (future.resident.serial, future.tag);

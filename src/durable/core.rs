@@ -242,13 +242,16 @@ pub(super) struct Id {
 #[derive(Default)]
 pub(super) struct Ends {
     /// Ends that the tables do not have yet.
-    pub(super) recent: HashMap<u64, (Position, StoredExit)>,
+    pub(super) recent: HashMap<u64, (Position, End)>,
     /// The latches of the waiters, each with the number of its waiters.
     pub(super) waiting: HashMap<u64, (Latch<EndOrFate>, usize)>,
 }
 
+/// The end of a process, and the format of its output. The program may have another format by now.
+pub(super) type End = (StoredExit, Format);
+
 /// The end of a process. If there will be none, the fate of the process: it was lost, or the store was closed.
-pub(super) type EndOrFate = Result<StoredExit, Fate>;
+pub(super) type EndOrFate = Result<End, Fate>;
 
 pub(crate) struct StoreCore {
     /// A random number, which all runs have.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::contract::Durable;
-use super::core::StoreCore;
+use super::core::{End, StoreCore};
 use super::journal::Position;
 use super::machine::{ATTEMPTS, DurableMachine, Stage};
 use super::repair::NotRepaired;
 use super::residency::{Call, Place, Resident, Taken};
-use super::rows::{FailedEvent, Parked, StoredExit};
+use super::rows::{FailedEvent, Parked};
 use super::tail::Fate;
 use super::trail::Traced;
 use crate::outcome::{Exit, drop_contained, tell_log};
@@ -60,7 +60,7 @@ impl<P: Durable> DurableMachine<P> {
         let others = self.typed.last_word(exit);
         let (store, resident) = (self.store.clone(), self.resident.clone());
         let has_ended = self.has_ended();
-        let ended = self.stored.exit.take().filter(|_| has_ended);
+        let ended = self.stored.exit.take().filter(|_| has_ended).map(|exit| (exit, self.stored.format));
         let sleeper = self.sleeper.take();
         self.store.cancel_timers(self.resident.questions.take_timers());
         Box::new(move || {
@@ -165,7 +165,7 @@ impl StoreCore {
     }
 
     /// A process is out of memory.
-    pub(super) fn gone(&self, resident: &Arc<Resident>, ended: Option<StoredExit>) {
+    pub(super) fn gone(&self, resident: &Arc<Resident>, ended: Option<End>) {
         let serial = resident.serial;
         self.keeper.left();
         // A process that was ended by its local PID comes back. So does one that has left because of a rewind.
@@ -201,10 +201,10 @@ impl StoreCore {
         if loads {
             self.start_load(&core, serial);
         }
-        if let Some(exit) = ended {
+        if let Some(end) = ended {
             self.open_commands.forget_all(serial);
-            let reason = exit.exit(self.run);
-            self.tell_end(serial, exit);
+            let reason = end.0.exit(self.run);
+            self.tell_end(serial, end);
             let is_settled = |_, life| life < resident.life;
             self.becomes_nobody(&core, (serial, resident.life), Vec::new(), is_settled);
             self.forget_applied(serial);

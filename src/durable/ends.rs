@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::core::{EndOrFate, Id, OpenTables, StoreCore};
+use super::core::{End, EndOrFate, Id, OpenTables, StoreCore};
 use super::error::StoreError;
 use super::journal::{EncodedRecord, JournalError, Position, ProcessRow, Reader, Record, Tables};
 use super::notice::Notice;
 use super::residency::{OpenRequest, Resident};
-use super::rows::{self, StoredExit, StoredHead};
+use super::rows::{self, StoredHead};
 use super::tail::Fate;
 use crate::latch::Latch;
 use crate::outcome::BoxError;
@@ -53,13 +53,13 @@ impl StoreCore {
         self.residency.has_ended_by(serial, || self.tail.released()) || lock(&self.ends).recent.contains_key(&serial)
     }
 
-    pub(super) fn tell_end(&self, serial: u64, exit: StoredExit) {
+    pub(super) fn tell_end(&self, serial: u64, end: End) {
         let mut ends = lock(&self.ends);
-        ends.recent.insert(serial, (self.tail.released(), exit.clone()));
+        ends.recent.insert(serial, (self.tail.released(), end.clone()));
         let waiting = ends.waiting.remove(&serial);
         drop(ends);
         if let Some((latch, _)) = waiting {
-            drop(latch.set(Ok(exit)));
+            drop(latch.set(Ok(end)));
         }
         self.keep_for_now();
     }
@@ -97,9 +97,9 @@ impl StoreCore {
     fn end_with(&self, serial: u64, known: impl Fn(FoundRow) -> FoundRow) -> Result<Latch<EndOrFate>, JournalError> {
         let latch = {
             let mut ends = lock(&self.ends);
-            if let Some((_, exit)) = ends.recent.get(&serial) {
+            if let Some((_, end)) = ends.recent.get(&serial) {
                 let latch = Latch::new();
-                drop(latch.set(Ok(exit.clone())));
+                drop(latch.set(Ok(end.clone())));
                 return Ok(latch);
             }
             let (latch, waiters) = ends.waiting.entry(serial).or_default();
@@ -109,9 +109,9 @@ impl StoreCore {
         let row = self.with_tables(|_, reader| reader.process(serial));
         let row = known(row).inspect_err(|_| self.waits_no_longer(serial))?;
         let head = row.and_then(|row| postcard::from_bytes::<StoredHead>(&row.head).ok());
-        if let Some(exit) = head.and_then(|head| head.exit) {
+        if let Some(end) = head.and_then(|head| Some((head.exit?, head.format))) {
             lock(&self.ends).waiting.remove(&serial);
-            drop(latch.set(Ok(exit)));
+            drop(latch.set(Ok(end)));
         } else if self.tail.is_closing() {
             // It may be too late to be told with the others.
             self.waits_no_longer(serial);

@@ -10,7 +10,7 @@ use super::coding::Format;
 use super::command_steps;
 use super::command_traces::with_traces;
 use super::contract::{Durable, Encoded, decode_state};
-use super::core::{Found, Kind, MakeBody, Show, StoreCore, Unreadable};
+use super::core::{End, Found, Kind, MakeBody, Show, StoreCore, Unreadable};
 use super::journal::{Change, Damage, EncodedRecord, EntryRow, JournalError, Position, Record};
 use super::left::Left;
 use super::loaded::{Loaded, LoadedMail, body_of};
@@ -19,8 +19,8 @@ use super::new_child::ChildType;
 use super::repair::NotRepaired;
 use super::residency::{Call, Given, Kept, Place, Resident, StoredBytes};
 use super::rows::{
-    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, StoredEvent, StoredExit, StoredMail,
-    StoredRequest, TIMERS, WATCHERS, WhyDead, WhyNoReply,
+    self, ANSWERS, CHILDREN, COMMANDS, DownExit, FailedEvent, MAIL, QUESTIONS, StoredEvent, StoredMail, StoredRequest,
+    TIMERS, WATCHERS, WhyDead, WhyNoReply,
 };
 use super::tail::{Fate, Life, Refused};
 use super::trail::Traced;
@@ -104,9 +104,10 @@ fn load<P: Durable>(store: &Arc<StoreCore>, found: &Found) -> Result<(Arc<Reside
 }
 
 impl Found {
-    /// Takes the messages of another type.
-    fn take_wrong_mail(&mut self) -> Vec<(u64, StoredMail)> {
-        self.mail.extract_if(.., |(_, mail)| !mail.kinds.contains(&self.row.kind)).collect()
+    /// Takes the messages of another type. `same` are the kinds that take the messages of this process in this program.
+    /// The program that has sent a message may not have known all of them.
+    fn take_wrong_mail(&mut self, same: &[String]) -> Vec<(u64, StoredMail)> {
+        self.mail.extract_if(.., |(_, mail)| mail.kinds.iter().all(|kind| !same.contains(kind))).collect()
     }
 }
 
@@ -114,7 +115,7 @@ impl Found {
 enum Read {
     Found(Box<Found>),
     /// It has ended, and this is how, or there is no such process.
-    Nobody(Option<StoredExit>, Left),
+    Nobody(Option<End>, Left),
 }
 
 impl Read {
@@ -189,14 +190,14 @@ impl StoreCore {
         };
         let mut found = match found {
             Read::Found(found) => *found,
-            Read::Nobody(exit, left) => {
+            Read::Nobody(end, left) => {
                 if !self.no_such_process(&core, serial, (life, through), left) {
                     return self.start_load(&core, serial);
                 }
                 // Its own thread may have taken the end for lost, and have told nobody: see `Tail::when_released`.
-                if let (Some(exit), Some(pid)) = (exit, self.ticket(serial)) {
-                    let reason = exit.exit(self.run);
-                    self.tell_end(serial, exit);
+                if let (Some(end), Some(pid)) = (end, self.ticket(serial)) {
+                    let reason = end.0.exit(self.run);
+                    self.tell_end(serial, end);
                     core.tell_related(pid, &reason, &mut core.executor());
                 } else {
                     self.tell_lost(serial);
@@ -230,7 +231,8 @@ impl StoreCore {
             self.follow_unread(&core, &found);
             return self.unreadable(serial, Some((life, through)));
         }
-        let wrong = found.take_wrong_mail();
+        let same = self.messages.values().find(|message| message.kinds.contains(&found.row.kind));
+        let wrong = found.take_wrong_mail(same.map_or(&[], |message| &message.kinds));
         self.complete_questions(&mut found);
         let Some(me) = self.me.upgrade() else { return };
         let loaded = self.commands_of(&found).map_err(Unreadable::from);
@@ -413,7 +415,7 @@ impl StoreCore {
             if let Some(exit) = found.head.exit.take() {
                 let watchers = found.watchers();
                 let left = Left::of(found.mail.into_iter(), found.entries.into_iter());
-                return Ok(Read::Nobody(Some(exit), Left { watchers, ..left }));
+                return Ok(Read::Nobody(Some((exit, found.head.format)), Left { watchers, ..left }));
             }
             self.find_downs(&mut found, reader)?;
             self.find_exits(&mut found, reader)?;

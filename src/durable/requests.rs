@@ -257,7 +257,7 @@ impl StoreCore {
         self.tell_dead(core, found, dead);
         let exit = found.end_of_one_terminated(self.run);
         let told = exit.exit(self.run);
-        self.tell_end(serial, exit);
+        self.tell_end(serial, (exit, found.head.format));
         if let Some(pid) = self.ticket(serial) {
             found.relatives().into_iter().for_each(|relative| self.read_again(core, relative));
             core.tell_related(pid, &told, &mut core.executor());

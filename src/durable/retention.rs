@@ -225,12 +225,14 @@ fn is_kept(class: u8) -> bool {
     matches!(class, DEAD | KEPT | OLD_KEYS)
 }
 
-/// The rows of a process that has ended are removed, with its id.
+/// The rows of a process that has ended are removed, with its id. Its dead letters and the keys of its messages have
+/// times of their own.
 fn gone(found: &Found) -> Vec<Change> {
     let serial = found.serial;
     let mut changes = vec![Change::Process { serial, row: None }];
     changes.extend(found.head.id.clone().map(|name| Change::Name { class: IDS, name, row: None }));
-    changes.extend(found.entries.iter().map(|(class, number)| rows::answered(serial, *class, *number)));
+    let entries = found.entries.iter().filter(|(class, _)| !matches!(*class, DEAD | OLD_KEYS));
+    changes.extend(entries.map(|(class, number)| rows::answered(serial, *class, *number)));
     // No run has made dead letters of them.
     let mail = found.entries.iter().filter(|(class, _)| *class == rows::MAIL);
     changes.extend(mail.map(|(_, number)| rows::unstored(serial, *number)));

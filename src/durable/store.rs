@@ -589,11 +589,11 @@ impl<P: Durable> ResultOf<P> {
     /// beginning of the process is lost, and [`StoreError::Unknown`] if the store was closed before.
     pub fn wait(&self, limit: Duration) -> Result<P::Output, StoreError> {
         match self.end.join(&self.clock, limit)?.map_err(not_told)? {
-            StoredExit::Done(output) => {
-                let (output, _) = self.run.code(|| P::FORMAT.decode(&output));
+            (StoredExit::Done(output), format) => {
+                let (output, _) = self.run.code(|| format.decode(&output));
                 output.map_err(|error| StoreError::Output(error.to_string()))
             }
-            StoredExit::Terminated | StoredExit::Linked(_) => Err(StoreError::Terminated),
+            (StoredExit::Terminated | StoredExit::Linked(_), _) => Err(StoreError::Terminated),
         }
     }
 }

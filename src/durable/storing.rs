@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::contract::Durable;
 use super::core::StepError;
-use super::held::Sorted;
+use super::held::{Held, Sorted};
 use super::journal::{Change, Position, Record};
 use super::letter::Letter;
 use super::machine::DurableMachine;
 use super::naming::Named;
+use super::new_child::NewChild;
 use super::notice::Notice;
 use super::residency::{Kept, Taken};
 use super::rows::{self, DownExit, Rest, StoredExit, StoredHead};
@@ -75,8 +76,15 @@ impl<P: Durable> DurableMachine<P> {
             named.ties.traps = sorted.traps.unwrap_or(self.ties.traps);
             self.change_monitors(&mut named.ties, taken, &sorted);
             named.ties.subscribe(&sorted.subscriptions);
-            self.change_outside(&mut named.ties, taken, &sorted.outside)?;
-            changes.extend(named.ties.changes(&self.ties, self.resident.serial)?);
+            let changed = self.change_outside(&mut named.ties, taken, &sorted.outside);
+            let tied = changed.and_then(|()| Ok(named.ties.changes(&self.ties, self.resident.serial)?));
+            match tied {
+                Ok(tied) => changes.extend(tied),
+                Err(error) => {
+                    self.undo((&cancelled, named), (sorted.held, sorted.children), out);
+                    return Err(error);
+                }
+            }
         }
         changes.append(&mut settled.changes);
         changes.extend(traces);
@@ -141,11 +149,7 @@ impl<P: Durable> DurableMachine<P> {
             && let Err(error) = self.append((stored, (version, state)), taken, (inside, notices), changes)
         {
             drop(self.resident.questions.remove(questions.iter().map(|question| &question.tag)));
-            self.reopen_commands(&cancelled);
-            named.undo(&self.store, self.resident.pid);
-            self.store.forget_children(&children);
-            held.put_back(children);
-            held.put_into(out);
+            self.undo((&cancelled, named), (held, children), out);
             return Err(error);
         }
         if is_tied {
@@ -188,8 +192,31 @@ impl<P: Durable> DurableMachine<P> {
         Ok(())
     }
 
+    /// Undoes the changes that a step has made before its record was refused. Its yields are dropped as those of any
+    /// failed step.
+    fn undo(
+        &self,
+        (cancelled, named): (&[u64], Named),
+        (mut held, children): (Held, Vec<NewChild>),
+        out: &mut StepOutput,
+    ) {
+        self.reopen_commands(cancelled);
+        named.undo(&self.store, self.resident.pid);
+        self.store.forget_children(&children);
+        held.put_back(children);
+        held.put_into(out);
+    }
+
+    /// Whether this record is on disk. If it is, the resident knows so from now on, also before the writer tells it.
     pub(super) fn is_released(&self, position: Position) -> bool {
-        self.resident.has_released(position) || self.store.tail.is_released(self.resident.life, position)
+        if self.resident.has_released(position) {
+            return true;
+        }
+        let is_released = self.store.tail.is_released(self.resident.life, position);
+        if is_released {
+            self.resident.note_released(position);
+        }
+        is_released
     }
 
     /// Appends the record of a step, and sends the messages that stay in the store.

@@ -34,6 +34,7 @@ mod question_replies;
 mod question_worlds;
 mod retention;
 mod rewinds;
+mod rewind_worlds;
 mod requests;
 mod conformance;
 mod crashes;

@@ -119,6 +119,29 @@ fn a_process_whose_removal_is_lost_is_given_to_the_sink_again() {
     end((store, runtime));
 }
 
+#[test]
+fn a_dead_letter_is_kept_for_its_time_though_its_receiver_is_removed() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let open = || open(MemoryJournal::new(&disk), &clock, |_| Ok(()));
+    let dead = |store: &Store| store.dead_letters(None, 10).unwrap().len();
+    let (store, runtime) = open();
+    ended(&store, "a", 7);
+    let address = store.find::<Worker>("a").unwrap();
+    end((store, runtime));
+    clock.advance(HOUR - MINUTE);
+    let (store, runtime) = open();
+    // Only the disk knows that the process has ended.
+    store.send(address, WorkerMessage::Set(1)).unwrap().wait(Duration::MAX).unwrap();
+    until("it is a dead letter", || dead(&store) == 1);
+    advance_until("its receiver is removed", &clock, Duration::from_secs(1), || count(&store) == 0);
+    assert_eq!((dead(&store), store.check().unwrap()), (1, vec![]));
+    clock.advance(HOUR);
+    advance_until("it is removed", &clock, Duration::from_secs(1), || dead(&store) == 0);
+    let counts = store.mail_counts().unwrap();
+    assert_eq!((counts.accepted, counts.stepped + counts.dead_letters), (3, 3), "{counts:?}");
+    end((store, runtime));
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn a_store_under_retention_keeps_its_size() {

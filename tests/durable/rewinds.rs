@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gate::{Gate, GatedJournal};
 use crate::live_questions::Outside;
+use crate::payer::{self, Calls, Pay, PayerMessage};
 use crate::places::{goes_ahead, store_in};
 use crate::wait::{LIMIT, Mutex, advance_until, until, wait};
 use crate::worker::{asked, end, stepped};
@@ -201,4 +202,33 @@ fn a_process_with_a_refused_step_waits_for_the_fate_of_its_records() {
     until("the step is refused", || run.both.1.is_idle());
     advance_until("it goes on", &clock, Duration::from_millis(100), || run.notes.lock().unwrap().len() == 1);
     assert_eq!(run.end(), [1]);
+}
+
+/// The process leaves memory, and its next load hands the command out.
+#[test]
+fn a_command_of_a_step_that_is_found_on_disk_is_handed_out_once() {
+    if !goes_ahead() {
+        return;
+    }
+    let (disk, gate, calls) = (MemoryDisk::new(), Gate::default(), Calls::default());
+    let journal = GatedJournal(MemoryJournal::new(&disk), gate.clone());
+    let (store, runtime) = payer::start(journal, calls.handled_by(|_, done| Some(done)));
+    let payer = payer::begin(&store);
+    payer::on_disk(&store, &runtime, payer);
+    gate.close();
+    // Another commit goes first, so that all records of the command are in the next one.
+    store.send(payer, PayerMessage::Mark).unwrap();
+    gate.wait_for(1);
+    store.send(payer, PayerMessage::Pay(Pay::once(1))).unwrap();
+    stepped(&runtime);
+    gate.let_pass(1);
+    gate.wait_for(2);
+    disk.fail_at(disk.calls() + 1, Fault::CrashBehind);
+    gate.open();
+    asked(|| runtime.ask(payer, PayerMessage::Look, LIMIT).wait().ok());
+    until("it is handed out", || calls.count() > 0);
+    stepped(&runtime);
+    // The first one is stored with the step, and may have been handed out.
+    assert_eq!((calls.numbers(), store.stats().rewinds), (vec![2], 1));
+    end((store, runtime));
 }

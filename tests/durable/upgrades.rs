@@ -5,7 +5,7 @@ use std::time::Duration;
 use procession::clock::ManualClock;
 use procession::command::{Command, Responder, TimerFired};
 use procession::durable::journal::{MemoryDisk, MemoryJournal};
-use procession::durable::{Durable, DurableCommand, ErrorText, Query, Store, StoreError};
+use procession::durable::{Durable, DurableCommand, ErrorText, Format, Query, Store, StoreError};
 use procession::{
     Address, BoxError, EntryArgs, Event, Events, InitResult, Process, Reply, Runtime, Step, StepOutput, StepResult,
     Tag, Upgrade,
@@ -239,4 +239,85 @@ fn an_upgrade_to_a_process_that_is_not_durable_fails_its_step() {
     store.send(draft, PaperMessage::Seal).unwrap();
     assert_eq!(look(&runtime, draft).0, 1);
     end((store, runtime));
+}
+
+/// The earlier program does not know the kind to which the process is upgraded, so its step fails there.
+#[test]
+fn mail_of_a_program_before_the_new_kind_is_taken_after_the_upgrade() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let builder = Runtime::builder().workers(2).clock(clock.clock());
+    let (store, runtime) = store_in(MemoryJournal::new(&disk)).kind::<Draft>().start(builder).unwrap();
+    let draft = store.begin("paper 4", Draft::default()).unwrap().address();
+    for message in [PaperMessage::Seal, PaperMessage::Prepare] {
+        store.send(draft, message).unwrap().wait(LIMIT).unwrap();
+    }
+    end((store, runtime));
+    let (store, runtime) = open(&disk, &clock);
+    assert_eq!(look(&runtime, draft), (1, vec!["mail".to_owned()]));
+    assert_eq!(store.mail_counts().unwrap().dead_letters, 0);
+    end((store, runtime));
+}
+
+/// The same process with another format.
+macro_rules! scroll {
+    ($name:ident, $format:expr) => {
+        #[derive(Serialize, Deserialize)]
+        struct $name(u64);
+
+        impl Process for $name {
+            type Message = u64;
+            type Output = (u64, String);
+
+            fn step(&mut self, events: &mut Events<'_, u64>, _: &mut StepOutput) -> StepResult<(u64, String)> {
+                for event in events {
+                    match event {
+                        Event::Message(0) => return Ok(Step::Done((self.0, "end".into()))),
+                        Event::Message(number) => self.0 += number,
+                        _ => {}
+                    }
+                }
+                Ok(Step::Idle)
+            }
+        }
+
+        impl Durable for $name {
+            const NAME: &str = "scroll";
+            const FORMAT: Format = $format;
+        }
+    };
+}
+
+scroll!(Readable, Format::Json);
+scroll!(Compact, Format::Postcard);
+
+/// The two processes begin and go on in one format. The one that ends does so in the first run, or in the second.
+fn results_in_both_formats<First, Second>(new: fn(u64) -> First) -> Vec<(u64, String)>
+where
+    First: Durable<Message = u64, Output = (u64, String)>,
+    Second: Durable<Message = u64, Output = (u64, String)>,
+{
+    let disk = MemoryDisk::new();
+    let (store, runtime) = store_in(MemoryJournal::new(&disk)).kind::<First>().start(Runtime::builder()).unwrap();
+    let [ended, open] = ["ended", "open"].map(|id| store.begin(id, new(1)).unwrap().address());
+    store.send(open, 1).unwrap().wait(LIMIT).unwrap();
+    store.send(ended, 0).unwrap();
+    store.result::<First>("ended").unwrap().wait(LIMIT).unwrap();
+    end((store, runtime));
+    let (store, runtime) = store_in(MemoryJournal::new(&disk)).kind::<Second>().start(Runtime::builder()).unwrap();
+    store.send(open, 0).unwrap().wait(LIMIT).unwrap();
+    let result = |id| store.result::<Second>(id).unwrap().wait(LIMIT).unwrap();
+    // A message has a load find that the process has ended.
+    let results = vec![result("ended"), result("open")];
+    drop(store.send(ended, 0).map(|receipt| receipt.wait(LIMIT)));
+    until("its end is known", || store.send(ended, 0).is_err());
+    let results = [results, vec![result("ended")]].concat();
+    end((store, runtime));
+    results
+}
+
+#[test]
+fn an_output_can_be_had_though_the_format_of_its_kind_has_changed() {
+    let expected = [1, 2, 1].map(|number| (number, "end".to_owned()));
+    assert_eq!(results_in_both_formats::<_, Compact>(Readable), expected);
+    assert_eq!(results_in_both_formats::<_, Readable>(Compact), expected);
 }

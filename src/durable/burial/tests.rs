@@ -7,15 +7,19 @@ use serde::{Deserialize, Serialize};
 use super::Buried;
 use crate::clock::ManualClock;
 use crate::durable::core::StoreCore;
-use crate::durable::journal::{MemoryDisk, MemoryJournal};
+use crate::durable::journal::{EncodedRecord, MemoryDisk, MemoryJournal, Record};
 use crate::durable::residency::Place;
 use crate::durable::rows::{self, WhyNoReply};
+use crate::durable::tail::Fate;
 use crate::durable::{Durable, Store};
+use crate::latch::Latch;
 use crate::observe::{DeadLetter, Observer};
+use crate::outcome::BoxError;
+use crate::pid::Address;
 use crate::primitives::{Arc, Mutex, OnceLock, Weak, lock};
 use crate::process::{Event, Events, Process, Step, StepOutput, StepResult};
 use crate::runtime::Runtime;
-use crate::wait::until;
+use crate::wait::{until, wait};
 
 /// Ends with its first message.
 #[derive(Serialize, Deserialize)]
@@ -153,5 +157,104 @@ fn no_burial_is_open_while_an_observer_is_told() {
     drop(late);
     until("they are dead letters", || lock(&hook.told).len() == 3);
     assert_eq!(*lock(&hook.told), [false; 3]);
+    end((store, runtime));
+}
+
+/// Traps exits, and notes what it gets.
+struct Traps(Arc<Mutex<Vec<String>>>);
+
+impl Process for Traps {
+    type Message = u32;
+    type Output = ();
+
+    fn start(&mut self, out: &mut StepOutput) -> Result<(), BoxError> {
+        out.trap_exits(true);
+        Ok(())
+    }
+
+    fn step(&mut self, events: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message(number) => lock(&self.0).push(number.to_string()),
+                Event::Exit(exit) => lock(&self.0).push(exit.exit.to_string()),
+                Event::Cancel(_) => return Ok(Step::Done(())),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// Sends a number to an ordinary process. With zero it links itself to that process, and ends.
+#[derive(Serialize, Deserialize)]
+struct Teller;
+
+impl Process for Teller {
+    type Message = (Address<u32>, u32);
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, (Address<u32>, u32)>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            match event {
+                Event::Message((to, 0)) => {
+                    out.link(to.pid());
+                    return Ok(Step::Done(()));
+                }
+                Event::Message((to, number)) => out.send(to, number),
+                _ => {}
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+impl Durable for Teller {
+    const NAME: &str = "teller";
+}
+
+/// A waiter that keeps the writer, a latch that is set then, and one that lets the writer go on.
+fn keeps() -> (impl FnOnce(Fate) + Send + 'static, Latch<()>, Latch<()>) {
+    let (kept, goes_on) = (Latch::new(), Latch::new());
+    let waiter = {
+        let (kept, goes_on) = (kept.clone(), goes_on.clone());
+        move |_| {
+            kept.set(()).unwrap();
+            wait(&goes_on);
+        }
+    };
+    (waiter, kept, goes_on)
+}
+
+/// The last two records are in one batch. The writer has told the process of the first one only.
+#[test]
+fn a_process_whose_end_is_released_before_it_is_told_has_ended() {
+    let builder = Runtime::builder().workers(1).clock(ManualClock::new().clock());
+    let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Teller>();
+    let (store, runtime) = store.start(builder).unwrap();
+    let (core, notes) = (&store.inner.core, Arc::<Mutex<Vec<String>>>::default());
+    let other = runtime.spawn(Traps(notes.clone())).unwrap().address();
+    let teller = store.begin("a", Teller).unwrap();
+    teller.wait(Duration::MAX).unwrap();
+    runtime.wait_idle().unwrap();
+    let (waiter, kept, goes_on) = keeps();
+    let record = EncodedRecord::new(&Record { changes: vec![rows::taken(NOBODY, 1)] }).unwrap();
+    core.tail.append(core.tail.life(), &record, Some(Box::new(waiter))).unwrap();
+    wait(&kept);
+    store.send(teller.address(), (other, 1)).unwrap();
+    runtime.wait_idle().unwrap();
+    let (waiter, kept, goes_on_then) = keeps();
+    let (life, first) = core.tail.end();
+    core.tail.when_released(life, first, waiter);
+    store.send(teller.address(), (other, 0)).unwrap();
+    runtime.wait_idle().unwrap();
+    goes_on.set(()).unwrap();
+    wait(&kept);
+    until("it has left memory", || core.residency.resident(core.number_of(teller.pid()).unwrap()).is_none());
+    until("the number has come", || !lock(&notes).is_empty());
+    runtime.wait_idle().unwrap();
+    goes_on_then.set(()).unwrap();
+    store.result::<Teller>("a").unwrap().wait(Duration::MAX).unwrap();
+    runtime.wait_idle().unwrap();
+    assert_eq!(*lock(&notes), ["1", "done"]);
     end((store, runtime));
 }

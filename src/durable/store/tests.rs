@@ -15,6 +15,7 @@ use crate::durable::rows;
 use crate::durable::{BeginOptions, Durable};
 use crate::latch::Latch;
 use crate::outcome::Panic;
+use crate::pid::Pid;
 use crate::primitives::{Arc, Mutex, lock};
 use crate::process::{Event, Events, Process, Reply, Step, StepOutput, StepResult};
 use crate::runtime::{Runtime, RuntimeBuilder, Timed};
@@ -365,4 +366,64 @@ fn each_thread_of_an_idle_store_waits_without_a_limit() {
     }
     end((store, runtime));
     crowd.until_gone();
+}
+
+/// Gives itself a name, and links itself to an ordinary process.
+#[derive(Serialize, Deserialize)]
+struct Namer;
+
+#[derive(Serialize, Deserialize)]
+struct Name(Pid, Reply<()>);
+
+impl Process for Namer {
+    type Message = Name;
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, Name>, out: &mut StepOutput) -> StepResult<()> {
+        for event in events {
+            if let Event::Message(Name(other, reply)) = event {
+                out.register("namer", out.pid());
+                out.link(other);
+                out.reply(reply, ());
+            }
+        }
+        Ok(Step::Idle)
+    }
+}
+
+/// An ordinary process.
+struct Rests;
+
+impl Process for Rests {
+    type Message = ();
+    type Output = ();
+
+    fn step(&mut self, events: &mut Events<'_, ()>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(if events.any(|event| matches!(event, Event::Cancel(_))) { Step::Done(()) } else { Step::Idle })
+    }
+}
+
+impl Durable for Namer {
+    const NAME: &str = "namer";
+}
+
+/// The names are compared with the disk before the journal takes records again, and the numbers are reserved anew.
+#[test]
+fn a_step_without_a_number_for_its_link_takes_no_name() {
+    let builder = Runtime::builder().workers(2).clock(ManualClock::new().clock());
+    let store = Store::with_journal(MemoryJournal::new(&MemoryDisk::new())).kind::<Namer>();
+    let (store, runtime) = store.start(builder).unwrap();
+    let namer = store.begin("a", Namer).unwrap();
+    namer.wait(Duration::MAX).unwrap();
+    let other = runtime.spawn(Rests).unwrap().pid();
+    runtime.wait_idle().unwrap();
+    let core = &store.inner.core;
+    core.tail.rewind();
+    lock(&core.numbers).renew();
+    let answer = runtime.ask(namer.address(), |reply| Name(other, reply), Duration::MAX);
+    assert!(answer.wait().is_err(), "the step is undone");
+    runtime.wait_idle().unwrap();
+    core.tail.reopened(core.tail.released());
+    assert_eq!(runtime.whereis("namer"), None);
+    end((store, runtime));
 }
