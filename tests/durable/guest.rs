@@ -292,16 +292,18 @@ pub(crate) fn departures(test: u64) -> u64 {
 /// Waits until no process is in memory. The clock moves on until then. A million processes may take longer than one
 /// limit. So a new limit begins whenever fewer processes are left.
 pub(crate) fn all_asleep(runtime: &Runtime, mut pass: impl FnMut()) {
-    let (mut looks, mut left) = (0, usize::MAX);
+    // A list of a million places takes long, so the count is looked at.
+    let (mut looks, mut left) = (0, u64::MAX);
     while left > 0 {
         let most = left - 1 - (left - 1) / 8;
-        until("some fall asleep", || {
+        until(&format!("some fall asleep of {left}"), || {
             looks += 1;
             if looks % 20 == 1 && runtime.is_idle() {
                 pass();
             }
-            left = runtime.processes().len();
+            left = runtime.stats().processes;
             left <= most
         });
     }
+    until("none is in the list", || runtime.processes().is_empty());
 }
