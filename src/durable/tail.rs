@@ -69,6 +69,9 @@ mod tests;
 /// The most bytes of records that are not on disk.
 pub(crate) const UNSYNCED: usize = 64 << 20;
 
+/// The number of lives whose ends are remembered.
+const SETTLED: usize = 64;
+
 /// The life of a tail: the time between two rewinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Life(u64);
@@ -130,8 +133,9 @@ struct State {
     life: u64,
     /// The life that the last rewind has ended, while its fate is not known to the last record.
     rewound: Option<u64>,
-    /// The last life that a rewind has ended and that is settled, with the last of its records that is on disk.
-    settled: Option<(u64, Position)>,
+    /// The last lives that rewinds have ended and that are settled, each with the last of its records that is on disk.
+    /// A process may ask only in its next turn, and there may be another rewind before it.
+    settled: VecDeque<(u64, Position)>,
     /// The batches that the writer has not taken. Only the last one may have room for more.
     pending: VecDeque<Batch>,
     appended: Position,
@@ -152,7 +156,7 @@ impl State {
                 Phase::Open | Phase::Rewinding => None,
             };
         }
-        let is_on_disk = self.settled.is_some_and(|(of, last)| of == life.0 && position <= last);
+        let is_on_disk = self.settled.iter().any(|&(of, last)| of == life.0 && position <= last);
         Some(if is_on_disk { Fate::Released } else { Fate::Lost })
     }
 }
@@ -201,7 +205,7 @@ impl Tail {
             is_broken: None,
             life: 0,
             rewound: None,
-            settled: None,
+            settled: VecDeque::new(),
             pending: VecDeque::new(),
             appended: last,
             released: last,
@@ -270,9 +274,9 @@ impl Tail {
         waiter(fate);
     }
 
-    /// As [`when_released`](Tail::when_released), for a caller from outside. The fates of the records of the life that
-    /// the last rewind has ended are known as well, or will be when the journal is open again. The fate of an earlier
-    /// record is [`Fate::Lost`], so ask only for records that the tables do not have.
+    /// As [`when_released`](Tail::when_released), for a caller from outside. The fates of the records of the lives that
+    /// the last 64 rewinds have ended are known as well, or will be when the journal is open again. The fate of an
+    /// earlier record is [`Fate::Lost`], so ask only for records that the tables do not have.
     pub(crate) fn when_settled(&self, life: Life, position: Position, waiter: impl FnOnce(Fate) + Send + 'static) {
         if let Some((fate, waiter)) = self.settles(life, position, waiter) {
             waiter(fate);
@@ -448,7 +452,10 @@ impl Tail {
     /// The journal is open again, and this is its last record.
     pub(crate) fn reopened(&self, last: Position) {
         let mut state = lock(&self.state);
-        state.settled = state.rewound.take().map(|life| (life, last));
+        if let Some(life) = state.rewound.take() {
+            state.settled.truncate(SETTLED - 1);
+            state.settled.push_front((life, last));
+        }
         state.life += 1;
         let mut told = self.release(&mut state, last);
         told.waiters.extend(std::mem::take(&mut state.waiters).into_values().map(|waiters| (Fate::Lost, waiters)));

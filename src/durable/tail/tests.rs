@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use super::{Fate, Life, Refused, Tail, Work};
+use super::{Fate, Life, Refused, SETTLED, Tail, Work};
 use crate::durable::journal::{
     Batch, Change, Damage, EncodedRecord, Fault, Journal, JournalError, Log, MemoryDisk, MemoryJournal, NameRow,
     Opened, Position, Record,
@@ -130,10 +130,16 @@ fn one_from_outside_is_told_the_fate_of_a_record_that_a_rewind_has_met() {
     tail.committed(&taken(&tail));
     assert_eq!(settled(&tail, life, 3).try_recv(), Ok(Fate::Lost));
     assert_eq!(settled(&tail, tail.life(), 3).try_recv(), Ok(Fate::Released));
-    // The next rewind forgets the life before.
+    // Further rewinds forget nothing at first.
+    let fates = |tail| [2, 3].map(|position| settled(tail, life, position).try_recv().unwrap());
+    for _ in 1..SETTLED {
+        tail.rewind();
+        tail.reopened(Position(3));
+        assert_eq!(fates(&tail), [Fate::Released, Fate::Lost]);
+    }
     tail.rewind();
     tail.reopened(Position(3));
-    assert_eq!(settled(&tail, life, 3).try_recv(), Ok(Fate::Lost));
+    assert_eq!(fates(&tail), [Fate::Lost; 2], "only so many lives are remembered");
 }
 
 #[test]
