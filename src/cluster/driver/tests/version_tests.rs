@@ -188,7 +188,31 @@ fn company(versions: [RangeInclusive<u16>; 2]) -> String {
         world.ends[0].side.runtime.send(far, Message::Stop).unwrap();
     });
     assert_eq!((groups(&world, 0).members("group").len(), &lock(&notes)[..]), (0, &[5][..]));
+    let other = world.ends[1].side.runtime.spawn(OfOtherType).unwrap();
+    let other = world.far(other.pid().typed());
+    world.record(&mut text, "A question of a type that its receiver does not take.", |world| {
+        let asked: AskFuture<u64> = world.ends[0].side.runtime.ask(other, Message::Ask, LIMIT);
+        world.run();
+        // An older node has no such answer, and gets its text.
+        match (asked.wait().unwrap_err(), spoken_by_both) {
+            (CommandError::WrongType { takes, .. }, 3..) => assert_eq!(takes, "u32"),
+            (CommandError::Failed(failure), ..3) => assert!(failure.to_string().contains("u32"), "{failure}"),
+            (error, version) => panic!("{error:?} with version {version}"),
+        }
+    });
     text
+}
+
+/// A process that takes other messages.
+struct OfOtherType;
+
+impl Process for OfOtherType {
+    type Message = u32;
+    type Output = ();
+
+    fn step(&mut self, _: &mut Events<'_, u32>, _: &mut StepOutput) -> StepResult<()> {
+        Ok(Step::Idle)
+    }
 }
 
 /// A process that other nodes spawn.
