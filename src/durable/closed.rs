@@ -163,7 +163,10 @@ impl ClosedStore {
     fn answer(&mut self, key: &str, (json, is_error): (&str, bool)) -> Result<(), StoreError> {
         let key: CommandKey = key.parse().map_err(|error: ParseCommandKeyError| StoreError::refused(error))?;
         let (serial, tag) = key.place();
-        let found = self.found(serial).map_err(|_| StoreError::NoSuchCommand(key))?;
+        let found = self.found(serial).map_err(|error| match error {
+            StoreError::NotRepaired(_) => StoreError::NoSuchCommand(key),
+            error => error,
+        })?;
         let command = found.commands.iter().find(|(other, _)| *other == tag && key.store() == self.id);
         let (_, command) = command.ok_or(StoreError::NoSuchCommand(key))?;
         if matches!(command.phase, Phase::Answered(_)) {

@@ -282,3 +282,30 @@ fn a_damaged_child_in_files_ends_and_answers_its_parent() {
         assert_eq!(seen().unwrap().1, ["answer"]);
     }
 }
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn an_answer_to_a_damaged_process_names_the_damage() {
+    use procession::durable::journal::{JournalError, SqliteJournal};
+    use procession::durable::{Request, operate};
+
+    use crate::guest::{self, Guest, GuestMessage};
+    use crate::places::Directory;
+
+    static KEYS: crate::wait::Mutex<Vec<procession::command::CommandKey>> = crate::wait::Mutex::new(Vec::new());
+    let directory = Directory::new();
+    let run = || guest::start(SqliteJournal::new(directory.path()), Runtime::builder(), |store| store, &KEYS);
+    let (store, runtime) = run();
+    let guest = store.begin("guest", Guest::new(940, 1)).unwrap().address();
+    store.send(guest, GuestMessage::Later).unwrap().wait(LIMIT).unwrap();
+    until("the command is handed out", || !KEYS.lock().unwrap().is_empty());
+    stepped(&runtime);
+    end((store, runtime));
+    end(run());
+    let tables = rusqlite::Connection::open(directory.path().join("tables.db")).unwrap();
+    assert_eq!(tables.execute("UPDATE processes SET version = 77", []).unwrap(), 1);
+    drop(tables);
+    let answer = Request::Answer { key: KEYS.lock().unwrap()[0].to_string(), json: "1".into(), is_error: false };
+    let answered = operate(directory.path(), &answer);
+    assert!(matches!(answered, Err(StoreError::Journal(JournalError::Damaged(_)))), "{answered:?}");
+}
