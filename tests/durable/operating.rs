@@ -116,7 +116,15 @@ impl Shop {
             self.clock.advance(Duration::from_secs(pause));
             self.idle();
         }
-        until("they are parked on disk", || self.count(&Query::all().parked()) == parked);
+        // Steps that wait for the disk may fail for the first time when some of the pauses are over.
+        let mut looks = 0;
+        until("they are parked on disk", || {
+            looks += 1;
+            if looks % 20 == 0 {
+                self.clock.advance(Duration::from_secs(16));
+            }
+            self.count(&Query::all().parked()) == parked
+        });
     }
 
     fn count(&self, query: &Query) -> u64 {
