@@ -145,17 +145,23 @@ fn a_node_that_stands_still_holds_up_no_other() {
     until("its sender is held", || a.stats().held_processes == 1);
     here.spawn(Sender { me: 2, to: vec![far(receiver.pid(), &c).typed()], sent: 0, count: 100 }).unwrap();
     until("all have come to the third node", || taken.load(Ordering::Relaxed) == 100);
-    assert_eq!(a.stats().held_processes, 1, "the other one has taken nothing");
+    // The first frames may have been on their way, and then it was held once more.
+    until("the sender of the other one is held", || a.stats().held_processes == 1);
     // A broadcast goes to the member of the third node alone, now and later.
     let counted = || counts.each_ref().map(|(_, count)| count.load(Ordering::Relaxed));
-    assert_eq!(a.broadcast("counters", Text(3, 0, String::new())), 1);
-    until("the member of the third node has the broadcast", || counted()[1] == 1);
+    // Until all room is taken, the first frames may be on their way, and a broadcast goes to both.
+    let mut broadcasts = 0;
+    until("a broadcast goes to one", || {
+        broadcasts += 1;
+        a.broadcast("counters", Text(3, 0, String::new())) == 1
+    });
+    until("the member of the third node has each broadcast", || counted()[1] == broadcasts);
     let _ = goes_on.set(());
     until("it goes on", || a.stats().held_processes == 0 && here.is_idle());
     assert_eq!(a.broadcast("counters", Text(3, 1, String::new())), 2);
-    until("both have the second broadcast", || counted()[0] > 0 && counted()[1] > 1);
+    until("both have the last broadcast", || counted()[0] >= broadcasts && counted()[1] > broadcasts);
     until("nothing more comes", || there.is_idle() && third.is_idle());
-    assert_eq!(counted(), [1, 2]);
+    assert_eq!(counted(), [broadcasts, broadcasts + 1]);
 }
 
 #[test]
