@@ -240,8 +240,8 @@ fn a_program_without_a_propagator_steps_the_traced_mail_of_an_earlier_run() {
         kill(&disk, (store, runtime));
         set_trouble(1, GOES_ON);
         let (store, runtime) = open(&disk, strange.as_ref(), &clock);
+        until("the record of its step is on disk", || store.show(first.pid()).unwrap().mail.is_empty());
         until("it was stepped", || runtime.stats().messages.queued == 0 && runtime.is_idle());
-        assert!(store.show(first.pid()).unwrap().mail.is_empty());
         assert_eq!(traces.children(root).len(), 1);
         assert_eq!(strange.map_or(Vec::new(), |strange| strange.spans()), []);
         end((store, runtime));
