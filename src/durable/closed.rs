@@ -162,12 +162,15 @@ impl ClosedStore {
     /// Whether it is an answer of the command's type is found at the next start.
     fn answer(&mut self, key: &str, (json, is_error): (&str, bool)) -> Result<(), StoreError> {
         let key: CommandKey = key.parse().map_err(|error: ParseCommandKeyError| StoreError::refused(error))?;
+        if key.store() != self.id {
+            return Err(StoreError::NoSuchCommand(key));
+        }
         let (serial, tag) = key.place();
         let found = self.found(serial).map_err(|error| match error {
             StoreError::NotRepaired(_) => StoreError::NoSuchCommand(key),
             error => error,
         })?;
-        let command = found.commands.iter().find(|(other, _)| *other == tag && key.store() == self.id);
+        let command = found.commands.iter().find(|(other, _)| *other == tag);
         let (_, command) = command.ok_or(StoreError::NoSuchCommand(key))?;
         if matches!(command.phase, Phase::Answered(_)) {
             return Err(StoreError::AlreadyAnswered(key));

@@ -364,6 +364,7 @@ impl CommandFuture {
     fn advance(&mut self, core: &Arc<Core>, context: &mut Context<'_>) -> Poll<Option<Answer>> {
         let on = Poll::Ready(None);
         match &mut self.stage {
+            Stage::Ready(_) | Stage::Storing(..) if self.resident.departs() => Poll::Pending,
             Stage::Ready(ticket) => {
                 if ticket.is_none()
                     && let Some(AnyHandler::Async(handler)) = self.handler(core)

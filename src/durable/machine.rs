@@ -218,13 +218,13 @@ impl<P: Durable> DurableMachine<P> {
             && let Some(signals) = &self.typed.waiting().signals
             && signals.control.iter().any(is_shutdown)
         {
-            self.stage = Stage::Leaving;
+            self.leave_soon();
         }
         if self.resident.take_call(Call::Retry) && self.stage == Stage::Pausing {
             self.stage = Stage::Open;
         }
         if self.resident.take_call(Call::Repair) && !matches!(self.stage, Stage::Ended | Stage::Gone) {
-            self.stage = Stage::Leaving;
+            self.leave_soon();
         }
         if self.resident.take_call(Call::Ends) && matches!(self.stage, Stage::Open | Stage::Pausing | Stage::Parked) {
             self.see_exits();
@@ -248,6 +248,12 @@ impl<P: Durable> DurableMachine<P> {
             Stage::Ended | Stage::Leaving | Stage::Gone if self.may_go() => Some(self.leave()),
             Stage::Ended | Stage::Leaving | Stage::Gone => Some(Stepped::without_a_step()),
         }
+    }
+
+    /// The process is to leave memory. Meanwhile it begins no attempt of a command: the next load would begin another one.
+    fn leave_soon(&mut self) {
+        self.stage = Stage::Leaving;
+        self.resident.set_departs();
     }
 
     fn step_process(&mut self, head: &mut Head, out: &mut StepOutput, budget: u32, sight: Option<&Sight>) -> Stepped {

@@ -213,6 +213,7 @@ pub(super) struct Resident {
     told: AtomicU64,
     /// The greatest position that is known to be on disk.
     released: AtomicU64,
+    departs: AtomicBool,
     /// Whether it has ended, or leaves. Then no command of it is handed out.
     is_gone: AtomicBool,
     calls: AtomicUsize,
@@ -324,6 +325,7 @@ impl Resident {
             rest: Rest::default(),
             told: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            departs: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
         })
@@ -369,6 +371,16 @@ impl Resident {
     /// The last record that anything rests on that the process was told.
     pub(super) fn told(&self) -> Position {
         Position(self.told.load(Ordering::Acquire))
+    }
+
+    /// Whether it leaves memory when its yields are released. Then no attempt of a command begins.
+    pub(super) fn departs(&self) -> bool {
+        // Ordering: Relaxed: only threads that have the body ask and set it.
+        self.departs.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_departs(&self) {
+        self.departs.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_gone(&self) -> bool {

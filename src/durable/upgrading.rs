@@ -71,6 +71,7 @@ impl<P: Durable> DurableMachine<P> {
         if let (Some(next), Some(id)) = (&self.next_kind, &self.stored.id) {
             self.store.rename_id(id, (self.resident.serial, next.name), (self.resident.life, self.rests_on));
         }
+        self.resident.set_departs();
         if let Some(core) = self.store.core() {
             self.resident.call(&core.road, Call::Repair);
         }

@@ -234,6 +234,8 @@ impl<M: Send + 'static> Drop for Waiting<M> {
     fn drop(&mut self) {
         // First, because the news wakes the task.
         self.told.forget();
+        // A message that is offered to another node at this moment does not wait again.
+        self.send.give_up(Told::TimedOut);
         if let Some(message) = self.send.take_back() {
             drop_contained(message);
             drop_contained(self.send.take_trace());

@@ -305,7 +305,11 @@ fn an_answer_to_a_damaged_process_names_the_damage() {
     let tables = rusqlite::Connection::open(directory.path().join("tables.db")).unwrap();
     assert_eq!(tables.execute("UPDATE processes SET version = 77", []).unwrap(), 1);
     drop(tables);
-    let answer = Request::Answer { key: KEYS.lock().unwrap()[0].to_string(), json: "1".into(), is_error: false };
-    let answered = operate(directory.path(), &answer);
+    let key = KEYS.lock().unwrap()[0].to_string();
+    let answer = |key| operate(directory.path(), &Request::Answer { key, json: "1".into(), is_error: false });
+    let answered = answer(key.clone());
     assert!(matches!(answered, Err(StoreError::Journal(JournalError::Damaged(_)))), "{answered:?}");
+    // A command of another store, whose process has the same number.
+    let answered = answer(format!("{:016x}{}", 1, &key[16..]));
+    assert!(matches!(answered, Err(StoreError::NoSuchCommand(_))), "{answered:?}");
 }

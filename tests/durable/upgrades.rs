@@ -13,7 +13,7 @@ use procession::{
 use serde::{Deserialize, Serialize};
 
 use crate::places::store_in;
-use crate::wait::{LIMIT, until};
+use crate::wait::{LIMIT, Mutex, until};
 use crate::worker::{DAY, asked, end};
 
 #[derive(Serialize, Deserialize)]
@@ -27,6 +27,21 @@ impl DurableCommand for Sign {
     const NAME: &str = "sign";
     type Error = ErrorText;
 }
+
+/// A command whose handler answers when the test says so.
+#[derive(Serialize, Deserialize)]
+struct Fax;
+
+impl Command for Fax {
+    type Output = String;
+}
+
+impl DurableCommand for Fax {
+    const NAME: &str = "fax";
+    type Error = ErrorText;
+}
+
+static FAXES: Mutex<Vec<Responder<String>>> = Mutex::new(Vec::new());
 
 /// The tags of what is outstanding. They pass from one kind to the next.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -45,6 +60,8 @@ struct Draft {
 enum PaperMessage {
     Prepare,
     Seal,
+    /// As `Seal`, in one step with a command.
+    FaxAndSeal,
     /// To a process that is not durable.
     Burn,
     Copied(u64),
@@ -64,7 +81,10 @@ impl Process for Draft {
                     self.open.copy = Some(out.run(Draft::default()));
                     out.register("paper", out.pid());
                 }
-                Event::Message(PaperMessage::Seal) => {
+                Event::Message(message @ (PaperMessage::Seal | PaperMessage::FaxAndSeal)) => {
+                    if matches!(message, PaperMessage::FaxAndSeal) {
+                        self.open.signed = Some(out.command(Fax));
+                    }
                     let contract = Contract { open: self.open, begun: 0, notes: Vec::new() };
                     return Ok(Step::Upgrade(Upgrade::to(contract)));
                 }
@@ -138,12 +158,17 @@ impl Process for Ashes {
 }
 
 fn open(disk: &MemoryDisk, clock: &ManualClock) -> (Store, Runtime) {
-    let builder = Runtime::builder().workers(2).clock(clock.clock()).handler(|_: Sign, done: Responder<String>| {
+    let builder = Runtime::builder().workers(2).clock(clock.clock());
+    let builder = builder.handler(|_: Sign, done: Responder<String>| {
         done.later();
         Ok(())
     });
-    let store = store_in(MemoryJournal::new(disk)).kind::<Draft>().kind::<Contract>().command::<Sign>();
-    store.start(builder).unwrap()
+    let builder = builder.handler(|_: Fax, done: Responder<String>| {
+        FAXES.lock().unwrap().push(done);
+        Ok(())
+    });
+    let store = store_in(MemoryJournal::new(disk)).kind::<Draft>().kind::<Contract>();
+    store.command::<Sign>().command::<Fax>().start(builder).unwrap()
 }
 
 /// A question that waits behind an upgrade gets an error, and is asked again.
@@ -193,6 +218,23 @@ fn an_upgraded_process_keeps_everything_that_is_its_own() -> Result<(), BoxError
     drop(runtime.shutdown(Duration::MAX)?);
     store.close()?;
     Ok(())
+}
+
+#[test]
+fn a_command_of_a_step_with_an_upgrade_is_handed_out_once() {
+    let (disk, clock) = (MemoryDisk::new(), ManualClock::new());
+    let (store, runtime) = open(&disk, &clock);
+    let draft = store.begin("paper 5", Draft::default()).unwrap().address();
+    store.send(draft, PaperMessage::FaxAndSeal).unwrap();
+    assert_eq!(look(&runtime, draft).0, 1);
+    until("it is handed out", || !FAXES.lock().unwrap().is_empty());
+    assert_eq!(look(&runtime, draft).0, 1);
+    let faxes = std::mem::take(&mut *FAXES.lock().unwrap());
+    // The first number was stored with the step.
+    assert_eq!(faxes.iter().map(Responder::attempt).collect::<Vec<_>>(), [2]);
+    faxes.into_iter().for_each(|fax| fax.ok("faxed".into()));
+    until("its answer has come", || look(&runtime, draft).1 == ["faxed"]);
+    end((store, runtime));
 }
 
 /// The number of contracts that the store has.

@@ -496,6 +496,39 @@ fn a_limit_that_is_over_while_its_message_is_offered_is_not_forgotten() {
     assert_eq!((send.told().get(), send.take_back()), (Some(Told::NodeDown), Some(GivesUp(1))));
 }
 
+/// Drops its own future while it is encoded.
+#[derive(Deserialize)]
+struct DropsFuture;
+
+static FUTURE: Mutex<Option<SendFuture<DropsFuture>>> = Mutex::new(None);
+
+impl Serialize for DropsFuture {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let future = lock(&FUTURE).take();
+        drop(future);
+        to.serialize_unit_struct("DropsFuture")
+    }
+}
+
+crate::remote!(DropsFuture, "test::DropsFuture", 1);
+
+#[test]
+fn a_message_that_is_given_up_while_it_is_offered_holds_up_no_other() {
+    let net = Net::with(2, |wire| wire.message::<DropsFuture>());
+    let reader = net.plain(1);
+    net.fill(0, 1, true);
+    let far = net.pid(&reader, 0).typed::<DropsFuture>();
+    let future = net.sides[0].0.send_timeout(far, DropsFuture, LONG);
+    *lock(&FUTURE) = Some(future);
+    let second = net.send_outside(net.far(&reader, 0), 2, LONG);
+    // Both are offered. By then, others have taken the room.
+    net.sides[0].1.has_room(&net.ends[&(0, 1)].connection, Bound::Small);
+    assert!(lock(&FUTURE).is_none());
+    assert_eq!(net.waiting(0), (1, 0), "the first one is forgotten");
+    net.fill(0, 1, false);
+    second.wait().unwrap();
+}
+
 /// A sender whose value cannot be dropped. The panic is on purpose.
 struct Panics;
 
