@@ -595,6 +595,8 @@ fn incarnation(life: Life) -> u64 {
 #[cfg(all(test, not(loom)))]
 pub(in crate::cluster) mod echo;
 #[cfg(all(test, not(loom)))]
+mod given_up_tests;
+#[cfg(all(test, not(loom)))]
 mod group_tests;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;

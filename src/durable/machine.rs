@@ -250,7 +250,8 @@ impl<P: Durable> DurableMachine<P> {
         }
     }
 
-    /// The process is to leave memory. Meanwhile it begins no attempt of a command: the next load would begin another one.
+    /// The process is to leave memory. Meanwhile it begins no attempt of a command, because the next load would begin
+    /// another one.
     fn leave_soon(&mut self) {
         self.stage = Stage::Leaving;
         self.resident.set_departs();

@@ -465,6 +465,7 @@ pub(super) const ORDER: &[&str] = &[
     "cluster/node/group_tests",
     "cluster/node/spawn_tests",
     "cluster/node/room_tests",
+    "cluster/node/given_up_tests",
     "cluster/node/unique_tests",
     "cluster/link",
     "cluster/memory_network",
