@@ -245,6 +245,12 @@ impl Node {
         }
     }
 
+    /// Whether the next room is for others: for messages from outside that wait, and for processes that are held. So a
+    /// caller that tries again and again holds them up no longer than their turn.
+    fn has_waiting(&self, node: u32) -> bool {
+        self.waiting.has_outside(node) || self.waiting.has_processes(node, Bound::Small)
+    }
+
     fn offer_outside(&self, connection: &Connection) {
         let node = connection.there().node;
         let is_up = || self.connections.get(&node).is_some_and(|up| std::ptr::eq(&**up, connection));
@@ -313,8 +319,7 @@ impl Node {
     /// Sends a message to processes of one other node. Returns to how many it was sent.
     pub(crate) fn broadcast(&self, to: &[Pid], message: &dyn Any) -> usize {
         let connection = to.first().and_then(|first| self.connection(*first));
-        // It overtakes no message from outside that waits.
-        let connection = connection.filter(|connection| !self.waiting.has_outside(connection.there().node));
+        let connection = connection.filter(|connection| !self.has_waiting(connection.there().node));
         connection.map_or(0, |connection| connection.broadcast(to, message))
     }
 
@@ -345,7 +350,7 @@ impl NonLocal for Node {
     ) -> Result<(), (AnyMessage, SendError)> {
         let Some(connection) = self.connection(to) else { return Err((message, self.why_none(to))) };
         let is_order = message.is::<SpawnOrder>();
-        if from.is_none() && !is_order && self.waiting.has_outside(connection.there().node) {
+        if from.is_none() && !is_order && self.has_waiting(connection.there().node) {
             return Err((message, SendError::Node { pid: to, why: NodeError::Busy }));
         }
         connection.post_or_spawn((from, to), (message, trace), false)
@@ -367,7 +372,7 @@ impl NonLocal for Node {
     fn permit(&self, to: Pid, (message, sent): (TypeId, &'static str), room: NeedsRoom) -> Result<Permit, SendError> {
         let Some(connection) = self.connection(to) else { return Err(self.why_none(to)) };
         let node = connection.there().node;
-        let waits = || room == NeedsRoom::Yes && self.waiting.has_outside(node);
+        let waits = || room == NeedsRoom::Yes && self.has_waiting(node);
         // The size of a message is not known before it is converted. A large message is taken as one that needs no
         // room. So none is converted while a process is held for such room.
         let needed = match room {
@@ -444,9 +449,11 @@ impl NonLocal for Node {
     }
 
     fn has_given_up(&self, to: Pid) {
-        if let Some(connection) = self.connection(to)
-            && self.waiting.forget_given_up(connection.there().node)
-        {
+        let Some(connection) = self.connection(to) else { return };
+        let (node, carrier) = (connection.there().node, connection.carrier());
+        // An offer encodes a message, and this may be the thread of the timers. So none is offered in vain.
+        let has_room = || carrier.has_room_for(Bound::Small) || carrier.has_room_for(Bound::Large);
+        if self.waiting.forget_given_up(node) && (!self.waiting.has_outside(node) || has_room()) {
             self.offer_outside(&connection);
         }
     }

@@ -14,6 +14,8 @@ pub(super) struct Waiting {
     inner: Mutex<Inner>,
     /// The number of nodes for which senders outside wait, so that others need no lock.
     nodes: AtomicUsize,
+    /// The number of nodes and bounds for which processes wait, for the same reason.
+    bounds: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -55,6 +57,8 @@ impl Waiting {
         }
         bounds.push((node, bound));
         processes.entry((node, bound)).or_default().push(pid);
+        // Ordering: Relaxed: only who sends again and again must see it, some time.
+        self.bounds.store(processes.len(), Ordering::Relaxed);
         bounds.len() == 1 && holders.len().is_power_of_two()
     }
 
@@ -66,6 +70,7 @@ impl Waiting {
             pids.retain(|pid| holders.contains_key(pid));
             !pids.is_empty()
         });
+        self.bounds.store(processes.len(), Ordering::Relaxed);
     }
 
     /// Puts a sender outside at the end of those that wait for a node.
@@ -86,6 +91,7 @@ impl Waiting {
     pub(super) fn take_processes(&self, node: u32, bound: Bound) -> Vec<Pid> {
         let Inner { processes, holders, .. } = &mut *lock(&self.inner);
         let mut pids = processes.remove(&(node, bound)).unwrap_or_default();
+        self.bounds.store(processes.len(), Ordering::Relaxed);
         pids.retain(|pid| {
             let Some(others) = holders.get_mut(pid) else { return false };
             others.retain(|holder| *holder != (node, bound));
@@ -106,7 +112,7 @@ impl Waiting {
 
     /// Whether processes wait for room at a node for items of this bound.
     pub(super) fn has_processes(&self, node: u32, bound: Bound) -> bool {
-        lock(&self.inner).processes.contains_key(&(node, bound))
+        self.bounds.load(Ordering::Relaxed) > 0 && lock(&self.inner).processes.contains_key(&(node, bound))
     }
 
     /// Takes out the senders outside that wait for a node.

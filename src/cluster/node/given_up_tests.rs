@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::net::Net;
 use super::room_tests::LONG;
 use crate::cluster::peer::Bound;
-use crate::primitives::{Arc, Mutex, lock};
+use crate::primitives::{Arc, AtomicU64, Mutex, Ordering, lock};
 use crate::runtime::SendFuture;
 use crate::sched::non_local::WaitingOutside as _;
 use crate::sched::waiting_send::{LimitedSend as _, Told, WaitingSend};
@@ -85,4 +85,36 @@ fn a_message_that_is_given_up_while_it_is_offered_holds_up_no_other() {
     assert_eq!(net.waiting(0), (1, 0), "the first one is forgotten");
     net.fill(0, 1, false);
     second.wait().unwrap();
+}
+
+/// Counts how often it is encoded.
+#[derive(Deserialize)]
+struct Counted;
+
+static ENCODED: AtomicU64 = AtomicU64::new(0);
+
+impl Serialize for Counted {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        ENCODED.fetch_add(1, Ordering::Relaxed);
+        to.serialize_unit_struct("Counted")
+    }
+}
+
+crate::remote!(Counted, "test::Counted", 1);
+
+#[test]
+fn no_message_is_encoded_in_vain_when_those_before_it_give_up() {
+    let net = Net::with(2, |wire| wire.message::<Counted>());
+    let far = net.pid(&net.plain(1), 0).typed::<Counted>();
+    net.fill(0, 1, true);
+    let send = || net.sides[0].0.send_timeout(far, Counted, LONG);
+    let (first, second, third, last) = (send(), send(), send(), send());
+    let before = ENCODED.load(Ordering::Relaxed);
+    // One limit is over, and then the others.
+    drop(first);
+    drop(second);
+    drop(third);
+    assert_eq!((ENCODED.load(Ordering::Relaxed), net.waiting(0)), (before, (1, 0)));
+    net.fill(0, 1, false);
+    last.wait().unwrap();
 }

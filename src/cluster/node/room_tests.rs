@@ -317,6 +317,25 @@ fn processes_go_on_though_messages_from_outside_take_all_room() {
     drop(outside);
 }
 
+/// The room is there before it is told of. Those who send without a wait would fill it again and again.
+#[test]
+fn callers_that_try_again_do_not_keep_a_process_from_going_on() {
+    let net = Net::new(2);
+    let (reader, sender) = (net.plain(1), net.plain(0));
+    let far = net.far(&reader, 0);
+    net.fill(0, 1, true);
+    net.sends(&sender, far, 1);
+    *lock(&net.ends[&(0, 1)].wires.is_full) = false;
+    let tries = |number| net.sides[0].0.send(far, note(number));
+    assert_eq!(back(tries(2)), (2, NodeError::Busy));
+    assert_eq!(net.sides[0].1.broadcast(&[far.pid()], &note(2)), 0);
+    // A message that waits for its turn has the process go on.
+    net.send_outside(far, 3, LONG).wait().unwrap();
+    tries(4).unwrap();
+    net.carry();
+    assert_eq!((reader.seen(), net.waiting(0)), ([1, 3, 4].map(|number| format!("note {number}")).to_vec(), (0, 0)));
+}
+
 /// Takes one event in each step, and sends a note for it.
 struct OneByOne(Address<Order>, Latch<()>, Latch<()>);
 
